@@ -1,0 +1,118 @@
+"""What an archive is made of: documents of typed segments, and the links between them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+Markup = Literal["html", "markdown", "blocks", "text"]
+Status = Literal["published", "hidden", "draft", "scheduled", "private", "trashed"]
+Kind = Literal["post", "page"]
+SegmentKind = Literal["prose", "heading", "list", "caption", "quote", "code", "table", "log"]
+
+# The author's own words; the other kinds are somebody else's, or a machine's.
+OWN_KINDS: frozenset[SegmentKind] = frozenset({"prose", "heading", "list", "caption"})
+
+
+@dataclass(frozen=True, slots=True)
+class RawDocument:
+    """One text as its source stores it, its body not yet read.
+
+    `ref` names it within its source and is stable between two readings ("post/12", "notes/a.md").
+    `aliases` are further names by which links reach it ("post/12", "/2020/01/hats/", "A Note");
+    `url` (for citations) and `ref` need not be repeated there. A link in the body whose address begins with
+    `ref:` is looked up among the aliases. `base` is where relative links start: a URL or a relative path.
+    """
+
+    ref: str
+    title: str
+    body: str
+    markup: Markup
+    status: Status = "published"
+    kind: Kind = "post"
+    date: datetime | None = None  # aware, UTC
+    url: str = ""
+    author: str = ""
+    tags: tuple[str, ...] = ()
+    summary: str = ""
+    base: str = ""
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something a source holds and does not hand over, with the reason; `count` of them at once."""
+
+    what: str  # "comment", "attachment", "file", "post"
+    reason: str
+    count: int = 1
+    title: str = ""
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The site as a whole: its name, and its home address (links to it are internal)."""
+
+    name: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence the author should read about this source ("feeds often hold only the last 10 posts")."""
+
+    text: str
+
+
+Item = RawDocument | Skipped | Site | Note
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of one kind of text. Lines within it are separated by newlines, never blank ones in prose.
+
+    `detail` is the level of a heading ("2"), the language of code ("python"), the author of a quote.
+    """
+
+    kind: SegmentKind
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link as the body gives it: its address, untouched, and the words it stands on."""
+
+    href: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a body turned out to hold; `dropped` counts what was taken out, by reason."""
+
+    segments: tuple[Segment, ...]
+    links: tuple[Link, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One post or page, read: clean typed segments. `id` is unique in the archive."""
+
+    id: str
+    title: str
+    segments: tuple[Segment, ...]
+    source: str = ""
+    kind: Kind = "post"
+    status: Status = "published"
+    date: datetime | None = None
+    url: str = ""
+    author: str = ""
+    tags: tuple[str, ...] = ()
+    summary: str = ""
+
+    def text(self, kinds: frozenset[SegmentKind] | None = None) -> str:
+        """The segments (of the given kinds) as plain text, a blank line between them."""
+        return "\n\n".join(s.text for s in self.segments if kinds is None or s.kind in kinds)

@@ -1,0 +1,193 @@
+"""The corpus report as data: every figure that the page, the terminal and `--json` show."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class SourceRead:
+    """One path that was read, and what it was taken for."""
+
+    path: str
+    seen_as: str  # "a Publii site (input/db.sqlite)"
+    site_name: str = ""
+    site_url: str = ""
+    documents: int = 0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of what is in the archive; the dates are ISO days, empty where no post has one."""
+
+    posts: int = 0
+    pages: int = 0
+    words: int = 0
+    own_words: int = 0
+    training_words: int = 0
+    training_bytes: int = 0
+    average_words: float = 0.0
+    median_words: float = 0.0
+    internal_links: int = 0
+    external_links: int = 0
+    tags: int = 0
+    first_day: str = ""
+    last_day: str = ""
+
+
+@dataclass(slots=True)
+class Year:
+    """Words of one calendar year; year 0 holds what has no date."""
+
+    year: int
+    posts: int
+    words: int
+
+
+@dataclass(slots=True)
+class Post:
+    """One document of the archive, and what becomes of it."""
+
+    id: str
+    title: str
+    url: str
+    day: str
+    kind: str  # post | page
+    words: int
+    own_words: int
+    share: float  # of all words in the archive
+    flags: list[str] = field(default_factory=list)  # dominant, unlike, dump, duplicate
+    decision: str = "keep"  # keep | cap | leave out
+    reason: str = ""
+    training_words: int = 0
+    split: str = ""  # train | validation | test, empty where left out
+    split_by_date: str = ""
+
+
+@dataclass(slots=True)
+class Duplicate:
+    """Two documents that share text; `share` of the shorter one's word shingles stand in the longer."""
+
+    id: str
+    other_id: str
+    title: str
+    other_title: str
+    exact: bool
+    share: float
+    passages: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # side by side, differing or equal
+
+
+@dataclass(slots=True)
+class Dump:
+    """A block that a machine wrote: its size, why it was taken for one, and its first line."""
+
+    id: str
+    title: str
+    words: int
+    lines: int
+    reason: str
+    first_line: str
+
+
+@dataclass(slots=True)
+class Unlike:
+    """A post that reads unlike the others: how far out (robust z), and the words that show it."""
+
+    id: str
+    title: str
+    words: int
+    distance: float
+    evidence: list[str] = field(default_factory=list)  # '"upon" 9 times as often'
+
+
+@dataclass(slots=True)
+class DeadLink:
+    """An internal link that leads nowhere."""
+
+    id: str
+    title: str
+    href: str
+    text: str
+
+
+@dataclass(slots=True)
+class Phrase:
+    """A turn of phrase that keeps coming back; `year` 0 means over all years."""
+
+    text: str
+    count: int
+    posts: int
+    year: int = 0
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """Something that was not taken in, and why; `ref` and `title` empty where it is a count."""
+
+    what: str  # post, page, comment, file, block, characters ...
+    reason: str
+    count: int
+    title: str = ""
+    ref: str = ""
+
+
+@dataclass(slots=True)
+class Privacy:
+    """What the author should know before sharing a model or an archive made from this."""
+
+    emails: int = 0
+    phones: int = 0
+    found_in: list[tuple[str, str]] = field(default_factory=list)  # (title, masked: "j…@e….org")
+    statuses_excluded: dict[str, int] = field(default_factory=dict)
+    network_calls: int = 0
+
+
+@dataclass(slots=True)
+class Advice:
+    """What can be trained with this much, in plain words; `rows` are (question, answer) pairs."""
+
+    headline: str = ""
+    sentences: list[str] = field(default_factory=list)
+    rows: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Split:
+    """Posts and training words on each side, for the random and the by-date split."""
+
+    name: str  # random | by date
+    posts: dict[str, int] = field(default_factory=dict)
+    words: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything `ownwords look` found out."""
+
+    name: str
+    fingerprint: str  # of the texts taken in: same texts, same fingerprint
+    version: str
+    made_on: str  # ISO day
+    workspace: str = ""
+    sources: list[SourceRead] = field(default_factory=list)
+    totals: Totals = field(default_factory=Totals)
+    words_by_kind: dict[str, int] = field(default_factory=dict)
+    effective_posts: float = 0.0
+    years: list[Year] = field(default_factory=list)
+    posts: list[Post] = field(default_factory=list)  # longest first
+    duplicates: list[Duplicate] = field(default_factory=list)
+    dumps: list[Dump] = field(default_factory=list)
+    unlike: list[Unlike] = field(default_factory=list)
+    dead_links: list[DeadLink] = field(default_factory=list)
+    orphans: list[str] = field(default_factory=list)  # ids of posts no other post links to
+    phrases: list[Phrase] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    privacy: Privacy = field(default_factory=Privacy)
+    advice: Advice = field(default_factory=Advice)
+    splits: list[Split] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, dictionaries, strings and numbers, for JSON."""
+        return asdict(self)
