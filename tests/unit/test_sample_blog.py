@@ -1,0 +1,140 @@
+"""The sample blog is what a first model learns from: enough prose, one voice, built the same."""
+
+import importlib.util
+import re
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
+TABLES = ("authors", "posts", "posts_additional_data", "posts_images", "posts_tags", "tags")
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+SHARED_RUN = 12
+
+Rows = dict[str, list[tuple[object, ...]]]
+
+
+@pytest.fixture(scope="module")
+def sample() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("sample_blog_build", BLOG / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A copy of the sample's sources, for a test to spoil."""
+    shutil.copytree(BLOG, tmp_path / "blog", ignore=shutil.ignore_patterns("input"))
+    return tmp_path / "blog"
+
+
+def rows(database_path: Path) -> Rows:
+    with closing(sqlite3.connect(database_path)) as database:
+        return {
+            table: database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
+            for table in TABLES
+        }
+
+
+def published_words(sample: ModuleType) -> dict[str, list[str]]:
+    """The words of each public post without its code, by file name."""
+    return {
+        post.file_name: WORD.findall(FENCE.sub("", post.markdown).lower())
+        for post in sample.read_posts(BLOG / "posts").values()
+        if post.status == "published"
+    }
+
+
+def test_there_is_enough_to_learn_from(sample: ModuleType) -> None:
+    words = published_words(sample)
+
+    assert len(words) >= 40
+    assert sum(map(len, words.values())) >= 25_000
+
+
+def test_every_post_has_a_date_tags_and_prose(sample: ModuleType) -> None:
+    posts = sample.read_posts(BLOG / "posts").values()
+    words = published_words(sample)
+
+    assert all(2017 <= post.created_at.year <= 2024 for post in posts)
+    assert all(post.tags for post in posts if post.status == "published")
+    assert all(len(post_words) >= 50 for post_words in words.values())
+
+
+def test_no_two_posts_share_a_long_run_of_words(sample: ModuleType) -> None:
+    first_seen: dict[tuple[str, ...], str] = {}
+    shared = []
+    for name, words in published_words(sample).items():
+        for run in zip(*(words[start:] for start in range(SHARED_RUN)), strict=False):
+            if first_seen.setdefault(run, name) != name:
+                shared.append((first_seen[run], name, " ".join(run)))
+
+    assert not shared
+
+
+def test_the_sample_has_what_real_databases_have(sample: ModuleType) -> None:
+    posts = sample.read_posts(BLOG / "posts")
+    statuses = {post.status for post in posts.values()}
+    editors = {post.editor for post in posts.values()}
+    text = "".join(str(row[4]) for row in rows(BLOG / "input" / "db.sqlite")["posts"])
+    targets = [int(target) for target in re.findall(r"#INTERNAL_LINK#/post/(\d+)", text)]
+
+    assert {
+        *("published", "draft", "published,hidden"),
+        *("published,trashed", "published,is-page"),
+    } == statuses
+    assert editors == {None, "tinymce", "markdown", "blockeditor"}
+    assert len(targets) >= 25
+    assert [target for target in targets if target not in posts] == [9999]
+
+
+def test_a_fresh_build_equals_what_is_checked_in(sample: ModuleType, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        sample.build(BLOG, tmp_path / name)
+    checked_in = {path.relative_to(BLOG / "input") for path in (BLOG / "input").rglob("*.*")}
+
+    assert rows(tmp_path / "first" / "db.sqlite") == rows(tmp_path / "second" / "db.sqlite")
+    assert rows(tmp_path / "first" / "db.sqlite") == rows(BLOG / "input" / "db.sqlite")
+    assert checked_in == {
+        path.relative_to(tmp_path / "first") for path in (tmp_path / "first").rglob("*.*")
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("tags: [house, kitchen]", "tags: house", "tags must be a list"),
+        ("status: published", "status: printed", "status has an unknown flag"),
+        ("status: published", "mood: dry", "the front matter needs"),
+        ("date: 2017-03-05 18:15", "date: Sunday", "does not match format"),
+        ("date: 2017-03-05", "date: 2017-03-06", "the date differs"),
+        ("title: The", "title: [", "the front matter cannot be read"),
+        ("The lid still", "[The lid](2017-03-06-lid.md) still", "links to 2017-03-06-lid.md"),
+        ("The lid still", "![The lid](lid.svg) still", "shows lid.svg"),
+    ],
+)
+def test_a_source_that_will_not_do_is_named(
+    sample: ModuleType, sources: Path, old: str, new: str, complaint: str
+) -> None:
+    kettle = sources / "posts" / "2017-03-05-kettle.md"
+    text = kettle.read_text(encoding="utf-8")
+    assert old in text
+    kettle.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+    with pytest.raises(sample.BuildError, match=complaint) as raised:
+        sample.build(sources, sources / "input")
+
+    assert "2017-03-05-kettle.md" in str(raised.value)
+    assert not (sources / "input" / "db.sqlite").exists()
