@@ -1,0 +1,73 @@
+# Every target works as the first command in a fresh clone: it makes its own virtual environment.
+PYTHON ?= python3
+BIN := .venv/bin
+# Of these, the base is what a user installs; dev adds the tools of `check` and `test`.
+BASE := .venv/base.ready
+DEV := .venv/dev.ready
+REFERENCE := .venv/reference.ready
+
+.PHONY: help demo test check format docs blog bench fuzz test-reference wheel clean
+
+help:
+	@echo "make demo            look at the sample blog: the newcomer's first run"
+	@echo "make test            the tests: offline, a few minutes"
+	@echo "make check           format, lint, types, floors, docs up to date"
+	@echo "make format          put the code into its format, write the generated docs"
+	@echo "make bench           speed and memory, measured on this machine"
+	@echo "make fuzz            longer random input for the readers"
+	@echo "make test-reference  comparisons with independent implementations"
+	@echo "make blog            build examples/blog/input/db.sqlite from its posts"
+	@echo "make wheel           build the package"
+
+demo: $(BASE)
+	$(BIN)/ownwords look examples/blog --workspace demo.ownwords --yes
+
+test: $(DEV)
+	$(BIN)/python -m pytest -n auto -m "not fuzz and not reference"
+
+check: $(DEV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+format: $(DEV)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/python docs/generate.py
+
+bench: $(DEV)
+	$(BIN)/python bench/look.py
+
+fuzz: $(DEV)
+	$(BIN)/python -m pytest -n auto -m fuzz
+
+test-reference: $(REFERENCE)
+	$(BIN)/python -m pytest -m reference
+
+blog: $(DEV)
+	$(BIN)/python examples/blog/build.py
+
+wheel: $(DEV)
+	$(BIN)/python -m build
+
+clean:
+	rm -rf .venv dist demo.ownwords
+
+.venv/made:
+	@$(PYTHON) -c 'import sys; sys.exit("ownwords needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+$(BASE): .venv/made pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(DEV): .venv/made pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@ $(BASE)
+
+$(REFERENCE): $(DEV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,reference]"
+	@touch $@

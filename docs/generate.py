@@ -1,0 +1,207 @@
+"""Writes docs/reference.md from the code; with --check says whether it is up to date."""
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import get_type_hints
+
+from rich.console import Console
+
+import ownwords
+from ownwords.archive import report
+from ownwords.cli.main import build
+from ownwords.cli.output import EXIT_STATUSES
+from ownwords.cli.settings import FILE, Settings
+from ownwords.core import hardware, speed
+from ownwords.core.config import as_toml, environment_name, expected
+
+REFERENCE = Path(__file__).parent / "reference.md"
+
+HEAD = """\
+# Reference
+
+Written by `docs/generate.py` from the code; `make format` writes it anew, `make check` compares.
+"""
+
+ORDER = f"""\
+A setting gets its value from the last of these that gives it one:
+
+1. the default below;
+2. `{FILE}` in the current folder;
+3. `{FILE}` in the workspace;
+4. the file named with `--config`;
+5. the environment: `{environment_name("archive.drafts")}=true` for `archive.drafts`;
+6. `--set archive.drafts=true`, as often as needed;
+7. a flag of its own, where it has one: `--drafts`, `--no-drafts`.
+
+A name that does not exist is an error, wherever it stands. In a file, `[archive]` stands on a line
+of its own, with `drafts = true` below it. Outside of files, a list is written `a,b`. Relative paths
+start at the current folder. `ownwords doctor` shows which settings are changed, and by what.
+"""
+
+ENVIRONMENT = f"""\
+| variable | meaning |
+|---|---|
+| `{environment_name("section")}__SETTING` | one setting; every name that begins so must be one |
+| `NO_COLOR` | set to anything: no colours |
+| `TERM=dumb` | plain lines instead of bars |
+| `COLUMNS` | the width to write for |
+"""
+
+ERROR = """\
+Where something goes wrong, the object is `{"error": {"message": "...", "hint": "..."}}`, and the
+same sentence stands on stderr.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    text = reference()
+    if arguments != ["--check"]:
+        REFERENCE.write_text(text, encoding="utf-8", newline="\n")
+        return 0
+    there = REFERENCE.read_text(encoding="utf-8") if REFERENCE.exists() else ""
+    if there == text:
+        return 0
+    lines = difflib.unified_diff(there.splitlines(), text.splitlines(), "written", "now", n=0)
+    print("\n".join(list(lines)[:20]), file=sys.stderr)
+    print("docs/reference.md is stale: run python docs/generate.py", file=sys.stderr)
+    return 1
+
+
+def reference() -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            HEAD,
+            "## Commands\n",
+            *(commands()),
+            "## Exit statuses\n",
+            table("status", "meaning", ((str(s), text) for s, text in EXIT_STATUSES.items())),
+            "## Settings\n",
+            ORDER,
+            *(settings()),
+            "## Environment\n",
+            ENVIRONMENT,
+            "## `look --json`\n",
+            ERROR,
+            *shapes([report], "Report"),
+            "## `doctor --json`\n",
+            "The object is a Machine, with `settings`: for each name its `value` and `origin`.\n",
+            *shapes([hardware, speed], "Machine"),
+            "## From Python\n",
+            *(face()),
+        ]
+    )
+
+
+def commands() -> Iterator[str]:
+    app = build()
+    verbs = [name for name in app if not name.startswith("-")]
+    for words in ([], *([verb] for verb in verbs)):
+        page = io.StringIO()
+        console = Console(file=page, width=80, color_system=None, legacy_windows=False)
+        app([*words, "--help"], console=console, result_action="return_value")
+        lines = "\n".join(line.rstrip() for line in page.getvalue().splitlines())
+        name = " ".join(["ownwords", *words])
+        yield f"### `{name}`\n\n```text\n$ {name} --help\n{lines.strip()}\n```\n"
+
+
+def settings() -> Iterator[str]:
+    for section in dataclasses.fields(Settings):
+        kind = get_type_hints(Settings)[section.name]
+        comments = comments_of(kind)
+        types = get_type_hints(kind)
+        yield f"### `{section.name}`\n\n{inspect.getdoc(kind)}\n"
+        yield "| setting | what it takes | default | meaning |\n|---|---|---|---|"
+        for field in dataclasses.fields(kind):
+            default = as_toml(getattr(kind(), field.name))
+            cells = (
+                f"`{section.name}.{field.name}`",
+                expected(types[field.name]),
+                f"`{default}`",
+                comments[field.name],
+            )
+            yield row(*cells)
+        yield ""
+
+
+def shapes(modules: list[ModuleType], first: str) -> Iterator[str]:
+    """The dataclasses of the modules, the outermost first."""
+    kinds = [
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        and dataclasses.is_dataclass(kind)
+        and kind.__module__ == module.__name__
+    ]
+    for kind in sorted(kinds, key=lambda kind: kind.__name__ != first):
+        comments = comments_of(kind)
+        yield f"### {kind.__name__}\n\n{inspect.getdoc(kind)}\n"
+        yield "| field | type | meaning |\n|---|---|---|"
+        for node in fields_of(kind):
+            assert isinstance(node.target, ast.Name)
+            name = node.target.id
+            yield row(f"`{name}`", f"`{ast.unparse(node.annotation)}`", comments[name])
+        yield ""
+
+
+def face() -> Iterator[str]:
+    for name in sorted(getattr(ownwords, "__all__", ())):
+        value = getattr(ownwords, name)
+        if callable(value):
+            yield f"### `{name}`\n\n```python\n{signature(name, value)}\n```\n"
+            yield f"{inspect.getdoc(value)}\n"
+        else:
+            yield f"### `{name}`\n\n`{value!r}`\n"
+    yield "What is not listed here may change without notice."
+    yield ""
+
+
+def signature(name: str, value: object) -> str:
+    """As the source writes it: what `inspect` prints differs between versions of Python."""
+    (node,) = ast.parse(inspect.getsource(value)).body  # type: ignore[arg-type]
+    if isinstance(node, ast.FunctionDef):
+        returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+        return f"def {name}({ast.unparse(node.args)}){returns}"
+    return f"class {name}"
+
+
+def fields_of(kind: type) -> list[ast.AnnAssign]:
+    (node,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(node, ast.ClassDef)
+    return [item for item in node.body if isinstance(item, ast.AnnAssign)]
+
+
+def comments_of(kind: type) -> dict[str, str]:
+    """For each field of a dataclass the comment behind it, or the lines of comment above it."""
+    lines = inspect.getsource(kind).splitlines()
+    comments = {}
+    for node in fields_of(kind):
+        assert isinstance(node.target, ast.Name) and node.end_lineno
+        behind = lines[node.end_lineno - 1].partition("  # ")[2]
+        above: list[str] = []
+        number = node.lineno - 2
+        while lines[number].lstrip().startswith("# "):
+            above.insert(0, lines[number].strip()[2:])
+            number -= 1
+        comments[node.target.id] = behind or " ".join(above)
+    return comments
+
+
+def table(left: str, right: str, rows: Iterator[tuple[str, str]]) -> str:
+    return "\n".join([f"| {left} | {right} |", "|---|---|", *(row(*cells) for cells in rows), ""])
+
+
+def row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

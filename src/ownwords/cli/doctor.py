@@ -1,0 +1,85 @@
+"""`ownwords doctor`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from ownwords.cli.options import DEFAULTS, Common
+from ownwords.cli.settings import Settings
+from ownwords.core.config import Resolved, settings_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ownwords.core.hardware import Machine
+
+
+def doctor(*, common: Common = DEFAULTS) -> None:
+    """Look at the machine, measure it, show both with the settings in force."""
+    from ownwords.core.hardware import inspect
+
+    resolved = common.resolve({}, workspace=common.workspace)
+    with common.watched() as (progress, _), progress.stage("Measuring this machine"):
+        machine = inspect(common.workspace or Path.cwd())
+    figures = asdict(machine)
+    figures["settings"] = {
+        setting.key: {"value": setting.default, "origin": resolved.origins[setting.key]}
+        for setting in settings_of(resolved.settings)
+    }
+    common.show(figures, lambda console: _print(machine, resolved, console))
+
+
+def _print(machine: "Machine", resolved: Resolved[Settings], console: "Console") -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in _rows(machine, resolved):
+        table.add_row(Text(name), Text(text))
+    console.print(table)
+
+
+def _rows(machine: "Machine", resolved: Resolved[Settings]) -> list[tuple[str, str]]:
+    cpu, memory, disk = machine.cpu, machine.memory, machine.disk
+    rows = [
+        ("System", f"{machine.system}, Python {machine.python}"),
+        ("Processor", f"{cpu.model or 'unknown'}, {cpu.architecture}"),
+        ("", ", ".join(cpu.instruction_sets) or "instruction sets unknown"),
+        (
+            "Cores",
+            f"{cpu.physical_cores or 'unknown'} physical, {cpu.logical_cores} logical,"
+            f" {cpu.usable_cores} usable here; computing with {machine.threads} threads",
+        ),
+        ("Memory", f"{_gb(memory.total_bytes)}, {_gb(memory.available_bytes)} available"),
+        ("Disk", f"{_gb(disk.available_bytes)} free of {_gb(disk.total_bytes)}"),
+        (
+            "SQLite",
+            f"{machine.sqlite}, full-text search (FTS5) "
+            + ("present" if machine.full_text_search else "missing: use another build of Python"),
+        ),
+    ]
+    for device in machine.devices:
+        memory_said = f", {_gb(device.memory_bytes)}" if device.memory_bytes else ""
+        rows.append(
+            ("Device", f"{device.kind}: {device.name}{memory_said}; {', '.join(device.dtypes)}")
+        )
+    for speed in machine.speeds:
+        rows.append(("Speed", f"{speed.value:,.0f} {speed.unit}: {speed.what}"))
+    for part in machine.parts:
+        state = part.found or ("broken: " + part.problem if part.problem else "missing")
+        rows.append((part.name, f"{state} ({part.purpose})"))
+        if part.command:
+            rows.append(("", f"to add it: {part.command}"))
+    changed = [
+        f"{setting.key} = {setting.default} ({resolved.origins[setting.key]})"
+        for setting in settings_of(resolved.settings)
+        if resolved.origins[setting.key] != "default"
+    ]
+    rows.append(("Settings", "\n".join(changed) or "all as they come"))
+    return rows
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB" if count else "unknown"

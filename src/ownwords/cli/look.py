@@ -1,0 +1,66 @@
+"""`ownwords look`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ownwords.cli.options import DEFAULTS, Common, setting
+from ownwords.core.workspace import Workspace
+
+
+def look(
+    *paths: Annotated[
+        Path,
+        Parameter(
+            name="PATH",
+            required=True,
+            help="A blog: a Publii site, an export of another system, a feed, or a folder of"
+            " texts. Several make one archive.",
+        ),
+    ],
+    drafts: Annotated[
+        bool | None, setting("archive.drafts", "Take in drafts and scheduled posts.")
+    ] = None,
+    hidden: Annotated[
+        bool | None,
+        setting("archive.hidden", "Take in posts that are live but listed nowhere."),
+    ] = None,
+    private: Annotated[
+        bool | None,
+        setting("archive.private", "Take in private and password-protected posts."),
+    ] = None,
+    pages: Annotated[
+        bool | None, setting("archive.pages", 'Take in pages, such as "About".')
+    ] = None,
+    export: Annotated[
+        Path | None,
+        Parameter(help="Also write the texts to this file, a JSON object a line. [default: none]"),
+    ] = None,
+    common: Common = DEFAULTS,
+) -> None:
+    """Read the paths, build the archive, show the report."""
+    from ownwords.archive.look import look as build_archive
+    from ownwords.archive.report_terminal import print_report
+
+    settings = common.resolve(
+        {
+            "archive.drafts": drafts,
+            "archive.hidden": hidden,
+            "archive.private": private,
+            "archive.pages": pages,
+        },
+        workspace=common.workspace or Workspace.beside(paths[0]).root,
+    ).settings
+    with common.watched() as (progress, ask):
+        report = build_archive(
+            paths,
+            workspace=common.workspace,
+            archive=settings.archive,
+            provenance=settings.provenance,
+            split=settings.split,
+            progress=progress,
+            ask=ask,
+            export=export,
+        )
+    common.show(report.to_dict(), lambda console: print_report(report, console))

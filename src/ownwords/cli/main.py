@@ -1,0 +1,139 @@
+"""The `ownwords` command: finds the verb, and turns whatever happens into an exit status.
+
+A verb's module is imported only when it is called, and nothing heavy before that.
+"""
+
+import errno
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ownwords import __version__
+from ownwords.core.errors import OwnwordsError
+
+if TYPE_CHECKING:
+    from cyclopts import App, CycloptsError
+
+# What the file system refuses for reasons outside the program; anything else is a bug.
+_REFUSED = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EROFS: "the disk is read-only",
+    errno.EIO: "the disk cannot be read or written",
+}
+
+
+def run() -> None:
+    """Entry point of the `ownwords` script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the arguments say; the exit status, one of `output.EXIT_STATUSES`."""
+    for stream in (sys.stdout, sys.stderr):
+        # A title with a letter that the terminal lacks must not end the program.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    as_json = "--json" in arguments
+    try:
+        _call(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)  # the line with ^C is not ours to write on
+        return _told("interrupted", "", as_json, status=130)
+    except BrokenPipeError:
+        # Python would try to write what is left, and complain, when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OwnwordsError as error:
+        return _told(error.message, error.hint, as_json)
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            return _bug(as_json)
+        where = f"{error.filename}: " if error.filename else ""
+        return _told(where + _REFUSED[error.errno], "", as_json)
+    except Exception:
+        return _bug(as_json)
+    return 0
+
+
+def _call(arguments: Sequence[str]) -> None:
+    from cyclopts import CycloptsError
+
+    from ownwords.cli.output import stdout
+
+    app = build()
+    try:
+        app(
+            arguments,
+            console=stdout(),
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except CycloptsError as error:
+        verb = " ".join(["ownwords", *(error.command_chain or ())])
+        raise OwnwordsError(_in_a_sentence(error, verb), hint=f"{verb} --help") from error
+
+
+def _in_a_sentence(error: "CycloptsError", verb: str) -> str:
+    from cyclopts import MissingArgumentError
+
+    if isinstance(error, MissingArgumentError) and error.argument:
+        name = error.argument.name
+        return f"{name} needs a value" if name.startswith("-") else f"{verb} needs a {name}"
+    message = str(error)
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def build() -> "App":
+    """The command line, its verbs not yet imported."""
+    from cyclopts import App
+
+    app = App(
+        name="ownwords",
+        help="A language model of your own writing, on your own machine.",
+        help_epilogue="ownwords VERB --help explains a verb and shows an example.",
+        help_format="plaintext",
+        usage="Usage: ownwords VERB [OPTIONS]",
+        version=__version__,
+        suppress_keyboard_interrupt=False,
+    )
+    app.command(
+        "ownwords.cli.look:look",
+        name="look",
+        sort_key=1,
+        help="Read a blog, and report honestly what is in it and what can be trained with it.",
+        usage="Usage: ownwords look PATH [PATH ...] [OPTIONS]",
+        help_epilogue="Example: ownwords look ~/Documents/Publii/sites/my-blog --drafts",
+    )
+    app.command(
+        "ownwords.cli.doctor:doctor",
+        name="doctor",
+        sort_key=2,
+        help="Say what this machine has, how fast it is, and which optional parts are missing.",
+        usage="Usage: ownwords doctor [OPTIONS]",
+        help_epilogue="Example: ownwords doctor --json",
+    )
+    return app
+
+
+def _told(message: str, hint: str, as_json: bool, status: int = 2) -> int:
+    from ownwords.cli.output import print_error
+
+    with suppress(BrokenPipeError):
+        print_error(message, hint, as_json=as_json)
+        sys.stdout.flush()
+    return status
+
+
+def _bug(as_json: bool) -> int:
+    traceback.print_exc()
+    place = f"ownwords {__version__}, Python {platform.python_version()}, {platform.system()}"
+    return _told(f"this is a bug; please report it with the lines above ({place})", "", as_json, 1)

@@ -1,0 +1,76 @@
+"""What the command line says: results on stdout, everything else on stderr."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.prompt import Prompt
+from rich.text import Text
+
+from ownwords.cli.bars import TerminalBars
+from ownwords.core.progress import printable
+
+if TYPE_CHECKING:
+    from ownwords.archive.analysis import Question
+
+EXIT_STATUSES = {
+    0: "done",
+    1: "a bug in ownwords: the traceback says where, the last line how to report it",
+    2: "bad input, settings or surroundings: one sentence on stderr says what, a second what to do",
+    130: "interrupted with Ctrl-C, also in the middle of a question",
+    141: "whoever read the output stopped reading, as `| head` does",
+}
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # Rich would end the program here; main knows better what to do.
+        raise BrokenPipeError
+
+
+def stdout() -> Console:
+    """For results."""
+    return _Console(highlight=False)
+
+
+def stderr() -> Console:
+    """For all that is not the result."""
+    return _Console(stderr=True, highlight=False)
+
+
+def print_json(figures: Mapping[str, Any]) -> None:
+    """One JSON object on stdout; in ASCII where the terminal or pipe takes no other characters."""
+    is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(figures, ensure_ascii=not is_utf8, allow_nan=False, indent=2))
+
+
+def print_error(message: str, hint: str, *, as_json: bool) -> None:
+    """One sentence, and a hint what to do; with `as_json` on stdout too, as `{"error": {...}}`."""
+    message = " ".join(message.split())
+    console = stderr()
+    console.print(Text(f"ownwords: {printable(message)}"), soft_wrap=True)
+    if hint:
+        console.print(Text(f"hint: {printable(hint)}", style="dim"), soft_wrap=True)
+    if as_json:
+        print_json({"error": {"message": message, "hint": hint}})
+
+
+def ask(question: "Question", bars: TerminalBars | None) -> str:
+    """The option the author chooses, by its number; KeyboardInterrupt where the input ends."""
+    console = stderr()
+    numbers = {str(number): option for number, option in enumerate(question.options, 1)}
+    default = next(number for number, option in numbers.items() if option == question.default)
+    if bars:
+        with bars.paused():
+            return ask(question, None)
+    console.print(Text(f"\n{printable(question.title)}", style="bold"))
+    console.print(Text(printable(question.text)))
+    for number, option in numbers.items():
+        console.print(Text(f"  {number}  {printable(option)}"))
+    try:
+        chosen = Prompt.ask("Your choice", console=console, choices=list(numbers), default=default)
+    except EOFError:
+        raise KeyboardInterrupt from None
+    return numbers[chosen]

@@ -1,0 +1,27 @@
+"""Every setting there is: the sections that the rooms below define, put together."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ownwords.archive.policy import ArchiveConfig
+from ownwords.archive.provenance import ProvenanceConfig
+from ownwords.archive.split import SplitConfig
+
+FILE = "ownwords.toml"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings, by section."""
+
+    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
+    provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)
+    split: SplitConfig = field(default_factory=SplitConfig)
+
+
+def settings_files(workspace: Path | None, config: Path | None) -> list[Path]:
+    """The files to read, the later winning: this folder's, the workspace's, the one asked for."""
+    files = [Path(FILE)]
+    if workspace and workspace.absolute() != Path.cwd():
+        files.append(workspace / FILE)
+    return [file for file in files if file.exists()] + ([config] if config else [])

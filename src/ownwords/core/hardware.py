@@ -1,0 +1,376 @@
+"""What this machine has and how fast it is. Whatever cannot be found out is empty, 0 or absent.
+
+The folders /proc and /sys are read below `root`, so that other machines can be described in tests.
+"""
+
+import ctypes
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from ownwords.core.speed import Speed, memory_read, numpy_product, torch_product
+
+_ROOT = Path("/")
+
+# How /proc/cpuinfo, sysctl and Windows name them -> how everybody else does.
+_INSTRUCTION_SETS = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_bf16": "AVX-512 BF16",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx_vnni": "AVX VNNI",
+    "amx_tile": "AMX",
+    "amx_bf16": "AMX BF16",
+    "asimd": "NEON",
+    "bf16": "BF16",
+    "i8mm": "I8MM",
+    "sve": "SVE",
+    # macOS
+    "avx512vnni": "AVX-512 VNNI",
+    "hw.optional.neon": "NEON",
+    "hw.optional.advsimd": "NEON",
+    "hw.optional.arm.advsimd": "NEON",
+    "hw.optional.arm.feat_bf16": "BF16",
+    "hw.optional.arm.feat_i8mm": "I8MM",
+    "hw.optional.arm.feat_sme": "SME",
+}
+
+_COMPILERS = ("c++", "g++", "clang++", "cl")
+_COMPILER_COMMANDS = {
+    "apt-get": "sudo apt-get install g++",
+    "dnf": "sudo dnf install gcc-c++",
+    "pacman": "sudo pacman -S gcc",
+    "zypper": "sudo zypper install gcc-c++",
+    "apk": "sudo apk add g++",
+    "xcode-select": "xcode-select --install",
+    "winget": "winget install Microsoft.VisualStudio.2022.BuildTools",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """The processor; `usable_cores` are those this process may run on (affinity, container)."""
+
+    model: str
+    architecture: str
+    instruction_sets: tuple[str, ...]
+    physical_cores: int
+    logical_cores: int
+    usable_cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Memory, or a disk: how much there is, and how much of it can be had."""
+
+    total_bytes: int
+    available_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a model can be trained on."""
+
+    kind: str  # cpu, cuda, rocm, xpu, mps
+    name: str
+    memory_bytes: int
+    dtypes: tuple[str, ...]  # in which a matrix product was tried and worked
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something optional: what was found (empty where missing), and the command that adds it."""
+
+    name: str
+    purpose: str
+    found: str
+    problem: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """All that `ownwords doctor` says."""
+
+    system: str
+    python: str
+    cpu: Cpu
+    memory: Space
+    disk: Space  # where the workspace is, or would be
+    sqlite: str
+    full_text_search: bool
+    threads: int
+    devices: tuple[Device, ...]  # the best first; empty without torch
+    speeds: tuple[Speed, ...]
+    parts: tuple[Part, ...]
+
+
+def inspect(workspace: Path) -> Machine:
+    """Look at this machine and measure it; takes about two seconds, most of it importing torch."""
+    torch, problem = import_torch()
+    cpu = read_cpu()
+    devices = tuple(_devices(torch)) if torch else ()
+    return Machine(
+        system=f"{platform.system()} {platform.release()}",
+        python=f"{platform.python_version()} ({platform.python_implementation()})",
+        cpu=cpu,
+        memory=read_memory(),
+        disk=_disk(workspace),
+        sqlite=sqlite3.sqlite_version,
+        full_text_search=has_full_text_search(),
+        threads=threads(cpu),
+        devices=devices,
+        speeds=tuple(_speeds(torch, devices, cpu.usable_cores)),
+        parts=tuple(_parts(torch, problem)),
+    )
+
+
+def threads(cpu: Cpu) -> int:
+    """How many threads compute fastest: one for each core there really is and may be used."""
+    return max(1, min(cpu.usable_cores, cpu.physical_cores or cpu.usable_cores))
+
+
+def import_torch() -> tuple[ModuleType | None, str]:
+    """torch, or None; then why, if it is there and broken."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import torch  # noqa: PLC0415 - it takes a second, and need not be there
+    except Exception as error:  # a broken one raises anything: OSError, RuntimeError, ImportError
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            return None, ""
+        first_line = str(error).partition("\n")[0]
+        return None, f"importing it fails with {type(error).__name__}: {first_line}"
+    return torch, ""
+
+
+def has_full_text_search() -> bool:
+    """Whether this Python's SQLite was built with FTS5."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("CREATE VIRTUAL TABLE probe USING fts5(text)")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+# --- processor ---------------------------------------------------------------------------------
+
+
+def read_cpu(root: Path = _ROOT, system: str = sys.platform) -> Cpu:
+    """The processor, by the means of that system."""
+    logical = os.cpu_count() or 1
+    if system == "darwin":
+        facts = _sysctl()
+        names = [key.lower() for key, value in facts.items() if value == "1"]
+        names += facts.get("machdep.cpu.features", "").lower().replace(".", "_").split()
+        names += facts.get("machdep.cpu.leaf7_features", "").lower().split()
+        model = facts.get("machdep.cpu.brand_string", "")
+        physical = int(facts.get("hw.physicalcpu", "0"))
+    elif system == "win32":
+        model, names = _windows_cpu()
+        physical = 0
+    else:
+        text = _text(root / "proc/cpuinfo")
+        found = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
+        model = found[1].strip() if found else ""
+        flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+        names = flags[1].split() if flags else []
+        siblings = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
+        physical = len({_text(path) for path in siblings})
+    sets = dict.fromkeys(_INSTRUCTION_SETS[name] for name in _INSTRUCTION_SETS if name in names)
+    return Cpu(
+        model=model or platform.processor(),
+        architecture=platform.machine(),
+        instruction_sets=tuple(sets),
+        physical_cores=physical,
+        logical_cores=logical,
+        usable_cores=usable_cores(root),
+    )
+
+
+def usable_cores(root: Path = _ROOT) -> int:
+    """The cores this process may use: those it is bound to, less what its container is denied."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    for folder in _cgroups("cpu", root):
+        quota, _, period = _text(folder / "cpu.max").partition(" ")
+        if not quota:  # version 1
+            quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period):
+            cores = min(cores, max(1, round(int(quota) / int(period))))
+    return cores
+
+
+def _cgroups(controller: str, root: Path) -> Iterator[Path]:
+    """The folders with this process's limits: its own group and those around it."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup"
+        if controllers:
+            top /= controller
+        # Within a container the path is often that of the host: only the top is there then.
+        group = top / path.lstrip("/")
+        yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
+
+
+def _sysctl() -> dict[str, str]:
+    lines = _output("sysctl", "machdep.cpu", "hw").splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def _windows_cpu() -> tuple[str, list[str]]:
+    names: list[str] = []
+    model = ""
+    if sys.platform == "win32":
+        import winreg  # noqa: PLC0415
+
+        key = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
+        with suppress(OSError), winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key) as opened:
+            model = str(winreg.QueryValueEx(opened, "ProcessorNameString")[0]).strip()
+        present = ctypes.windll.kernel32.IsProcessorFeaturePresent
+        # PF_ARM_NEON_INSTRUCTIONS_AVAILABLE, PF_AVX2_..., PF_AVX512F_...
+        for number, name in ((19, "asimd"), (40, "avx2"), (41, "avx512f")):
+            if present(number):
+                names.append(name)
+    return model, names
+
+
+# --- memory and disk ---------------------------------------------------------------------------
+
+
+def read_memory(root: Path = _ROOT, system: str = sys.platform) -> Space:
+    """The machine's memory, or what a container leaves of it."""
+    if system == "darwin":
+        total = int(_sysctl().get("hw.memsize", "0"))
+        pages = dict(
+            re.findall(r"^Pages (free|inactive):\s+(\d+)", _output("vm_stat"), re.MULTILINE)
+        )
+        size = re.search(r"page size of (\d+)", _output("vm_stat"))
+        free = sum(map(int, pages.values())) * int(size[1] if size else 0)
+        return Space(total, free)
+    if system == "win32":
+        return _windows_memory()
+    found = dict(re.findall(r"^(Mem\w+):\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE))
+    total = int(found.get("MemTotal", 0)) * 1024
+    available = int(found.get("MemAvailable", 0)) * 1024
+    for folder in _cgroups("memory", root):
+        limit = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
+        used = _text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes")
+        if limit.isdigit() and int(limit) < total:
+            total = int(limit)
+            available = min(available, max(0, total - int(used or 0)))
+    return Space(total, available)
+
+
+def _windows_memory() -> Space:
+    if sys.platform == "win32":
+        # MEMORYSTATUSEX: its length and the load in per cent, then seven 64-bit counts of bytes.
+        status = (ctypes.c_uint64 * 8)()
+        ctypes.cast(status, ctypes.POINTER(ctypes.c_uint32))[0] = ctypes.sizeof(status)
+        if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+            return Space(status[1], status[2])
+    return Space(0, 0)
+
+
+def _disk(workspace: Path) -> Space:
+    folder = workspace.absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    usage = shutil.disk_usage(folder)
+    return Space(usage.total, usage.free)
+
+
+# --- devices and their speed -------------------------------------------------------------------
+
+
+def _devices(torch: ModuleType) -> Iterator[Device]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an old driver: the device is then simply not there
+        cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+        xpu = hasattr(torch, "xpu") and torch.xpu.is_available()
+    for kind, count in (
+        ("cuda", torch.cuda.device_count() if cuda else 0),
+        ("xpu", torch.xpu.device_count() if xpu else 0),
+    ):
+        for index in range(count):
+            facts = getattr(torch, kind).get_device_properties(index)
+            said = "rocm" if kind == "cuda" and torch.version.hip else kind
+            dtypes = _working_dtypes(torch, f"{kind}:{index}")
+            yield Device(said, facts.name, facts.total_memory, dtypes)
+    if mps:
+        memory = torch.mps.recommended_max_memory()
+        yield Device("mps", "Apple GPU", memory, _working_dtypes(torch, "mps"))
+    yield Device("cpu", "processor", 0, _working_dtypes(torch, "cpu"))
+
+
+def _working_dtypes(torch: ModuleType, device: str) -> tuple[str, ...]:
+    working = []
+    for name in ("float32", "bfloat16", "float16"):
+        with suppress(RuntimeError, TypeError):
+            square = torch.ones(8, 8, dtype=getattr(torch, name), device=device)
+            (square @ square).sum().item()
+            working.append(name)
+    return tuple(working)
+
+
+def _speeds(torch: ModuleType | None, devices: tuple[Device, ...], cores: int) -> Iterator[Speed]:
+    if torch:
+        for dtype in devices[0].dtypes:
+            if dtype != "float16":
+                yield torch_product(torch, devices[0].kind, dtype)
+    else:
+        yield numpy_product()
+    yield memory_read(cores)
+
+
+# --- optional parts ----------------------------------------------------------------------------
+
+
+def _parts(torch: ModuleType | None, problem: str) -> Iterator[Part]:
+    yield Part(
+        name="torch",
+        purpose="training; looking at an archive works without it",
+        found=torch.__version__ if torch else "",
+        problem=problem,
+        command="" if torch else 'pip install "ownwords[train]"',
+    )
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), "")
+    adders = (command for tool, command in _COMPILER_COMMANDS.items() if shutil.which(tool))
+    yield Part(
+        name="C++ compiler",
+        purpose="compiled speed-ups; nothing needs it yet",
+        found=compiler,
+        problem="",
+        command="" if compiler else next(adders, "install g++ or clang++"),
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")

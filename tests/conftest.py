@@ -1,0 +1,32 @@
+"""What every test stands on: no network, and the shared corpora where they are present."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+
+# A slow machine is no failure: time is judged by the benchmarks.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the tests run offline, and so does what they test")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture(scope="session")
+def columnist() -> Path:
+    """The shared Publii site with planted problems."""
+    path = SHARED / "columnist"
+    if not path.exists():
+        pytest.skip("the shared test corpora are not beside the repository")
+    return path

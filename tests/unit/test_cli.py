@@ -1,0 +1,335 @@
+"""The command line as a user meets it: in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import ownwords
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and pseudo-terminals")
+
+# The verbs are called as they are; what `look` does is played by a few lines.
+PLAY = """
+import sys, time, types
+from pathlib import Path
+from dataclasses import dataclass, asdict
+from ownwords.archive.report import Report
+from ownwords.core.errors import SourceError
+
+@dataclass(frozen=True)
+class Question:
+    id: str; title: str; text: str; options: tuple[str, ...]; default: str
+
+def look(paths, *, workspace, archive, provenance, split, progress, ask, export):
+    with progress.stage("Reading", total=1, unit="posts"):
+        {body}
+    notes = [repr(asdict(archive))]
+    return Report(name="Дневник", fingerprint="f", version="1", made_on="2020-01-01", notes=notes)
+
+def print_report(report, console):
+    console.print(report.name)
+    for note in report.notes:
+        console.print(note, markup=False, soft_wrap=True)
+
+stage = types.ModuleType("ownwords.archive.look")
+stage.look = look
+sys.modules["ownwords.archive.look"] = stage
+paper = types.ModuleType("ownwords.archive.report_terminal")
+paper.print_report = print_report
+sys.modules["ownwords.archive.report_terminal"] = paper
+from ownwords.cli.main import run
+run()
+"""
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    ours = ("OWNWORDS_", "NO_COLOR", "FORCE_COLOR", "TTY_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return kept | {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80"} | dict(more or {})
+
+
+def call(
+    *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ownwords", *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        env=environment(env),
+        cwd=cwd,
+        timeout=60,
+        check=False,
+    )
+
+
+def command(body: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", PLAY.replace("{body}", body), *arguments]
+
+
+def play(
+    body: str,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(body, *arguments),
+        capture_output=True,
+        encoding="utf-8",
+        env=environment(env),
+        cwd=cwd,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_help_is_there_at_once() -> None:
+    best = 10.0
+    for _ in range(5):
+        began = time.perf_counter()
+        assert call("--help").returncode == 0
+        best = min(best, time.perf_counter() - began)
+    assert best < 0.3
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import ownwords",
+        "from ownwords.cli.main import main; main(['--help'])",
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(code: str) -> None:
+    heavy = ["torch", "numpy", "lxml", "selectolax", "ftfy", "feedparser", "markdown_it"]
+    code += f"\nimport sys; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_version_is_said() -> None:
+    done = call("--version")
+    assert (done.returncode, done.stdout.strip()) == (0, ownwords.__version__)
+
+
+@pytest.mark.parametrize("verb", ["look", "doctor"])
+def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
+    done = call(verb, "--help")
+    assert done.returncode == 0
+    assert f"Example: ownwords {verb}" in done.stdout
+    for option in ("--workspace", "--config", "--set", "--yes", "--json", "--quiet"):
+        assert option in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lok"], "look"),
+        (["look", "--drfts", "x"], "Did you mean --drafts?"),
+        (["look"], "ownwords look needs a PATH"),
+        (["look", "x", "--export"], "--export needs a value"),
+        (["doctor", "--set", "archive.draft=1"], "did you mean archive.drafts?"),
+        (["doctor", "--set", "archive.drafts=perhaps"], "archive.drafts should be true or false"),
+        (["doctor", "--config", "nowhere.toml"], "the settings file nowhere.toml does not exist"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_status_2(arguments: list[str], message: str) -> None:
+    done = call(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, *hints = done.stderr.splitlines()
+    assert first.startswith("ownwords: ")
+    assert message in first
+    assert len(hints) <= 1
+    assert all(hint.startswith("hint: ") for hint in hints)
+
+    done = call(*arguments, "--json")
+    error = json.loads(done.stdout)["error"]
+    assert done.returncode == 2
+    assert message in error["message"]
+    assert set(error) == {"message", "hint"}
+
+
+def test_an_unknown_variable_of_ours_is_not_passed_over() -> None:
+    done = call("doctor", env={"OWNWORDS_ARCHIVE_DRAFTS": "1"})
+    assert done.returncode == 2
+    assert "did you mean OWNWORDS_ARCHIVE__DRAFTS?" in done.stderr
+
+
+def test_the_doctor_says_one_json_object() -> None:
+    done = call("doctor", "--json", "--set", "archive.drafts=true")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert found["cpu"]["usable_cores"] >= 1
+    assert found["settings"]["archive.drafts"] == {"value": True, "origin": "--set"}
+    assert found["settings"]["archive.hidden"]["origin"] == "default"
+
+
+def test_the_doctor_prints_a_page() -> None:
+    done = call("doctor", "--quiet", "--set", "archive.drafts=true")
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("Processor", "Memory", "GFLOP/s", "torch", "archive.drafts = True (--set)"):
+        assert word in done.stdout
+
+
+def test_a_result_goes_to_stdout_and_progress_elsewhere() -> None:
+    done = play("progress.note('half way'); time.sleep(1.1)", "look", "x")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "Дневник")
+    assert "half way" in done.stderr
+    assert "Reading: done in" in done.stderr
+
+    done = play("progress.note('half way')", "look", "x", "--json")
+    assert json.loads(done.stdout)["name"] == "Дневник"
+    assert "half way" in done.stderr
+
+    done = play("progress.note('half way')", "look", "x", "--quiet")
+    assert done.stderr == ""
+
+
+def test_json_is_plain_where_the_output_takes_ascii_only() -> None:
+    done = play("pass", "look", "x", "--json", env={"PYTHONIOENCODING": "ascii"})
+    assert done.stdout.isascii()
+    assert json.loads(done.stdout)["name"] == "Дневник"
+    assert play("pass", "look", "x", env={"PYTHONIOENCODING": "ascii"}).returncode == 0
+
+
+def test_settings_come_from_files_the_environment_and_flags(tmp_path: Path) -> None:
+    work = tmp_path / "blog.ownwords"
+    work.mkdir()
+    (tmp_path / "ownwords.toml").write_text("[archive]\nhidden = true\nprivate = true\n")
+    (work / "ownwords.toml").write_text("[archive]\nprivate = false\npages = false\n")
+    done = play(
+        "pass",
+        "look",
+        "blog",
+        "--no-hidden",
+        "--json",
+        env={"OWNWORDS_ARCHIVE__DRAFTS": "true"},
+        cwd=tmp_path,
+    )
+    (note,) = json.loads(done.stdout)["notes"]
+    for expected in ("'drafts': True", "'hidden': False", "'private': False", "'pages': False"):
+        assert expected in note
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ("raise SourceError('no\\nposts \\x1b[31m', hint='look')", 2, "ownwords: no posts ?[31m"),
+        ("raise OSError(28, 'full', 'x.sqlite')", 2, "ownwords: x.sqlite: the disk is full"),
+        ("raise PermissionError(13, 'no', 'x')", 2, "ownwords: x: permission denied"),
+    ],
+)
+def test_what_the_surroundings_refuse_is_a_sentence(body: str, status: int, message: str) -> None:
+    done = play(body, "look", "x")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.splitlines()[0] == message
+
+
+@pytest.mark.parametrize("body", ["1 / 0", "Path('/nowhere/at/all').read_text()"])
+def test_a_bug_shows_its_traceback_and_how_to_report_it(body: str) -> None:
+    done = play(body, "look", "x", "--json")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("ownwords: this is a bug; please report it")
+    assert "bug" in json.loads(done.stdout)["error"]["message"]
+
+
+@POSIX
+def test_whoever_stops_reading_hears_nothing_of_it() -> None:
+    for arguments in (["look", "x"], ["look", "x", "--json"], ["--help"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            done = subprocess.run(
+                command("pass", *arguments),
+                stdout=writer,
+                stderr=subprocess.PIPE,
+                env=environment(),
+                timeout=60,
+                check=False,
+            )
+        finally:
+            os.close(writer)
+        assert (done.returncode, done.stderr) == (141, b"")
+
+
+@POSIX
+def test_ctrl_c_ends_with_a_clean_line_and_status_130() -> None:
+    body = "print('ready', file=sys.stderr, flush=True); time.sleep(30)"
+    for extra in ([], ["--json"]):
+        process = subprocess.Popen(
+            command(body, "look", "x", *extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            env=environment(),
+        )
+        assert process.stderr
+        assert process.stderr.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert err.splitlines()[-1] == "ownwords: interrupted"
+        assert "Traceback" not in err
+        assert not extra or json.loads(out)["error"]["message"] == "interrupted"
+
+
+ASKS = (
+    "answer = ask(Question('a', 'A long post', 'What of it?', ('cap', 'keep'), 'keep'))"
+    " if ask else 'nobody'; progress.note('chosen: ' + answer)"
+)
+
+
+@POSIX
+@pytest.mark.parametrize(
+    ("typed", "arguments", "status", "said"),
+    [
+        ("1\n", [], 0, "chosen: cap"),
+        ("\n", [], 0, "chosen: keep"),
+        ("7\n1\n", [], 0, "chosen: cap"),
+        ("\x04", [], 130, "ownwords: interrupted"),
+        ("", ["--yes"], 0, "chosen: nobody"),
+        ("", ["--json"], 0, "chosen: nobody"),
+    ],
+)
+def test_questions_are_asked_on_a_terminal_alone(
+    typed: str, arguments: list[str], status: int, said: str
+) -> None:
+    import pty
+
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        command(ASKS, "look", "x", *arguments),
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        env=environment({"TERM": "xterm", "NO_COLOR": "1"}),
+    )
+    os.close(slave)
+    os.write(master, typed.encode("ascii"))
+    out, _ = process.communicate(timeout=30)
+    shown = b""
+    try:
+        while piece := os.read(master, 65536):
+            shown += piece
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    os.close(master)
+    assert process.returncode == status
+    assert said in shown.decode("utf-8")
+    assert b"A long post" not in out
+    assert ("A long post" in shown.decode("utf-8")) == (not arguments)
+
+
+def test_nobody_is_asked_without_a_terminal() -> None:
+    assert "chosen: nobody" in play(ASKS, "look", "x").stderr

@@ -1,0 +1,219 @@
+import ast
+import dataclasses
+import inspect
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ownwords
+from ownwords.core.config import Resolved, as_toml, environment_name, resolve, settings_of
+from ownwords.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Deep:
+    rate: float = 0.5
+
+
+@dataclass(frozen=True)
+class Room:
+    lamps: int = 2
+    open: bool = False
+    share: float = 0.1
+    name: str = "hall"
+    place: Path = Path("here")
+    way: Literal["in", "out", 3] = "in"
+    limit: int | None = None
+    parts: tuple[str, ...] = ()
+    pair: tuple[int, float] = (1, 2.0)
+    deep: Deep = field(default_factory=Deep)
+
+    def __post_init__(self) -> None:
+        if self.lamps < 0:
+            raise ValueError("lamps cannot be fewer than none")
+
+
+@dataclass(frozen=True)
+class House:
+    room: Room = field(default_factory=Room)
+    max_post_share: float = 0.1
+
+
+def toml(folder: Path, text: str, name: str = "ownwords.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_defaults_come_from_the_dataclass() -> None:
+    resolved = resolve(House)
+    assert resolved.settings == House()
+    assert set(resolved.origins.values()) == {"default"}
+    assert "room.deep.rate" in resolved.origins
+
+
+def test_the_later_source_wins_and_every_value_knows_where_it_comes_from(tmp_path: Path) -> None:
+    first = toml(tmp_path, "[room]\nlamps = 3\nshare = 1\nname = 'a'\n[room.deep]\nrate=2")
+    second = toml(tmp_path, "[room]\nshare = 0.25\nname = 'b'\n", "second.toml")
+    resolved = resolve(
+        House,
+        toml=[first, second],
+        env={"OWNWORDS_ROOM__NAME": "c", "OWNWORDS_ROOM__OPEN": "yes", "HOME": "/"},
+        sets=["room.open=false", "room.parts = a, b"],
+        flags={"room.open": True, "room.limit": None},
+    )
+    room = resolved.settings.room
+    assert (room.lamps, room.share, room.name, room.open) == (3, 0.25, "c", True)
+    assert room.parts == ("a", "b")
+    assert room.deep == Deep(2.0)
+    origins = resolved.origins
+    assert origins["room.lamps"] == first.as_posix()
+    assert origins["room.share"] == second.as_posix()
+    assert origins["room.name"] == "environment OWNWORDS_ROOM__NAME"
+    assert origins["room.parts"] == "--set"
+    assert origins["room.open"] == "flag --open"
+    assert origins["room.limit"] == "default"
+    assert resolve(House, flags={"room.open": False}).origins["room.open"] == "flag --no-open"
+
+
+@pytest.mark.parametrize(
+    ("given_as", "message"),
+    [
+        ({"sets": ["max_post_shar=1"]}, "did you mean max_post_share?"),
+        ({"sets": ["lamps=1"]}, "did you mean room.lamps?"),
+        ({"sets": ["zzzz=1"]}, "one of room.lamps"),
+        ({"sets": ["room.lamps"]}, 'there is no "="'),
+        (
+            {"sets": ["room.lamps=many"]},
+            'room.lamps should be a whole number, and is "many"',
+        ),
+        ({"sets": ["room.share=nan"]}, "room.share should be a number"),
+        ({"sets": ["room.open=perhaps"]}, "room.open should be true or false"),
+        ({"sets": ["room.way=up"]}, 'room.way should be "in" or "out" or 3, and is "up"'),
+        ({"sets": ["room.pair=1"]}, "room.pair should be a list of 2"),
+        ({"sets": ["room.parts=[1,"]}, "room.parts should be a list of values, each text"),
+        ({"sets": ["room.limit=x"]}, 'room.limit should be a whole number or "none"'),
+        ({"sets": ["room.place="]}, "room.place should be a path"),
+        ({"sets": ["room.place=~nobody-of-this-name/x"]}, "room.place should be a path"),
+        ({"sets": ["room.name=\udc80"]}, "room.name should be text"),
+        ({"sets": ["room.lamps=-1"]}, "--set: room: lamps cannot be fewer than none"),
+        ({"env": {"OWNWORDS_ROOM_LAMPS": "1"}}, "did you mean OWNWORDS_ROOM__LAMPS?"),
+        ({"env": {"OWNWORDS_ROOM__LAMPS": "x"}}, "environment OWNWORDS_ROOM__LAMPS: room.lamps"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(given_as: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        resolve(House, **given_as)  # type: ignore[arg-type]
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[room]\nlamp = 1", "ownwords.toml: there is no setting"),
+        ("[rom]\nlamps = 1", 'there is no setting "rom"'),
+        ("room = 1", "room is a section, not a setting"),
+        ("[room.lamps]\nx = 1", "room.lamps should be a whole number, and is a table"),
+        ("[room]\nlamps = true", "room.lamps should be a whole number, and is true"),
+        ("[room]\nlamps = 1.5", "and is 1.5"),
+        ("[room]\nopen = 1", "room.open should be true or false, and is 1"),
+        ("[room]\nopen = 'yes'", "room.open should be true or false"),
+        ("[room]\nparts = 'a,b'", "room.parts should be a list"),
+        ("[room]\nparts = [1]", "room.parts should be a list of values, each text, and is [1]"),
+        ("[room]\nname = 2020-01-01", "room.name should be text"),
+        ("room = [", "is not valid TOML"),
+    ],
+)
+def test_files_are_read_strictly(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        resolve(House, toml=[toml(tmp_path, text)])
+    assert message in str(raised.value)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        resolve(House, toml=[tmp_path / "missing.toml"])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        resolve(House, toml=[tmp_path])
+    (tmp_path / "latin.toml").write_bytes(b"a = '\xe9'")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        resolve(House, toml=[tmp_path / "latin.toml"])
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "ownwords.toml"
+    path.write_bytes(b"\xef\xbb\xbfmax_post_share = 0.2")
+    assert resolve(House, toml=[path]).settings.max_post_share == 0.2
+
+
+def test_a_path_may_begin_at_home() -> None:
+    place = resolve(House, sets=["room.place=~/x"]).settings.room.place
+    assert place == Path.home() / "x"
+
+
+texts = st.text(st.characters(codec="utf-8"))
+rooms = st.builds(
+    Room,
+    lamps=st.integers(min_value=0),
+    open=st.booleans(),
+    share=st.floats(allow_nan=False),
+    name=texts,
+    place=texts.filter(lambda text: "~" not in text).map(Path),
+    way=st.sampled_from(["in", "out", 3]),
+    limit=st.none() | st.integers(),
+    parts=st.lists(texts).map(tuple),
+    pair=st.tuples(st.integers(), st.floats(allow_nan=False)),
+    deep=st.builds(Deep, rate=st.floats(allow_nan=False)),
+)
+
+
+@given(rooms, texts)
+def test_what_is_written_out_is_read_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, room: Room, origin: str
+) -> None:
+    house = House(room=room)
+    origins = {setting.key: origin for setting in settings_of(house)}
+    text = Resolved(house, origins).to_toml()
+    path = tmp_path_factory.getbasetemp() / "written.toml"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    assert resolve(House, toml=[path]).settings == house
+
+
+def test_the_written_file_says_where_values_come_from() -> None:
+    text = resolve(House, sets=["room.lamps=4"]).to_toml()
+    assert "lamps = 4  # --set" in text
+    assert "open = false  # default" in text
+
+
+def test_values_are_written_as_toml() -> None:
+    assert as_toml(("a", 1, None, True)) == '["a", 1, "none", true]'
+
+
+def test_every_setting_of_the_program_is_read_somewhere() -> None:
+    from ownwords.cli.settings import Settings
+
+    source = Path(ownwords.__file__).parent
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in source.rglob("*.py")]
+    for section, kind in get_type_hints(Settings).items():
+        used = set[str]()
+        for tree in trees:
+            for statement in tree.body:
+                if not (isinstance(statement, ast.ClassDef) and statement.name == kind.__name__):
+                    used |= {n.attr for n in ast.walk(statement) if isinstance(n, ast.Attribute)}
+        unread = [f.name for f in dataclasses.fields(kind) if f.name not in used]
+        assert not unread, f"nobody reads these settings of {section}: {unread}"
+        assert inspect.getdoc(kind), f"{kind.__name__} has no docstring"
+
+
+def test_every_setting_of_the_program_can_be_given_as_text() -> None:
+    from ownwords.cli.settings import Settings
+
+    for setting in settings_of(Settings()):
+        text = as_toml(setting.default).strip('"')
+        assert resolve(Settings, sets=[f"{setting.key}={text}"]).settings == Settings()
+        variable = environment_name(setting.key)
+        assert resolve(Settings, env={variable: text}).settings == Settings()

@@ -1,0 +1,40 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATE = ROOT / "docs" / "generate.py"
+
+
+def generate(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(GENERATE), *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | env,
+        check=False,
+    )
+
+
+def test_the_reference_is_up_to_date_whatever_the_terminal_is_like() -> None:
+    for env in ({}, {"COLUMNS": "40", "FORCE_COLOR": "1", "TERM": "dumb"}):
+        done = generate("--check", **env)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_stale_reference_is_said_to_be_stale(tmp_path: Path) -> None:
+    copy = tmp_path / "generate.py"
+    copy.write_text(GENERATE.read_text(encoding="utf-8"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(copy), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "is stale: run python docs/generate.py" in done.stderr
+
+
+def test_the_reference_covers_every_setting_and_no_machine() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert "`archive.drafts`" in text
+    assert "\x1b" not in text
+    assert str(Path.home()) not in text

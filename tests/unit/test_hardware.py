@@ -1,0 +1,202 @@
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from ownwords.core import hardware
+from ownwords.core.hardware import Cpu, read_cpu, read_memory, threads, usable_cores
+
+XEON = """\
+processor\t: 0
+model name\t: Intel(R) Xeon(R) Processor
+flags\t\t: fpu sse2 avx avx2 avx512f avx512_bf16 avx512_vnni amx_tile amx_bf16
+"""
+PI = """\
+processor\t: 0
+Features\t: fp asimd evtstrm crc32 asimddp bf16
+Model\t\t: Raspberry Pi 5 Model B
+"""
+
+
+def machine(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def test_the_processor_is_read_from_what_linux_says(tmp_path: Path) -> None:
+    topology = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    root = machine(
+        tmp_path,
+        {"proc/cpuinfo": XEON} | {topology.format(n): f"{n % 2},{n % 2 + 2}" for n in range(4)},
+    )
+    cpu = read_cpu(root, system="linux")
+    assert cpu.model == "Intel(R) Xeon(R) Processor"
+    assert cpu.instruction_sets == (
+        "AVX2",
+        "AVX-512",
+        "AVX-512 BF16",
+        "AVX-512 VNNI",
+        "AMX",
+        "AMX BF16",
+    )
+    assert cpu.physical_cores == 2
+
+
+def test_an_arm_processor_is_read_too(tmp_path: Path) -> None:
+    cpu = read_cpu(machine(tmp_path, {"proc/cpuinfo": PI}), system="linux")
+    assert cpu.model == "Raspberry Pi 5 Model B"
+    assert cpu.instruction_sets == ("NEON", "BF16")
+
+
+def test_a_mac_is_read_from_sysctl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said = {
+        "sysctl": "machdep.cpu.brand_string: Apple M2\nhw.physicalcpu: 8\nhw.memsize: 8000\n"
+        "hw.optional.arm.FEAT_BF16: 1\nhw.optional.AdvSIMD: 1\nhw.optional.arm.FEAT_SME: 0\n",
+        "vm_stat": "Mach Virtual Memory Statistics: (page size of 100 bytes)\n"
+        "Pages free:      20.\nPages active:    9.\nPages inactive:  10.\n",
+    }
+    monkeypatch.setattr(hardware, "_output", lambda *command: said[command[0]])
+    cpu = read_cpu(tmp_path, system="darwin")
+    assert (cpu.model, cpu.physical_cores) == ("Apple M2", 8)
+    assert cpu.instruction_sets == ("NEON", "BF16")
+    memory = read_memory(tmp_path, system="darwin")
+    assert (memory.total_bytes, memory.available_bytes) == (8000, 3000)
+
+
+def test_an_unknown_machine_is_described_without_an_error(tmp_path: Path) -> None:
+    cpu = read_cpu(tmp_path, system="plan9")
+    assert (cpu.instruction_sets, cpu.physical_cores) == ((), 0)
+    assert read_memory(tmp_path, system="plan9").total_bytes == 0
+    assert threads(cpu) >= 1
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/cpu.max": "100000 100000"},
+        {"proc/self/cgroup": "0::/host/only\n", "sys/fs/cgroup/cpu.max": "50000 100000"},
+        {
+            "proc/self/cgroup": "3:cpu,cpuacct:/x\n0::/\n",
+            "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "100000",
+            "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000",
+        },
+    ],
+)
+def test_a_container_limits_the_cores(tmp_path: Path, files: dict[str, str]) -> None:
+    assert usable_cores(machine(tmp_path, files)) == 1
+
+
+def test_an_unlimited_container_limits_nothing(tmp_path: Path) -> None:
+    files = {"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "max 100000"}
+    assert usable_cores(machine(tmp_path, files)) == usable_cores(tmp_path / "nowhere")
+
+
+def test_a_container_limits_the_memory(tmp_path: Path) -> None:
+    root = machine(
+        tmp_path,
+        {
+            "proc/meminfo": "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 800 kB\n",
+            "proc/self/cgroup": "0::/a\n",
+            "sys/fs/cgroup/a/memory.max": "512000",
+            "sys/fs/cgroup/a/memory.current": "12000",
+            "sys/fs/cgroup/memory.max": "max",
+        },
+    )
+    memory = read_memory(root, system="linux")
+    assert (memory.total_bytes, memory.available_bytes) == (512000, 500000)
+
+
+def test_threads_are_no_more_than_the_cores_there_are_and_may_be_used() -> None:
+    assert threads(Cpu("", "", (), physical_cores=4, logical_cores=8, usable_cores=8)) == 4
+    assert threads(Cpu("", "", (), physical_cores=4, logical_cores=8, usable_cores=2)) == 2
+
+
+class _Square:
+    def __matmul__(self, other: object) -> "_Square":
+        return self
+
+    def sum(self) -> "_Square":
+        return self
+
+    def item(self) -> float:
+        return 64.0
+
+
+def _ones(*_: int, dtype: str, device: str) -> _Square:
+    if (dtype, device) == ("float16", "cpu"):
+        raise RuntimeError('"addmm" not implemented for half')
+    return _Square()
+
+
+@pytest.mark.parametrize(("hip", "kind"), [(None, "cuda"), ("6.2", "rocm")])
+def test_the_devices_are_those_torch_sees_the_best_first(hip: str | None, kind: str) -> None:
+    card = SimpleNamespace(name="Card", total_memory=8_000)
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(
+            is_available=lambda: True,
+            device_count=lambda: 1,
+            get_device_properties=lambda index: card,
+        ),
+        backends=SimpleNamespace(mps=SimpleNamespace(is_available=lambda: False)),
+        version=SimpleNamespace(hip=hip),
+        float32="float32",
+        bfloat16="bfloat16",
+        float16="float16",
+        ones=_ones,
+    )
+    assert list(hardware._devices(torch)) == [  # type: ignore[arg-type]
+        hardware.Device(kind, "Card", 8_000, ("float32", "bfloat16", "float16")),
+        hardware.Device("cpu", "processor", 0, ("float32", "bfloat16")),
+    ]
+
+
+class _Finder:
+    """Stands in for an installed torch that cannot be imported."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "torch":
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (OSError("libcudart.so.12: cannot open\nmore"), "OSError: libcudart.so.12: cannot open"),
+        (RuntimeError("numpy is too new"), "RuntimeError: numpy is too new"),
+        (ModuleNotFoundError("No module named 'sympy'", name="sympy"), "sympy"),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), ""),
+    ],
+)
+def test_a_broken_torch_is_told_from_a_missing_one(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, problem: str
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_Finder(error), *sys.meta_path])
+    torch, said = hardware.import_torch()
+    assert torch is None
+    assert problem in said
+    assert bool(problem) == bool(said)
+    assert "\n" not in said
+
+
+def test_the_whole_machine_is_described(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_torch() -> tuple[ModuleType | None, str]:
+        return None, "importing it fails"
+
+    monkeypatch.setattr(hardware, "import_torch", no_torch)
+    found = hardware.inspect(tmp_path / "not" / "yet")
+    assert found.cpu.usable_cores >= found.threads >= 1
+    assert found.disk.total_bytes >= found.disk.available_bytes > 0
+    assert found.full_text_search
+    assert [speed.unit for speed in found.speeds] == ["GFLOP/s", "GB/s"]
+    assert all(speed.value > 0 for speed in found.speeds)
+    torch = next(part for part in found.parts if part.name == "torch")
+    assert torch.problem == "importing it fails"
+    assert torch.command == 'pip install "ownwords[train]"'

@@ -1,0 +1,179 @@
+import io
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ownwords.cli.bars import TerminalBars
+from ownwords.core.errors import WorkspaceError
+from ownwords.core.progress import Event, JsonLines, Pace, Progress, in_words, printable
+
+
+def test_a_stage_tells_its_start_its_notes_its_figures_and_its_end() -> None:
+    events: list[Event] = []
+    with Progress(events.append).stage("Reading", total=3, unit="posts") as stage:
+        stage.advance(2)
+        stage.note("half a word")
+        stage.metric(loss=0.5)
+        stage.advance()
+    assert [event.kind for event in events] == ["start", "note", "metric", "done"]
+    assert events[1].message == "half a word"
+    assert events[2].values == {"loss": 0.5}
+    assert (events[2].done, events[-1].done, events[-1].total) == (2, 3, 3)
+    assert {event.stage for event in events} == {"Reading"}
+
+
+def test_a_stage_that_is_cut_short_says_so_and_lets_the_error_through() -> None:
+    events: list[Event] = []
+    with pytest.raises(KeyError), Progress(events.append).stage("Reading"):
+        raise KeyError
+    assert (events[-1].kind, events[-1].message) == ("done", "stopped")
+
+
+def test_advances_are_thinned_out() -> None:
+    events: list[Event] = []
+    end = time.monotonic() + 0.35
+    with Progress(events.append).stage("Counting") as stage:
+        while time.monotonic() < end:
+            stage.advance()
+        counted = stage.done
+    assert 1 <= sum(event.kind == "advance" for event in events) <= 4
+    assert events[-1].done == counted
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_an_advance_costs_next_to_nothing(is_silent: bool) -> None:
+    progress = Progress() if is_silent else Progress(lambda event: None)
+    best = 1.0
+    with progress.stage("Counting", total=10**9) as stage:
+        for _ in range(5):
+            began = time.perf_counter()
+            for _ in range(20_000):
+                stage.advance()
+            best = min(best, (time.perf_counter() - began) / 20_000)
+    assert best < 2e-6
+
+
+def test_the_estimate_follows_the_pace_of_late() -> None:
+    pace = Pace(0.0)
+    assert pace.remaining_s(100) is None
+    for second in range(1, 11):
+        pace.seen(second, second)
+    assert pace.remaining_s(None) is None
+    assert pace.remaining_s(20) == pytest.approx(10)
+    for second in range(11, 71):
+        pace.seen(10 + (second - 10) * 10, second)
+    assert pace.remaining_s(1610) == pytest.approx(100, rel=0.1)
+    assert pace.remaining_s(5) == 0
+
+
+def test_the_log_holds_a_line_an_event_and_mends_a_torn_one(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"kind": "metr')
+    with JsonLines(path) as log, Progress(log).stage("Pläne", total=2) as stage:
+        stage.metric(loss=float("nan"), steps=2)
+        lines = path.read_text(encoding="utf-8").splitlines()  # there at once
+        assert len(lines) == 3
+    lines = path.read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines[1:]]
+    assert [record["kind"] for record in records] == ["start", "metric", "done"]
+    assert records[1]["values"] == {"loss": None, "steps": 2}
+    assert records[0]["stage"] == "Pläne"
+    assert records[0]["total"] == 2
+
+
+def test_a_log_that_cannot_be_opened_ends_the_work_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match="could not be written"):
+        JsonLines(tmp_path / "nowhere" / "metrics.jsonl")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_ends_the_work_with_a_sentence() -> None:
+    with JsonLines(Path("/dev/full")) as log, pytest.raises(WorkspaceError, match="No space"):
+        Progress(log).note("lost")
+
+
+def at(seconds: float, kind: str, done: int = 0, **more: object) -> Event:
+    return Event(0.0, "Reading", kind, done, 100, "posts", seconds=seconds, **more)  # type: ignore[arg-type]
+
+
+def test_without_a_terminal_a_stage_says_a_plain_line_now_and_then() -> None:
+    stream = io.StringIO()
+    bars = TerminalBars(stream)
+    for event in (
+        at(0, "start"),
+        at(5, "advance", 10, remaining_s=45.0),
+        at(10, "advance", 20, remaining_s=40.0),
+        at(15, "advance", 30, remaining_s=35.0),
+        at(20.1, "advance", 40),
+        at(31, "metric", 62),
+        at(50, "done", 100),
+    ):
+        bars(event)
+    assert stream.getvalue().splitlines() == [
+        "Reading: 20 of 100 posts, about 40 s left",
+        "Reading: 40 of 100 posts",
+        "Reading: 100 posts, done in 50 s",
+    ]
+
+
+def test_a_short_stage_is_not_worth_a_line_and_a_stopped_one_is_not_done() -> None:
+    stream = io.StringIO()
+    bars = TerminalBars(stream)
+    bars(at(0, "start"))
+    bars(at(0.9, "done", 100))
+    bars(at(0, "start"))
+    bars(at(3, "done", 7, message="stopped"))
+    bars(Event(0.0, "", "note", message="a title \x1b[31m"))
+    assert stream.getvalue().splitlines() == [
+        "Reading: 7 posts, stopped after 3.0 s",
+        "a title ?[31m",
+    ]
+
+
+def read_all(master: int) -> str:
+    """What was shown on a pseudo-terminal that is closed by now."""
+    shown = b""
+    with suppress(OSError):  # how Linux says that the other end is closed
+        while piece := os.read(master, 65536):
+            shown += piece
+    os.close(master)
+    return shown.decode("utf-8")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_on_a_terminal_a_lasting_stage_gets_a_bar_that_goes_away() -> None:
+    import pty
+
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w", encoding="utf-8") as terminal:
+        bars = TerminalBars(terminal, after_s=0.05)
+        progress = Progress(bars)
+        with progress.stage("Blinking"):
+            pass
+        with progress.stage("Reading", total=10, unit="posts") as stage:
+            stage.advance(4)
+            time.sleep(0.3)
+            with bars.paused():
+                print("a question", file=terminal)
+            stage.advance(1)
+            time.sleep(0.2)
+        bars.close()
+    shown = read_all(master)
+    assert "Blinking" not in shown
+    assert "Reading" in shown
+    assert "5 of 10 posts" in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") >= 1  # the cursor is back
+
+
+def test_durations_read_well() -> None:
+    said = [in_words(s) for s in (0.44, 9.94, 12.3, 99, 120, 5900, 7500)]
+    assert said == ["0.4 s", "9.9 s", "12 s", "99 s", "2 min", "98 min", "2 h 5 min"]
+
+
+def test_what_a_terminal_would_obey_is_shown_instead() -> None:
+    assert printable("é\x1b]0;x\x07\nb") == "é?]0;x?\nb"

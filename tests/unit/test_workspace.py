@@ -1,0 +1,94 @@
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from ownwords.core.errors import WorkspaceError
+from ownwords.core.workspace import Workspace, name_of, write_atomically
+
+
+def _hold(root: Path, held: "multiprocessing.synchronize.Event", go: object) -> None:
+    with Workspace(root).opened():
+        held.set()
+        go.wait(20)  # type: ignore[attr-defined]
+
+
+def test_a_second_process_is_told_that_the_workspace_is_taken(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    held, go = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(tmp_path / "w.ownwords", held, go))
+    other.start()
+    try:
+        assert held.wait(20)
+        with (
+            pytest.raises(WorkspaceError, match="another ownwords is working in"),
+            Workspace(tmp_path / "w.ownwords").opened(),
+        ):
+            pass
+    finally:
+        go.set()
+        other.join()
+    with Workspace(tmp_path / "w.ownwords").opened():
+        pass
+
+
+def test_a_folder_of_other_files_is_not_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "thesis.docx").write_bytes(b"mine")
+    with pytest.raises(WorkspaceError, match="holds other files"), Workspace(tmp_path).opened():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.docx"]
+
+
+def test_a_file_is_no_workspace(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("x", encoding="utf-8")
+    with pytest.raises(WorkspaceError, match="is a file"), Workspace(path).opened():
+        pass
+
+
+def test_a_folder_made_for_a_job_that_fails_is_taken_away(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Workspace(tmp_path / "new").opened():
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report.html"
+    write_atomically(path, "old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WorkspaceError, match="the disk is full"):
+        write_atomically(path, "new")
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permission bits")
+def test_a_written_file_has_the_permissions_any_other_would(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a", "x")
+    (tmp_path / "b").write_text("x", encoding="utf-8")
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "ab"}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("sites/hats/input/db.sqlite", "hats"),
+        ("sites/hats/input", "hats"),
+        ("sites/hats", "hats"),
+        ("export of 2020.xml", "export-of-2020"),
+    ],
+)
+def test_a_source_gives_its_workspace_a_name(path: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "sites/hats/input").mkdir(parents=True)
+    (tmp_path / "sites/hats/input/db.sqlite").touch()
+    (tmp_path / "export of 2020.xml").touch()
+    assert name_of(tmp_path / path) == name
