@@ -20,8 +20,9 @@ class RawDocument:
 
     `ref` names it within its source and is stable between two readings ("post/12", "notes/a.md").
     `aliases` are further names by which links reach it ("post/12", "/2020/01/hats/", "A Note");
-    `url` (for citations) and `ref` need not be repeated there. A link in the body whose address begins with
-    `ref:` is looked up among the aliases. `base` is where relative links start: a URL or a relative path.
+    `url` (for citations) and `ref` need not be repeated there. A link in the body whose address
+    begins with `ref:` is looked up among the aliases. `base` is where relative links start: a URL
+    or a relative path.
     """
 
     ref: str
@@ -60,7 +61,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence the author should read about this source ("feeds often hold only the last 10 posts")."""
+    """A sentence for the author about a source ("feeds often hold only the last 10 posts")."""
 
     text: str
 
@@ -70,7 +71,7 @@ Item = RawDocument | Skipped | Site | Note
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of one kind of text. Lines within it are separated by newlines, never blank ones in prose.
+    """A stretch of one kind of text; lines are parted by newlines, in prose never by blank ones.
 
     `detail` is the level of a heading ("2"), the language of code ("python"), the author of a quote.
     """

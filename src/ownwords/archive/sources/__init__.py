@@ -2,8 +2,8 @@
 
 A source is a module with
     LABEL                what it is, for a sentence: "a Publii site"
-    detect(path)         whether `path` is one: a short description of what was seen, or None; cheap, never raises
-                         for a bad file (that is for `read` to say)
+    detect(path)         whether `path` is one: a short description of what was seen, or None;
+                         cheap, never raises for a bad file (that is for `read` to say)
     read(path)           its Items, streamed; raises SourceError for what cannot be read at all
 """
 

@@ -1,14 +1,18 @@
-"""Opening other people's files without harm: bounded, inside the folder, no network, no entities."""
+"""Opening other people's files without harm: bounded, inside the folder, no network or entities."""
 
 import codecs
+import lzma
 import os
+import re
 import stat
+import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import IO, Protocol, cast
 
 from lxml import etree
 
@@ -22,7 +26,10 @@ MAX_MEMBER_BYTES = 512 << 20
 MAX_RATIO = 300
 _RATIO_MATTERS_ABOVE_BYTES = 10 << 20
 
-_BOMS = (
+# How much of a text is looked at, from its first byte that is not UTF-8, to tell what it is.
+WINDOW_BYTES = 64 << 10
+
+BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -32,25 +39,43 @@ _BOMS = (
 
 
 def decode(data: bytes) -> str:
-    """Bytes as text: by byte order mark, else UTF-8, else Windows-1252, the usual other one; never fails."""
-    for mark, encoding in _BOMS:
+    """Bytes as text: by byte order mark, else UTF-8, else Windows-1252; never fails."""
+    for mark, encoding in BOMS:
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding, errors="replace")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        # A stray byte in a UTF-8 file is damage; a file full of high bytes was never UTF-8.
-        bad = data.decode("utf-8", errors="replace").count("�")
-        high = sum(byte >= 0x80 for byte in data[error.start : error.start + 65536])
-        if bad * 4 < high:
-            return data.decode("utf-8", errors="replace")
-        return data.decode("cp1252", errors="replace")
+        window = data[error.start : error.start + WINDOW_BYTES]
+        encoding = "utf-8" if is_damaged_utf8(window) else "cp1252"
+        return data.decode(encoding, errors="replace")
 
 
-def walk(folder: Path, suffixes: frozenset[str]) -> Iterator[Path | Skipped]:
+def is_damaged_utf8(window: bytes) -> bool:
+    """Whether bytes that are not valid UTF-8 are damaged UTF-8 rather than another encoding.
+
+    A stray byte in a UTF-8 file is damage; a text full of high bytes was never UTF-8.
+    """
+    bad = window.decode("utf-8", errors="replace").count("�")
+    high = sum(byte >= 0x80 for byte in window)
+    return bad * 4 < high
+
+
+def without_surrogates(text: str) -> str:
+    """Text from JSON, where half of a character may be written alone: such halves become U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def walk(
+    folder: Path, suffixes: frozenset[str], leave: frozenset[str] = frozenset()
+) -> Iterator[Path | Skipped]:
     """The files below `folder` with these suffixes (".md", lower case), in order of their names.
 
-    Links to folders are not followed, so a circle of links ends; a folder that cannot be listed is Skipped.
+    Folders named in `leave` are not entered, and Skipped.
+    Links to folders are not followed, so a circle of links ends; a folder that cannot be listed
+    is Skipped.
     """
     trouble: list[Skipped] = []
 
@@ -60,7 +85,10 @@ def walk(folder: Path, suffixes: frozenset[str]) -> Iterator[Path | Skipped]:
         )
 
     for where, folders, names in os.walk(folder, onerror=remember):
-        folders.sort()
+        for name in sorted(leave.intersection(folders)):
+            ref = Path(where, name).relative_to(folder).as_posix()
+            yield Skipped("folder", "of a program, or made by one; not entered", ref=ref)
+        folders[:] = sorted(name for name in folders if name not in leave)
         yield from trouble
         trouble.clear()
         for name in sorted(names):
@@ -82,7 +110,9 @@ class Members(Protocol):
 
     names: tuple[str, ...]
 
-    def read(self, name: str) -> bytes: ...
+    def read(self, name: str, first: int | None = None) -> bytes:
+        """The whole of a file, or its first so many bytes; raises SourceError."""
+        ...
 
 
 class _Zip:
@@ -100,10 +130,10 @@ class _Zip:
                 )
         _check_members(path, ((i.filename, i.file_size) for i in self._infos.values()))
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, first: int | None = None) -> bytes:
         try:
             with self._archive.open(self._infos[name]) as member:
-                return _read_bounded(self._path, name, member)
+                return _read_bounded(self._path, name, member, first)
         except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError) as error:
             raise SourceError(
                 f"{self._path}: {name!r} inside it cannot be unpacked: {error}"
@@ -124,32 +154,47 @@ class _Tar:
         self.names = tuple(self._infos)
         _check_members(path, ((name, info.size) for name, info in self._infos.items()))
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, first: int | None = None) -> bytes:
         try:
             member = self._archive.extractfile(self._infos[name])
             assert member is not None  # only regular files were kept
             with member:
-                return _read_bounded(self._path, name, member)
+                return _read_bounded(self._path, name, member, first)
         except (tarfile.TarError, EOFError, OSError) as error:
             raise SourceError(
                 f"{self._path}: {name!r} inside it cannot be unpacked: {error}"
             ) from error
 
 
+# What the unpackers of the standard library raise for a file that is not what it seems.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    ValueError,
+)
+
+
 @contextmanager
 def open_members(path: Path) -> Iterator[Members]:
     """A zip or tar file, its members checked before one is unpacked; nothing is written to disk."""
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                yield _Zip(path, archive)
-        else:
-            with tarfile.open(path) as tar:
-                yield _Tar(path, tar)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
-        raise SourceError(f"{path} is not a whole zip or tar file: {error}") from error
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+    with ExitStack() as opened:
+        members: Members
+        try:
+            if zipfile.is_zipfile(path):
+                members = _Zip(path, opened.enter_context(zipfile.ZipFile(path)))
+            else:
+                members = _Tar(path, opened.enter_context(tarfile.open(path)))
+        except _DAMAGE as error:
+            said = " ".join(str(error).split())
+            raise SourceError(f"{path} is not a whole zip or tar file: {said}") from error
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+        yield members
 
 
 def _check_members(path: Path, members: Iterator[tuple[str, int]]) -> None:
@@ -168,37 +213,86 @@ def _check_members(path: Path, members: Iterator[tuple[str, int]]) -> None:
             )
 
 
-def _read_bounded(path: Path, name: str, member: IO[bytes]) -> bytes:
+def _read_bounded(path: Path, name: str, member: IO[bytes], first: int | None) -> bytes:
+    if first is not None:
+        return member.read(first)
     data = member.read(MAX_MEMBER_BYTES + 1)  # the size a zip declares may be a lie
     if len(data) > MAX_MEMBER_BYTES:
         raise SourceError(f"{path}: {name!r} inside it is over {MAX_MEMBER_BYTES >> 20} MiB")
     return data
 
 
-def iterate_xml(path: Path, opened: IO[bytes], tags: tuple[str, ...]) -> Iterator[etree._Element]:
+class _Repaired:
+    """A stream of XML without the bytes for which a parser throws whole passages away.
+
+    Control characters, which old editors leave in exports, become spaces; U+FFFE and U+FFFF become
+    U+FFFD. Nothing changes its length. UTF-16, whose every other byte is a zero, stays as it is.
+    """
+
+    def __init__(self, opened: IO[bytes], wide: bool) -> None:
+        self._opened, self._wide = opened, wide
+        self._held = b""
+        self.repaired = 0
+        self.last = b""
+        self.ended = False
+
+    def read(self, size: int = -1) -> bytes:
+        fresh = self._opened.read(size)
+        self.ended = not fresh
+        self.last = (self.last + fresh)[-256:]
+        if self._wide:
+            return fresh
+        data = self._held + fresh
+        # A character of three bytes may lie across two reads: its beginning waits.
+        keep = 0 if self.ended else next((n for n in (2, 1) if data.endswith(_MARK[:n])), 0)
+        data, self._held = data[: len(data) - keep], data[len(data) - keep :]
+        if not data and self._held:
+            return self.read(size)
+        self.repaired += len(data) - len(data.translate(None, _CONTROLS))
+        return _NON_CHARACTERS.sub(_MARK + b"\xbd", data.translate(_SPACED))
+
+
+_MARK = b"\xef\xbf"
+_NON_CHARACTERS = re.compile(_MARK + b"[\xbe\xbf]")
+_CONTROLS = bytes(n for n in range(32) if n not in b"\t\n\r")
+_SPACED = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
+_HEAD_BYTES = 64 << 10
+_PROLOG = re.compile(rb"(?:\s|<\?.*?\?>|<!--.*?-->)*", re.DOTALL)
+# One that only names its kind, without declarations of its own between brackets.
+_PLAIN_DOCTYPE = re.compile(rb"""<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*>""")
+
+
+def iterate_xml(
+    path: Path, opened: IO[bytes], tags: tuple[str, ...], damage: list[str] | None = None
+) -> Iterator[etree._Element]:
     """The elements of these tags (with namespace), each whole, freed after use.
 
-    A damaged file gives what it can.
+    A damaged file gives what it can: an element that the end of the file cuts off is not given, and
+    what was wrong with the file is added to `damage` at the end, a clause each.
     Entities are never expanded and nothing is fetched; a file that declares some is refused.
     """
-    head = opened.read(64 << 10)
+    head = opened.read(_HEAD_BYTES)
     opened.seek(0)
-    if b"<!ENTITY" in head.replace(b"\0", b""):
-        raise SourceError(
-            f"{path} declares XML entities, which can read other files or fill the memory; refused",
-            hint="remove the <!DOCTYPE ...> at its top if you trust it",
-        )
+    wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:4]
+    refuse_entities(path, head)
+    stream = _Repaired(opened, wide)
+    cut = False
+    events = etree.iterparse(
+        cast(IO[bytes], stream),
+        events=("end",),
+        tag=tags,
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        huge_tree=True,
+        recover=True,
+    )
     try:
-        for _, element in etree.iterparse(
-            opened,
-            events=("end",),
-            tag=tags,
-            resolve_entities=False,
-            no_network=True,
-            load_dtd=False,
-            huge_tree=True,
-            recover=True,
-        ):
+        for _, element in events:
+            # After the end of the file the parser closes by itself whatever is open.
+            if stream.ended and not _closes(stream.last, element):
+                cut = True
+                continue
             yield element
             element.clear()
             while element.getprevious() is not None:
@@ -208,3 +302,42 @@ def iterate_xml(path: Path, opened: IO[bytes], tags: tuple[str, ...]) -> Iterato
                 del parent[0]
     except etree.XMLSyntaxError as error:
         raise SourceError(f"{path} is not XML: {error.msg}") from error
+    if damage is not None:
+        errors = [each for each in events.error_log if each.level >= etree.ErrorLevels.ERROR]
+        whole = not errors or (events.root is not None and _closes(stream.last, events.root))
+        damage.extend(_damage(errors, stream.repaired, cut or not whole))
+
+
+def refuse_entities(path: Path, head: bytes) -> None:
+    """Raise SourceError where the beginning of an XML file declares entities."""
+    plain = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
+    prolog = _PROLOG.match(plain)
+    rest = plain[prolog.end() :] if prolog else plain
+    # Declarations stand before the first element; the same words in a post are only words.
+    if _PLAIN_DOCTYPE.match(rest) or (rest and not rest.startswith((b"<!", b"<?"))):
+        return
+    if b"<!ENTITY" in rest or len(head) == _HEAD_BYTES:
+        raise SourceError(
+            f"{path} declares XML entities, which can read other files or fill the memory; refused",
+            hint="remove the <!DOCTYPE ...> at its top if you trust it",
+        )
+
+
+def _closes(last: bytes, element: etree._Element) -> bool:
+    """Whether the file ends by closing this element, or its root: then nothing of it is missing."""
+    ending = re.search(rb"</([^<>]+?)\s*>$", last.replace(b"\0", b"").rstrip())
+    closed = ending[1].rpartition(b":")[2].decode(errors="replace") if ending else ""
+    return closed in {
+        str(each.tag).rpartition("}")[2].rpartition(":")[2]
+        for each in (element, element.getroottree().getroot())
+    }
+
+
+def _damage(errors: list[etree._LogEntry], repaired: int, cut: bool) -> Iterator[str]:
+    if repaired:
+        yield f"{repaired:,} control characters, which XML does not allow, were read as spaces"
+    if cut:
+        yield "it breaks off before its end; an entry cut in two there was left out"
+    if errors:
+        first = errors[0].message.strip().splitlines()[0]
+        yield f"it is not well-formed (line {errors[0].line}: {first}); text may be missing there"

@@ -1,0 +1,80 @@
+"""Where links lead: to a document of the archive, elsewhere on the site, outside, or nowhere."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import unquote, urljoin, urlsplit
+
+from ownwords.archive.document import RawDocument
+
+State = Literal["internal", "site", "external", "dead", "other"]
+
+# Addresses on the site itself that are no document: listings, feeds, files.
+_NOT_A_DOCUMENT = re.compile(
+    r"^$|^(tags?|categor(y|ies)|authors?|page|feed|rss|search|archives?|media|assets|static|images?"
+    r"|img|files?|uploads?|wp-content|wp-admin|content)(/|$)"
+)
+_FILE = re.compile(r"\.(?!html?$|php$|aspx?$|md$|markdown$)[a-z0-9]{2,5}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Every name by which the documents of an archive can be reached."""
+
+    targets: dict[str, str]  # normalised address -> document id
+    hosts: frozenset[str]
+
+    def resolve(self, href: str, base: str) -> tuple[State, str]:
+        """The state of a link found in a document whose `base` is given, and its target's id."""
+        href = href.strip()
+        if href.startswith("ref:"):
+            target = self.targets.get(_normalise(unquote(href[4:])))
+            return ("internal", target) if target else ("dead", "")
+        try:
+            address = urljoin(base, href)
+            parts = urlsplit(address)
+        except ValueError:  # "http://[" and its like
+            return "other", ""
+        if parts.scheme not in ("http", "https", "") or href.startswith("#") or not href:
+            return "other", ""
+        target = self.targets.get(_normalise(address))
+        if target:
+            return "internal", target
+        if parts.netloc and _host(parts.netloc) not in self.hosts:
+            return "external", ""
+        path = _path(parts.path)
+        if _NOT_A_DOCUMENT.search(path) or _FILE.search(parts.path.casefold()):
+            return "site", ""
+        return "dead", ""
+
+
+def addresses(documents: Iterable[tuple[str, RawDocument]], homes: Iterable[str]) -> Addresses:
+    """The addresses of documents (with their ids) on sites with these home addresses."""
+    targets: dict[str, str] = {}
+    for document_id, document in documents:
+        for name in (document.url, document.ref, *document.aliases):
+            if name:
+                targets.setdefault(_normalise(name), document_id)
+    hosts = {_host(urlsplit(home).netloc) for home in homes if home}
+    return Addresses(targets, frozenset(hosts - {""}))
+
+
+def _host(netloc: str) -> str:
+    return netloc.rpartition("@")[2].casefold().removeprefix("www.")
+
+
+def _path(path: str) -> str:
+    plain = unquote(path).casefold().strip("/")
+    plain = re.sub(r"(^|/)index\.(html?|php)$", "", plain)
+    return re.sub(r"\.(html?|md|markdown)$", "", plain)
+
+
+def _normalise(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return address
+    if parts.netloc:
+        return f"//{_host(parts.netloc)}/{_path(parts.path)}"
+    return _path(parts.path)

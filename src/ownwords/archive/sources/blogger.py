@@ -1,0 +1,233 @@
+"""A Blogger blog: Google Takeout's feed.atom, or the single XML file of older exports."""
+
+import io
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Literal
+
+from lxml import etree
+
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.sources import safely
+from ownwords.archive.sources.timestamps import from_iso
+from ownwords.core.errors import SourceError
+
+LABEL = "a Blogger blog"
+
+_ATOM = "{http://www.w3.org/2005/Atom}"
+_BLOGGER = "{http://schemas.google.com/blogger/2018}"
+_APP = ("{http://purl.org/atom/app#}", "{http://www.w3.org/2007/app}")
+_KIND_SCHEME = "http://schemas.google.com/g/2005#kind"
+_MARKS = (b"schemas.google.com/blogger/2018", b"schemas.google.com/blogger/2008/kind#")
+_HEAD_BYTES = 64 << 10
+_LAYOUTS = (
+    "feed.atom",
+    "*/feed.atom",
+    "Blogs/*/feed.atom",
+    "Blogger/Blogs/*/feed.atom",
+    "Takeout/Blogger/Blogs/*/feed.atom",
+    "*.xml",
+)
+_STATUSES: dict[str, Status] = {
+    "LIVE": "published",
+    "DRAFT": "draft",
+    "SCHEDULED": "scheduled",
+    "SOFT_TRASHED": "trashed",
+    "HARD_TRASHED": "trashed",
+}
+_ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#]+\.html)")
+
+
+def detect(path: Path) -> str | None:
+    """A feed of Blogger's making, or a folder or zip that holds some, as Takeout does."""
+    try:
+        if path.is_dir():
+            count = len(_files_in(path))
+        elif path.suffix.lower() == ".zip":
+            with safely.open_members(path) as members:
+                count = len(_feeds_among(members))
+        else:
+            count = int(path.is_file() and _is_feed(path))
+    except (OSError, SourceError):
+        return None
+    return (LABEL if count == 1 else f"{count} Blogger blogs") if count else None
+
+
+def read(path: Path) -> Iterator[Item]:
+    """Each blog's site, posts and pages, then what was left out."""
+    left_out: Counter[tuple[str, str]] = Counter()
+    for name, opened in _opened(path):
+        yield from _feed(path, name, opened, left_out)
+    for (what, reason), count in left_out.items():
+        yield Skipped(what, reason, count)
+
+
+def _feed(
+    path: Path, name: str, opened: IO[bytes], left_out: Counter[tuple[str, str]]
+) -> Iterator[Item]:
+    damage: list[str] = []
+    home = _home(path, opened)
+    opened.seek(0)
+    begun = False
+    for element in safely.iterate_xml(path, opened, (f"{_ATOM}entry", f"{_ATOM}feed"), damage):
+        if not begun:
+            begun = True
+            feed = element if element.tag == f"{_ATOM}feed" else element.getparent()
+            yield Site(_text(feed, f"{_ATOM}title") if feed is not None else "", home)
+            if not home:
+                yield Note(
+                    f"{name} does not say the blog's address, so links between its posts"
+                    " cannot be told from others."
+                )
+        if element.tag == f"{_ATOM}entry":
+            yield from _entry(element, home, left_out)
+    if not begun:
+        raise SourceError(
+            f"{name} holds no entry that can be read: {'; '.join(damage) or 'it is empty'}",
+            hint="export the blog again with Google Takeout",
+        )
+    for each in damage:
+        yield Note(f"{name} is damaged: {each}.")
+
+
+def _entry(
+    entry: etree._Element, home: str, left_out: Counter[tuple[str, str]]
+) -> Iterator[RawDocument]:
+    what = _what(entry)
+    if what == "comment":
+        left_out["comment", "other people's words"] += 1
+    elif what not in ("post", "page"):
+        reason = "part of the blog's settings, not a text"
+        left_out["entry", reason if what else "of no type that is known"] += 1
+    else:
+        document = _document(entry, "page" if what == "page" else "post")
+        file = _text(entry, f"{_BLOGGER}filename")
+        if home and file.startswith("/"):
+            document = replace(document, url=home + file, base=home + file)
+        yield document
+
+
+def _what(entry: etree._Element) -> str:
+    """post, page, comment, settings or template; "" if the entry does not tell."""
+    kind = _text(entry, f"{_BLOGGER}type").lower()
+    for category in entry.iterfind(f"{_ATOM}category"):
+        if category.get("scheme") == _KIND_SCHEME:
+            kind = kind or str(category.get("term")).rpartition("#")[2]
+    return kind
+
+
+def _document(entry: etree._Element, kind: Literal["post", "page"]) -> RawDocument:
+    identity = _text(entry, f"{_ATOM}id")
+    number = re.search(r"(?:post|page)-(\d+)$", identity)
+    author = entry.find(f"{_ATOM}author")
+    labels = (
+        category.get("term") or ""
+        for category in entry.iterfind(f"{_ATOM}category")
+        if category.get("scheme") != _KIND_SCHEME
+    )
+    url = next(
+        (
+            link.get("href") or ""
+            for link in entry.iterfind(f"{_ATOM}link")
+            if link.get("rel") == "alternate"
+        ),
+        "",
+    )
+    file = _text(entry, f"{_BLOGGER}filename")
+    return RawDocument(
+        ref=f"{kind}/{number[1] if number else identity}",
+        title=_text(entry, f"{_ATOM}title"),
+        body=_body(entry.find(f"{_ATOM}content")),
+        markup="html",
+        status=_status(entry),
+        kind=kind,
+        date=from_iso(_text(entry, f"{_ATOM}published")),
+        url=url,
+        author=_text(author, f"{_ATOM}name") if author is not None else "",
+        tags=tuple(dict.fromkeys(label for label in labels if label)),
+        summary=_text(entry, f"{_BLOGGER}metaDescription"),
+        base=url or file,
+        aliases=(file,) if file else (),
+    )
+
+
+def _status(entry: etree._Element) -> Status:
+    if _text(entry, f"{_BLOGGER}trashed"):
+        return "trashed"
+    given = _text(entry, f"{_BLOGGER}status")
+    if given:
+        return _STATUSES.get(given.upper(), "draft")
+    drafts = (_text(entry, f"{app}control/{app}draft") for app in _APP)
+    return "draft" if "yes" in drafts else "published"
+
+
+def _body(content: etree._Element | None) -> str:
+    if content is None:
+        return ""
+    if content.get("type") == "xhtml":
+        return "".join(etree.tostring(child, encoding="unicode") for child in content)
+    return _text_of(content)
+
+
+def _text(element: etree._Element, name: str) -> str:
+    found = element.find(name)
+    return _text_of(found).strip() if found is not None else ""
+
+
+def _text_of(element: etree._Element) -> str:
+    return etree.tostring(element, method="text", encoding="unicode", with_tail=False)
+
+
+def _home(path: Path, opened: IO[bytes]) -> str:
+    """The blog's address, which Takeout leaves out: that of most links to posts it holds."""
+    files: set[str] = set()
+    linked: defaultdict[str, set[str]] = defaultdict(set)
+    for entry in safely.iterate_xml(path, opened, (f"{_ATOM}entry",)):
+        if _what(entry) in ("post", "page"):
+            files.add(_text(entry, f"{_BLOGGER}filename"))
+            document = _document(entry, "post")
+            files.update(file for _, file in _ADDRESS.findall(document.url))
+            for host, file in _ADDRESS.findall(f"{document.url} {document.body}"):
+                linked[f"https://{host}"].add(file)
+    files.discard("")
+    return max(
+        (h for h in linked if linked[h] & files), key=lambda h: len(linked[h] & files), default=""
+    )
+
+
+def _is_feed(path: Path) -> bool:
+    with path.open("rb") as opened:
+        head = opened.read(_HEAD_BYTES)
+    return b"<feed" in head and any(mark in head for mark in _MARKS)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    found = {file for layout in _LAYOUTS for file in folder.glob(layout)}
+    return sorted(file for file in found if file.is_file() and _is_feed(file))
+
+
+def _feeds_among(members: safely.Members) -> list[str]:
+    return sorted(
+        name
+        for name in members.names
+        if name.lower().endswith((".atom", ".xml"))
+        and any(mark in members.read(name, _HEAD_BYTES) for mark in _MARKS)
+    )
+
+
+def _opened(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    if path.suffix.lower() == ".zip" and path.is_file():
+        with safely.open_members(path) as members:
+            for name in _feeds_among(members):
+                yield f"{path}: {name}", io.BytesIO(members.read(name))
+        return
+    try:
+        files = _files_in(path) if path.is_dir() else [path]
+        for file in files:
+            with file.open("rb") as opened:
+                yield str(file), opened
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error

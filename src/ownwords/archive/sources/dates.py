@@ -1,0 +1,90 @@
+"""Dates as people and pages write them: "2020-01-31 10:00 -0500", "31 January 2020", in a name."""
+
+import re
+from datetime import UTC, date, datetime
+from email.utils import parsedate_to_datetime
+
+from ownwords.archive.sources.timestamps import from_iso
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAY_FIRST = re.compile(
+    r"^(?:[a-z]+,?\s+)?(\d{1,2})(?:st|nd|rd|th)?\.?\s+([a-z]{3,9})\.?,?\s+(\d{4})\b"
+)
+_MONTH_FIRST = re.compile(
+    r"^(?:[a-z]+,\s+)?([a-z]{3,9})\.?\s+(\d{1,2})(?:st|nd|rd|th)?,?\s+(\d{4})\b"
+)
+_YEAR_FIRST = re.compile(r"^(\d{4})[-/.](\d{1,2})(?:[-/.](\d{1,2}))?(?:$|[T\s])")
+_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_./]?)(\d{2})\2(\d{2})(?!\d)")
+_LONGEST = 64
+
+
+def moment(value: object) -> datetime | None:
+    """The moment a date in front matter, a meta tag or an attribute names, in UTC; None for none.
+
+    Takes text, a date or a datetime. Without a zone it is taken for UTC; without a time, for
+    midnight; a year or a month alone, for its first day.
+    """
+    try:
+        if isinstance(value, datetime):
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        if isinstance(value, date):
+            return datetime(value.year, value.month, value.day, tzinfo=UTC)
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)  # `date: 2020` in front matter is a number
+        return _from_text(value.strip()) if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _from_text(text: str) -> datetime | None:
+    if not text or len(text) > _LONGEST:
+        return None
+    if re.fullmatch(r"\d{4}", text):
+        return datetime(int(text), 1, 1, tzinfo=UTC)
+    # Jekyll puts a space before the offset, and writes UTC out.
+    tidy = re.sub(r"\s+(?=[+-]\d\d:?\d\d$)", "", re.sub(r"\s*(?:UTC|GMT|Z)$", "Z", text))
+    found = from_iso(tidy)
+    if found:
+        return found
+    if re.match(r"[A-Za-z]{3},|\d{1,2} [A-Za-z]{3} \d{4} \d", text):
+        try:
+            return moment(parsedate_to_datetime(text))
+        except (ValueError, TypeError, IndexError):
+            pass  # "Sat, 31 January 2020" without a time is read below
+    plain = text.casefold()
+    if match := _DAY_FIRST.match(plain):
+        return _of(match[3], match[2], match[1])
+    if match := _MONTH_FIRST.match(plain):
+        return _of(match[3], match[1], match[2])
+    if match := _YEAR_FIRST.match(text):
+        return datetime(int(match[1]), int(match[2]), int(match[3] or 1), tzinfo=UTC)
+    return None
+
+
+def _of(year: str, month: str, day: str) -> datetime | None:
+    if month[:3] not in _MONTHS:
+        return None
+    return datetime(int(year), _MONTHS.index(month[:3]) + 1, int(day), tzinfo=UTC)
+
+
+def in_name(name: str) -> datetime | None:
+    """The day in a file's name or path ("2020-01-31-hats.md", "20200131", "2020/01/31/hats/")."""
+    for match in _IN_NAME.finditer(name):
+        try:
+            return datetime(int(match[1]), int(match[3]), int(match[4]), tzinfo=UTC)
+        except ValueError:
+            continue
+    return None
+
+
+def without_date(stem: str) -> str:
+    """A file's name without the day it begins with: "2020-01-31-hats" is "hats"."""
+    return re.sub(r"^(?:19|20)\d\d([-_.]?)\d{2}\1\d{2}[-_. ]+(?=\S)", "", stem)
+
+
+def title_of(stem: str) -> str:
+    """A title made of a file's name: no date, and spaces where it has only dashes."""
+    name = without_date(stem)
+    if " " in name or not re.search(r"[^\W\d_]", name):
+        return name
+    return re.sub(r"[-_]+", " ", name).strip() or stem

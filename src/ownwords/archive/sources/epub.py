@@ -1,0 +1,269 @@
+"""An EPUB book: its chapters in reading order, without cover, contents and copyright page."""
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from lxml import etree
+from selectolax.lexbor import LexborNode
+
+from ownwords.archive.document import Item, RawDocument, Site, Skipped
+from ownwords.archive.sources import dates, folders, pages, safely
+from ownwords.core.errors import SourceError
+
+LABEL = "an EPUB book"
+
+_CONTAINER = "META-INF/container.xml"
+_ENCRYPTION = "META-INF/encryption.xml"
+# Fonts are scrambled in free books too; that is no lock.
+_FONT_SCRAMBLERS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+_VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
+_SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([A-Za-z][\w:-]*)((?:\s[^<>]*)?)/>")
+_DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
+_FRAME = (
+    (re.compile(r"cover"), "the cover"),
+    (re.compile(r"toc|nav|(table[-_ ]?of[-_ ]?)?contents"), "the table of contents"),
+    (re.compile(r"copyright([-_ ]?page)?|imprint|colophon|legal"), "the copyright page"),
+    (re.compile(r"(half[-_ ]?)?title[-_ ]?page"), "the title page"),
+)
+# Above it, a page is a chapter, whatever its file is called.
+_FRAME_WORDS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    """What the book's package file says, with the names of files as they stand in the zip."""
+
+    name: str
+    title: str
+    author: str
+    date: str
+    tags: tuple[str, ...]
+    spine: tuple[tuple[str, bool], ...]  # name, whether it is in the reading order
+    contents: frozenset[str]  # the navigation documents
+    guide: dict[str, str]  # name -> its role ("cover")
+
+
+def detect(path: Path) -> str | None:
+    """A zip, or a folder as some readers keep, with EPUB's container file."""
+    if path.is_dir():
+        return LABEL if (path / _CONTAINER).is_file() else None
+    if folders.head(path, 2) != b"PK":
+        return None
+    try:
+        with safely.open_members(path) as members:
+            return LABEL if _CONTAINER in members.names else None
+    except SourceError:
+        return None
+
+
+def read(path: Path) -> Iterator[Item]:
+    """A document for every file of the reading order; what frames the text is Skipped."""
+    with folders.open_export(path) as members:
+        package = _package(path, members)
+        _refuse_locked(path, members, package)
+        yield Site(package.title)
+        yield from _chapters(path, members, package)
+
+
+def _package(path: Path, members: safely.Members) -> _Package:
+    container = _xml(path, members, _CONTAINER)
+    name = next((node.get("full-path") or "" for node in _all(container, "rootfile")), "")
+    root = _xml(path, members, unquote(name))
+    here = posixpath.dirname(name)
+    hrefs: dict[str, str] = {}
+    contents: set[str] = set()
+    for item in _all(root, "item"):
+        target = _inside(here, item.get("href") or "")
+        hrefs[item.get("id") or ""] = target
+        media = item.get("media-type")
+        if "nav" in (item.get("properties") or "").split() or media == "application/x-dtbncx+xml":
+            contents.add(target)
+    spine = {
+        hrefs[ref]: (item.get("linear") or "yes") != "no"
+        for item in _all(root, "itemref")
+        if (ref := item.get("idref") or "") in hrefs
+    }
+    dated = [node for node in _all(root, "date") if _attribute(node, "event") != "modification"]
+    title = next((text for node in _all(root, "title") if (text := _words(node))), "")
+    return _Package(
+        name=name,
+        title=title or path.stem,
+        author=", ".join(text for node in _all(root, "creator") if (text := _words(node))),
+        date=_words(dated[0]) if dated else "",
+        tags=tuple(text for node in _all(root, "subject") if (text := _words(node))),
+        spine=tuple(spine.items()),
+        contents=frozenset(contents),
+        guide={
+            _inside(here, node.get("href") or ""): (node.get("type") or "").casefold()
+            for node in _all(root, "reference")
+        },
+    )
+
+
+def _xml(path: Path, members: safely.Members, name: str) -> etree._Element:
+    if name not in members.names:
+        raise SourceError(
+            f"{path} is no whole EPUB: {name or 'its package file'!r} is missing in it"
+        )
+    data = members.read(name)
+    safely.refuse_entities(path, data[: 64 << 10])
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
+    try:
+        root = etree.fromstring(data, parser)
+    except (etree.XMLSyntaxError, ValueError):
+        root = None
+    if root is None:
+        raise SourceError(f"{path} is no whole EPUB: {name!r} in it is not XML")
+    return root
+
+
+def _all(root: etree._Element, tag: str) -> list[etree._Element]:
+    """The elements of that name in any namespace: books mix those of two versions."""
+    return list(root.iter(f"{{*}}{tag}"))
+
+
+def _attribute(node: etree._Element, name: str) -> str:
+    found = (value for key, value in node.items() if str(key).rpartition("}")[2] == name)
+    return str(next(found, ""))
+
+
+def _words(node: etree._Element) -> str:
+    return " ".join("".join(map(str, node.itertext())).split())
+
+
+def _inside(folder: str, href: str) -> str:
+    """The name within the zip of what `href`, seen from `folder`, points to; no fragment."""
+    return posixpath.normpath(posixpath.join(folder, unquote(href.partition("#")[0])))
+
+
+def _refuse_locked(path: Path, members: safely.Members, package: _Package) -> None:
+    if _ENCRYPTION not in members.names:
+        return
+    texts = {name for name, _ in package.spine}
+    for data in _all(_xml(path, members, _ENCRYPTION), "EncryptedData"):
+        methods = [node.get("Algorithm") or "" for node in data.iter("{*}EncryptionMethod")]
+        locked = {unquote(node.get("URI") or "") for node in data.iter("{*}CipherReference")}
+        if locked & texts and not any(method in _FONT_SCRAMBLERS for method in methods):
+            raise SourceError(
+                f"{path} is locked with DRM: its text is encrypted and cannot be read",
+                hint="use a copy without a lock, as you have from your own writing program",
+            )
+
+
+def _chapters(path: Path, members: safely.Members, package: _Package) -> Iterator[Item]:
+    titles = _titles(path, members, package)
+    frame: Counter[str] = Counter()
+    held = frozenset(members.names)
+    read = 0
+    for name, linear in package.spine:
+        if not linear:
+            frame["outside the reading order"] += 1
+            continue
+        if name not in held:
+            yield Skipped("chapter", "the book names it, but it is missing", ref=name)
+            continue
+        try:
+            body = _body(members.read(name))
+        except SourceError as error:
+            yield Skipped("chapter", f"it cannot be unpacked: {error.message}", ref=name)
+            continue
+        reason = _frame(name, titles.get(name, ""), body, package)
+        if reason:
+            frame[reason] += 1
+            continue
+        read += 1
+        yield _chapter(name, titles.get(name, ""), body, package, read)
+    for reason, count in frame.items():
+        yield Skipped("chapter", reason, count)
+
+
+def _body(data: bytes) -> LexborNode:
+    # XHTML may close any element in itself; read as HTML, <title/> would swallow the chapter.
+    text = _DOCTYPE.sub("", pages.decode(data), count=1)
+    body = pages.parse(_SELF_CLOSED.sub(r"<\1\2></\1>", text))
+    pages.remove(body, "script, style")
+    return body
+
+
+def _frame(name: str, title: str, body: LexborNode, package: _Package) -> str:
+    """Why a file of the book is no chapter; "" where it is one."""
+    if name in package.contents:
+        return "the table of contents"
+    words = pages.count_words(body)
+    if not words:
+        return "without text: a picture or an empty page"
+    if words > _FRAME_WORDS:
+        return ""
+    types = {
+        (node.attributes.get("epub:type") or "").casefold()
+        for node in [body, *(child for child in body.iter() if child.tag == "section")]
+    }
+    heading = body.css_first("h1, h2, h3")
+    names = [
+        re.sub(r"[\d_-]+$", "", posixpath.basename(name).partition(".")[0].casefold()),
+        package.guide.get(name, ""),
+        *(word for kind in types for word in kind.split()),
+        title.casefold(),
+        pages.text_of(heading).casefold() if heading is not None else "",
+    ]
+    return next((why for pattern, why in _FRAME if any(map(pattern.fullmatch, names))), "")
+
+
+def _chapter(
+    name: str, title: str, body: LexborNode, package: _Package, number: int
+) -> RawDocument:
+    heading = body.css_first("h1, h2, h3, h4")
+    shown = title or (pages.text_of(heading) if heading is not None else "")
+    pages.remove_heading(body, shown)
+    return RawDocument(
+        ref=name,
+        title=shown or f"{package.title}, part {number}",
+        body=body.inner_html or "",
+        markup="html",
+        date=dates.moment(package.date),
+        author=package.author,
+        tags=package.tags,
+        base=name,
+    )
+
+
+def _titles(path: Path, members: safely.Members, package: _Package) -> dict[str, str]:
+    """What the book's own contents call its files; the first entry for a file is its title."""
+    titles: dict[str, str] = {}
+    for name in sorted(package.contents):
+        here = posixpath.dirname(name)
+        try:
+            if name.endswith(".ncx"):
+                entries = _ncx(_xml(path, members, name))
+            else:
+                entries = _nav(_body(members.read(name)) if name in members.names else None)
+        except SourceError:
+            continue  # chapters have headings too
+        for href, title in entries:
+            if title:
+                titles.setdefault(_inside(here, href), title)
+    return titles
+
+
+def _ncx(root: etree._Element) -> list[tuple[str, str]]:
+    found = []
+    for point in _all(root, "navPoint"):
+        label = next(point.iter("{*}text"), None)
+        content = next(point.iter("{*}content"), None)
+        if label is not None and content is not None:
+            found.append((content.get("src") or "", _words(label)))
+    return found
+
+
+def _nav(body: LexborNode | None) -> list[tuple[str, str]]:
+    if body is None:
+        return []
+    navs = body.css("nav")
+    contents = [nav for nav in navs if nav.attributes.get("epub:type") == "toc"] or navs[:1]
+    links = contents[0].css("a[href]") if contents else []
+    return [(link.attributes.get("href") or "", pages.text_of(link)) for link in links]

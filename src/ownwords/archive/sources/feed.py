@@ -1,0 +1,154 @@
+"""A feed saved to a file: RSS or Atom, often only the last posts and only their beginnings."""
+
+import io
+import re
+import time
+import xml.sax
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import feedparser
+
+from ownwords.archive.document import Item, Markup, Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import folders, pages, safely
+from ownwords.core.errors import SourceError
+
+LABEL = "an RSS or Atom feed"
+
+_ROOTS = frozenset({"rss", "feed", "rdf"})
+_FIRST_ELEMENT = re.compile(r"<(?:[\w.-]+:)?([A-Za-z_][\w.-]*)")
+_NOT_ELEMENTS = re.compile(r"<\?.*?\?>|<!--.*?-->", re.DOTALL)
+_COMMENT_FEED = re.compile(
+    r"^(comments|kommentare|commentaires|comentarios) (on|for|zu|sur|en)\b", re.I
+)
+_COMMENT_TITLE = re.compile(r"^(by: \S|comment (on|by) )", re.I)
+_EXCERPT = re.compile(r"(…|\.\.\.|\[…\]|\[\.\.\.\]|read more|continue reading)\W*$", re.I)
+# WordPress ends every entry of a feed with it.
+_APPEARED = re.compile(
+    r"\s*<p>\s*The post\s*<a [^<>]*>[^<>]*</a>\s*(?:first appeared|appeared first) on"
+    r"\s*<a [^<>]*>[^<>]*</a>\.?\s*</p>\s*$"
+)
+_FEW_ENTRIES = 20
+_LOOK_BYTES = 64 << 10
+
+
+def detect(path: Path) -> str | None:
+    """A file whose first element is that of a feed, whatever its name."""
+    text = _NOT_ELEMENTS.sub("", safely.decode(folders.head(path, _LOOK_BYTES)))
+    first = _FIRST_ELEMENT.search(text[:4096])
+    if first is None or first[1].casefold() not in _ROOTS or not text.lstrip().startswith("<"):
+        return None
+    return LABEL
+
+
+def read(path: Path) -> Iterator[Item]:
+    """The entries, in the order of the feed; a feed of comments is counted and not handed over."""
+    feed = _parsed(path)
+    name, home = _text(feed["feed"], "title"), _text(feed["feed"], "link")
+    if name or home:
+        yield Site(name or home, home)
+    if isinstance(feed.get("bozo_exception"), xml.sax.SAXException):
+        yield Note(f"{path.name} is damaged; what could be read of it was read.")
+    yield from _entries(feed["entries"], bool(_COMMENT_FEED.match(name)), home)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    data = folders.read_file(path, safely.MAX_MEMBER_BYTES)
+    safely.refuse_entities(path, data[:_LOOK_BYTES])
+    try:
+        # In a stream: plain bytes would be tried as the name of a file first.
+        feed: dict[str, Any] = feedparser.parse(
+            io.BytesIO(data), sanitize_html=False, resolve_relative_uris=False
+        )
+    except Exception as error:  # whatever a parser of anything at all may raise
+        raise SourceError(f"{path} cannot be read as a feed: {type(error).__name__}") from error
+    if not feed.get("version") and not feed["entries"]:
+        raise SourceError(f"{path} is not a feed", hint="save the feed itself: it begins with <rss")
+    return feed
+
+
+def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> Iterator[Item]:
+    seen: set[str] = set()
+    comments = excerpts = read = 0
+    for number, entry in enumerate(entries, 1):
+        title, body, markup, excerpt = _content(entry)
+        if comments_only or _is_comment(entry, title):
+            comments += 1
+            continue
+        ref = f"entry/{_text(entry, 'id') or _text(entry, 'link') or number}"
+        if ref in seen:
+            yield Skipped("post", "its entry stands in the feed twice", title=title, ref=ref)
+            continue
+        seen.add(ref)
+        if not body.strip():
+            yield Skipped("post", "the feed holds only its title", title=title, ref=ref)
+            continue
+        read += 1
+        excerpts += excerpt
+        link = _text(entry, "link")
+        yield RawDocument(
+            ref=ref,
+            title=title,
+            body=body,
+            markup=markup,
+            status="draft" if _text(entry, "app_draft").casefold() == "yes" else "published",
+            date=_date(entry),
+            url=link,
+            author=_text(entry, "author"),
+            tags=tuple(tag["term"] for tag in entry.get("tags", ()) if tag.get("term")),
+            base=link or home,
+        )
+    if comments:
+        yield Skipped("comment", "other people's words", comments)
+    if excerpts:
+        yield Note(
+            f"{excerpts} of {read} entries look like excerpts, not whole posts; an export of the"
+            " blog holds them whole."
+        )
+    if 0 < read <= _FEW_ENTRIES:
+        yield Note(
+            f"The feed holds {read} entries; feeds often hold only the last 10 to 20 posts of a"
+            " blog. An export holds all of them."
+        )
+
+
+def _text(entry: dict[str, Any], key: str) -> str:
+    # feedparser's own lookup answers for missing dates with others, and warns.
+    value = dict.get(entry, key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _is_comment(entry: dict[str, Any], title: str) -> bool:
+    return "thr_in-reply-to" in entry or bool(_COMMENT_TITLE.match(title))
+
+
+def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
+    """Title, body, its markup, and whether it looks like an excerpt."""
+    title = _text(entry, "title")
+    if dict.get(entry, "title_detail", {}).get("type") != "text/plain":
+        title = pages.text_of(pages.parse(title))
+    bodies = [part for part in dict.get(entry, "content", ()) if (part.get("value") or "").strip()]
+    part = max(bodies, key=lambda part: len(part["value"]), default=None)
+    whole = part is not None
+    if part is None:
+        part = dict.get(entry, "summary_detail", {})
+    body = part.get("value") or ""
+    plain = part.get("type") == "text/plain"
+    shown = body if plain else pages.text_of(pages.parse(body))
+    ends = _EXCERPT.search(shown.rstrip()[-40:]) is not None
+    # A description with paragraphs is often the whole post; one without markup rarely.
+    excerpt = ends or (not whole and "<p" not in body)
+    return title, body if plain else _APPEARED.sub("", body), "text" if plain else "html", excerpt
+
+
+def _date(entry: dict[str, Any]) -> datetime | None:
+    for key in ("published_parsed", "updated_parsed", "created_parsed"):
+        value = dict.get(entry, key)
+        if isinstance(value, time.struct_time):
+            try:
+                return datetime(*value[:6], tzinfo=UTC)
+            except ValueError:
+                continue
+    return None

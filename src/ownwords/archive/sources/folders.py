@@ -1,0 +1,135 @@
+"""Folders of files, and exports that come as a folder or as a zip: looked at, then read bounded."""
+
+import os
+import stat
+import unicodedata
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from ownwords.archive.document import Skipped
+from ownwords.archive.sources import safely
+from ownwords.core.errors import SourceError
+
+# No one writes a post of this size; a file above it is data.
+MAX_FILE_BYTES = 64 << 20
+_BINARY_LOOK_BYTES = 8 << 10
+_CENSUS_NAMES = 3_000
+_CENSUS_FOLDERS = 300
+# Of programs, not of a writer.
+PROGRAM_FOLDERS = frozenset({"node_modules", "__pycache__", "__MACOSX", "bower_components"})
+
+
+def census(folder: Path) -> Counter[str]:
+    """How many files of each suffix (".md") there are, among the first few thousand names.
+
+    The folders on top come first. Hidden folders and those of programs are not entered; what cannot
+    be listed counts as empty.
+    """
+    found: Counter[str] = Counter()
+    waiting, opened = deque([folder]), 0
+    while waiting and opened < _CENSUS_FOLDERS and found.total() < _CENSUS_NAMES:
+        opened += 1
+        try:
+            with os.scandir(waiting.popleft()) as entries:
+                for entry in entries:
+                    if entry.name.startswith(".") or entry.name in PROGRAM_FOLDERS:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    else:
+                        found[PurePosixPath(entry.name).suffix.lower()] += 1
+                    if found.total() >= _CENSUS_NAMES:
+                        break
+        except OSError:
+            continue
+    return found
+
+
+def relative_name(path: Path, folder: Path) -> str:
+    """The path below `folder` with slashes, as text that can be stored and compared.
+
+    Names are composed (macOS keeps accents apart); bytes that are no text become U+FFFD.
+    """
+    return name_as_text(path.relative_to(folder).as_posix())
+
+
+def name_as_text(name: str) -> str:
+    """A file's name, composed and without the stand-ins for bytes that are no text."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return unicodedata.normalize("NFC", text)
+
+
+def head(path: Path, size: int) -> bytes:
+    """The first bytes of a file; none where it is no file or cannot be read."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as opened:
+            return opened.read(size)
+    except OSError:
+        return b""
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether the beginning of a file is not text: it holds NULs and is not UTF-16 or UTF-32."""
+    look = data[:_BINARY_LOOK_BYTES]
+    return b"\0" in look and not look.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
+
+
+def read_file(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
+    """The bytes of a file of text; SourceError where it is unreadable, too large or binary."""
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(most + 1)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(data) > most:
+        raise SourceError(f"{path} is over {most >> 20} MiB, too large for one text")
+    if is_binary(data):
+        raise SourceError(f"{path} is a binary file, not text")
+    return data
+
+
+def unread(error: SourceError, path: Path, name: str) -> Skipped:
+    """What is reported of one file of many that could not be read."""
+    return Skipped("file", error.message.removeprefix(f"{path} "), ref=name)
+
+
+class _Folder:
+    """An unpacked export, as if it were still packed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths: dict[str, Path] = {}
+        for where, folders, names in os.walk(folder):
+            folders.sort()
+            for name in sorted(names):
+                path = Path(where, name)
+                self._paths[relative_name(path, folder)] = path
+            if len(self._paths) > safely.MAX_MEMBERS:
+                raise SourceError(f"{folder} holds more than {safely.MAX_MEMBERS:,} files")
+        self.names = tuple(self._paths)
+
+    def read(self, name: str, first: int | None = None) -> bytes:
+        path = self._paths[name]
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise SourceError(f"{path} is not a file")
+            with path.open("rb") as opened:
+                data = opened.read(safely.MAX_MEMBER_BYTES + 1 if first is None else first)
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+        if len(data) > safely.MAX_MEMBER_BYTES:
+            raise SourceError(f"{path} is over {safely.MAX_MEMBER_BYTES >> 20} MiB")
+        return data
+
+
+@contextmanager
+def open_export(path: Path) -> Iterator[safely.Members]:
+    """An export by the names of its files, whether it is a zip or the folder it was unpacked to."""
+    if path.is_dir():
+        yield _Folder(path)
+    else:
+        with safely.open_members(path) as members:
+            yield members

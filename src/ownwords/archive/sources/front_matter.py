@@ -1,0 +1,151 @@
+"""What stands above a Markdown text: YAML, TOML or JSON, read without trusting it."""
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import yaml
+from frontmatter.default_handlers import YAMLHandler
+
+from ownwords.archive.document import Status
+from ownwords.archive.sources import dates
+
+_YAML = YAMLHandler()
+_TOML_FENCE = re.compile(r"^\+{3,}[ \t]*$", re.MULTILINE)
+_SIMPLE_LINE = re.compile(r"^([A-Za-z_]\w*)[ \t]*[:=][ \t]*(\S.*)$", re.MULTILINE)
+# Longer is no front matter, and would keep a parser busy.
+_LONGEST = 256 << 10
+_DATE_KEYS = (
+    "date",
+    "published",
+    "publishdate",
+    "published_at",
+    "pubdate",
+    "created",
+    "created_at",
+)
+_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class FrontMatter:
+    """The values by lower-case name, the text below, and whether they could not be parsed."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    body: str = ""
+    broken: bool = False
+    present: bool = False
+
+    def text(self, *names: str) -> str:
+        """The first of these values that is a line of text or a number."""
+        for name in names:
+            value = self.values.get(name)
+            if isinstance(value, str | int | float) and not isinstance(value, bool):
+                return " ".join(str(value).split())
+        return ""
+
+    def words(self, *names: str) -> tuple[str, ...]:
+        """These values as lists: given as lists, or as one line with commas or spaces."""
+        found: list[str] = []
+        for name in names:
+            value = self.values.get(name)
+            if isinstance(value, str):
+                found.extend(value.split("," if "," in value else None))
+            elif isinstance(value, list):
+                found.extend(str(each) for each in value if isinstance(each, str | int | float))
+        plain = (word.strip(" \t\"'[]").removeprefix("#") for word in found)
+        return tuple(dict.fromkeys(word for word in plain if word))
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """A value that is a name or a list of names; names may hold spaces and commas."""
+        value = self.values.get(name)
+        found = value if isinstance(value, list) else [value]
+        return tuple(each.strip() for each in found if isinstance(each, str) and each.strip())
+
+    def says(self, name: str, yes: bool = True) -> bool:
+        """Whether the value is there and is true (or, with `yes=False`, is false)."""
+        return str(self.values.get(name, "")).strip().casefold() in (_YES if yes else _NO)
+
+    def date(self) -> datetime | None:
+        """The day of publication."""
+        return next((d for key in _DATE_KEYS if (d := dates.moment(self.values.get(key)))), None)
+
+    def status(self) -> Status:
+        """What the author meant to happen with the text."""
+        word = self.text("status", "visibility").casefold()
+        if self.says("private") or word == "private" or self.says("publish", yes=False):
+            return "private"
+        if self.says("draft") or self.says("published", yes=False) or word in ("draft", "drafts"):
+            return "draft"
+        if self.says("hidden") or self.says("unlisted") or word in ("hidden", "unlisted"):
+            return "hidden"
+        return "published"
+
+
+def split(text: str) -> FrontMatter:
+    """A text and what stands above it; what is broken there is read line by line."""
+    plain = text.lstrip("\n\r\t ")
+    try:
+        if plain.startswith("---"):
+            return _yaml(text, plain)
+        if plain.startswith("+++"):
+            return _toml(text, plain)
+        if re.match(r"\{\s*[\"}]", plain):
+            return _json(text, plain)
+    except RecursionError:
+        return FrontMatter(body=text, broken=True)
+    return FrontMatter(body=text)
+
+
+def _yaml(text: str, plain: str) -> FrontMatter:
+    if not _YAML.detect(plain):
+        return FrontMatter(body=text)
+    try:
+        head, body = _YAML.split(plain)
+    except ValueError:
+        return FrontMatter(body=text)  # one line of dashes: a rule
+    if len(head) > _LONGEST:
+        return FrontMatter(body=text, broken=True)
+    try:
+        # Not the handler's own loader, which is in C: deep nesting there ends the whole process.
+        values = _YAML.load(head, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError):
+        return _broken(head, body)
+    if values is None:
+        return FrontMatter(body=body, present=True)
+    if not isinstance(values, dict):
+        return FrontMatter(body=text)  # text between two rules
+    return FrontMatter(_lower(values), body, present=True)
+
+
+def _toml(text: str, plain: str) -> FrontMatter:
+    parts = _TOML_FENCE.split(plain, 2)
+    if len(parts) != 3 or parts[0]:
+        return FrontMatter(body=text)
+    try:
+        return FrontMatter(_lower(tomllib.loads(parts[1])), parts[2], present=True)
+    except ValueError:
+        return _broken(parts[1], parts[2])
+
+
+def _json(text: str, plain: str) -> FrontMatter:
+    try:
+        values, end = json.JSONDecoder().raw_decode(plain)
+    except ValueError:
+        return FrontMatter(body=text)  # a text that begins with a brace
+    if not isinstance(values, dict):
+        return FrontMatter(body=text)
+    return FrontMatter(_lower(values), plain[end:], present=True)
+
+
+def _lower(values: dict[Any, Any]) -> dict[str, Any]:
+    return {str(key).casefold(): value for key, value in values.items()}
+
+
+def _broken(head: str, body: str) -> FrontMatter:
+    # A draft with a comma too many in its tags is still a draft.
+    values = {key: value.strip().strip("\"'") for key, value in _SIMPLE_LINE.findall(head)}
+    return FrontMatter(_lower(values), body, broken=True, present=True)

@@ -1,0 +1,248 @@
+"""A Ghost export: the JSON file of Settings > Export, or a folder or zip that holds it."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ownwords.archive.document import Item, Markup, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.sources import safely
+from ownwords.archive.sources.ghost_html import UnreadableError, from_lexical, from_mobiledoc
+from ownwords.archive.sources.timestamps import from_iso, from_milliseconds
+from ownwords.core.errors import SourceError
+
+LABEL = "a Ghost export"
+
+Row = dict[str, Any]
+
+_BEGINS = re.compile(rb'^\s*\{\s*"(?:db|data|meta)"\s*:')
+_HEAD_BYTES = 64 << 10
+_SITE_URL = "__GHOST_URL__"
+_STATUSES: dict[str, Status] = {
+    "published": "published",
+    "sent": "published",  # as a newsletter only
+    "scheduled": "scheduled",
+    "draft": "draft",
+}
+
+
+def detect(path: Path) -> str | None:
+    """A JSON file that begins as Ghost's do and names posts, or a folder or zip with one."""
+    try:
+        if path.is_dir():
+            return LABEL if _file_in(path) else None
+        if path.suffix.lower() == ".zip":
+            with safely.open_members(path) as members:
+                return LABEL if _export_among(members) else None
+        return LABEL if path.is_file() and _is_export(path) else None
+    except (OSError, SourceError):
+        return None
+
+
+def read(path: Path) -> Iterator[Item]:
+    """The site, its posts and pages in the order of the export, then what was left out."""
+    name, data = _content(path)
+    try:
+        export = json.loads(safely.decode(data))
+    except (ValueError, RecursionError) as error:
+        raise SourceError(
+            f"{name} is not whole JSON: {error}", hint="export again in Ghost's settings"
+        ) from error
+    tables = _tables(export)
+    if tables is None:
+        raise SourceError(
+            f"{name} is JSON, but has no posts where a Ghost export has them (db, data, posts)",
+            hint="give the file of Settings > Export in Ghost",
+        )
+    settings = {str(row.get("key")): row.get("value") for row in _rows(tables, "settings")}
+    home = _word(settings, "url").rstrip("/")
+    yield Site(_word(settings, "title") or path.stem, home)
+    if not home:
+        yield Note(
+            "A Ghost export does not say the site's address, so posts are cited by title and date."
+        )
+    library = _Library(tables, home)
+    for post in _rows(tables, "posts"):
+        yield library.document(post)
+    comments = len(_rows(tables, "comments"))
+    if comments:
+        yield Skipped("comment", "other people's words", comments)
+    broken = len(_list(tables, "posts")) - len(_rows(tables, "posts"))
+    if broken:
+        yield Skipped("post", "not in the form of a post", broken)
+
+
+class _Library:
+    """Finds what Ghost keeps beside a post, in tables of their own."""
+
+    def __init__(self, tables: Row, home: str) -> None:
+        self._home = home
+        tags = {
+            row.get("id"): _word(row, "name")
+            for row in _rows(tables, "tags")
+            if row.get("visibility") != "internal" and not _word(row, "name").startswith("#")
+        }
+        users = {row.get("id"): _word(row, "name") for row in _rows(tables, "users")}
+        self._tags = _joined(tables, "posts_tags", "tag_id", tags)
+        self._authors = _joined(tables, "posts_authors", "author_id", users)
+        self._users = users
+        self._meta = {row.get("post_id"): row for row in _rows(tables, "posts_meta")}
+
+    def document(self, post: Row) -> RawDocument | Skipped:
+        identity = post.get("id") or _word(post, "slug")
+        kind = "page" if post.get("type") == "page" or post.get("page") in (1, True) else "post"
+        ref, title, slug = f"{kind}/{identity}", _word(post, "title"), _word(post, "slug")
+        if not identity:
+            return Skipped("post", "it has neither number nor name", title=title)
+        try:
+            body, markup = _body(post)
+        except UnreadableError:
+            reason = "its text is not in a form of Ghost's editors"
+            return Skipped("post", reason, title=title, ref=ref)
+        path = f"/{slug}/" if slug else ""
+        url = f"{self._home}{path}" if self._home and path else ""
+        meta = self._meta.get(identity, {})
+        canonical = _word(post, "canonical_url").replace(_SITE_URL, self._home)
+        author = ", ".join(self._authors.get(identity, ()))
+        return RawDocument(
+            ref=ref,
+            title=title,
+            body=body.replace(_SITE_URL, self._home),
+            markup=markup,
+            status=_STATUSES.get(_word(post, "status"), "draft"),
+            kind="page" if kind == "page" else "post",
+            date=_moment(post.get("published_at")) or _moment(post.get("created_at")),
+            url=canonical if canonical.startswith("http") else url,
+            author=author or self._users.get(post.get("author_id"), ""),
+            tags=tuple(self._tags.get(identity, ())),
+            summary=_word(post, "custom_excerpt")
+            or _word(meta, "meta_description")
+            or _word(post, "meta_description"),
+            base=url or path,
+            aliases=tuple(name for name in (path, url) if name),
+        )
+
+
+def _body(post: Row) -> tuple[str, Markup]:
+    """The rendered HTML where the export has it, else what the editor stored."""
+    if _word(post, "html").strip():
+        return _word(post, "html"), "html"
+    for field, convert in (("lexical", from_lexical), ("mobiledoc", from_mobiledoc)):
+        stored = post.get(field)
+        if stored:
+            return safely.without_surrogates(convert(_parsed(stored))), "html"
+    if _word(post, "markdown").strip():
+        return _word(post, "markdown"), "markdown"
+    return _word(post, "plaintext"), "text"
+
+
+def _parsed(stored: object) -> Row:
+    try:
+        document = json.loads(stored) if isinstance(stored, str) else stored
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError from error
+    if not isinstance(document, dict):
+        raise UnreadableError
+    return document
+
+
+def _joined(
+    tables: Row, through: str, to: str, names: Mapping[object, str]
+) -> dict[object, list[str]]:
+    """The names that belong to each post by a table of pairs, in the order it gives."""
+    pairs: defaultdict[object, list[tuple[int, str]]] = defaultdict(list)
+    for row in _rows(tables, through):
+        name, order = names.get(row.get(to)), row.get("sort_order")
+        if name:
+            pairs[row.get("post_id")].append((order if isinstance(order, int) else 0, name))
+    return {
+        post: [name for _, name in sorted(found, key=lambda pair: pair[0])]
+        for post, found in pairs.items()
+    }
+
+
+def _tables(export: object) -> Row | None:
+    if isinstance(export, dict):
+        db = export.get("db")
+        inner = db[0] if isinstance(db, list) and db else export
+        data = inner.get("data") if isinstance(inner, dict) else None
+        if isinstance(data, dict) and isinstance(data.get("posts"), list):
+            return data
+    return None
+
+
+def _list(tables: Row, name: str) -> list[Any]:
+    rows = tables.get(name)
+    return rows if isinstance(rows, list) else []
+
+
+def _rows(tables: Row, name: str) -> list[Row]:
+    """The rows of a table whose ids can be looked up."""
+    return [
+        row
+        for row in _list(tables, name)
+        if isinstance(row, dict)
+        and not any(
+            isinstance(row.get(key), list | dict)
+            for key in ("id", "post_id", "tag_id", "author_id", "visibility")
+        )
+    ]
+
+
+def _word(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    return safely.without_surrogates(value) if isinstance(value, str) else ""
+
+
+def _moment(value: object) -> datetime | None:
+    return (isinstance(value, str) and from_iso(value)) or from_milliseconds(value)
+
+
+def _is_export(path: Path) -> bool:
+    if path.suffix.lower() != ".json":
+        return False
+    with path.open("rb") as opened:
+        head = opened.read(_HEAD_BYTES)
+        if not _BEGINS.match(head.removeprefix(b"\xef\xbb\xbf")):
+            return False
+        # The table of posts comes late in the alphabet, hence in the file.
+        while head:
+            if b'"posts"' in head:
+                return True
+            more = opened.read(1 << 20)
+            head = head[-16:] + more if more else b""
+    return False
+
+
+def _file_in(folder: Path) -> Path | None:
+    files = sorted((*folder.glob("*.json"), *folder.glob("data/*.json")))
+    return next((file for file in files if file.is_file() and _is_export(file)), None)
+
+
+def _export_among(members: safely.Members) -> str | None:
+    for name in sorted(members.names):
+        if name.lower().endswith(".json") and _BEGINS.match(members.read(name, _HEAD_BYTES)):
+            data = members.read(name)
+            if b'"posts"' in data:
+                return name
+    return None
+
+
+def _content(path: Path) -> tuple[str, bytes]:
+    try:
+        if path.suffix.lower() == ".zip" and path.is_file():
+            with safely.open_members(path) as members:
+                member = _export_among(members)
+                if member:
+                    return f"{path}: {member}", members.read(member)
+        file = _file_in(path) if path.is_dir() else path
+        if file and file.stat().st_size <= safely.MAX_MEMBER_BYTES:
+            return str(file), file.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+    if file:
+        raise SourceError(f"{file} is over {safely.MAX_MEMBER_BYTES >> 20} MiB")
+    raise SourceError(f"{path} holds no Ghost export", hint="give the JSON file of Ghost's export")

@@ -1,0 +1,181 @@
+"""Project Gutenberg's plain texts: the licence taken off, lines joined into paragraphs."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from ownwords.archive.document import Item, Note, RawDocument, Skipped
+from ownwords.archive.sources import dates, folders, safely
+from ownwords.core.errors import SourceError
+
+LABEL = "a Project Gutenberg text"
+
+SUFFIXES = frozenset({".txt"})
+_START = re.compile(r"\* ?START\s+OF\s+TH(?:E|IS)\s+PROJECT\s+GUTENBERG.*\n?", re.I)
+# Before 2000 the licence stood on top and ended with this line.
+_OLD_START = re.compile(r"END\s?\*\s?THE SMALL PRINT.*\n?", re.I)
+_END = re.compile(r"END\s+OF\s+(?:TH(?:E|IS)\s+)?PROJECT\s+GUTENBERG", re.I)
+_COPYRIGHTED = re.compile(r"COPYRIGHTED\s+Project\s+Gutenberg\s+e(?:Book|text)", re.I)
+_NAMED = re.compile(
+    r"(Project\s+Gutenberg.{0,40}\be-?(?:book|text)\b)|gutenberg\.(org|net)", re.I | re.S
+)
+_ANY_MENTION = re.compile(r"Gutenberg", re.I)
+_CREDITS = re.compile(
+    r"\s*(?:(?:this )?e-?(?:book|text) (?:was )?)?(?:produced|prepared|transcribed|scanned)"
+    r" (?:for )?(?:by|from)\b",
+    re.I,
+)
+_FIELD = re.compile(r"^(Title|Author):[ \t]*(.+(?:\n[ \t]+\S.*)*)", re.M)
+_CHAPTER = re.compile(
+    r"\s*(?:(?:CHAPTER|BOOK|PART|ACT|CANTO|LETTER|STAVE)\s+[\dIVXLC]+\b.{0,80}|[IVXLC]{1,7}\.?)\s*",
+    re.I,
+)
+_ITALICS = re.compile(r"(?<![\w_])_(?=\S)([^_]{1,2000}?)(?<=\S)_(?![\w_])")
+_LOOK_BYTES = 32 << 10
+_FIRST_FILES = 5
+_CREDITS_STAND_WITHIN = 8
+_PART_CHARACTERS = 100_000
+# A line of prose is filled up to the width of the page but for the next word.
+_FILLED = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """A file without its licence: what its header says, and its text."""
+
+    title: str
+    author: str
+    text: str
+    doubt: str  # why nothing was cut off, a clause; "" where all is as it should be
+
+
+def detect(path: Path) -> str | None:
+    """A text with Project Gutenberg's header, or a folder of mostly such texts."""
+    if path.is_dir():
+        if not folders.census(path)[".txt"]:
+            return None
+        try:
+            texts = list(islice(path.rglob("*.txt"), _FIRST_FILES))
+        except OSError:
+            return None
+        ours = sum(_is_ours(text) for text in texts)
+        return "a folder of Project Gutenberg texts" if ours * 2 > len(texts) else None
+    return LABEL if path.suffix.lower() in SUFFIXES and _is_ours(path) else None
+
+
+def _is_ours(path: Path) -> bool:
+    data = folders.head(path, _LOOK_BYTES)
+    if folders.is_binary(data):
+        return False
+    text = safely.decode(data)
+    return _START.search(text) is not None or _NAMED.search(text[:2000]) is not None
+
+
+def read(path: Path) -> Iterator[Item]:
+    """Each book in parts of about 100,000 characters, cut before a chapter where one begins."""
+    if path.is_dir():
+        yield from _folder(path)
+    else:
+        yield from _parts(path, folders.name_as_text(path.name))
+    yield Note(
+        "Project Gutenberg's texts are free of copyright in the United States; readers elsewhere"
+        " must check their own law. The licence and the project's name were taken off."
+    )
+
+
+def _folder(path: Path) -> Iterator[Item]:
+    seen = 0
+    for file in safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}):
+        if isinstance(file, Skipped):
+            yield file
+            continue
+        seen += 1
+        name = folders.relative_name(file, path)
+        try:
+            yield from _parts(file, name)
+        except SourceError as error:
+            yield folders.unread(error, file, name)
+    if not seen:
+        raise SourceError(f"{path} holds no .txt files", hint="give a folder of plain texts")
+
+
+def _parts(file: Path, name: str) -> Iterator[Item]:
+    text = safely.decode(folders.read_file(file)).replace("\r\n", "\n").replace("\0", "")
+    if _COPYRIGHTED.search(text[: _LOOK_BYTES // 2]):
+        raise SourceError(
+            f"{file} is a COPYRIGHTED Project Gutenberg eBook: its author keeps the rights",
+            hint="leave it out, or ask its author",
+        )
+    book = _book(text, dates.title_of(file.stem))
+    if book.doubt:
+        yield Note(f"{name}: {book.doubt}; the text was kept whole there, so look at it.")
+    parts = list(_cut(_paragraphs(book.text)))
+    if not parts:
+        yield Skipped("file", "empty but for its licence", ref=name)
+    for number, body in enumerate(parts, 1):
+        several = len(parts) > 1
+        yield RawDocument(
+            ref=f"{name}#{number}" if several else name,
+            title=f"{book.title}, part {number}" if several else book.title,
+            body=body,
+            markup="text",
+            author=book.author,
+            base=name,
+            aliases=() if several else (file.stem,),
+        )
+
+
+def _book(text: str, name: str) -> _Book:
+    fields = {key: " ".join(value.split()) for key, value in _FIELD.findall(text[:_LOOK_BYTES])}
+    start = _START.search(text) or _OLD_START.search(text)
+    begin = start.end() if start else 0
+    end_mark = _END.search(text, begin)
+    end = text.rfind("\n", 0, end_mark.start()) + 1 if end_mark else len(text)
+    doubts = [] if start else ["the line where the licence ends and the book starts is missing"]
+    if not end_mark:
+        doubts.append("the line where the book ends is missing")
+    if (end - begin) * 2 < len(text):
+        doubts, begin, end = ["its markers would leave under half of it"], 0, len(text)
+    return _Book(
+        fields.get("Title", name), fields.get("Author", ""), text[begin:end], "; ".join(doubts)
+    )
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """The paragraphs with their lines joined; verse keeps its lines. Mentions of the project go."""
+    blocks = [block.strip("\n") for block in re.split(r"\n[ \t]*\n", text)]
+    lengths = sorted(len(line) for block in blocks for line in block.split("\n") if line.strip())
+    width = lengths[len(lengths) * 9 // 10] if lengths else 0
+    for number, block in enumerate(block for block in blocks if block.strip()):
+        if _ANY_MENTION.search(block):
+            continue
+        if number < _CREDITS_STAND_WITHIN and _CREDITS.match(block):
+            continue
+        yield _ITALICS.sub(r"\1", _joined(block, width))
+
+
+def _joined(block: str, width: int) -> str:
+    lines = [line.rstrip() for line in block.split("\n")]
+    inner = lines[:-1]
+    full = sum(len(line) >= width * _FILLED for line in inner)
+    indented = all(line.startswith("  ") for line in lines)
+    if not indented and full * 2 > len(inner):
+        return " ".join(line.strip() for line in lines)
+    common = min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
+    return "\n".join(line[common:] for line in lines)
+
+
+def _cut(paragraphs: Iterator[str]) -> Iterator[str]:
+    held: list[str] = []
+    size = 0
+    for paragraph in paragraphs:
+        chapter = size > _PART_CHARACTERS * 0.7 and _CHAPTER.fullmatch(paragraph.partition("\n")[0])
+        if chapter or size > _PART_CHARACTERS * 1.3:
+            yield "\n\n".join(held)
+            held, size = [], 0
+        held.append(paragraph)
+        size += len(paragraph)
+    if held:
+        yield "\n\n".join(held)

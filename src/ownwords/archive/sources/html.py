@@ -1,0 +1,275 @@
+"""A folder of web pages, or one page: the articles, without the menus and footers around them."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import dates, folders, pages, safely
+from ownwords.core.errors import SourceError
+
+LABEL = "a folder of web pages"
+
+SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
+# What repeats is learned from this many pages, spread over all of them, so that memory is bounded.
+_SAMPLE_PAGES = 400
+_REPEATS_MATTER_FROM_PAGES = 4
+_BLOCK = re.compile(
+    r"p|li|h[1-6]|div|section|article|dt|dd|figcaption|blockquote|[uod]l|table|pre|address|header"
+    r"|footer|aside|nav"
+)
+_LISTING_PATH = re.compile(
+    r"(^|/)(tags?|categor(y|ies)|authors?|search)/.*index\.x?html?$"
+    r"|(^|/)(tags?|categor(y|ies)|archives?|sitemap)\.html?$|(^|/)(tags?|categor(y|ies))/[^/]+\.html?$"
+    r"|(^|/)archives?/index\.html?$|(^|/)page/\d+/|(^|/)(19|20)\d\d(/\d\d)?/index\.html?$"
+)
+_ERROR_PAGE = re.compile(r"(^|/)(404|500)(\.html?|/index\.html?)$")
+_PAGE_NAME = re.compile(
+    r"about(-me)?|contact|imprint|impressum|privacy(-policy)?|colophon|now|uses|index",
+    re.IGNORECASE,
+)
+_MANY_LINKS = 5
+_FEW_WORDS_PER_LINK = 6
+
+
+@dataclass(slots=True)
+class _Page:
+    """One file, parsed: its article (already cut out) and what it says of itself."""
+
+    tree: LexborHTMLParser
+    article: LexborNode
+    own_title: str
+    title: str
+    around: frozenset[bytes]  # keys of the blocks of the whole page; only where asked for
+    comments: int
+    listing: bool
+
+
+@dataclass(slots=True)
+class _Folder:
+    """What the pages of a folder have in common."""
+
+    site: str = ""
+    url: str = ""
+    repeated: frozenset[bytes] = frozenset()
+    # The same for pages in which no article was found: blocks outside the others' articles too.
+    repeated_around: frozenset[bytes] = frozenset()
+
+
+def detect(path: Path) -> str | None:
+    """One page, or a folder in which pages outnumber other texts."""
+    if path.is_dir():
+        names = folders.census(path)
+        found = sum(names[suffix] for suffix in SUFFIXES)
+        others = max(names[".md"] + names[".markdown"], names[".txt"] + names[".text"])
+        return LABEL if found and found >= others else None
+    start = folders.head(path, 1024)
+    if not start or folders.is_binary(start):
+        return None
+    looks = re.match(
+        rb"(\xef\xbb\xbf)?\s*(<!--.*?-->\s*)?<(!doctype\s+html|html|head|body)\b", start, re.I
+    )
+    return "a web page" if looks or path.suffix.lower() in SUFFIXES else None
+
+
+def read(path: Path) -> Iterator[Item]:
+    """The articles in order of their files, without what repeats on half of the pages."""
+    if not path.is_dir():
+        page = _page(folders.read_file(path), path.name)
+        yield from _comments(page.comments)
+        yield _document(page, path.name, _Folder())
+        return
+    found: list[Path] = []
+    for each in safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}):
+        if isinstance(each, Skipped):
+            yield each
+        else:
+            found.append(each)
+    if not found:
+        raise SourceError(
+            f"{path} holds no web pages", hint="give the folder your site is built to"
+        )
+    common = _in_common(found, path)
+    if common.site or common.url:
+        yield Site(common.site or common.url, common.url)
+    yield from _articles(found, path, common)
+
+
+def _articles(found: list[Path], folder: Path, common: _Folder) -> Iterator[Item]:
+    comments = repeats = listings = errors = 0
+    for file in found:
+        name = folders.relative_name(file, folder)
+        if _ERROR_PAGE.search(name):
+            errors += 1
+            continue
+        try:
+            page = _page(folders.read_file(file), name)
+        except SourceError as error:
+            yield folders.unread(error, file, name)
+            continue
+        comments += page.comments
+        if page.listing:
+            listings += 1
+            continue
+        repeats += _remove_repeated(page.article, common)
+        if not page.article.css_first("img, pre, video, audio") and not pages.text_of(page.article):
+            yield Skipped("page", "no text of its own was found on it", ref=name)
+            continue
+        yield _document(page, name, common)
+    yield from _comments(comments)
+    if repeats:
+        yield Skipped("block", "it repeats on at least half of the pages: menus, footers", repeats)
+    if listings:
+        yield Skipped(
+            "page", "a listing page: links to other pages, little text of its own", listings
+        )
+    if errors:
+        yield Skipped("page", "an error page", errors)
+    yield Note(
+        "Articles were cut out of whole web pages by their look; if you still have what they were"
+        " made from (Markdown files, a database, an export), that reads more exactly."
+    )
+
+
+def _comments(count: int) -> Iterator[Skipped]:
+    if count:
+        yield Skipped("comment", "other people's words", count)
+
+
+def _page(data: bytes, name: str, around: bool = False) -> _Page:
+    tree = LexborHTMLParser(pages.decode(data))
+    own, title = pages.titles(tree)
+    body = tree.body or pages.parse("")
+    comments = pages.remove_comments(body)
+    listing = _is_listing(tree, body, name)
+    keys = frozenset(key for _, key in _keyed_blocks(body)) if around else frozenset()
+    article = pages.cut_article(body)
+    listing = listing or _mostly_links(tree, article)
+    return _Page(tree, article, own, title, keys, comments, listing)
+
+
+def _is_listing(tree: LexborHTMLParser, body: LexborNode, name: str) -> bool:
+    if _LISTING_PATH.search(name):
+        return True
+    cards = pages.outermost(body, "article, .post-card, .h-entry, li.post")
+    linked = [card for card in cards if card.css_first("h1 a[href], h2 a[href], h3 a[href]")]
+    if len(linked) < 3:
+        return False
+    sizes = sorted(len(pages.text_of(card)) for card in cards)
+    return sizes[-1] * 2 <= sum(sizes) and not tree.css_first(
+        "meta[property='article:published_time']"
+    )
+
+
+def _mostly_links(tree: LexborHTMLParser, article: LexborNode) -> bool:
+    links = article.css("a[href]")
+    if len(links) < _MANY_LINKS:
+        return False
+    own = pages.count_words(article) - sum(pages.count_words(link) for link in links)
+    allowed = _FEW_WORDS_PER_LINK * (2 if pages.meta(tree, "og:type") == "website" else 1)
+    return own < allowed * len(links)
+
+
+def _in_common(found: list[Path], folder: Path) -> _Folder:
+    """Site name and address, and the blocks on at least half of a sample of the pages."""
+    blocks: Counter[bytes] = Counter()
+    around: Counter[bytes] = Counter()
+    names: Counter[str] = Counter()
+    homes: Counter[str] = Counter()
+    articles = 0
+    step = max(1, len(found) // _SAMPLE_PAGES)
+    for file in found[::step]:
+        try:
+            page = _page(folders.read_file(file), folders.relative_name(file, folder), around=True)
+        except SourceError:
+            continue  # told when its turn comes
+        address = urlsplit(pages.address_of(page.tree))
+        homes[f"{address.scheme}://{address.netloc}/" if address.netloc else ""] += 1
+        names[_site_of(page)] += 1
+        if not page.listing:
+            articles += 1
+            blocks.update({key for _, key in _keyed_blocks(page.article)})
+            around.update(page.around)
+    common = _Folder()
+    if articles >= _REPEATS_MATTER_FROM_PAGES:
+        common.repeated = _at_least_half(blocks, articles)
+        common.repeated_around = common.repeated | _at_least_half(around, articles)
+    name, pages_named = next(((n, c) for n, c in names.most_common() if n), ("", 0))
+    common.site = name if pages_named * 2 >= names.total() and pages_named > 1 else ""
+    common.url = next((home for home, _ in homes.most_common() if home), "")
+    return common
+
+
+def _at_least_half(counts: Counter[bytes], pages_read: int) -> frozenset[bytes]:
+    return frozenset(key for key, count in counts.items() if count * 2 >= pages_read)
+
+
+def _site_of(page: _Page) -> str:
+    return pages.meta(page.tree, "og:site_name") or pages.last_part(page.title)
+
+
+def _keyed_blocks(article: LexborNode) -> Iterator[tuple[LexborNode, bytes]]:
+    """The innermost blocks with the key of their words; code and tables are never taken apart."""
+    for node in article.traverse():
+        if not _is_block(node) or node.tag in ("pre", "table") or node.mem_id == article.mem_id:
+            continue
+        if any(_is_block(child) for child in node.iter()):
+            continue
+        words = pages.text_of(node).casefold()
+        if words:
+            yield node, blake2b(words.encode(errors="replace"), digest_size=8).digest()
+
+
+def _is_block(node: LexborNode) -> bool:
+    return _BLOCK.fullmatch(node.tag or "") is not None
+
+
+def _remove_repeated(article: LexborNode, common: _Folder) -> int:
+    repeated = common.repeated_around if article.tag == "body" else common.repeated
+    if not repeated:
+        return 0
+    doomed = [node for node, key in _keyed_blocks(article) if key in repeated]
+    for node in doomed:
+        node.decompose()
+    return len(doomed)
+
+
+def _document(page: _Page, name: str, common: _Folder) -> RawDocument:
+    site = common.site or pages.meta(page.tree, "og:site_name")
+    if pages.last_part(page.title).casefold() == page.own_title.casefold():
+        site = site or page.own_title
+    # On some pages the only heading of the first order is the site's name.
+    own = "" if page.own_title.casefold() == site.casefold() else page.own_title
+    shown = pages.without_site(own, site) or pages.without_site(page.title, site)
+    heading = page.article.css_first("h1, h2")
+    path = PurePosixPath(name)
+    stem = path.parent.name if path.stem == "index" and path.parent.name else path.stem
+    shown = shown or (pages.text_of(heading) if heading is not None else "") or dates.title_of(stem)
+    pages.remove_heading(page.article, shown)
+    date = pages.date_of(page.tree, name)
+    plain = name.removesuffix(path.suffix)
+    return RawDocument(
+        ref=name,
+        title=shown,
+        body=page.article.inner_html or "",
+        markup="html",
+        kind="page" if _PAGE_NAME.fullmatch(stem) and date is None else "post",
+        date=date,
+        url=pages.address_of(page.tree),
+        author=pages.meta(page.tree, "author", "article:author"),
+        tags=_tags(page.tree),
+        summary=pages.meta(page.tree, "description", "og:description"),
+        base=name,
+        aliases=tuple(dict.fromkeys((f"/{name}", f"/{plain}", f"/{plain.removesuffix('index')}"))),
+    )
+
+
+def _tags(tree: LexborHTMLParser) -> tuple[str, ...]:
+    found = (node.attributes.get("content") for node in tree.css('meta[property="article:tag"]'))
+    return tuple(dict.fromkeys(" ".join(tag.split()) for tag in found if tag and tag.strip()))

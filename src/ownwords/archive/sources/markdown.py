@@ -1,0 +1,277 @@
+"""Folders of Markdown: Hugo, Jekyll, Eleventy, Obsidian, or none of them; or one file."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from urllib.parse import urljoin
+
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.sources import dates, folders, front_matter, note_links, safely
+from ownwords.core.errors import SourceError
+
+LABEL = "a folder of Markdown files"
+
+SUFFIXES = frozenset({".md", ".markdown", ".mdown", ".mkd"})
+_PAGES = frozenset({".html", ".htm"})
+# Other texts in the same folder, counted so that nobody thinks they were read.
+_OTHER_TEXTS = frozenset({".txt", ".org", ".rst", ".adoc", ".docx", ".odt", ".pdf", ".canvas"})
+_CONFIGS = {
+    "hugo": ("hugo.toml", "hugo.yaml", "hugo.json", "config.toml", "config.yaml", "config.yml"),
+    "jekyll": ("_config.yml", "_config.yaml", "_config.toml"),
+    "eleventy": (
+        ".eleventy.js",
+        "eleventy.config.js",
+        "eleventy.config.mjs",
+        "eleventy.config.cjs",
+    ),
+    "obsidian": (".obsidian",),
+}
+_SEEN_AS = {
+    "hugo": "a Hugo site",
+    "jekyll": "a Jekyll site",
+    "eleventy": "an Eleventy site",
+    "obsidian": "an Obsidian vault",
+    "": LABEL,
+}
+_NEVER = folders.PROGRAM_FOLDERS | {
+    *(".git", ".github", ".obsidian", ".vscode", ".jekyll-cache", ".venv", ".cache"),
+    *("_site", "_includes", "_layouts", "_sass", "_data"),
+}
+_OUTPUTS = frozenset({"public", "vendor"})
+_ABOUT_A_PROJECT = re.compile(
+    r"(readme|changelog|license|licence|contributing|code_of_conduct|security|authors|copying)\b.*",
+    re.IGNORECASE,
+)
+_PROJECT_FILES = (
+    "package.json",
+    ".git",
+    ".github",
+    "Gemfile",
+    "Makefile",
+    "pyproject.toml",
+    "go.mod",
+)
+_HEADING = re.compile(r"^ {0,3}#[ \t]+(\S.*?)[ \t]*#*[ \t]*$")
+_UNDERLINED = re.compile(r"^={2,}[ \t]*$")
+_FENCE = re.compile(r"^[ \t>]*(```|~~~)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """The program a folder is made for, and what its configuration says."""
+
+    tool: str
+    name: str = ""
+    url: str = ""
+
+
+def detect(path: Path) -> str | None:
+    """One Markdown file, a site of a known program, or a folder mostly of Markdown."""
+    if not path.is_dir():
+        return "a Markdown file" if path.is_file() and _is_markdown(path) else None
+    tool = _tool(path)
+    names = folders.census(path)
+    found = sum(names[suffix] for suffix in SUFFIXES)
+    others = max(names[".html"] + names[".htm"], names[".txt"] + names[".text"])
+    if tool and (found or tool == "jekyll"):
+        return _SEEN_AS[tool]
+    return LABEL if found and found >= others else None
+
+
+def _is_markdown(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def _tool(folder: Path) -> str:
+    """The program the folder is made for, by its configuration; "" for none that is known."""
+    for tool, names in _CONFIGS.items():
+        if any((folder / name).exists() for name in names):
+            if tool == "hugo" and not (folder / "content").is_dir():
+                continue
+            return tool
+    return "jekyll" if (folder / "_posts").is_dir() else ""
+
+
+def read(path: Path) -> Iterator[Item]:
+    """The texts in order of their files; statuses as front matter and folders say."""
+    if path.is_dir():
+        yield from _folder(path)
+        return
+    meta = front_matter.split(_text(folders.read_file(path)))
+    yield _document(meta, path.name, _Site(""))
+    yield from _notes(int(meta.broken))
+
+
+def _folder(path: Path) -> Iterator[Item]:
+    site = _configured(path)
+    if site.name or site.url:
+        yield Site(site.name or site.url, site.url)
+    broken = seen = 0
+    left: Counter[str] = Counter()
+    project = bool(site.tool) or any((path / name).exists() for name in _PROJECT_FILES)
+    for file in safely.walk(path, SUFFIXES | _PAGES | _OTHER_TEXTS, _NEVER):
+        if isinstance(file, Skipped):
+            yield file
+            continue
+        seen += 1
+        name = folders.relative_name(file, path)
+        reason = _no_post(PurePosixPath(name), site.tool, project)
+        if reason:
+            left[reason] += 1
+            continue
+        try:
+            meta = front_matter.split(_text(folders.read_file(file)))
+        except SourceError as error:
+            yield folders.unread(error, file, name)
+            continue
+        if not _is_markdown(file) and not meta.present:
+            left["a page without front matter, no post"] += 1
+            continue
+        broken += meta.broken
+        yield _document(meta, name, site)
+    for reason, count in left.items():
+        yield Skipped("file", reason, count)
+    if not seen:
+        raise SourceError(f"{path} holds no texts", hint="give the folder your posts are in")
+    yield from _notes(broken)
+
+
+def _notes(broken: int) -> Iterator[Note]:
+    if broken:
+        yield Note(
+            f"The front matter of {broken} files is broken; their texts were kept, and of what"
+            " stands above them only plain lines such as a title were read."
+        )
+
+
+def _text(data: bytes) -> str:
+    return safely.decode(data).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+
+
+def _configured(folder: Path) -> _Site:
+    tool = _tool(folder)
+    if tool == "obsidian":
+        return _Site(tool, folders.name_as_text(folder.resolve().name))
+    if tool not in ("hugo", "jekyll"):
+        return _Site(tool)
+    for name in (*_CONFIGS[tool], *(f"config/_default/{name}" for name in _CONFIGS["hugo"])):
+        try:
+            text = _text(folders.read_file(folder / name, most=1 << 20))
+        except SourceError:
+            continue
+        fence = {".toml": "+++", ".json": ""}.get(PurePosixPath(name).suffix, "---")
+        values = front_matter.split(f"{fence}\n{text}\n{fence}\n")
+        address = values.text("baseurl") if tool == "hugo" else values.text("url")
+        below = values.text("baseurl").strip("/") if tool == "jekyll" else ""
+        home = f"{address.rstrip('/')}/{below}".rstrip("/") + "/"
+        return _Site(tool, values.text("title"), home if home.startswith("http") else "")
+    return _Site(tool)
+
+
+def _no_post(path: PurePosixPath, tool: str, project: bool) -> str:
+    """Why a file of the folder is no post, by its name alone; "" where it may be one."""
+    parts, suffix = path.parts, path.suffix.lower()
+    if len(parts) == 1 and project and _ABOUT_A_PROJECT.fullmatch(path.stem):
+        return "about the project (README, LICENSE and the like), no post"
+    if tool == "hugo" and parts[0] != "content":
+        return "outside Hugo's content folder"
+    if tool and parts[0] in _OUTPUTS:
+        return "made by the site's program, not by you"
+    if suffix in _OTHER_TEXTS or (suffix in _PAGES and tool not in ("hugo", "jekyll", "eleventy")):
+        return f"not Markdown ({suffix})"
+    if re.fullmatch(r"_index(\.[\w-]+)?", path.stem):
+        return "a listing page"
+    return ""
+
+
+def _document(meta: front_matter.FrontMatter, name: str, site: _Site) -> RawDocument:
+    path = PurePosixPath(name)
+    markdown = path.suffix.lower() in SUFFIXES
+    # In a folder of its own the text is called index.md, and the folder has its name.
+    called = path.parent if path.stem == "index" and path.parent.name else path.with_suffix("")
+    date = meta.date() or dates.in_name(called.name)
+    title, body = meta.text("title"), meta.body
+    if markdown:
+        title, body = _with_heading(title, note_links.rewrite(body))
+    permalink = meta.text("permalink", "url")
+    permalink = "" if ":" in permalink.removeprefix("https:").removeprefix("http:") else permalink
+    address = urljoin(site.url, permalink.lstrip("/")) if site.url and permalink else permalink
+    loose = date is None and len(path.parts) == (2 if site.tool == "hugo" else 1)
+    page = meta.text("layout") == "page" or meta.text("type") == "page"
+    return RawDocument(
+        ref=name,
+        title=title or dates.title_of(called.name),
+        body=body.strip("\n"),
+        markup="markdown" if markdown else "html",
+        status=_status(path, meta),
+        kind="page" if page or (loose and site.tool in ("hugo", "jekyll")) else "post",
+        date=date,
+        url=address if address.startswith("http") else "",
+        author=meta.text("author") or ", ".join(meta.names("author") or meta.names("authors")),
+        tags=tuple(dict.fromkeys((*meta.words("tags", "categories"), *meta.names("category")))),
+        summary=meta.text("description", "summary", "excerpt"),
+        base=name,
+        aliases=_aliases(called, meta, site, permalink, date),
+    )
+
+
+def _status(path: PurePosixPath, meta: front_matter.FrontMatter) -> Status:
+    if ".trash" in path.parts:
+        return "trashed"
+    return "draft" if "_drafts" in path.parts else meta.status()
+
+
+def _aliases(
+    called: PurePosixPath,
+    meta: front_matter.FrontMatter,
+    site: _Site,
+    permalink: str,
+    date: datetime | None,
+) -> tuple[str, ...]:
+    """The names links reach it by: the file's, the front matter's, and those its program makes."""
+    slug = meta.text("slug") or dates.without_date(called.name)
+    names = [str(called), called.name, permalink]
+    if site.tool == "hugo":
+        in_content = PurePosixPath(*called.parts[1:])
+        names += [f"/{in_content}", f"/{in_content.parent / slug}"]
+    elif site.tool == "jekyll" and date and called.parent.name in ("_posts", "_drafts"):
+        day = dates.in_name(called.name) or date
+        below = "/".join((*meta.words("categories"), *meta.names("category"), f"{day:%Y/%m/%d}"))
+        names += [f"/{day:%Y/%m/%d}/{slug}", f"/{below}/{slug}"]
+    elif site.tool == "eleventy":
+        names += [f"/{called.parent / slug}"]
+    names += [*meta.names("aliases"), *meta.names("alias"), *meta.names("redirect_from")]
+    return tuple(dict.fromkeys(name for name in names if name and name != "/"))
+
+
+def _with_heading(title: str, body: str) -> tuple[str, str]:
+    """Title and body; a heading that is the title, or only repeats it, is taken out of the body."""
+    lines = body.split("\n")
+    fenced = started = False
+    for number, line in enumerate(lines):
+        if _FENCE.match(line):
+            fenced = not fenced
+        if fenced or not line.strip():
+            continue
+        below = lines[number + 1] if number + 1 < len(lines) else ""
+        underlined = not started and _UNDERLINED.match(below) is not None
+        match = _HEADING.match(line)
+        if match or underlined:
+            heading = _plain(match[1] if match else line)
+            if not title or heading.casefold() == title.casefold():
+                del lines[number : number + (2 if underlined and not match else 1)]
+                return title or heading, "\n".join(lines)
+            return title, body
+        if title:
+            return title, body  # the text begins without a heading
+        started = True
+    return title, body
+
+
+def _plain(heading: str) -> str:
+    words = re.sub(r"\s*\{#[^{}]*\}$", "", heading)
+    words = re.sub(r"!?\[([^\[\]]*)\]\((?:[^()]*)\)", r"\1", words)
+    return " ".join(re.sub(r"[*`]|(?<!\w)_+|_+(?!\w)", "", words).split())

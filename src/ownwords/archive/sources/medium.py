@@ -1,0 +1,156 @@
+"""Medium's export: a page of h-entry markup for every story and draft, as a zip or unpacked."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import dates, folders, pages, safely
+from ownwords.core.errors import SourceError
+
+LABEL = "a Medium export"
+
+# posts/2020-01-31_The-Title-0a1b2c3d4e5f.html, posts/draft_The-Title-0a1b2c3d4e5f.html
+_STORY = re.compile(r"(?:^|/)posts/(?:draft|\d{4}-\d{2}-\d{2})_[^/]*\.html$")
+_ID = re.compile(r"-{1,2}([0-9a-f]{8,14})$")
+_FIRST_STORIES = 50
+_SHORT_WORDS = 100
+
+
+def detect(path: Path) -> str | None:
+    """A zip or folder with a `posts` folder whose files are named and made as Medium does."""
+    if path.is_dir():
+        try:
+            stories = list(islice((path / "posts").glob("*_*.html"), _FIRST_STORIES))
+        except OSError:
+            return None
+        named = [story for story in stories if _STORY.search(story.as_posix())]
+        start = folders.head(named[0], 64 << 10) if named else b""
+        return "an unpacked Medium export" if _is_story(start) else None
+    if folders.head(path, 2) != b"PK":
+        return None
+    try:
+        with safely.open_members(path) as members:
+            name = next((name for name in members.names if _STORY.search(name)), "")
+            return LABEL if name and _is_story(members.read(name, first=64 << 10)) else None
+    except SourceError:
+        return None
+
+
+def _is_story(start: bytes) -> bool:
+    return b"h-entry" in start and b"p-name" in start
+
+
+def read(path: Path) -> Iterator[Item]:
+    """The stories in order of their files' names, which begin with the day; then the drafts."""
+    with folders.open_export(path) as members:
+        names = sorted(
+            name
+            for name in members.names
+            if _STORY.search(name) and not name.startswith("__MACOSX/")
+        )
+        if not names:
+            raise SourceError(
+                f"{path} holds no stories in a folder named posts",
+                hint="give the zip that Medium sends by mail, or the folder it was unpacked to",
+            )
+        yield from _site(members, names)
+        yield from _stories(members, names)
+        rest = len(members.names) - len(names)
+        if rest:
+            reason = "reading history, addresses, lists and settings; never read"
+            yield Skipped("file", reason, rest)
+
+
+def _site(members: safely.Members, names: list[str]) -> Iterator[Site]:
+    for name in names:
+        try:
+            tree = _parsed(members, name)
+        except SourceError:
+            continue  # told when its turn comes
+        author = tree.css_first("a.p-author[href]")
+        address = (author.attributes.get("href") or "") if author is not None else ""
+        if author is not None and address.startswith("https://"):
+            yield Site(pages.text_of(author), address)
+            return
+
+
+def _stories(members: safely.Members, names: list[str]) -> Iterator[Item]:
+    kept = 0
+    for name in names:
+        try:
+            tree = _parsed(members, name)
+        except SourceError as error:
+            yield Skipped("post", f"it cannot be unpacked: {error.message}", ref=name)
+            continue
+        body = tree.css_first("section[data-field=body]")
+        if body is None:
+            yield Skipped("post", "it has no body, as a page cut short has none", ref=name)
+            continue
+        story = _story(tree, name)
+        if story.status == "published" and _looks_like_response(body, story):
+            if pages.count_words(body) < _SHORT_WORDS:
+                yield Skipped(
+                    "post",
+                    "looks like a response to somebody else's post",
+                    title=story.title,
+                    ref=story.ref,
+                )
+                continue
+            kept += 1
+        pages.remove_heading(body, story.title)
+        yield replace(story, body=body.inner_html or "")
+    if kept:
+        yield Note(
+            f"{kept} of Medium's stories look like responses to other people's, by their lack of a"
+            f" title; they have {_SHORT_WORDS} words or more and were kept. The export does not"
+            " tell them apart."
+        )
+
+
+def _parsed(members: safely.Members, name: str) -> LexborHTMLParser:
+    return LexborHTMLParser(pages.decode(members.read(name)))
+
+
+def _story(tree: LexborHTMLParser, name: str) -> RawDocument:
+    file = name.rpartition("/")[2].removesuffix(".html")
+    draft = file.startswith("draft_")
+    found = _ID.search(file)
+    story_id = found[1] if found else file
+    url = _attribute(tree, "a.p-canonical[href]", "href")
+    time = _attribute(tree, "time.dt-published[datetime]", "datetime")
+    subtitle = tree.css_first("section[data-field=subtitle]")
+    author = tree.css_first(".p-author")
+    title = tree.css_first(".p-name")
+    return RawDocument(
+        ref=f"post/{story_id}",
+        title=pages.text_of(title) if title is not None else "",
+        body="",
+        markup="html",
+        status="draft" if draft else "published",
+        date=None if draft else dates.moment(time) or dates.in_name(file),
+        url="" if draft else url,
+        author=pages.text_of(author) if author is not None else "",
+        summary=pages.text_of(subtitle) if subtitle is not None else "",
+        base=url,
+        aliases=(file, f"https://medium.com/p/{story_id}"),
+    )
+
+
+def _attribute(tree: LexborHTMLParser, selector: str, name: str) -> str:
+    node = tree.css_first(selector)
+    return ((node.attributes.get(name) or "") if node is not None else "").strip()
+
+
+def _looks_like_response(body: LexborNode, story: RawDocument) -> bool:
+    """Without a heading, its "title" being the words it begins with: how a response is exported."""
+    if body.css_first("h1, h2, h3, h4") is not None:
+        return False
+    text = pages.text_of(body).casefold()
+    opening = story.title.rstrip("….").casefold().strip()
+    summary = story.summary.rstrip("….").casefold().strip()
+    return text.startswith(opening) and (not summary or text.startswith(summary))

@@ -1,0 +1,58 @@
+"""Links as note-taking and site programs write them, turned into plain Markdown links to `ref:`."""
+
+import re
+from pathlib import PurePosixPath
+from urllib.parse import quote
+
+# Above it a line is no writing, and looking for pairs of backquotes in it takes too long.
+_LONGEST_LINE = 100_000
+_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})")
+_LINKS = re.compile(
+    r"(?P<code>(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
+    r"|(?P<embed>!)?\[\[(?P<target>[^\[\]|\n\s][^\[\]|\n]*)(?:\\?\|(?P<text>[^\[\]\n]*))?\]\](?!\()"
+    r"|\{%-?\s*(?:post_url|link)\s+(?P<post>[^%{}]+?)\s*-?%\}"
+    r"|\{\{[<%]\s*(?:rel)?ref\s+\"?(?P<file>[^\"{}<>]+?)\"?\s*[>%]\}\}"
+)
+_FILES = re.compile(
+    r"\.(png|jpe?g|gif|svg|webp|avif|bmp|pdf|mp[34]|m4a|wav|ogg|webm|mov|canvas|base)$",
+    re.IGNORECASE,
+)
+
+
+def rewrite(text: str) -> str:
+    """`[[note|words]]`, `{% post_url %}` and `{{< ref >}}` as links to `ref:`; code stays as it is.
+
+    `![[picture.png]]` is dropped; `![[note]]`, which shows another note, becomes a link to it.
+    """
+    if "[[" not in text and "{%" not in text and "{{" not in text:
+        return text
+    lines = text.split("\n")
+    fence = ""
+    for number, line in enumerate(lines):
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        elif not fence and len(line) < _LONGEST_LINE:
+            lines[number] = _LINKS.sub(_link, line)
+    return "\n".join(lines)
+
+
+def _link(match: re.Match[str]) -> str:
+    if match["code"]:
+        return match[0]
+    if post := match["post"]:
+        return _address(post.strip("\"'"))
+    if file := match["file"]:
+        return _address(file.partition("#")[0])
+    target, _, part = match["target"].strip().rstrip("\\").partition("#")
+    if match["embed"] and _FILES.search(target):
+        return ""
+    text = (match["text"] or (f"{target} > {part}" if target and part else target or part)).strip()
+    shown = re.sub(r"([\[\]])", r"\\\1", text)
+    return f"[{shown}](<{_address(target)}>)" if target else shown
+
+
+def _address(name: str) -> str:
+    path = PurePosixPath(name.strip())
+    plain = str(path.with_suffix("")) if path.suffix in (".md", ".markdown") else str(path)
+    return "ref:" + quote(plain, safe="/")

@@ -1,0 +1,234 @@
+"""Web pages: their encoding, their article among menus and footers, what they say of themselves."""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from ownwords.archive.sources import dates, safely
+
+# Where themes put the article, the most particular first.
+_ARTICLE = (
+    "[itemprop=articleBody]",
+    ".e-content",
+    ".post__entry",
+    ".entry-content",
+    ".post-content",
+    ".article-content",
+    ".article-body",
+    ".post-body",
+    ".post__content",
+    "article",
+    "main",
+    "[role=main]",
+    "#content",
+    "#main",
+)
+_MACHINERY = "script, style, noscript, template, iframe, button, dialog, select, input, textarea"
+_FRAME = "nav, header, footer, aside, form, [role=navigation], [role=banner], [role=contentinfo]"
+_AROUND = (
+    "nav, form, [role=navigation], .share, .sharing, .sharedaddy, .social-share, .share-buttons,"
+    " .related, .related-posts, .jp-relatedposts, .post-navigation, .nav-links, .pagination,"
+    " .breadcrumb, .breadcrumbs, .author-box, .post__share, .post__nav, .screen-reader-text"
+)
+_COMMENTS = (
+    "#comments, .comments, .comments-area, .comments-section, .comment-list, .commentlist,"
+    " #respond, .comment-respond, #disqus_thread, .webmentions, .giscus, .utterances, #isso-thread"
+)
+_ONE_COMMENT = (
+    "li.comment",
+    "article.comment",
+    "[itemprop=comment]",
+    "div.comment",
+    "li",
+    "article",
+)
+# Below it, a section of comments without a comment in sight only says "no comments yet".
+_WORDS_OF_A_COMMENT = 20
+# What pages may declare; Python knows others ("zip", "punycode") that are no encoding of text.
+_ENCODINGS = re.compile(
+    r"utf-8|cp125\d|cp866|cp87\d|cp9\d\d|iso8859-\d+|koi8-[rut]|mac-\w+|shift_jis|euc_(jp|kr)"
+    r"|iso2022_jp|gbk|gb2312|gb18030|big5|tis-620"
+)
+_DECLARED = re.compile(
+    rb"""<\?xml[^>]{0,80}encoding=["']([\w-]+)|<meta[^>]{0,200}charset=["']?\s*([\w-]+)""", re.I
+)
+_SUFFIX = re.compile(r"\s+(?:[|–—·•«»:]|-{1,2}|::)\s+")
+
+
+def decode(data: bytes) -> str:
+    """A page as text: by its byte order mark, else by what it declares, else by its look."""
+    if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return safely.decode(data)
+    declared = _DECLARED.search(data[:4096])
+    if declared:
+        try:
+            label = (declared[1] or declared[2]).decode("ascii", "replace")
+            encoding = codecs.lookup(label).name
+            # Browsers read the old Latin-1 as its Windows superset, and so do writers.
+            encoding = "cp1252" if encoding in ("iso8859-1", "ascii") else encoding
+            if encoding != "utf-8" and _ENCODINGS.fullmatch(encoding):
+                return data.decode(encoding, errors="replace")
+        except LookupError:
+            pass  # a label nobody knows is no help
+    return safely.decode(data)
+
+
+def parse(html: str) -> LexborNode:
+    """The body of a page or fragment; empty where it has none."""
+    tree = LexborHTMLParser(html)
+    return tree.body or LexborHTMLParser("<body></body>").body  # type: ignore[return-value]
+
+
+def text_of(node: LexborNode) -> str:
+    """The text of one line or block."""
+    return " ".join(node.text().split())
+
+
+def count_words(node: LexborNode) -> int:
+    """How many words there are in it; those of neighbouring blocks are not run together."""
+    return len(node.text(separator=" ").split())
+
+
+def remove(node: LexborNode, selectors: str) -> int:
+    """Takes out what the selectors match; how many there were, those inside others not counted."""
+    found = outermost(node, selectors)
+    for each in found:
+        each.decompose()
+    return len(found)
+
+
+def outermost(node: LexborNode, selectors: str) -> list[LexborNode]:
+    """What the selectors match below `node`, without what lies inside another match."""
+    found = [each for each in node.css(selectors) if each.mem_id != node.mem_id]
+    ids = {each.mem_id for each in found}
+    return [each for each in found if not any(up.mem_id in ids for up in _above(each, node))]
+
+
+def _above(node: LexborNode, top: LexborNode) -> Iterator[LexborNode]:
+    up = node.parent
+    while up is not None and up.mem_id != top.mem_id:
+        yield up
+        up = up.parent
+
+
+def remove_comments(body: LexborNode) -> int:
+    """Takes readers' comments out of a page; how many there were."""
+    count = 0
+    for section in outermost(body, _COMMENTS):
+        remove(section, _MACHINERY + ", form, #respond, .comment-respond")
+        if not section.css_matches("#respond, .comment-respond"):
+            each = next((n for n in (len(section.css(one)) for one in _ONE_COMMENT) if n), 0)
+            count += each or (1 if count_words(section) >= _WORDS_OF_A_COMMENT else 0)
+        section.decompose()
+    return count
+
+
+def cut_article(body: LexborNode) -> LexborNode:
+    """The article of a page, without what stands around it; changes `body`."""
+    remove(body, _MACHINERY)
+    for selector in _ARTICLE:
+        sized = [(len(text_of(each)), each) for each in outermost(body, selector)]
+        longest, node = max(sized, key=lambda pair: pair[0], default=(0, body))
+        # Several of a size are a listing, or cards of other posts; then something wider is meant.
+        if longest and longest * 2 > sum(size for size, _ in sized):
+            remove(node, _AROUND)
+            for frame in outermost(node, "header, footer"):
+                if not any(up.tag == "blockquote" for up in _above(frame, node)):
+                    frame.decompose()
+            return node
+    remove(body, _AROUND)
+    remove(body, _FRAME)
+    return body
+
+
+def remove_heading(node: LexborNode, title: str) -> None:
+    """Takes out the first heading where it only repeats the title."""
+    heading = node.css_first("h1, h2, h3")
+    if heading is not None and title and text_of(heading).casefold() == title.casefold():
+        heading.decompose()
+
+
+def meta(tree: LexborHTMLParser, *names: str) -> str:
+    """The content of the first of these meta elements (by name or property) that says something."""
+    for name in names:
+        for node in tree.css(f'meta[property="{name}"], meta[name="{name}"]'):
+            content = (node.attributes.get("content") or "").strip()
+            if content:
+                return content
+    return ""
+
+
+def address_of(tree: LexborHTMLParser) -> str:
+    """The address a page gives as its own; "" where it gives none."""
+    link = tree.css_first("link[rel=canonical]")
+    address = (link.attributes.get("href") or "") if link is not None else ""
+    address = address or meta(tree, "og:url")
+    return address.strip() if re.match(r"https?://\S+$", address.strip()) else ""
+
+
+def date_of(tree: LexborHTMLParser, path: str) -> datetime | None:
+    """When a page was published, by its metadata, its `time` elements or its path."""
+    found = dates.moment(meta(tree, "article:published_time", "datePublished", "parsely-pub-date"))
+    found = found or _date_in_json(tree)
+    for selector, attribute in (
+        ("meta[itemprop=datePublished]", "content"),
+        ("[itemprop=datePublished][datetime]", "datetime"),
+        ("time.dt-published[datetime], time.published[datetime], time[pubdate]", "datetime"),
+        ("article time[datetime], main time[datetime], header time[datetime]", "datetime"),
+        ("time[datetime]", "datetime"),
+    ):
+        if found:
+            return found
+        node = tree.css_first(selector)
+        found = dates.moment(node.attributes.get(attribute)) if node is not None else None
+    return found or dates.moment(meta(tree, "date", "dc.date", "DC.date")) or dates.in_name(path)
+
+
+def _date_in_json(tree: LexborHTMLParser) -> datetime | None:
+    for script in tree.css('script[type="application/ld+json"]'):
+        try:
+            waiting = [json.loads(script.text())]
+        except (ValueError, RecursionError):
+            continue
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict):
+                found = dates.moment(value.get("datePublished"))
+                if found:
+                    return found
+                waiting.extend(value.values())
+            elif isinstance(value, list):
+                waiting.extend(value)
+    return None
+
+
+def titles(tree: LexborHTMLParser) -> tuple[str, str]:
+    """What a page calls itself: its own title (og:title or its one h1), and its <title>."""
+    own = meta(tree, "og:title")
+    if not own:
+        headings = tree.css("article h1, main h1") or tree.css("h1")
+        own = text_of(headings[0]) if len(headings) == 1 else ""
+    node = tree.css_first("head title")
+    return " ".join(own.split()), text_of(node) if node is not None else ""
+
+
+def without_site(title: str, site: str) -> str:
+    """A title without the site's name at its end or beginning ("Hats | The Blog" is "Hats")."""
+    parts = _SUFFIX.split(title)
+    if len(parts) < 2 or not site:
+        return title
+    if parts[-1].casefold() == site.casefold():
+        return title[: title.rindex(parts[-1])].rstrip(" |–—·•«»:-")
+    if parts[0].casefold() == site.casefold():
+        return title[len(parts[0]) :].lstrip(" |–—·•«»:-")
+    return title
+
+
+def last_part(title: str) -> str:
+    """What stands behind the last separator of a title, perhaps the site's name; "" for none."""
+    parts = _SUFFIX.split(title)
+    return parts[-1] if len(parts) > 1 else ""

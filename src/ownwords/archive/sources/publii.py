@@ -1,0 +1,286 @@
+"""A Publii site: its folder, its database alone, or a backup of it."""
+
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+from ownwords.archive.document import (
+    Item,
+    Kind,
+    Markup,
+    Note,
+    RawDocument,
+    Site,
+    Skipped,
+    Status,
+)
+from ownwords.archive.sources import safely
+from ownwords.archive.sources.publii_addresses import Addresses, parents_of, parsed, settings_of
+from ownwords.archive.sources.publii_database import MAGIC, check_header, copy_of, opened_copy
+from ownwords.archive.sources.timestamps import from_iso, from_milliseconds
+from ownwords.core.errors import SourceError
+
+LABEL = "a Publii site"
+
+_DATABASE_SUFFIXES = {".sqlite", ".sqlite3", ".db"}
+_PACKED_SUFFIXES = {".tar", ".zip"}
+_SETTINGS = ("config/site.config.json", "config/pages.config.json")
+_POSTS = """
+SELECT id, title, authors, slug, text, created_at, status,
+       (SELECT value FROM posts_additional_data
+        WHERE post_id = posts.id AND key = '_core' ORDER BY id DESC LIMIT 1)
+FROM posts ORDER BY id
+"""
+_TAGS_OF_POST = """
+SELECT name FROM tags JOIN posts_tags ON tags.id = tag_id WHERE post_id = ? ORDER BY tags.id
+"""
+
+
+def detect(path: Path) -> str | None:
+    """A site folder or its `input`, a SQLite file, or a backup with a database inside."""
+    suffix = path.suffix.lower()
+    try:
+        if path.is_dir():
+            return "a Publii site" if _database_in(path) else None
+        if not path.is_file():
+            return None
+        with path.open("rb") as opened:
+            if opened.read(len(MAGIC)) == MAGIC:
+                return "a SQLite database, as Publii keeps its posts in"
+        if suffix in _PACKED_SUFFIXES:
+            with safely.open_members(path) as members:
+                return "a backup of a Publii site" if _databases_among(members) else None
+    except OSError:
+        pass  # `read` says what is wrong with a file of that name
+    except SourceError:
+        return "a tar file, as Publii's backups are" if suffix == ".tar" else None
+    return "a file named as a database" if suffix in _DATABASE_SUFFIXES else None
+
+
+def read(path: Path) -> Iterator[Item]:
+    """The site, then its posts and pages by their numbers, bodies as the editor left them."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
+            private = Path(folder)
+            found = _unpacked(path, private) if _is_packed(path) else _copied(path, private)
+            with opened_copy(found.database, found.shown) as connection:
+                yield from _items(connection, found)
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="check that it is yours to read, and that the disk of temporary files has room",
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A private copy of a site's database, and the settings that lay beside the original."""
+
+    database: Path
+    shown: Path
+    name: str
+    settings: Mapping[str, str]
+    note: str = ""
+
+
+def _database_in(folder: Path) -> Path | None:
+    for candidate in (folder / "input" / "db.sqlite", folder / "db.sqlite"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _databases_among(members: safely.Members) -> list[str]:
+    """The databases of Publii sites in a backup, those nearest its top first."""
+    names = [
+        name
+        for name in members.names
+        if name == "db.sqlite" or PurePosixPath(name).parts[-2:] == ("input", "db.sqlite")
+    ]
+    return sorted(names, key=lambda name: (len(PurePosixPath(name).parts), name))
+
+
+def _is_packed(path: Path) -> bool:
+    if path.suffix.lower() not in _PACKED_SUFFIXES or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as opened:
+            return opened.read(len(MAGIC)) != MAGIC
+    except OSError:
+        return True
+
+
+def _copied(path: Path, folder: Path) -> _Found:
+    database = _database_in(path) if path.is_dir() else path
+    if database is None:
+        raise SourceError(
+            f"{path} holds no input/db.sqlite", hint="give the folder of a Publii site"
+        )
+    beside = {name: database.parent / name for name in _SETTINGS}
+    settings = {
+        name: safely.decode(file.read_bytes()) for name, file in beside.items() if file.is_file()
+    }
+    copy, note = copy_of(database, folder)
+    site = database.resolve().parent
+    name = site.parent.name if site.name == "input" else site.name
+    return _Found(copy, database, name, settings, note)
+
+
+def _unpacked(path: Path, folder: Path) -> _Found:
+    with safely.open_members(path) as members:
+        databases = _databases_among(members)
+        if not databases:
+            raise SourceError(
+                f"{path} holds no input/db.sqlite",
+                hint="give a backup that Publii made, or the folder of a Publii site",
+            )
+        depths = {len(PurePosixPath(name).parts) for name in databases[:2]}
+        if len(databases) > 1 and len(depths) == 1:
+            raise SourceError(
+                f"{path} holds several Publii sites ({', '.join(databases[:4])})",
+                hint="unpack it, and give the folder of one",
+            )
+        inside = PurePosixPath(databases[0])
+        copy = folder / "db.sqlite"
+        # A journal that was packed along is needed to take back what was half-written.
+        for suffix in ("", "-journal", "-wal"):
+            if f"{inside}{suffix}" in members.names:
+                copy.with_name(copy.name + suffix).write_bytes(members.read(f"{inside}{suffix}"))
+        beside = {name: str(inside.parent / name) for name in _SETTINGS}
+        settings = {
+            name: safely.decode(members.read(member))
+            for name, member in beside.items()
+            if member in members.names
+        }
+    shown = path / inside
+    check_header(copy, shown)
+    name = inside.parts[-3] if len(inside.parts) > 2 else path.stem
+    return _Found(copy, shown, name, settings)
+
+
+def _items(connection: sqlite3.Connection, found: _Found) -> Iterator[Item]:
+    settings = parsed(found.settings.get(_SETTINGS[0], ""))
+    site = settings if isinstance(settings, dict) else {}
+    addresses = _addresses(connection, site, parsed(found.settings.get(_SETTINGS[1], "")))
+    named = (site.get("displayName"), site.get("name"), found.name)
+    name = next((name for name in named if name and isinstance(name, str)), "")
+    yield Site(safely.without_surrogates(name), addresses.domain)
+    if not addresses.domain:
+        yield Note(
+            "The site's settings (input/config/site.config.json) are missing or name no address,"
+            " so the addresses of its posts are unknown."
+        )
+    if found.note:
+        yield Note(found.note)
+    authors = dict(_names(connection, "SELECT id, name, username FROM authors"))
+    for row in connection.execute(_POSTS):
+        tags = tuple(_text(name) for (name,) in connection.execute(_TAGS_OF_POST, (row[0],)))
+        yield _document(row, tags, authors, addresses)
+
+
+def _addresses(
+    connection: sqlite3.Connection, site: Mapping[str, object], pages: object
+) -> Addresses:
+    users = connection.execute("SELECT id, username FROM authors").fetchall()
+    by_number = {str(number): _text(name) for number, name in users}
+    return replace(
+        settings_of(site),
+        tag_slugs=dict(_names(connection, "SELECT id, slug, name FROM tags")),
+        author_slugs=by_number | {name: name for name in by_number.values()},
+        page_slugs=dict(
+            _names(connection, "SELECT id, slug, '' FROM posts WHERE status LIKE '%is-page%'")
+        ),
+        page_parents=parents_of(pages),
+    )
+
+
+def _names(connection: sqlite3.Connection, query: str) -> Iterator[tuple[int, str]]:
+    for number, name, otherwise in connection.execute(query):
+        if isinstance(number, int):
+            yield number, _text(name) or _text(otherwise)
+
+
+def _document(
+    row: tuple[object, ...], tags: tuple[str, ...], authors: Mapping[int, str], addresses: Addresses
+) -> RawDocument | Skipped:
+    number, title, by, slug, text, created, flags, core = row
+    title = _text(title)
+    if not isinstance(number, int):
+        return Skipped("post", "it has no number in the database", title=title)
+    settings = parsed(_text(core))
+    settings = settings if isinstance(settings, dict) else {}
+    kind, status = _standing(_text(flags))
+    ref = f"{kind}/{number}"
+    body = addresses.resolve(_text(text), number)
+    markup = _markup(body, str(settings.get("editor", "")))
+    if markup is None:
+        return Skipped("post", "the blocks it is made of are damaged", title=title, ref=ref)
+    canonical = str(settings.get("canonicalUrl", "")).strip()
+    summary = settings.get("metaDesc")
+    url = addresses.of(kind, number, _text(slug))
+    names = (f"post/{number}", f"page/{number}") if kind == "page" else (f"post/{number}",)
+    return RawDocument(
+        ref=ref,
+        title=title,
+        body=body,
+        markup=markup,
+        status=status,
+        kind=kind,
+        date=_moment(created),
+        url=canonical if canonical.startswith("http") else url,
+        author=", ".join(
+            authors[int(each)]
+            for each in _text(by).split(",")
+            if re.fullmatch(r"\s*[0-9]{1,18}\s*", each) and int(each) in authors
+        ),
+        tags=tags,
+        summary=safely.without_surrogates(summary) if isinstance(summary, str) else "",
+        base=url,
+        # Its address here too: another may have been declared the canonical one.
+        aliases=(*names, url) if url else names,
+    )
+
+
+def _standing(flags: str) -> tuple[Kind, Status]:
+    """A status is a list of flags; the strictest counts ("published,trashed" lies in the bin)."""
+    given = {flag.strip() for flag in flags.split(",")}
+    kind: Kind = "page" if "is-page" in given else "post"
+    if "trashed" in given:
+        return kind, "trashed"
+    if "draft" in given or "published" not in given:
+        return kind, "draft"
+    return kind, "hidden" if "hidden" in given else "published"
+
+
+def _markup(body: str, editor: str) -> Markup | None:
+    """How a body is written; None for blocks that cannot be read."""
+    # The note of the editor is lost in some imports, but blocks tell by themselves.
+    if editor == "blockeditor" or '"publii-' in body:
+        blocks = parsed(body)
+        if isinstance(blocks, list) and (editor == "blockeditor" or any(map(_is_block, blocks))):
+            return "blocks"
+        if editor == "blockeditor" and body.strip() and not body.lstrip().startswith("<"):
+            return None
+    return "markdown" if editor == "markdown" else "html"
+
+
+def _is_block(value: object) -> bool:
+    return isinstance(value, dict) and str(value.get("type")).startswith("publii-")
+
+
+def _moment(created: object) -> datetime | None:
+    if isinstance(created, bytes):
+        text = safely.decode(created)
+        return from_milliseconds(text) or from_iso(text)
+    return from_milliseconds(created)
+
+
+def _text(value: object) -> str:
+    """A value of the database as text: SQLite lets any column hold any kind."""
+    if isinstance(value, bytes):
+        return safely.decode(value)
+    return "" if value is None else str(value)

@@ -1,0 +1,183 @@
+"""Substack's export: posts.csv and a folder of HTML, as a zip or unpacked.
+
+The lists of readers' addresses and of what they opened lie in the same export; they are never read.
+"""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ownwords.archive.document import Item, RawDocument, Site, Skipped
+from ownwords.archive.sources import folders, pages, safely
+from ownwords.archive.sources.timestamps import from_iso
+from ownwords.core.errors import SourceError
+
+LABEL = "a Substack export"
+
+_READERS = re.compile(r"email_list[^/]*\.csv$|(delivers|opens)\.csv$")
+_HEADER = (b"post_id", b"is_published")
+_CHROME = (
+    ".subscription-widget-wrap, .subscription-widget-wrap-editor, .subscription-widget,"
+    " .subscribe-widget, .button-wrapper, .captioned-button-wrap, .install-substack-app-embed,"
+    " .embedded-post-wrap, .digest-post-embed"
+)
+_CHROME_NAMES = re.compile(r"subscri|button-wrap|substack-app-embed|post-(wrap|embed)")
+_OWN_LINK = re.compile(r"https?://([\w.-]+)/p/([\w-]+)")
+
+
+class _Row(NamedTuple):
+    """A post as posts.csv describes it, and the member that holds its text ("" for none)."""
+
+    id: str
+    slug: str
+    fields: dict[str, str]
+    member: str
+
+
+def detect(path: Path) -> str | None:
+    """A zip or folder with a posts.csv that has Substack's columns."""
+    if path.is_dir():
+        header = folders.head(path / "posts.csv", 4096)
+        kind = "an unpacked Substack export"
+    elif folders.head(path, 2) == b"PK":
+        kind = LABEL
+        try:
+            with safely.open_members(path) as members:
+                table = _table(members)
+                header = members.read(table, first=4096) if table else b""
+        except SourceError:
+            return None
+    else:
+        return None
+    first = header.partition(b"\n")[0]
+    return kind if all(column in first for column in _HEADER) else None
+
+
+def read(path: Path) -> Iterator[Item]:
+    """The posts, in the order of posts.csv; those not published have the status "draft"."""
+    with folders.open_export(path) as members:
+        table = _table(members)
+        if not table:
+            raise SourceError(
+                f"{path} holds no posts.csv",
+                hint="export again: Settings > Exports > Create new export, and give the zip",
+            )
+        rows = _rows(path, members, table)
+        home = _home(members, rows)
+        if home:
+            yield Site(home, f"https://{home}/")
+        for row in rows:
+            yield from _post(members, row, home)
+        yield from _left_out(members, table, {row.member for row in rows})
+
+
+def _table(members: safely.Members) -> str:
+    """The name of posts.csv, nearest to the top; "" where there is none."""
+    found = [
+        name
+        for name in members.names
+        if name.rpartition("/")[2] == "posts.csv" and not name.startswith("__MACOSX/")
+    ]
+    return min(found, key=len, default="")
+
+
+def _rows(path: Path, members: safely.Members, table: str) -> list[_Row]:
+    text = safely.decode(members.read(table)).replace("\0", "")
+    folder = table.removesuffix("posts.csv") + "posts/"
+    # The id is "123" or "123.slug"; the file always "123.slug.html".
+    files = {
+        name.removeprefix(folder).partition(".")[0]: name
+        for name in members.names
+        if name.startswith(folder) and name.endswith(".html")
+    }
+    try:
+        table_rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise SourceError(f"{path}: its posts.csv is no table: {error}") from error
+    rows = []
+    for fields in table_rows:
+        post_id = (fields.get("post_id") or "").strip()
+        number, _, slug = post_id.partition(".")
+        if not number:
+            continue
+        member = files.get(number, "")
+        slug = slug or member.removeprefix(f"{folder}{number}.").removesuffix(".html")
+        # A row longer than the header has its rest under the key None.
+        plain = {key: value or "" for key, value in fields.items() if isinstance(key, str)}
+        rows.append(_Row(number, slug, plain, member))
+    if not rows and "post_id" not in text.partition("\n")[0]:
+        raise SourceError(f"{path}: its posts.csv has no column post_id")
+    return rows
+
+
+def _home(members: safely.Members, rows: list[_Row]) -> str:
+    """The newsletter's host, which the export does not name: where links to its own posts lead."""
+    slugs = {row.slug for row in rows}
+    hosts: Counter[str] = Counter()
+    for row in rows:
+        try:
+            text = safely.decode(members.read(row.member)) if row.member else ""
+        except SourceError:
+            continue  # told where the post itself is read
+        hosts.update({host.lower() for host, slug in _OWN_LINK.findall(text) if slug in slugs})
+    return max(sorted(hosts), key=hosts.__getitem__, default="")
+
+
+def _post(members: safely.Members, row: _Row, home: str) -> Iterator[Item]:
+    title = row.fields.get("title", "").strip()
+    ref = f"post/{row.id}"
+    if not row.member:
+        yield Skipped("post", "its text is missing in the export", title=title, ref=ref)
+        return
+    try:
+        html = safely.decode(members.read(row.member))
+    except SourceError as error:
+        yield Skipped("post", f"it cannot be unpacked: {error.message}", title=title, ref=ref)
+        return
+    published = row.fields.get("is_published", "").strip().lower() in ("true", "1", "t")
+    yield RawDocument(
+        ref=ref,
+        title=title,
+        body=_without_chrome(html),
+        markup="html",
+        status="published" if published else "draft",
+        kind="page" if row.fields.get("type", "") == "page" else "post",
+        date=from_iso(row.fields.get("post_date", "")),
+        url=f"https://{home}/p/{row.slug}" if home and published else "",
+        summary=row.fields.get("subtitle", "").strip(),
+        base=f"https://{home}/p/{row.slug}" if home else "",
+        aliases=(f"/p/{row.slug}", row.slug) if row.slug else (),
+    )
+
+
+def _without_chrome(html: str) -> str:
+    """The post without subscribe boxes, share buttons and previews of other posts."""
+    if not _CHROME_NAMES.search(html):
+        return html
+    body = pages.parse(html)
+    pages.remove(body, _CHROME)
+    return body.inner_html or ""
+
+
+def _left_out(members: safely.Members, table: str, read: set[str]) -> Iterator[Skipped]:
+    others = [
+        name
+        for name in members.names
+        if name != table and name not in read and "__MACOSX" not in name
+    ]
+    readers = sum(bool(_READERS.search(name)) for name in others)
+    posts = [name for name in others if name.endswith(".html") and "/posts/" in f"/{name}"]
+    if readers:
+        reason = "your readers' addresses and what they opened; never read"
+        yield Skipped("file", reason, readers)
+    if posts:
+        yield Skipped(
+            "post", "posts.csv does not name it, so nothing says it was published", len(posts)
+        )
+    rest = len(others) - readers - len(posts)
+    if rest:
+        yield Skipped("file", "not a post", rest)

@@ -1,0 +1,174 @@
+"""Plain text: a file or a folder of them, read in pieces, so that any size will do."""
+
+import codecs
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from ownwords.archive.document import Item, RawDocument, Skipped
+from ownwords.archive.sources import dates, folders, safely
+from ownwords.core.errors import SourceError
+
+LABEL = "plain text files"
+
+SUFFIXES = frozenset({".txt", ".text"})
+# Form feed ends a page; U+001C, the file separator, is followed by the next document's name.
+_SEPARATOR = re.compile("[\f\x1c]")
+_CHUNK = 64 << 10
+_PART_CHARACTERS = 1_000_000
+_LONGEST_TITLE = 80
+_LONGEST_NAME = 300
+
+
+class _Piece(NamedTuple):
+    """A document of a file, or part of one: its name ("" for none) and the part, 0 for a whole."""
+
+    name: str
+    part: int
+    text: str
+
+
+def detect(path: Path) -> str | None:
+    """A text file, or a folder that holds some and no more of anything else that is read."""
+    if path.is_dir():
+        names = folders.census(path)
+        return "a folder of text files" if any(names[suffix] for suffix in SUFFIXES) else None
+    return "a text file" if path.suffix.lower() in SUFFIXES and path.is_file() else None
+
+
+def read(path: Path) -> Iterator[Item]:
+    """The documents of each file, in order; files of over a million characters come in parts."""
+    if not path.is_dir():
+        yield from _documents(path, folders.name_as_text(path.name))
+        return
+    seen = 0
+    for file in safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}):
+        if isinstance(file, Skipped):
+            yield file
+            continue
+        seen += 1
+        name = folders.relative_name(file, path)
+        try:
+            yield from _documents(file, name)
+        except SourceError as error:
+            yield folders.unread(error, file, name)
+    if not seen:
+        raise SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
+
+
+def _documents(file: Path, name: str) -> Iterator[Item]:
+    if folders.is_binary(folders.head(file, _CHUNK)):
+        raise SourceError(f"{file} is a binary file, not text")
+    number = 0
+    waiting: _Piece | None = None
+    for piece in _pieces(_chunks(file)):
+        if not piece.text.strip():
+            continue
+        if waiting:
+            yield _document(name, waiting, number)
+        waiting = piece
+        number += 1
+    if waiting is None:
+        yield Skipped("file", "empty", ref=name)
+    else:
+        yield _document(name, waiting, number if number > 1 else 0)
+
+
+def _chunks(file: Path) -> Iterator[str]:
+    """The text of a file, never much of it at once."""
+    try:
+        encoding = _encoding(file)
+        with file.open(encoding=encoding, errors="replace", newline=None) as opened:
+            while chunk := opened.read(_CHUNK):
+                yield chunk.replace("\0", "").removeprefix("\ufeff")
+    except OSError as error:
+        raise SourceError(f"{file} cannot be read: {error.strerror or error}") from error
+
+
+def _encoding(file: Path) -> str:
+    """What `safely.decode` would find, found in one pass without keeping the file."""
+    with file.open("rb") as opened:
+        start = opened.read(4)
+        for mark, encoding in safely.BOMS:
+            if start.startswith(mark):
+                return encoding
+        opened.seek(0)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        while data := opened.read(_CHUNK):
+            held = len(decoder.getstate()[0])
+            try:
+                decoder.decode(data)
+            except UnicodeDecodeError as error:
+                opened.seek(opened.tell() - len(data) - held + error.start)
+                window = opened.read(safely.WINDOW_BYTES)
+                return "utf-8" if safely.is_damaged_utf8(window) else "cp1252"
+    return "utf-8"
+
+
+def _pieces(chunks: Iterator[str]) -> Iterator[_Piece]:
+    """The documents of a file in parts of at most about a million characters."""
+    name, part, held, looked, naming = "", 0, "", 0, False
+    for chunk in chunks:
+        held += chunk
+        while True:
+            if naming:
+                line, newline, rest = held.partition("\n")
+                if not newline and len(held) < _LONGEST_NAME:
+                    break
+                if newline and len(line) < _LONGEST_NAME:
+                    name, held = line.strip(), rest
+                naming = False
+            if found := _SEPARATOR.search(held, looked):
+                yield _Piece(name, part + 1 if part else 0, held[: found.start()])
+                name, part, held, looked = "", 0, held[found.end() :], 0
+                naming = found[0] == "\x1c"
+            elif len(held) >= _PART_CHARACTERS:
+                part += 1
+                end = _end_of_part(held)
+                yield _Piece(name, part, held[:end])
+                held, looked = held[end:], 0
+            else:
+                looked = len(held)
+                break
+    if naming:
+        name, _, held = held.partition("\n")
+    yield _Piece(name.strip(), part + 1 if part else 0, held)
+
+
+def _end_of_part(text: str) -> int:
+    """Where to cut: behind the last blank line, else line, else word that fits."""
+    for mark in ("\n\n", "\n", " "):
+        end = text.rfind(mark, _PART_CHARACTERS // 2, _PART_CHARACTERS)
+        if end >= 0:
+            return end + len(mark)
+    return _PART_CHARACTERS
+
+
+def _document(file: str, piece: _Piece, number: int) -> RawDocument:
+    """`number` counts the documents and parts of a file from 1; 0 where there is only one."""
+    path = PurePosixPath(file)
+    name = dates.title_of(path.stem)
+    title, body = piece.name, piece.text
+    if not title and not piece.part:
+        title, body = _titled(body)
+    title = title or (f"{name}, {number}" if number and not piece.part else name)
+    aliases = (piece.name,) if number else (str(path.with_suffix("")), path.stem, piece.name)
+    return RawDocument(
+        ref=f"{file}#{number}" if number else file,
+        title=f"{title}, part {piece.part}" if piece.part else title,
+        body=body.strip("\n"),
+        markup="text",
+        date=dates.in_name(path.name),
+        base=file,
+        aliases=tuple(dict.fromkeys(alias for alias in aliases if alias)),
+    )
+
+
+def _titled(text: str) -> tuple[str, str]:
+    """The first line as a title, where it is short and set apart by a blank line; and the rest."""
+    line, _, rest = text.lstrip("\n").partition("\n")
+    below, _, _ = rest.partition("\n")
+    if 0 < len(line.strip()) <= _LONGEST_TITLE and not below.strip() and rest.strip():
+        return line.strip(), rest
+    return "", text

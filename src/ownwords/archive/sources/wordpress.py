@@ -1,0 +1,226 @@
+"""A WordPress export (WXR): one XML file, or the several that a large site is split into."""
+
+import io
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import IO
+
+from lxml import etree
+
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.sources import safely
+from ownwords.archive.sources.timestamps import from_iso
+from ownwords.core.errors import SourceError
+
+LABEL = "a WordPress export"
+
+_MARK = b"wordpress.org/export/"
+_HEAD_BYTES = 64 << 10
+_STATUSES: dict[str, Status] = {
+    "publish": "published",
+    "future": "scheduled",
+    "draft": "draft",
+    "auto-draft": "draft",
+    "pending": "draft",
+    "private": "private",
+    "trash": "trashed",
+}
+_NOT_TEXTS = {
+    "attachment": "attached files, not texts",
+    "revision": "older versions of posts",
+    "nav_menu_item": "entries of the site's menu",
+}
+_PINGS = {"pingback", "trackback"}
+
+
+def detect(path: Path) -> str | None:
+    """An XML file that names WordPress's export format, or a folder or zip that holds some."""
+    try:
+        if path.is_dir():
+            count = len(_files_in(path))
+        elif path.suffix.lower() == ".zip":
+            with safely.open_members(path) as members:
+                count = len(_exports_among(members))
+        else:
+            return LABEL if path.is_file() and _is_export(path) else None
+    except (OSError, SourceError):
+        return None
+    return f"{LABEL} in {count} file{'s' if count > 1 else ''}" if count else None
+
+
+def read(path: Path) -> Iterator[Item]:
+    """The site, its posts and pages (each once, should files overlap), then what was left out."""
+    seen: set[tuple[str, str]] = set()
+    left_out: Counter[tuple[str, str]] = Counter()
+    introduced = False
+    for name, opened in _opened(path):
+        damage: list[str] = []
+        authors: dict[str, str] | None = None
+        for element in safely.iterate_xml(path, opened, ("item", "channel"), damage):
+            if authors is None:
+                site, authors = _head(element)
+                if not introduced:
+                    introduced = True
+                    yield site
+            if element.tag == "item":
+                yield from _entry(element, authors, seen, left_out)
+        if authors is None and not introduced:
+            raise SourceError(
+                f"{name} holds no entry that can be read: {'; '.join(damage) or 'it is empty'}",
+                hint="export again: Tools > Export > All content",
+            )
+        for each in damage:
+            yield Note(f"{name} is damaged: {each}.")
+    for (what, reason), count in left_out.items():
+        yield Skipped(what, reason, count)
+
+
+def _is_export(path: Path) -> bool:
+    with path.open("rb") as opened:
+        return _MARK in opened.read(_HEAD_BYTES)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    # A notebook with an old export lying about is still a notebook.
+    if any(folder.glob("*.md")):
+        return []
+    found = (*folder.glob("*.xml"), *folder.glob("*/*.xml"))
+    return sorted(file for file in found if file.is_file() and _is_export(file))
+
+
+def _exports_among(members: safely.Members) -> list[str]:
+    names = (name for name in members.names if name.lower().endswith(".xml"))
+    return sorted(name for name in names if _MARK in members.read(name, _HEAD_BYTES))
+
+
+def _opened(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    if path.suffix.lower() == ".zip" and path.is_file():
+        with safely.open_members(path) as members:
+            for name in _exports_among(members):
+                yield f"{path}: {name}", io.BytesIO(members.read(name))
+        return
+    with _told(path):
+        files = _files_in(path) if path.is_dir() else [path]
+    for file in files:
+        with _told(file):
+            opened = file.open("rb")
+        with opened:
+            yield str(file), opened
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _head(first: etree._Element) -> tuple[Site, dict[str, str]]:
+    """The site and its authors' names by login, from what precedes the first item."""
+    channel = first if first.tag == "channel" else first.getparent()
+    title = home = link = ""
+    authors: dict[str, str] = {}
+    for element in channel if channel is not None else ():
+        match _local(element):
+            case "title":
+                title = _text(element)
+            case "link":
+                link = _text(element)
+            case "base_blog_url":
+                home = _text(element)
+            case "author":
+                parts = _parts(element)
+                login = parts.get("author_login", "")
+                authors[login] = parts.get("author_display_name") or login
+    return Site(title, (home or link).rstrip("/")), authors
+
+
+def _entry(
+    item: etree._Element,
+    authors: dict[str, str],
+    seen: set[tuple[str, str]],
+    left_out: Counter[tuple[str, str]],
+) -> Iterator[Item]:
+    parts = _parts(item)
+    kind, number, guid = (parts.get(name, "") for name in ("post_type", "post_id", "guid"))
+    if (number or guid) and (number, guid) in seen:
+        return
+    seen.add((number, guid))
+    for comment in (child for child in item if _local(child) == "comment"):
+        pinged = _parts(comment).get("comment_type", "") in _PINGS
+        left_out["comment", "pingbacks from other sites" if pinged else "other people's words"] += 1
+    if kind in _NOT_TEXTS:
+        left_out[kind.replace("_", " "), _NOT_TEXTS[kind]] += 1
+    elif kind not in ("post", "page"):
+        reason = f'of the type "{kind}", neither a post nor a page' if kind else "without a type"
+        left_out["entry", reason] += 1
+    elif "content:encoded" not in parts:
+        ref = f"{kind}/{number}"
+        yield Skipped(kind, "its text is missing from the file", 1, parts.get("title", ""), ref)
+    else:
+        link = parts.get("link", "")
+        status = _STATUSES.get(parts.get("status", ""), "draft")
+        if parts.get("post_password") and status == "published":
+            status = "private"
+        terms = (c for c in item if c.get("domain") in ("category", "post_tag"))
+        yield RawDocument(
+            ref=f"{kind}/{number or guid}",
+            title=parts.get("title", ""),
+            body=parts["content:encoded"],
+            markup="html",
+            status=status,
+            kind="page" if kind == "page" else "post",
+            date=_date(parts),
+            url=link,
+            author=authors.get(parts.get("creator", ""), parts.get("creator", "")),
+            tags=tuple(dict.fromkeys(name for term in terms if (name := _text(term)))),
+            summary=parts.get("excerpt:encoded", "").strip(),
+            base=link,
+            aliases=tuple(name for name in (guid, f"/?p={number}" if number else "") if name),
+        )
+
+
+def _date(parts: dict[str, str]) -> datetime | None:
+    """When it was published; drafts have only zeros in post_date_gmt, and a local date at best."""
+    moment = from_iso(parts.get("post_date_gmt", ""))
+    if moment is None:
+        published = parts.get("pubDate", "")
+        try:
+            # The zeros once more, as a date of the year -1, which is read as 2000 otherwise.
+            moment = parsedate_to_datetime("" if "-0001" in published else published)
+            moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        except (ValueError, TypeError, IndexError, OverflowError):
+            moment = None
+    return moment or from_iso(parts.get("post_date", ""))
+
+
+def _parts(element: etree._Element) -> dict[str, str]:
+    """The texts of the children by name, the first of each; of two called `encoded`, by purpose."""
+    parts: dict[str, str] = {}
+    for child in element:
+        name = _local(child)
+        if name == "encoded":
+            name = "excerpt:encoded" if "excerpt" in str(child.tag) else "content:encoded"
+            parts.setdefault(name, _raw_text(child))
+        elif name:
+            parts.setdefault(name, _text(child))
+    return parts
+
+
+def _local(element: etree._Element) -> str:
+    """The name without its namespace, which changes with each version of the format."""
+    tag = element.tag
+    return tag.rpartition("}")[2].rpartition(":")[2] if isinstance(tag, str) else ""
+
+
+def _text(element: etree._Element) -> str:
+    return _raw_text(element).strip()
+
+
+def _raw_text(element: etree._Element) -> str:
+    return etree.tostring(element, method="text", encoding="unicode", with_tail=False)

@@ -1,0 +1,172 @@
+"""A Ghost export (version 5), its traps included."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+PUBLISHED = {
+    "post/a1": "Hats & caps",
+    "post/a2": "A newsletter only",
+    "post/a3": "For members",
+    "page/a4": "About",
+}
+DATES = {
+    "post/a1": "2020-01-31",
+    "post/a2": "2021-02-03",
+    "post/a3": "2022-03-04",
+    "page/a4": "2019-12-31",
+}
+LEFT_OUT = {"draft": 1, "scheduled": 1}
+OTHERS = 2
+LINKS = [
+    ("post/a1", "post/a2"),
+    ("post/a2", "page/a4"),
+    ("page/a4", "post/a1"),
+    ("post/a3", "post/a1"),
+]
+
+
+def text(words: str, form: int = 0) -> dict[str, Any]:
+    return {"type": "extended-text", "text": words, "format": form, "version": 1}
+
+
+LEXICAL: dict[str, Any] = {
+    "root": {
+        "type": "root",
+        "children": [
+            {"type": "extended-heading", "tag": "h2", "children": [text("Hats < caps")]},
+            {
+                "type": "paragraph",
+                "children": [
+                    text("One, "),
+                    text("two", 1),
+                    {"type": "linebreak"},
+                    {"type": "link", "url": "__GHOST_URL__/about/", "children": [text("about")]},
+                ],
+            },
+            {
+                "type": "list",
+                "listType": "number",
+                "children": [{"type": "listitem", "children": [text("first")]}],
+            },
+            {"type": "extended-quote", "children": [text("Said by another.")]},
+            {"type": "codeblock", "code": "if a < b:\n    pass", "language": "python"},
+            {"type": "markdown", "markdown": "A *card*."},
+            {"type": "html", "html": "<p>Raw.</p>"},
+            {"type": "image", "src": "__GHOST_URL__/i.png", "alt": "", "caption": "My picture"},
+            {"type": "callout", "calloutText": "<b>Mind</b> it", "calloutEmoji": "!"},
+            {"type": "toggle", "heading": "More", "content": "<p>Hidden.</p>"},
+            {
+                "type": "bookmark",
+                "url": "https://example.net",
+                "metadata": {"title": "INTRUDER", "description": "INTRUDER"},
+            },
+            {"type": "horizontalrule"},
+        ],
+    }
+}
+MOBILEDOC: dict[str, Any] = {
+    "version": "0.3.1",
+    "atoms": [["soft-return", "", {}]],
+    "cards": [["code", {"code": "x < y"}], ["card-markdown", {"markdown": "# Card"}]],
+    "markups": [["strong"], ["a", ["href", "__GHOST_URL__/hats/"]]],
+    "sections": [
+        [
+            1,
+            "p",
+            [[0, [], 0, "I "], [0, [0], 1, "like"], [1, [], 0, 0], [0, [1], 1, "hats & caps"]],
+        ],
+        [3, "ul", [[[0, [], 0, "one"]], [[0, [], 0, "two"]]]],
+        [10, 0],
+        [10, 1],
+    ],
+}
+_HTML = (
+    f"<p>{NON_ASCII}: I like hats.</p><blockquote>A quoted line that another wrote.</blockquote>"
+    '<pre><code class="language-python">a &lt; b</code></pre>'
+    '<p>See <a href="__GHOST_URL__/newsletter/">the letter</a>.</p>'
+)
+_CANARY = "<p>TRASHCANARY should be read by nobody.</p>"
+
+
+def post(number: str, title: str, slug: str, day: str, **more: object) -> dict[str, Any]:
+    return {
+        "id": number,
+        "title": title,
+        "slug": slug,
+        "mobiledoc": None,
+        "lexical": None,
+        "html": None,
+        "plaintext": None,
+        "type": "post",
+        "status": "published",
+        "visibility": "public",
+        "published_at": f"{day}T10:00:00.000Z",
+        "created_at": f"{day}T09:00:00.000Z",
+    } | more
+
+
+def export() -> dict[str, Any]:
+    posts = [
+        post("a1", "Hats & caps", "hats", "2020-01-31", html=_HTML, custom_excerpt="Of hats."),
+        post(
+            "a2",
+            "A newsletter only",
+            "newsletter",
+            "2021-02-03",
+            status="sent",
+            lexical=json.dumps(LEXICAL),
+        ),
+        post(
+            "a3",
+            "For members",
+            "members",
+            "2022-03-04",
+            visibility="paid",
+            mobiledoc=json.dumps(MOBILEDOC),
+        ),
+        post(
+            "a4",
+            "About",
+            "about",
+            "2019-12-31",
+            type="page",
+            html='<p>Read <a href="__GHOST_URL__/hats/">hats</a>.</p>',
+        ),
+        post("a5", "A draft", "draft", "2023-01-01", status="draft", html=_CANARY),
+        post("a6", "To come", "to-come", "2099-01-01", status="scheduled", html=_CANARY),
+    ]
+    comment = {"id": "c", "post_id": "a1", "html": "<p>INTRUDER was here</p>"}
+    return {
+        "db": [
+            {
+                "meta": {"exported_on": 1700000000000, "version": "5.75.0"},
+                "data": {
+                    "comments": [comment, comment],
+                    "posts": posts,
+                    "posts_authors": [{"post_id": "a1", "author_id": "u1", "sort_order": 0}],
+                    "posts_meta": [{"post_id": "a2", "meta_description": "A letter."}],
+                    "posts_tags": [
+                        {"post_id": "a1", "tag_id": "t2", "sort_order": 1},
+                        {"post_id": "a1", "tag_id": "t1", "sort_order": 0},
+                        {"post_id": "a1", "tag_id": "t3", "sort_order": 2},
+                    ],
+                    "settings": [{"key": "title", "value": "Hats & Heads"}],
+                    "tags": [
+                        {"id": "t1", "name": "Hats"},
+                        {"id": "t2", "name": "Zażółć"},
+                        {"id": "t3", "name": "#import", "visibility": "internal"},
+                    ],
+                    "users": [{"id": "u1", "name": "Ann Author", "email": "ann@example.com"}],
+                },
+            }
+        ]
+    }
+
+
+def write(folder: Path) -> Path:
+    """Writes the export into `folder` and returns its file."""
+    path = folder / "hats.ghost.2024-01-01.json"
+    path.write_text(json.dumps(export(), ensure_ascii=False), encoding="utf-8")
+    return path

@@ -1,0 +1,191 @@
+"""A Publii site as Publii leaves it on disk, its traps included."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from ownwords.archive.sources.timestamps import from_iso
+
+NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+PUBLISHED = {
+    "post/1": "On hats",
+    "post/2": "On backups",
+    "post/3": "On <blocks> & other things",
+    "post/4": "Zażółć",
+    "page/9": "About me",
+    "page/10": "My tools",
+}
+DATES = {
+    "post/1": "2019-01-01",
+    "post/2": "2019-02-28",
+    "post/3": "2022-12-31",
+    "post/4": "2024-02-29",
+    "page/9": "2018-06-01",
+    "page/10": "2018-06-02",
+}
+LEFT_OUT = {"draft": 2, "trashed": 2, "hidden": 1}
+OTHERS = 0
+LINKS = [("post/1", "post/2"), ("post/2", "post/3"), ("post/3", "page/9"), ("page/9", "post/1")]
+
+# Publii's own, which has not changed since 2018.
+SCHEMA = """
+CREATE TABLE 'authors' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 'name' TEXT,
+ 'username' TEXT, 'password' TEXT, 'config' TEXT, 'additional_data' TEXT);
+CREATE TABLE 'posts' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 'title' TEXT,
+ 'authors' TEXT, 'slug' TEXT, 'text' TEXT, 'featured_image_id' INTEGER, 'created_at' DATETIME,
+ 'modified_at' DATETIME, 'status' TEXT, 'template' TEXT);
+CREATE TABLE 'posts_additional_data' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL,
+ 'post_id' INTEGER, 'key' TEXT, 'value' TEXT);
+CREATE TABLE 'posts_images' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 'post_id' INTEGER,
+ 'url' TEXT, 'title' TEXT, 'caption' TEXT, 'additional_data' TEXT);
+CREATE TABLE 'posts_tags' ('tag_id' INTEGER NOT NULL, 'post_id' INTEGER NOT NULL,
+ PRIMARY KEY ('tag_id', 'post_id'));
+CREATE TABLE 'tags' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 'name' TEXT, 'slug' TEXT,
+ 'description' TEXT, 'additional_data' TEXT);
+"""
+SETTINGS = {
+    "name": "hats",
+    "displayName": "Hats and Backups",
+    "domain": "https://hats.example.org/",
+    "advanced": {
+        "urls": {
+            "cleanUrls": True,
+            "postsPrefix": "blog",
+            "tagsPrefix": "tags",
+            "authorsPrefix": "authors",
+        }
+    },
+}
+PAGES = [{"id": 9, "subpages": [{"id": 10, "subpages": []}]}]
+
+_HTML = (
+    f"<p>{NON_ASCII}: I wrote this with one hand on my hat, and the other on the keys.</p>\n"
+    '<p><img class="post__image" src="#DOMAIN_NAME#hat.jpg" alt="My hat"> See'
+    ' <a href="#INTERNAL_LINK#/post/2">what I said of backups</a>,'
+    ' <a href="#INTERNAL_LINK#/tag/1">hats</a>, <a href="#INTERNAL_LINK#/tag/9">a gone tag</a>,'
+    ' <a href="#INTERNAL_LINK#/author/ann">me</a>, <a href="#INTERNAL_LINK#/frontpage/1">home</a>,'
+    ' <a href="#INTERNAL_LINK#/file/media/files/a.pdf">a file</a> and'
+    ' <a href="#INTERNAL_LINK#/post/99">what is gone</a>.</p>\n'
+    "<blockquote><p>A quoted line that another wrote.</p></blockquote>\n"
+    '<pre class="language-python"><code>print("hat" &lt; "cap")</code></pre>\n<p>&nbsp;</p>'
+)
+_MARKDOWN = (
+    "The trouble with backups is *when*.\n\n---READMORE---\n\n"
+    'See [blocks](#INTERNAL_LINK#/post/3). ![disk](#DOMAIN_NAME#disk.png =640x480 "A disk")\n\n'
+    "> Somebody else said so.\n\n```sh\ncp -a a b\n```\n"
+)
+_BLOCKS = [
+    {
+        "id": 1600000000000,
+        "type": "publii-header",
+        "config": {"headingLevel": 2},
+        "content": "One",
+    },
+    {
+        "id": "5b1e",
+        "type": "publii-paragraph",
+        "config": {"textAlign": "left", "link": {}},
+        "content": 'Blocks, and a <a href="#INTERNAL_LINK#/page/9">page</a>. “Quotes” too.',
+    },
+    {"id": "q", "type": "publii-quote", "config": {}, "content": {"text": "Q.", "author": "W."}},
+    {"id": "c", "type": "publii-code", "config": {"language": "c"}, "content": 'puts("<hat>");'},
+]
+_CANARY = "<p>TRASHCANARY should be read by nobody.</p>"
+# id, title, authors, slug, text, date, status, _core
+_POSTS = [
+    (1, "On hats", "1", "on-hats", _HTML, "2019-01-01", "published,featured", None),
+    (
+        2,
+        "On backups",
+        "1,2",
+        "on-backups",
+        _MARKDOWN,
+        "2019-02-28",
+        "published",
+        {"editor": "markdown", "metaDesc": "Of copies."},
+    ),
+    (
+        3,
+        "On <blocks> & other things",
+        "1",
+        "on-blocks",
+        json.dumps(_BLOCKS, ensure_ascii=False),
+        "2022-12-31",
+        "published,excluded_homepage",
+        {"editor": "blockeditor"},
+    ),
+    (
+        4,
+        "Zażółć",
+        "1",
+        "zazolc",
+        "No paragraphs here.\n\nOnly lines.",
+        "2024-02-29",
+        "published",
+        {"editor": "tinymce", "canonicalUrl": "https://elsewhere.example.com/zazolc"},
+    ),
+    (5, "Not yet", "1", "not-yet", _CANARY, "2024-03-01", "draft", {}),
+    (6, "Of no status", "1", "no-status", _CANARY, "2024-03-02", "", {}),
+    (7, "Thrown away", "1", "thrown", _CANARY, "2024-03-03", "published,trashed", {}),
+    (8, "Thrown earlier", "1", "thrown-2", _CANARY, "2024-03-04", "draft,trashed", {}),
+    (
+        9,
+        "About me",
+        "1",
+        "about",
+        '<p>I wrote <a href="#INTERNAL_LINK#/post/1">of hats</a>.</p>',
+        "2018-06-01",
+        "published,is-page",
+        {},
+    ),
+    (10, "My tools", "1", "tools", "<p>A pen.</p>", "2018-06-02", "published,is-page", {}),
+    (11, "Unlisted", "1", "unlisted", _CANARY, "2024-03-05", "published,hidden,newflag", {}),
+]
+
+
+def write(folder: Path) -> Path:
+    """Writes the site into `folder` and returns its own folder."""
+    site = folder / "hats"
+    config = site / "input" / "config"
+    config.mkdir(parents=True)
+    (config / "site.config.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
+    (config / "pages.config.json").write_text(json.dumps(PAGES), encoding="utf-8")
+    write_database(site / "input" / "db.sqlite")
+    return site
+
+
+def write_database(path: Path) -> None:
+    """The database alone."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(SCHEMA)
+        connection.executemany(
+            "INSERT INTO authors (name, username) VALUES (?, ?)",
+            [("Ann Author", "ann"), ("Bob Brother", "bob")],
+        )
+        connection.executemany(
+            "INSERT INTO tags (name, slug) VALUES (?, ?)", [("Hats", "hats"), ("Zażółć", "zazolc")]
+        )
+        connection.executemany("INSERT INTO posts_tags VALUES (?, ?)", [(2, 1), (1, 1), (1, 2)])
+        for number, title, authors, slug, text, day, status, core in _POSTS:
+            moment = from_iso(f"{day}T12:30:00Z")
+            assert moment is not None
+            connection.execute(
+                "INSERT INTO posts (id, title, authors, slug, text, created_at, modified_at,"
+                " status) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    number,
+                    title,
+                    authors,
+                    slug,
+                    text,
+                    int(moment.timestamp() * 1000),
+                    1_700_000_000_000,
+                    status,
+                ),
+            )
+            if core is not None:
+                connection.execute(
+                    "INSERT INTO posts_additional_data (post_id, key, value) VALUES (?, ?, ?)",
+                    (number, "_core", json.dumps(core) if core else ""),
+                )

@@ -1,0 +1,38 @@
+"""A folder of text files: several encodings, one file of many documents, one that is no text."""
+
+from pathlib import Path
+
+NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+PUBLISHED = {
+    "2020-01-31-on-hats.txt": "On hats",
+    "coats.txt": "coats",
+    "more/books.txt#1": "Ann Author/First.md",
+    "more/books.txt#2": "Ann Author/Second.md",
+    "old.txt": "old",
+    "wide.text": "wide",
+}
+DATES = {"2020-01-31-on-hats.txt": "2020-01-31"}
+LEFT_OUT: dict[str, int] = {}
+OTHERS = 0
+LINKS: list[tuple[str, str]] = []
+
+BYTES = {
+    "2020-01-31-on-hats.txt": f"On hats\n\nA hat is a roof one wears. {NON_ASCII}\n".encode(),
+    "coats.txt": b"After hats, coats.\r\nThen shoes.\r\n=====\r\nStill coats.\r\n",
+    "more/books.txt": b"\x1cAnn Author/First.md\nThe first.\n* * *\nStill the first.\n"
+    b"\x1cAnn Author/Second.md\nThe second.\n",
+    "old.txt": "Ein Hut für jeden Kopf, größer als nötig.".encode("cp1252"),
+    "wide.text": "Kapelusz i płaszcz.".encode("utf-16"),
+    "empty.txt": b"\n",
+    "picture.txt": b"\x89PNG\x00\x00INTRUDER",
+}
+
+
+def write(folder: Path) -> Path:
+    """The folder."""
+    root = folder / "texts"
+    for name, data in BYTES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root

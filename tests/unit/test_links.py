@@ -1,0 +1,37 @@
+import pytest
+
+from ownwords.archive.document import RawDocument
+from ownwords.archive.links import addresses
+
+HATS = RawDocument(
+    "post/1", "Hats", "", "html", url="https://www.example.org/2020/hats/", aliases=("post/1",)
+)
+NOTE = RawDocument("notes/A Note.md", "A Note", "", "markdown", aliases=("A Note", "notes/a note"))
+NAMES = addresses([("blog:post/1", HATS), ("vault:note", NOTE)], ["https://example.org"])
+
+
+@pytest.mark.parametrize(
+    ("href", "base", "state", "target"),
+    [
+        ("https://example.org/2020/hats", "", "internal", "blog:post/1"),
+        ("http://www.example.org/2020/hats/#the-brim", "", "internal", "blog:post/1"),
+        ("/2020/hats/?utm_source=x", "https://example.org/about/", "internal", "blog:post/1"),
+        ("../hats/index.html", "https://example.org/2020/coats/", "internal", "blog:post/1"),
+        ("ref:post/1", "", "internal", "blog:post/1"),
+        ("ref:A%20Note", "", "internal", "vault:note"),
+        ("A%20Note.md", "notes/other.md", "internal", "vault:note"),
+        ("ref:post/99", "", "dead", ""),
+        ("https://example.org/2019/gone/", "", "dead", ""),
+        ("missing.md", "notes/other.md", "dead", ""),
+        ("https://example.org/tags/hats/", "", "site", ""),
+        ("https://example.org/", "", "site", ""),
+        ("/media/posts/1/hat.jpg", "https://example.org/", "site", ""),
+        ("https://elsewhere.net/2020/hats/", "", "external", ""),
+        ("mailto:me@example.org", "", "other", ""),
+        ("#the-brim", "https://example.org/2020/hats/", "other", ""),
+        ("http://[", "", "other", ""),
+        ("", "https://example.org/2020/hats/", "other", ""),
+    ],
+)
+def test_where_a_link_leads(href: str, base: str, state: str, target: str) -> None:
+    assert NAMES.resolve(href, base) == (state, target)

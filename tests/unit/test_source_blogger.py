@@ -1,0 +1,205 @@
+import zipfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import blogger as export
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import blogger, recognise
+from ownwords.core.errors import SourceError
+
+
+def documents(items: Iterable[Item]) -> dict[str, RawDocument]:
+    return {each.ref: each for each in items if isinstance(each, RawDocument)}
+
+
+def of(folder: Path, *entries: str, head: str = export.HEAD, tail: str = export.TAIL) -> list[Item]:
+    path = folder / "feed.atom"
+    path.write_text(head + "".join(entries) + tail, encoding="utf-8")
+    assert blogger.detect(path)
+    return list(blogger.read(path))
+
+
+def notes(items: Iterable[Item]) -> str:
+    return " ".join(each.text for each in items if isinstance(each, Note))
+
+
+def test_everything_is_handed_over_with_its_status(tmp_path: Path) -> None:
+    items = list(blogger.read(export.write(tmp_path)))
+    assert items[0] == Site("Hats & Heads", "https://hats.blogspot.com")
+    found = documents(items)
+    published = {ref: each for ref, each in found.items() if each.status == "published"}
+    assert {ref: each.title for ref, each in published.items()} == export.PUBLISHED
+    dates = {ref: each.date.date().isoformat() for ref, each in published.items() if each.date}
+    assert dates == export.DATES
+    left_out = Counter(each.status for each in found.values() if each.status != "published")
+    assert left_out == export.LEFT_OUT
+    assert [each for each in items if isinstance(each, Skipped)] == [
+        Skipped("comment", "other people's words", export.OTHERS)
+    ]
+    assert "INTRUDER" not in repr(items)
+    assert not notes(items)
+
+
+def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
+    post = documents(blogger.read(export.write(tmp_path)))["post/101"]
+    assert post.url == post.base == "https://hats.blogspot.com/2019/12/hats.html"
+    assert (post.author, post.tags) == ("Ann Author", ("Hats", "Zażółć"))
+    assert post.aliases == ("/2019/12/hats.html",)
+    assert export.NON_ASCII in post.body
+    assert "<pre>a &lt; b</pre>" in post.body
+
+
+def test_without_links_the_address_stays_unknown(tmp_path: Path) -> None:
+    items = of(tmp_path, export.entry("post-1", "Alone", "<p>a</p>", file="/2020/01/alone.html"))
+    assert items[0] == Site("Hats & Heads", "")
+    assert "address" in notes(items)
+    assert documents(items)["post/1"].url == ""
+
+
+def test_addresses_that_are_none(tmp_path: Path) -> None:
+    body = '<a href="http://[x/2020/01/a.html">a</a> <a href="http://[::1/b.html">b</a>'
+    assert documents(of(tmp_path, export.entry("post-1", "a", body)))["post/1"].body == body
+
+
+def test_the_older_export(tmp_path: Path) -> None:
+    items = list(blogger.read(export.write_old(tmp_path)))
+    assert items[0] == Site("Old hats", "https://hats.blogspot.com")
+    found = documents(items)
+    assert {ref: each.status for ref, each in found.items()} == {
+        "post/1": "published",
+        "post/2": "draft",
+        "page/3": "published",
+    }
+    assert found["post/1"].url == "https://hats.blogspot.com/2009/05/old.html"
+    assert found["post/1"].tags == ("Old",)
+    date = found["post/1"].date
+    assert date and date.isoformat() == "2009-05-07T06:30:00+00:00"
+    assert [each for each in items if isinstance(each, Skipped)] == [
+        Skipped("entry", "part of the blog's settings, not a text", 2),
+        Skipped("comment", "other people's words", 1),
+    ]
+    assert "INTRUDER" not in repr(items)
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "expected"),
+    [
+        ("LIVE", "<blogger:trashed>2020-01-01T00:00:00Z</blogger:trashed>", "trashed"),
+        ("HARD_TRASHED", "", "trashed"),
+        ("SOMETHING_NEW", "", "draft"),
+        ("live", "<blogger:trashed/>", "published"),
+    ],
+)
+def test_status(tmp_path: Path, status: str, more: str, expected: str) -> None:
+    items = of(tmp_path, export.entry("post-1", "a", "b", status=status, more=more))
+    assert documents(items)["post/1"].status == expected
+
+
+def test_a_body_of_xhtml(tmp_path: Path) -> None:
+    entry = export.entry("post-1", "a", "BODY").replace("type='html'>BODY", "type='xhtml'><p>b</p>")
+    assert "<p" in documents(of(tmp_path, entry))["post/1"].body
+
+
+def test_an_entry_of_no_known_type_is_counted(tmp_path: Path) -> None:
+    items = of(tmp_path, export.entry("x-1", "a", "b", kind=""))
+    assert Skipped("entry", "of no type that is known") in items
+
+
+def test_a_blog_without_posts(tmp_path: Path) -> None:
+    assert of(tmp_path)[0] == Site("Hats & Heads", "")
+
+
+def test_folders_zips_and_files(tmp_path: Path) -> None:
+    takeout = export.write(tmp_path)
+    expected = documents(blogger.read(takeout))
+    feed = next(takeout.rglob("feed.atom"))
+    for path in (takeout, takeout / "Blogger", feed.parent, feed, tmp_path):
+        assert recognise(path)[0] == "blogger"
+        assert documents(blogger.read(path)) == expected
+    packed = tmp_path / "takeout.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.write(feed, "Takeout/Blogger/Blogs/Hats & Heads/feed.atom")
+    assert blogger.detect(packed)
+    assert documents(blogger.read(packed)) == expected
+
+
+def test_several_blogs(tmp_path: Path) -> None:
+    takeout = export.write(tmp_path)
+    second = takeout / "Blogger" / "Blogs" / "Second"
+    second.mkdir()
+    text = export.HEAD + export.entry("post-900", "Second", "<p>b</p>") + export.TAIL
+    (second / "feed.atom").write_text(text, encoding="utf-8")
+    assert blogger.detect(takeout) == "2 Blogger blogs"
+    items = list(blogger.read(takeout))
+    assert sum(isinstance(each, Site) for each in items) == 2
+    assert "post/900" in documents(items)
+
+
+def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> None:
+    feed = next(export.write(tmp_path).rglob("feed.atom"))
+    content = feed.read_bytes()
+    whole = documents(blogger.read(feed))
+    for length in range(content.index(b"<title>"), len(content) - 10, 83):
+        feed.write_bytes(content[:length])
+        ended = content[:length].count(b"</entry>")
+        try:
+            items = list(blogger.read(feed))
+        except SourceError as error:
+            assert not ended
+            assert "breaks off" in str(error)
+            continue
+        assert "breaks off" in notes(items)
+        found = documents(items)
+        assert {ref: each.body for ref, each in found.items()}.items() <= {
+            ref: each.body for ref, each in whole.items()
+        }.items()
+        assert len(found) + sum(e.count for e in items if isinstance(e, Skipped)) == ended
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        '<!DOCTYPE feed [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>',
+        '<!DOCTYPE feed [<!ENTITY a SYSTEM "file:///etc/passwd">]>',
+    ],
+)
+def test_entities_are_refused(tmp_path: Path, declared: str) -> None:
+    head = export.HEAD.replace("<feed", f"{declared}<feed", 1)
+    with pytest.raises(SourceError, match="entities"):
+        of(tmp_path, *export.ENTRIES, head=head)
+
+
+def test_detect_leaves_other_feeds_alone(tmp_path: Path) -> None:
+    feed = tmp_path / "feed.atom"
+    feed.write_text("<feed xmlns='http://www.w3.org/2005/Atom'/>", encoding="utf-8")
+    assert blogger.detect(feed) is None
+    assert blogger.detect(tmp_path) is None
+    assert blogger.detect(tmp_path / "missing.atom") is None
+
+
+@settings(
+    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    content=st.binary(max_size=400)
+    | st.binary(max_size=400).map(export.HEAD.encode().__add__)
+    | st.lists(st.sampled_from(["<entry>", "</entry>", "<content type='xhtml'>", "a", "<id>", "<"]))
+    .map("".join)
+    .map(str.encode)
+    .map(export.HEAD.encode().__add__),
+    name=st.sampled_from(["x.atom", "x.zip"]),
+)
+def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    blogger.detect(path)
+    try:
+        items = list(blogger.read(path))
+    except SourceError:
+        return
+    assert all(isinstance(each, Item) for each in items)

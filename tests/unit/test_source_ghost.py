@@ -1,0 +1,232 @@
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import ghost as export
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import ghost
+from ownwords.archive.sources.ghost_html import UnreadableError, from_lexical, from_mobiledoc
+from ownwords.core.errors import SourceError
+
+
+def documents(items: Iterable[Item]) -> dict[str, RawDocument]:
+    return {each.ref: each for each in items if isinstance(each, RawDocument)}
+
+
+def of(folder: Path, content: object) -> list[Item]:
+    path = folder / "export.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert ghost.detect(path)
+    return list(ghost.read(path))
+
+
+def data(content: dict[str, Any]) -> dict[str, Any]:
+    tables: dict[str, Any] = content["db"][0]["data"]
+    return tables
+
+
+def test_everything_is_handed_over_with_its_status(tmp_path: Path) -> None:
+    items = list(ghost.read(export.write(tmp_path)))
+    assert items[0] == Site("Hats & Heads", "")
+    found = documents(items)
+    published = {ref: each for ref, each in found.items() if each.status == "published"}
+    assert {ref: each.title for ref, each in published.items()} == export.PUBLISHED
+    dates = {ref: each.date.date().isoformat() for ref, each in published.items() if each.date}
+    assert dates == export.DATES
+    left_out = Counter(each.status for each in found.values() if each.status != "published")
+    assert left_out == export.LEFT_OUT
+    assert [e for e in items if isinstance(e, Skipped)] == [
+        Skipped("comment", "other people's words", export.OTHERS)
+    ]
+    assert "INTRUDER" not in repr(items)
+    assert "ann@example.com" not in repr(items)
+
+
+def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
+    found = documents(ghost.read(export.write(tmp_path)))
+    post = found["post/a1"]
+    assert (post.author, post.tags, post.summary) == ("Ann Author", ("Hats", "Zażółć"), "Of hats.")
+    assert (post.url, post.base, post.aliases) == ("", "/hats/", ("/hats/",))
+    assert 'href="/newsletter/"' in post.body
+    assert export.NON_ASCII in post.body
+    assert found["post/a2"].summary == "A letter."
+
+
+def test_the_address_of_the_site_where_it_is_known(tmp_path: Path) -> None:
+    content = export.export()
+    data(content)["settings"].append({"key": "url", "value": "https://ghost.example.org/"})
+    items = of(tmp_path, content)
+    assert items[0] == Site("Hats & Heads", "https://ghost.example.org")
+    post = documents(items)["post/a1"]
+    assert post.url == "https://ghost.example.org/hats/"
+    assert 'href="https://ghost.example.org/newsletter/"' in post.body
+    assert not [each for each in items if isinstance(each, Note)]
+
+
+def test_lexical_becomes_html() -> None:
+    assert from_lexical(export.LEXICAL).split("\n") == [
+        "<h2>Hats &lt; caps</h2>",
+        '<p>One, <strong>two</strong><br><a href="__GHOST_URL__/about/">about</a></p>',
+        "<ol><li>first</li></ol>",
+        "<blockquote>Said by another.</blockquote>",
+        '<pre><code class="language-python">if a &lt; b:',
+        "    pass</code></pre>",
+        "<p>A <em>card</em>.</p>",
+        "",
+        "<p>Raw.</p>",
+        '<figure><img src="__GHOST_URL__/i.png" alt="">'
+        "<figcaption>My picture</figcaption></figure>",
+        "<p><b>Mind</b> it</p>",
+        "<h4>More</h4><p>Hidden.</p>",
+    ]
+
+
+def test_a_nested_list() -> None:
+    deep = {"type": "listitem", "children": [export.text("deep")]}
+    inner = {"type": "list", "listType": "bullet", "children": [deep]}
+    items = [
+        {"type": "listitem", "children": [export.text("first")]},
+        {"type": "listitem", "children": [inner]},
+    ]
+    document = {"root": {"children": [{"type": "list", "listType": "number", "children": items}]}}
+    assert from_lexical(document) == "<ol><li>first</li><li><ul><li>deep</li></ul></li></ol>"
+
+
+def test_mobiledoc_becomes_html() -> None:
+    assert from_mobiledoc(export.MOBILEDOC).split("\n") == [
+        '<p>I <strong>like</strong><br><a href="__GHOST_URL__/hats/">hats &amp; caps</a></p>',
+        "<ul><li>one</li><li>two</li></ul>",
+        "<pre><code>x &lt; y</code></pre>",
+        "<h1>Card</h1>",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("document", [{}, {"root": 1}, {"root": {"children": [1, "a", {}]}}])
+def test_what_is_not_lexical(document: dict[str, Any]) -> None:
+    with pytest.raises(UnreadableError):
+        from_lexical(document)
+
+
+@pytest.mark.parametrize(
+    "sections", [1, [1], [[1, "p", [1]]], [[10, 3]], [[1, "p", [[0, [], 9, "a"]]]]]
+)
+def test_what_is_not_mobiledoc(sections: object) -> None:
+    with pytest.raises(UnreadableError):
+        from_mobiledoc({"sections": sections, "cards": [], "markups": [], "atoms": []})
+
+
+def test_a_post_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
+    content = export.export()
+    data(content)["posts"][1]["lexical"] = '{"root": '
+    data(content)["posts"] += [None, {"id": ["x"]}]
+    items = of(tmp_path, content)
+    skipped = [(e.what, e.title, e.count) for e in items if isinstance(e, Skipped)]
+    assert ("post", "A newsletter only", 1) in skipped
+    assert ("post", "", 2) in skipped
+    assert len(documents(items)) == 5
+
+
+def test_older_exports(tmp_path: Path) -> None:
+    post = export.post("7", "Old", "old", "2015-01-01", markdown="*Old* words.", author_id=1)
+    post |= {"page": 1, "published_at": 1420106400000, "author_id": 1}
+    tables = {"posts": [post], "users": [{"id": 1, "name": "Ann"}]}
+    (found,) = documents(of(tmp_path, {"meta": {}, "data": tables})).values()
+    assert (found.ref, found.author, found.markup) == ("page/7", "Ann", "markdown")
+    assert found.date and found.date.isoformat() == "2015-01-01T10:00:00+00:00"
+
+
+def test_plain_text_is_the_last_resort(tmp_path: Path) -> None:
+    post = export.post("7", "Plain", "plain", "2015-01-01", plaintext="Only words.")
+    (found,) = documents(of(tmp_path, {"data": {"posts": [post]}})).values()
+    assert (found.body, found.markup) == ("Only words.", "text")
+
+
+def test_half_characters_do_no_harm(tmp_path: Path) -> None:
+    post = export.post("7", "Half \ud83d", "half", "2015-01-01", html="<p>\ude42</p>")
+    (found,) = documents(of(tmp_path, {"data": {"posts": [post]}})).values()
+    assert (found.title, found.body) == ("Half �", "<p>�</p>")
+
+
+def test_folders_and_zips(tmp_path: Path) -> None:
+    path = export.write(tmp_path)
+    assert ghost.detect(tmp_path)
+    assert documents(ghost.read(tmp_path)) == documents(ghost.read(path))
+    packed = tmp_path / "ghost.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("package.json", "{}")
+        archive.write(path, "data/hats.json")
+    assert ghost.detect(packed)
+    assert documents(ghost.read(packed)) == documents(ghost.read(path))
+
+
+def test_a_file_cut_off_is_refused(tmp_path: Path) -> None:
+    path = export.write(tmp_path)
+    content = path.read_bytes()
+    for length in range(1, len(content), 501):
+        path.write_bytes(content[:length])
+        with pytest.raises(SourceError, match="not whole JSON"):
+            list(ghost.read(path))
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"db": []}', '{"db": [{"data": {"posts": 3}}]}', '{"data": "posts"}']
+)
+def test_other_json(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "package.json"
+    path.write_text(content, encoding="utf-8")
+    ghost.detect(path)
+    with pytest.raises(SourceError, match="has no posts"):
+        list(ghost.read(path))
+
+
+def test_detect_leaves_others_alone(tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text('{"name": "x", "posts": []}', encoding="utf-8")
+    (tmp_path / "data.json").write_text('{"data": {"pages": []}}', encoding="utf-8")
+    assert ghost.detect(tmp_path) is None
+    assert ghost.detect(tmp_path / "missing.json") is None
+
+
+@settings(
+    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(content=st.binary(max_size=300), name=st.sampled_from(["x.json", "x.zip"]))
+def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    ghost.detect(path)
+    with pytest.raises(SourceError):
+        list(ghost.read(path))
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+NAMES = ["id", "title", "html", "lexical", "status", "type", "published_at", "post_id", "tag_id"]
+
+
+@settings(
+    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    tables=st.fixed_dictionaries(
+        {"posts": st.lists(st.dictionaries(st.sampled_from(NAMES), anything) | anything)},
+        optional={
+            name: st.lists(st.dictionaries(st.sampled_from(NAMES), anything)) | anything
+            for name in ("tags", "users", "posts_tags", "posts_meta", "settings", "comments")
+        },
+    )
+)
+def test_any_tables_give_items(tmp_path: Path, tables: dict[str, Any]) -> None:
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps({"db": [{"data": tables}]}), encoding="utf-8")
+    assert list(ghost.read(path))

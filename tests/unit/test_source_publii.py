@@ -1,0 +1,299 @@
+import io
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+import zipfile
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from exports import publii as export
+from ownwords.archive.document import Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import publii
+from ownwords.core.errors import SourceError
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "columnist"
+
+
+def documents(path: Path) -> dict[str, RawDocument]:
+    return {each.ref: each for each in publii.read(path) if isinstance(each, RawDocument)}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return export.write(tmp_path)
+
+
+@pytest.fixture
+def database(site: Path) -> Path:
+    return site / "input" / "db.sqlite"
+
+
+def change(database: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_everything_is_handed_over_with_its_status(site: Path) -> None:
+    items = list(publii.read(site))
+    assert items[0] == Site("Hats and Backups", "https://hats.example.org")
+    found = {each.ref: each for each in items if isinstance(each, RawDocument)}
+    published = {ref: each for ref, each in found.items() if each.status == "published"}
+    assert {ref: each.title for ref, each in published.items()} == export.PUBLISHED
+    dates = {ref: each.date.date().isoformat() for ref, each in published.items() if each.date}
+    assert dates == export.DATES
+    assert Counter(each.status for each in found.values() if each.status != "published") == (
+        export.LEFT_OUT
+    )
+    assert not [each for each in items if isinstance(each, Note | Skipped)]
+    assert export.NON_ASCII in found["post/1"].body
+
+
+def test_each_editor_is_told_apart(site: Path) -> None:
+    found = documents(site)
+    assert [found[f"post/{n}"].markup for n in (1, 2, 3, 4)] == [
+        "html",
+        "markdown",
+        "blocks",
+        "html",
+    ]
+    assert isinstance(json.loads(found["post/3"].body), list)
+
+
+def test_blocks_tell_by_themselves_where_the_editor_is_not_noted(database: Path) -> None:
+    change(database, "UPDATE posts_additional_data SET value = '{}'")
+    assert documents(database)["post/3"].markup == "blocks"
+    change(database, "UPDATE posts SET text = '[1] says the note' WHERE id = 3")
+    assert documents(database)["post/3"].markup == "html"
+
+
+def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
+    change(database, 'UPDATE posts SET text = \'[{"type": "publii-par\' WHERE id = 3')
+    (skipped,) = [each for each in publii.read(database) if isinstance(each, Skipped)]
+    assert skipped.ref == "post/3"
+    assert skipped.title == "On <blocks> & other things"
+    change(database, "UPDATE posts SET text = '' WHERE id = 3")
+    assert documents(database)["post/3"].body == ""
+
+
+def test_addresses(site: Path) -> None:
+    found = documents(site)
+    assert found["post/1"].url == "https://hats.example.org/blog/on-hats/"
+    assert found["page/9"].url == "https://hats.example.org/about/"
+    assert found["page/10"].url == "https://hats.example.org/about/tools/"
+    assert found["post/4"].url == "https://elsewhere.example.com/zazolc"
+    assert found["post/4"].base == "https://hats.example.org/blog/zazolc/"
+    assert found["post/1"].aliases == ("post/1", "https://hats.example.org/blog/on-hats/")
+    assert found["page/9"].aliases[:2] == ("post/9", "page/9")
+
+
+def test_without_clean_addresses_pages_have_no_ancestors(site: Path) -> None:
+    config = json.loads(json.dumps(export.SETTINGS))
+    config["domain"] = "hats.example.org"
+    config["advanced"]["urls"]["cleanUrls"] = False
+    (site / "input/config/site.config.json").write_text(json.dumps(config), encoding="utf-8")
+    found = documents(site)
+    assert found["post/1"].url == "https://hats.example.org/blog/on-hats.html"
+    assert found["page/10"].url == "https://hats.example.org/tools.html"
+
+
+def test_a_circle_of_pages_ends(site: Path) -> None:
+    pages = [{"id": 9, "subpages": [{"id": 10, "subpages": [{"id": 9}]}]}]
+    (site / "input/config/pages.config.json").write_text(json.dumps(pages), encoding="utf-8")
+    assert documents(site)["page/10"].url.endswith("/tools/")
+
+
+def test_placeholders_become_addresses(site: Path) -> None:
+    found = documents(site)
+    html = found["post/1"].body
+    for expected in (
+        'src="https://hats.example.org/media/posts/1/hat.jpg"',
+        'href="ref:post/2"',
+        'href="https://hats.example.org/tags/hats/"',
+        'href="ref:tag/9"',
+        'href="https://hats.example.org/authors/ann/"',
+        'href="https://hats.example.org/"',
+        'href="https://hats.example.org/media/files/a.pdf"',
+        'href="ref:post/99"',
+    ):
+        assert expected in html
+    assert "(ref:post/3)" in found["post/2"].body
+    assert "(https://hats.example.org/media/posts/2/disk.png =640x480" in found["post/2"].body
+    assert 'href=\\"ref:page/9\\"' in found["post/3"].body
+
+
+def test_tags_authors_and_summary(site: Path) -> None:
+    found = documents(site)
+    assert found["post/1"].tags == ("Hats", "Zażółć")
+    assert found["post/1"].author == "Ann Author"
+    assert found["post/2"].author == "Ann Author, Bob Brother"
+    assert found["post/2"].summary == "Of copies."
+
+
+@pytest.mark.parametrize(
+    ("flags", "kind", "status"),
+    [
+        ("published", "post", "published"),
+        ("published,featured,excluded_homepage", "post", "published"),
+        ("published,trashed", "post", "trashed"),
+        ("published,hidden,excluded_homepage,trashed", "post", "trashed"),
+        ("draft,trashed", "post", "trashed"),
+        ("published,hidden", "post", "hidden"),
+        ("draft,hidden", "post", "draft"),
+        ("published,is-page", "page", "published"),
+        ("is-page", "page", "draft"),
+        ("published,something-new", "post", "published"),
+        ("unpublished", "post", "draft"),
+        ("", "post", "draft"),
+    ],
+)
+def test_status_is_a_list_of_flags(database: Path, flags: str, kind: str, status: str) -> None:
+    change(database, f"UPDATE posts SET status = '{flags}' WHERE id = 1")
+    found = documents(database)[f"{kind}/1"]
+    assert (found.kind, found.status) == (kind, status)
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ("NULL", None),
+        ("''", None),
+        ("'soon'", None),
+        ("0", None),
+        ("9e99", None),
+        ("999999999999999999", None),
+        ("'" + "9" * 5000 + "'", None),
+        ("'1546345800000'", "2019-01-01T12:30:00+00:00"),
+        ("1546345800000.5", "2019-01-01T12:30:00+00:00"),
+        ("'2019-01-01 12:30:00'", "2019-01-01T12:30:00+00:00"),
+        ("-86400000", "1969-12-31T00:00:00+00:00"),
+    ],
+)
+def test_dates_of_any_kind(database: Path, stored: str, expected: str | None) -> None:
+    change(database, f"UPDATE posts SET created_at = {stored} WHERE id = 1")
+    found = documents(database)["post/1"].date
+    assert (found and found.isoformat()) == expected
+
+
+@pytest.mark.parametrize("core", ["", "{}", "[]", "null", "{broken", "[" * 5000])
+def test_a_broken_note_of_the_editor_does_no_harm(database: Path, core: str) -> None:
+    change(database, f"UPDATE posts_additional_data SET value = '{core}'")
+    assert len(documents(database)) == 11
+
+
+def test_values_of_the_wrong_type_do_no_harm(database: Path) -> None:
+    change(
+        database,
+        "UPDATE posts SET title = 7, slug = NULL, authors = x'00ff', text = 3.5, status = NULL"
+        " WHERE id = 1",
+    )
+    found = documents(database)["post/1"]
+    assert (found.title, found.body, found.status, found.url) == ("7", "3.5", "draft", "")
+
+
+def test_text_that_is_not_utf8_is_read(database: Path) -> None:
+    change(database, "UPDATE posts SET text = CAST(x'3c703e63616665e9' AS TEXT) WHERE id = 1")
+    assert documents(database)["post/1"].body == "<p>cafeé"
+
+
+def test_a_site_without_posts_is_no_error(database: Path) -> None:
+    change(database, "DELETE FROM posts")
+    assert [each for each in publii.read(database) if not isinstance(each, Note)] == [
+        Site("Hats and Backups", "https://hats.example.org")
+    ]
+
+
+def test_a_site_without_settings_is_read_and_said_so(site: Path) -> None:
+    for content in ("{broken", None):
+        file = site / "input/config/site.config.json"
+        file.unlink() if content is None else file.write_text(content, encoding="utf-8")
+        items = list(publii.read(site))
+        assert items[0] == Site("hats", "")
+        assert any(isinstance(each, Note) and "addresses" in each.text for each in items)
+        assert documents(site)["post/1"].url == ""
+        assert 'src="/media/posts/1/hat.jpg"' in documents(site)["post/1"].body
+
+
+def packed(site: Path, path: Path, prefix: str) -> Path:
+    with tarfile.open(path, "w") as archive:
+        archive.add(site, prefix)
+    return path
+
+
+@pytest.mark.parametrize("prefix", [".", "hats", "backups/hats"])
+def test_backups(site: Path, tmp_path: Path, prefix: str) -> None:
+    backup = packed(site, tmp_path / "backup.tar", prefix)
+    assert publii.detect(backup)
+    assert documents(backup) == documents(site)
+
+
+def test_a_zip_of_a_site(site: Path, tmp_path: Path) -> None:
+    path = tmp_path / "hats.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in site.rglob("*"):
+            archive.write(file, file.relative_to(tmp_path))
+    assert publii.detect(path)
+    assert documents(path) == documents(site)
+
+
+def test_broken_and_foreign_backups(site: Path, tmp_path: Path) -> None:
+    backup = packed(site, tmp_path / "backup.tar", "hats")
+    whole = backup.read_bytes()
+    for length in (0, 100, 600, len(whole) // 2):
+        backup.write_bytes(whole[:length])
+        assert publii.detect(backup)
+        with pytest.raises(SourceError, match=r"backup\.tar"):
+            list(publii.read(backup))
+    with tarfile.open(backup, "w") as archive:
+        archive.addfile(tarfile.TarInfo("other.txt"), io.BytesIO())
+    assert publii.detect(backup) is None
+    with pytest.raises(SourceError, match=r"holds no input/db\.sqlite"):
+        list(publii.read(backup))
+
+
+def test_several_sites_in_one_backup(site: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "all.tar"
+    with tarfile.open(backup, "w") as archive:
+        archive.add(site, "one")
+        archive.add(site, "two")
+    with pytest.raises(SourceError, match="several Publii sites"):
+        list(publii.read(backup))
+
+
+def test_detect(site: Path, tmp_path: Path) -> None:
+    assert publii.detect(site)
+    assert publii.detect(site / "input")
+    assert publii.detect(site / "input" / "db.sqlite")
+    shutil.copy(site / "input" / "db.sqlite", tmp_path / "anything")
+    assert publii.detect(tmp_path / "anything")
+    (site / "input" / "db.sqlite").unlink()
+    assert publii.detect(site) is None
+    assert publii.detect(tmp_path / "missing.sqlite") is None
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.sqlite")
+        assert publii.detect(tmp_path / "pipe.sqlite") is None
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared test corpora are not here")
+def test_the_columnist() -> None:
+    truth = json.loads((SHARED / "truth.json").read_text(encoding="utf-8"))
+    items = list(publii.read(SHARED))
+    found = [each for each in items if isinstance(each, RawDocument)]
+    assert len(found) == len(truth) == 46
+    for each in found:
+        known = truth[each.ref.partition("/")[2]]
+        assert each.title == known["title"]
+        flags = set(known["status"].split(","))
+        assert (each.status == "trashed") == ("trashed" in flags)
+        assert (each.status in ("published", "hidden")) == (
+            "published" in flags and "trashed" not in flags
+        )
+        assert (each.kind == "page") == ("is-page" in flags)
+        editor = known["editor"].split()[0]
+        assert each.markup == {"blockeditor": "blocks", "markdown": "markdown"}.get(editor, "html")

@@ -1,0 +1,263 @@
+"""The database as it may be found: locked, half-written, cut off, damaged, somebody else's."""
+
+import os
+import random
+import shutil
+import sqlite3
+import stat
+import tarfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import publii as export
+from ownwords.archive.document import Note, RawDocument, Skipped
+from ownwords.archive.sources import publii, publii_database
+from ownwords.core.errors import SourceError
+
+
+def documents(path: Path) -> dict[str, RawDocument]:
+    return {each.ref: each for each in publii.read(path) if isinstance(each, RawDocument)}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return export.write(tmp_path)
+
+
+@pytest.fixture
+def database(site: Path) -> Path:
+    return site / "input" / "db.sqlite"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publii_database, "PATIENCE_S", 0.1)
+
+
+def change(database: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def packed(site: Path, path: Path, prefix: str) -> Path:
+    with tarfile.open(path, "w") as archive:
+        archive.add(site, prefix)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"SQLite", "is cut off"),
+        (b"Dear diary, ...", r"is not a SQLite database \(its first bytes are b'Dear diary"),
+        (b"SQLite format 3\0", "is cut off"),
+        (b"SQLite format 3\0" + bytes(2000), "database"),
+    ],
+)
+def test_files_that_are_no_database(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "db.sqlite"
+    path.write_bytes(content)
+    assert publii.detect(path)
+    with pytest.raises(SourceError, match=said):
+        list(publii.read(path))
+
+
+def test_databases_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    change(path, "CREATE TABLE notes (text)", "CREATE TABLE tags (id, name)")
+    assert publii.detect(path)
+    with pytest.raises(SourceError, match=r"lacks the tables posts, .*\(its tables: notes, tags\)"):
+        list(publii.read(path))
+
+
+def test_missing_columns(database: Path) -> None:
+    change(database, "ALTER TABLE posts DROP COLUMN status")
+    with pytest.raises(SourceError, match="posts lacks the columns status"):
+        list(publii.read(database))
+
+
+def test_a_view_is_not_taken_for_a_table(database: Path) -> None:
+    change(database, "ALTER TABLE posts RENAME TO old", "CREATE VIEW posts AS SELECT * FROM old")
+    with pytest.raises(SourceError, match="lacks the tables posts"):
+        list(publii.read(database))
+
+
+def test_a_file_cut_off_anywhere_is_refused(database: Path) -> None:
+    whole = database.read_bytes()
+    dice = random.Random(7)
+    for length in [*(dice.randrange(len(whole)) for _ in range(50)), len(whole) - 1]:
+        database.write_bytes(whole[:length])
+        with pytest.raises(SourceError, match=r"cut off|is empty"):
+            list(publii.read(database))
+
+
+def test_a_file_cut_off_is_refused_though_its_page_count_is_unknown(database: Path) -> None:
+    whole = database.read_bytes()
+    for length in range(4096, len(whole), 4096):
+        # A header last written by a program that kept no page count.
+        database.write_bytes(whole[:92] + bytes(4) + whole[96:length])
+        with pytest.raises(SourceError):
+            list(publii.read(database))
+
+
+def test_damage_gives_all_posts_or_an_error(database: Path) -> None:
+    whole, posts = database.read_bytes(), len(documents(database))
+    dice = random.Random(7)
+    for _ in range(60):
+        damaged = bytearray(whole)
+        start = dice.randrange(len(whole) - 64)
+        damaged[start : start + 64] = dice.randbytes(64)
+        database.write_bytes(damaged)
+        try:
+            items = list(publii.read(database))
+        except SourceError:
+            continue
+        handed = [each for each in items if isinstance(each, RawDocument | Skipped)]
+        assert len(handed) == posts
+
+
+def test_a_garbled_schema(database: Path) -> None:
+    content = database.read_bytes()
+    assert content.count(b"CREATE TABLE 'posts' (") == 1
+    database.write_bytes(
+        content.replace(b"CREATE TABLE 'posts' (", b"CREATE TABLE '\xff\xd0sts' \xa3")
+    )
+    with pytest.raises(SourceError, match="damaged"):
+        list(publii.read(database))
+
+
+def test_a_locked_database(database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SourceError, match="is locked") as caught:
+            list(publii.read(database))
+    assert "close Publii" in caught.value.hint
+
+
+def test_an_unfinished_writer_is_not_seen_and_not_stopped(database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None, timeout=0)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("DELETE FROM posts WHERE id < 5")
+        reading = publii.read(database)
+        next(reading)
+        other.execute("COMMIT")
+        left = [each for each in reading if isinstance(each, RawDocument)]
+    assert len(left) == 11
+    assert len(documents(database)) == 7
+
+
+def test_a_hot_journal(database: Path, tmp_path: Path) -> None:
+    torn = tmp_path / "torn"
+    torn.mkdir()
+    with closing(sqlite3.connect(database, isolation_level=None)) as writer:
+        writer.execute("PRAGMA cache_size = 1")
+        writer.execute("BEGIN EXCLUSIVE")
+        writer.execute("UPDATE posts SET text = text || hex(zeroblob(50000))")
+        for file in database.parent.glob("db.sqlite*"):
+            shutil.copy(file, torn)
+        writer.execute("ROLLBACK")
+    before = {file.name: file.read_bytes() for file in torn.iterdir()}
+    assert len(before["db.sqlite-journal"]) > 512
+    with pytest.raises(SourceError, match="half-written") as caught:
+        list(publii.read(torn))
+    assert "open the site in Publii once" in caught.value.hint
+    assert {file.name: file.read_bytes() for file in torn.iterdir()} == before
+    # In a backup there is only the copy to mend, so it is mended.
+    site = tmp_path / "hats"
+    shutil.copy(torn / "db.sqlite", database)
+    shutil.copy(torn / "db.sqlite-journal", database.parent)
+    backup = packed(site, tmp_path / "backup.tar", "hats")
+    assert len(documents(backup)) == 11
+
+
+def test_a_write_ahead_log_is_read_along(database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("UPDATE posts SET title = 'Newest' WHERE id = 1")
+        before = sorted(file.name for file in database.parent.iterdir())
+        assert documents(database)["post/1"].title == "Newest"
+        assert sorted(file.name for file in database.parent.iterdir()) == before
+    assert documents(database)["post/1"].title == "Newest"
+
+
+def test_the_lock_folder_of_a_crash(database: Path) -> None:
+    (database.parent / "db.sqlite.lock").mkdir()
+    items = list(publii.read(database))
+    assert any(isinstance(each, Note) and "db.sqlite.lock" in each.text for each in items)
+    assert sum(isinstance(each, RawDocument) for each in items) == 11
+
+
+def test_a_file_that_keeps_changing(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    back_up: Any = publii_database._back_up
+    moments = iter(range(10, 20))
+
+    def meanwhile(path: Path, copy: Path) -> None:
+        back_up(path, copy)
+        os.utime(path, (0, next(moments)))
+
+    monkeypatch.setattr(publii_database, "_back_up", meanwhile)
+    with pytest.raises(SourceError, match="changed each time"):
+        list(publii.read(database))
+
+
+def test_nothing_is_written_beside_the_database(site: Path) -> None:
+    def state() -> dict[Path, tuple[int, bytes]]:
+        files = [file for file in site.rglob("*") if file.is_file()]
+        return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
+
+    before = state()
+    list(publii.read(site))
+    assert state() == before
+
+
+def test_names_with_signs_of_addresses(tmp_path: Path) -> None:
+    folder = tmp_path / "50% off? #1 żółć"
+    folder.mkdir()
+    assert len(documents(export.write(folder))) == 11
+
+
+def test_no_permission(database: Path) -> None:
+    database.chmod(0)
+    if os.access(database, os.R_OK):
+        pytest.skip("this user may read every file")
+    try:
+        assert publii.detect(database)
+        with pytest.raises(SourceError, match="cannot be read: Permission denied"):
+            list(publii.read(database))
+    finally:
+        database.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+def test_a_reader_that_stops_early_leaves_nothing(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(private))
+    reading = publii.read(site)
+    next(reading)
+    assert list(private.iterdir())
+    del reading
+    assert not list(private.iterdir())
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    content=st.binary(max_size=3000) | st.binary(max_size=3000).map(publii_database.MAGIC.__add__),
+    name=st.sampled_from(["db.sqlite", "x.tar", "x.zip", "x"]),
+)
+def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    publii.detect(path)
+    with pytest.raises(SourceError):
+        list(publii.read(path))

@@ -1,0 +1,244 @@
+import zipfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import wordpress as export
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import wordpress
+from ownwords.core.errors import SourceError
+
+
+def documents(items: Iterable[Item]) -> dict[str, RawDocument]:
+    return {each.ref: each for each in items if isinstance(each, RawDocument)}
+
+
+def of(folder: Path, *items: str, tail: str = export.TAIL, head: str = export.HEAD) -> list[Item]:
+    path = folder / "export.xml"
+    path.write_text(head + "".join(items) + tail, encoding="utf-8")
+    assert wordpress.detect(path)
+    return list(wordpress.read(path))
+
+
+def notes(items: Iterable[Item]) -> str:
+    return " ".join(each.text for each in items if isinstance(each, Note))
+
+
+def test_everything_is_handed_over_with_its_status(tmp_path: Path) -> None:
+    items = list(wordpress.read(export.write(tmp_path)))
+    assert items[0] == Site("Hats & Heads", "https://blog.example.com")
+    found = documents(items)
+    published = {ref: each for ref, each in found.items() if each.status == "published"}
+    assert {ref: each.title for ref, each in published.items()} == export.PUBLISHED
+    dates = {ref: each.date.date().isoformat() for ref, each in published.items() if each.date}
+    assert dates == export.DATES
+    left_out = Counter(each.status for each in found.values() if each.status != "published")
+    assert left_out == export.LEFT_OUT
+    assert not notes(items)
+
+
+def test_what_others_wrote_and_what_is_no_text_is_counted(tmp_path: Path) -> None:
+    items = list(wordpress.read(export.write(tmp_path)))
+    counts = {(e.what, e.reason): e.count for e in items if isinstance(e, Skipped)}
+    assert counts == {
+        ("comment", "other people's words"): 2,
+        ("comment", "pingbacks from other sites"): 2,
+        ("attachment", "attached files, not texts"): 1,
+        ("revision", "older versions of posts"): 1,
+        ("nav menu item", "entries of the site's menu"): 1,
+        ("entry", 'of the type "product", neither a post nor a page'): 1,
+    }
+    assert sum(n for (what, _), n in counts.items() if what == "comment") == export.OTHERS
+    assert "INTRUDER" not in repr(items)
+
+
+def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
+    post = documents(wordpress.read(export.write(tmp_path)))["post/11"]
+    assert (post.author, post.tags) == ("Ann Author", ("Hats", "Zażółć"))
+    assert post.url == post.base == "https://blog.example.com/2012/03/hats/"
+    assert "https://blog.example.com/?p=11" in post.aliases
+    assert export.NON_ASCII in post.body
+    assert post.body.startswith("<!-- wp:paragraph -->")
+    assert post.markup == "html"
+
+
+def test_split_files_overlap(tmp_path: Path) -> None:
+    folder = export.write_split(tmp_path / "split")
+    whole = documents(wordpress.read(export.write(tmp_path)))
+    items = list(wordpress.read(folder))
+    assert wordpress.detect(folder) == "a WordPress export in 3 files"
+    assert documents(items) == whole
+    assert sum(isinstance(each, RawDocument) for each in items) == len(whole)
+    assert sum(isinstance(each, Site) for each in items) == 1
+    comments = [e.count for e in items if isinstance(e, Skipped) and e.what == "comment"]
+    assert sum(comments) == export.OTHERS
+    packed = tmp_path / "hats.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        for file in folder.iterdir():
+            archive.write(file, f"hats.2024/{file.name}")
+    assert wordpress.detect(packed)
+    assert list(wordpress.read(packed)) == items
+
+
+def test_older_versions_of_the_format(tmp_path: Path) -> None:
+    for version in ("1.0", "1.1"):
+        head = export.HEAD.replace("export/1.2", f"export/{version}")
+        assert len(documents(of(tmp_path, *export.ITEMS, head=head))) == 10
+
+
+def test_names_whose_namespaces_are_not_declared(tmp_path: Path) -> None:
+    head = export.HEAD.replace("xmlns:wp=", "xmlns:other=")
+    found = documents(of(tmp_path, *export.ITEMS, head=head))
+    assert found["post/11"].author == "Ann Author"
+    assert len(found) == 10
+
+
+def test_dates(tmp_path: Path) -> None:
+    zeros = "0000-00-00 00:00:00"
+    rss = "<pubDate>{}</pubDate>"
+    found = documents(
+        of(
+            tmp_path,
+            export.item(1, "a", "", gmt=zeros, more=rss.format("Sun, 04 Mar 2012 01:02:03 +0200")),
+            export.item(2, "b", "", gmt=zeros, more=rss.format("Wed, 30 Nov -0001 00:00:00 +0000")),
+            export.item(3, "c", "", gmt="", day="0000-00-00"),
+        )
+    )
+    dates = [found[f"post/{n}"].date for n in (1, 2, 3)]
+    assert [date and date.isoformat() for date in dates] == [
+        "2012-03-03T23:02:03+00:00",
+        "2012-03-04T10:11:12+00:00",
+        None,
+    ]
+
+
+def test_a_site_without_posts(tmp_path: Path) -> None:
+    assert of(tmp_path) == [Site("Hats & Heads", "https://blog.example.com")]
+
+
+def test_control_characters_cost_no_text(tmp_path: Path) -> None:
+    items = of(tmp_path, export.item(1, "Old\x0b hats", "before \x08\x00 after \uffff end"))
+    post = documents(items)["post/1"]
+    assert (post.title, post.body) == ("Old  hats", "before    after � end")
+    assert "3 control characters" in notes(items)
+
+
+@pytest.mark.parametrize("shift", range(7))
+def test_what_xml_forbids_is_mended_wherever_the_parser_reads_on(
+    tmp_path: Path, shift: int
+) -> None:
+    before = (
+        32768
+        - 4
+        - shift
+        - len((export.HEAD + export.item(1, "T", "").partition("]]>")[0]).encode())
+    )
+    post = documents(of(tmp_path, export.item(1, "T", "x" * before + "żż\uffff!")))["post/1"]
+    assert post.body.lstrip("x") == "żż�!"
+
+
+def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
+    path = export.write(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"I like hats", b"I like caf\xe9s"))
+    items = list(wordpress.read(path))
+    assert "I like caf�s" in documents(items)["post/11"].body
+    assert "not well-formed" in notes(items)
+
+
+def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> None:
+    path = export.write(tmp_path)
+    content = path.read_bytes()
+    whole = documents(wordpress.read(path))
+    beginning = content.index(b"<channel>")
+    for length in range(beginning, len(content) - 20, 97):
+        path.write_bytes(content[:length])
+        try:
+            items = list(wordpress.read(path))
+        except SourceError as error:
+            assert content[:length].count(b"</item>") == 0
+            assert "breaks off" in str(error)
+            continue
+        assert "breaks off" in notes(items)
+        found = documents(items)
+        assert found.items() <= whole.items()
+        ended = content[:length].count(b"</item>")
+        handed = len(found) + sum(
+            each.count
+            for each in items
+            if isinstance(each, Skipped) and each.what not in ("comment",)
+        )
+        assert handed == ended
+
+
+def test_damage_in_the_middle_is_told(tmp_path: Path) -> None:
+    items = of(
+        tmp_path,
+        export.item(1, "One", "first"),
+        export.item(2, "Two", "before ]]> & <b> after"),
+        export.item(3, "Three", "third"),
+    )
+    assert "not well-formed" in notes(items)
+    assert documents(items)["post/1"].body == "first"
+    assert documents(items)["post/3"].body == "third"
+
+
+def test_a_post_without_its_text_is_skipped(tmp_path: Path) -> None:
+    bare = export.item(1, "Bare", "x").replace("content:encoded", "content:lost")
+    (skipped,) = [each for each in of(tmp_path, bare) if isinstance(each, Skipped)]
+    assert (skipped.ref, skipped.title) == ("post/1", "Bare")
+
+
+BOMB = '<!DOCTYPE rss [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]>\n<rss'
+OUTSIDE = '<!DOCTYPE rss [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<rss'
+
+
+@pytest.mark.parametrize("declared", [BOMB, OUTSIDE, "<!--" + "-" * 70_000 + "-->" + BOMB])
+def test_entities_are_refused(tmp_path: Path, declared: str) -> None:
+    path = tmp_path / "export.xml"
+    head = export.HEAD.replace("<rss", declared, 1)
+    path.write_text(head + export.item(1, "&a;", "x") + export.TAIL, encoding="utf-8")
+    with pytest.raises(SourceError, match="entities"):
+        list(wordpress.read(path))
+
+
+def test_a_post_about_entities_is_only_words(tmp_path: Path) -> None:
+    body = '<pre><!DOCTYPE x [<!ENTITY a "b">]></pre>'
+    assert documents(of(tmp_path, export.item(1, "XML", body)))["post/1"].body == body
+
+
+def test_detect_leaves_others_alone(tmp_path: Path) -> None:
+    assert wordpress.detect(tmp_path) is None
+    assert wordpress.detect(tmp_path / "missing.xml") is None
+    (tmp_path / "feed.xml").write_text("<rss><channel/></rss>", encoding="utf-8")
+    assert wordpress.detect(tmp_path) is None
+    export.write(tmp_path)
+    assert wordpress.detect(tmp_path)
+    (tmp_path / "note.md").write_text("# My notes", encoding="utf-8")
+    assert wordpress.detect(tmp_path) is None
+
+
+@settings(
+    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    content=st.binary(max_size=400)
+    | st.binary(max_size=400).map(export.HEAD.encode().__add__)
+    | st.lists(st.sampled_from(["<item>", "</item>", "<wp:status>", "a", "]]>", "<![CDATA[", "<"]))
+    .map("".join)
+    .map(str.encode)
+    .map(export.HEAD.encode().__add__),
+    name=st.sampled_from(["x.xml", "x.zip"]),
+)
+def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    wordpress.detect(path)
+    try:
+        items = list(wordpress.read(path))
+    except SourceError:
+        return
+    assert all(isinstance(each, Item) for each in items)
