@@ -1,6 +1,165 @@
 """Text repair: encoding damage mended, what the eye cannot see taken out."""
 
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
+
+ENCODING = "encoding damage mended"
+ZERO_WIDTH = "zero-width characters"
+DIRECTION = "text-direction marks"
+CONTROL = "control characters"
+BROKEN = "broken characters replaced"
+
+_CONTROLS_ASCII = bytes([*range(9), *range(11, 32), 127])
+
+# Damage decodes bytes above 0x7F one by one, so it leaves at least two neighbours out of these
+# ranges, or a C1 control, or the remains of a non-breaking space. All of it lies below the scripts
+# of Asia; ordinary text has few such neighbours, and only those go to the slow check.
+_NEIGHBOURS = re.compile(r"[\x80-\u05ff\u2000-\u26ff\uf000-\uffff]{2,}")
+_LONE_SIGNS = re.compile(r"[\x80-\x9f]|[ÃÂ] ")
+
+_NEWLINES = re.compile("\r\n?|[\x0b\x0c\u2028\u2029]")
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]{0,40}[ -/]{0,4}[@-~]")
+_UNSEEN = (
+    "\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f"
+)
+_UNSEEN_RUN = re.compile(f"[{_UNSEEN}]+")
+_ANY_UNSEEN = re.compile(f"[\r\x0b\x0c\u2028\u2029{_UNSEEN}]")
+
+# Scripts whose letters change shape next to a joiner: Arabic to NKo and its kin, India and
+# South-East Asia, Mongolian, and their later additions.
+_JOINING = re.compile(
+    "[\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1a00-\u1cff\ua800-\uabff"
+    "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
+)
+_EMOJI = re.compile("[\u00a9\u00ae\u203c-\u3299\ufe0f\U0001f000-\U0001faff]")
+_FLAG = "\U0001f3f4"
+_FLAG_TAGS = re.compile("[\U000e0020-\U000e007e]{1,8}\U000e007f")
+_DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e") | {
+    chr(code) for code in range(0x2066, 0x2070)
+}
+
 
 def repair(text: str) -> tuple[str, dict[str, int]]:
-    """The text as its author meant it, and how much was mended or taken out, by reason."""
-    raise NotImplementedError
+    """The text as its author meant it, and how much was mended or taken out, by reason.
+
+    Encoding damage is counted by lines mended, everything else by characters. Newlines become
+    `\\n`; tabs, indentation, quotes and ligatures stay as they are; composed letters are used
+    where Unicode has them (NFC). Ordinary text in any script comes back unchanged.
+    """
+    if text.isascii():
+        plain = text.encode("ascii")
+        if len(plain.translate(None, _CONTROLS_ASCII)) == len(plain):
+            return text, {}
+    counts: Counter[str] = Counter()
+    if _suspicious(text):
+        text = _mend_encoding(text, counts)
+    if _ANY_UNSEEN.search(text):
+        text = _take_out_unseen(_NEWLINES.sub("\n", text), counts)
+    if not unicodedata.is_normalized("NFC", text):
+        text = unicodedata.normalize("NFC", text)
+    return text, dict(counts)
+
+
+def repair_line(text: str) -> str:
+    """The text repaired and on one line, without space around it: for titles and anchors."""
+    return " ".join(repair(text)[0].split())
+
+
+def mend_surrogates(text: str) -> tuple[str, int]:
+    """The text with paired surrogates joined and lone ones replaced, and how many were replaced."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        mended = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return mended, mended.count("\ufffd") - text.count("\ufffd")
+    return text, 0
+
+
+def _suspicious(text: str) -> bool:
+    """Whether anything looks like encoding damage; wrong only on the side of another look."""
+    if text.isascii():
+        return False
+    if _LONE_SIGNS.search(text):
+        return True
+    seen = set()
+    for match in _NEIGHBOURS.finditer(text):
+        start = match.start()
+        seen.add(text[start - 2 if start > 2 else 0 : match.end() + 2])
+    return any(map(_is_bad, seen))
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_bad(fragment: str) -> bool:
+    # Imported late: it costs 60 ms, and most texts need it never.
+    from ftfy.badness import is_bad  # noqa: PLC0415
+
+    return is_bad(fragment)
+
+
+def _mend_encoding(text: str, counts: Counter[str]) -> str:
+    # By lines, because damage in one says nothing about the next, and the mending is slow.
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if _suspicious(line):
+            mended = _mender()(line)
+            if mended != line:
+                lines[number] = mended
+                counts[ENCODING] += 1
+    return "\n".join(lines)
+
+
+@cache
+def _mender() -> Callable[[str], str]:
+    from ftfy import TextFixerConfig, fix_encoding  # noqa: PLC0415 (late, as above)
+
+    # Only the encoding: quotes, ligatures, width and entities are the author's own choice.
+    return partial(fix_encoding, config=TextFixerConfig(explain=False))
+
+
+def _take_out_unseen(text: str, counts: Counter[str]) -> str:
+    text, broken = mend_surrogates(text)
+    if broken:
+        counts[BROKEN] += broken
+    if "\x1b" in text:
+        before = len(text)
+        text = _TERMINAL_CODES.sub("", text)
+        counts[CONTROL] += before - len(text)
+
+    def without(run: re.Match[str]) -> str:
+        kept = _kept(run)
+        counts.update(map(_reason, run.group()))
+        counts.subtract(map(_reason, kept))
+        return kept
+
+    text = _UNSEEN_RUN.sub(without, text)
+    for reason in [reason for reason, count in counts.items() if not count]:
+        del counts[reason]
+    return text
+
+
+def _kept(run: re.Match[str]) -> str:
+    """What of a run of unseen characters the text around it needs: joiners, the tags of a flag."""
+    text, (start, end) = run.string, run.span()
+    before, after = text[start - 1 : start], text[end : end + 1]
+    unseen = run.group()
+    if before == _FLAG and (tags := _FLAG_TAGS.match(unseen)):
+        return tags.group()
+    if "\u200c" in unseen and _JOINING.match(before) and _JOINING.match(after):
+        return "\u200c"
+    if "\u200d" in unseen and (
+        _JOINING.match(before) or (_EMOJI.match(before) and _EMOJI.match(after))
+    ):
+        return "\u200d"
+    return ""
+
+
+def _reason(character: str) -> str:
+    if character in _DIRECTION_MARKS:
+        return DIRECTION
+    if character < "\xa0" or "\ufff9" <= character <= "\uffff":
+        return CONTROL
+    return ZERO_WIDTH

@@ -1,7 +1,7 @@
 """The corpus report as data: every figure that the page, the terminal and `--json` show."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Post:
     kind: str  # post | page
     words: int
     own_words: int
-    share: float  # of all words in the archive
+    share: float  # of all own words in the archive
     flags: list[str] = field(default_factory=list)  # dominant, unlike, dump, duplicate
     decision: str = "keep"  # keep | cap | leave out
     reason: str = ""
@@ -65,7 +65,7 @@ class Post:
 
 @dataclass(slots=True)
 class Duplicate:
-    """Two documents that share text; `share` of the shorter one's word shingles stand in the longer."""
+    """Two documents that share text; `share` of the shorter one's shingles stand in the longer."""
 
     id: str
     other_id: str
@@ -191,3 +191,19 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """As plain lists, dictionaries, strings and numbers, for JSON."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Report":
+        """What `to_dict` gave, as a Report again."""
+        report: Report = _built(cls, data)
+        return report
+
+
+def _built(kind: Any, data: Any) -> Any:  # noqa: ANN401 - of the shape that the annotations say
+    if isinstance(kind, type) and is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return kind(**{name: _built(kinds[name], value) for name, value in data.items()})
+    inner = get_args(kind)
+    if get_origin(kind) is list:
+        return [_built(inner[0], value) for value in data]
+    return tuple(data) if get_origin(kind) is tuple else data

@@ -1,0 +1,315 @@
+"""The truth about the corpus: every finding, put together into the report."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from statistics import mean, median
+
+from ownwords.archive import duplicates, style
+from ownwords.archive.advice import advise
+from ownwords.archive.document import OWN_KINDS, Document
+from ownwords.archive.dumps import why_dump
+from ownwords.archive.features import SHARED_KINDS, Features, count_words, from_bytes
+from ownwords.archive.phrases import Writing, favourites
+from ownwords.archive.provenance import (
+    Choice,
+    Decision,
+    Post,
+    ProvenanceConfig,
+    Verdict,
+    decide,
+    effective_posts,
+)
+from ownwords.archive.reading import Intake
+from ownwords.archive.report import (
+    DeadLink,
+    Dump,
+    Duplicate,
+    LeftOut,
+    Privacy,
+    Report,
+    Totals,
+    Unlike,
+    Year,
+)
+from ownwords.archive.report import Post as PostLine
+from ownwords.archive.split import Division, Part, SplitConfig, divide
+from ownwords.archive.store import Archive
+from ownwords.core.progress import Progress
+
+_FIRST_LINE = 120  # characters of a dump that are shown
+_QUESTIONS = 12  # asking about every copy in a mirrored site would be a chore
+_FOUND_IN = 50  # titles listed under addresses and numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the author is asked about one post; `default` is applied where nobody can be asked."""
+
+    id: str
+    title: str
+    text: str
+    options: tuple[Decision, ...]
+    default: Decision
+
+
+Ask = Callable[[Question], str]
+
+
+@dataclass(slots=True)
+class Corpus:
+    """What the findings are drawn from: small, whatever the size of the texts."""
+
+    archive: Archive
+    heads: dict[str, Document]
+    features: dict[str, Features]
+
+    @classmethod
+    def of(cls, archive: Archive) -> "Corpus":
+        """The corpus stored in an archive."""
+        heads = {head.id: head for head in archive.heads()}
+        return cls(archive, heads, {id_: from_bytes(data) for id_, data in archive.features()})
+
+    def title(self, document_id: str) -> str:
+        return self.heads[document_id].title
+
+
+def analyse(
+    archive: Archive,
+    intake: Intake,
+    report: Report,
+    *,
+    provenance: ProvenanceConfig,
+    split: SplitConfig,
+    choices: list[Choice],
+    ask: Ask | None,
+    progress: Progress,
+) -> list[Choice]:
+    """Fill the report in and store the selection; gives the author's choices, with new answers."""
+    corpus = Corpus.of(archive)
+    with progress.stage("Looking for copies", total=1) as stage:
+        pairs = duplicates.find(
+            corpus.features, lambda id_: archive.text(id_, SHARED_KINDS), provenance.near_duplicate
+        )
+        stage.advance()
+    with progress.stage("Comparing styles", total=1) as stage:
+        judgement = style.unlike(corpus.features, provenance.unlike_distance)
+        stage.advance()
+
+    posts = [Post(id_, h.title, corpus.features[id_], _day(h)) for id_, h in corpus.heads.items()]
+    verdicts = decide(posts, pairs, judgement.outliers, provenance, choices)
+    if ask:
+        answers = list(_answers(verdicts, corpus, ask))
+        choices = [*choices, *answers]
+        verdicts = decide(posts, pairs, judgement.outliers, provenance, choices)
+
+    parts = [
+        Part(id_, corpus.features[id_].exact, v.training_words, _day(corpus.heads[id_]), _fixed(v))
+        for id_, v in verdicts.items()
+    ]
+    groups = duplicates.groups(pairs)
+    divisions = [divide(parts, groups, split, "random"), divide(parts, groups, split, "by date")]
+
+    report.splits = [division.figures(parts) for division in divisions]
+    report.duplicates = [
+        Duplicate(
+            p.id,
+            p.other_id,
+            corpus.title(p.id),
+            corpus.title(p.other_id),
+            p.exact,
+            p.share,
+            list(p.passages),
+        )
+        for p in pairs
+    ]
+    report.unlike = [
+        Unlike(
+            o.id,
+            corpus.title(o.id),
+            corpus.features[o.id].own_words,
+            o.distance,
+            list(o.evidence),
+        )
+        for o in judgement.outliers
+    ]
+    notes = [judgement.note, *(division.note for division in divisions)]
+    report.notes = [*intake.notes, *dict.fromkeys(note for note in notes if note)]
+    _count(report, corpus, verdicts, divisions)
+    _find_dumps(report, corpus)
+    _follow_links(report, corpus, intake)
+    with progress.stage("Listening for favourite phrases", total=1) as stage:
+        learned = (id_ for id_, v in verdicts.items() if v.decision != "leave out")
+        report.phrases = favourites(
+            [
+                Writing(id_, _year(corpus.heads[id_]), corpus.features[id_].own_words)
+                for id_ in learned
+            ],
+            lambda id_: archive.text(id_, OWN_KINDS),
+        )
+        stage.advance()
+    _list_left_out(report, archive, intake)
+    _find_private(report, corpus, intake)
+    report.advice = advise(
+        report.totals.own_words,
+        report.totals.training_words,
+        report.totals.training_bytes,
+        report.totals.posts,
+        report.effective_posts,
+    )
+    archive.set_rejected(intake.skipped)
+    archive.set_selection(
+        (p.id, p.decision, p.reason, p.training_words, p.split, p.split_by_date)
+        for p in report.posts
+    )
+    return choices
+
+
+def _day(head: Document) -> date | None:
+    return head.date.date() if head.date else None
+
+
+def _year(head: Document) -> int:
+    return head.date.year if head.date else 0
+
+
+def _fixed(verdict: Verdict) -> bool:
+    return verdict.decision == "cap" or "dominant" in verdict.flags
+
+
+def _answers(verdicts: Mapping[str, Verdict], corpus: Corpus, ask: Ask) -> Iterator[Choice]:
+    """Ask about what stood out and was not decided before, the longest posts first."""
+    open_ = [
+        v for v in verdicts.values() if v.by == "default" and v.reason and v.flags != ("dump",)
+    ]
+    open_.sort(key=lambda v: (-corpus.features[v.id].own_words, v.id))
+    for verdict in open_[:_QUESTIONS]:
+        options: tuple[Decision, ...] = ("keep", "cap", "leave out")
+        title = corpus.title(verdict.id)
+        question = Question(verdict.id, title, verdict.reason, options, verdict.decision)
+        answer = ask(question)
+        yield Choice(verdict.id, next(o for o in options if o == answer), by="you")
+
+
+def _count(
+    report: Report,
+    corpus: Corpus,
+    verdicts: Mapping[str, Verdict],
+    divisions: Iterable[Division],
+) -> None:
+    """The totals, the years, and a line for every document, longest first."""
+    randomly, by_date = (division.sides for division in divisions)
+    features = corpus.features
+    kinds: Counter[str] = Counter()
+    for one in features.values():
+        kinds.update(one.words)
+    own = sum(one.own_words for one in features.values())
+    for id_, head in corpus.heads.items():
+        verdict, one = verdicts[id_], features[id_]
+        day = _day(head)
+        report.posts.append(
+            PostLine(
+                id=id_,
+                title=head.title,
+                url=head.url,
+                day=day.isoformat() if day else "",
+                kind=head.kind,
+                words=one.all_words,
+                own_words=one.own_words,
+                share=one.own_words / own if own else 0.0,
+                flags=list(verdict.flags),
+                decision=verdict.decision,
+                reason=verdict.reason,
+                training_words=verdict.training_words,
+                split=randomly.get(id_, ""),
+                split_by_date=by_date.get(id_, ""),
+            )
+        )
+    report.posts.sort(key=lambda post: (-post.own_words, -post.words, post.id))
+    posts = [post for post in report.posts if post.kind == "post"]
+    days = sorted(post.day for post in posts if post.day)
+    lengths = [post.own_words for post in posts]
+    report.words_by_kind = dict(kinds.most_common())
+    report.effective_posts = effective_posts(lengths)
+    report.totals = Totals(
+        posts=len(posts),
+        pages=len(report.posts) - len(posts),
+        words=sum(kinds.values()),
+        own_words=own,
+        training_words=sum(post.training_words for post in report.posts),
+        training_bytes=sum(
+            round(features[p.id].bytes * p.training_words / p.own_words)
+            for p in report.posts
+            if p.training_words
+        ),
+        average_words=mean(lengths) if lengths else 0.0,
+        median_words=float(median(lengths)) if lengths else 0.0,
+        tags=len({tag for head in corpus.heads.values() for tag in head.tags}),
+        first_day=days[0] if days else "",
+        last_day=days[-1] if days else "",
+    )
+    years: dict[int, Year] = {}
+    for post in posts:
+        number = int(post.day[:4]) if post.day else 0
+        year = years.setdefault(number, Year(number, 0, 0))
+        year.posts += 1
+        year.words += post.own_words
+    report.years = [years[number] for number in sorted(years)]
+
+
+def _find_dumps(report: Report, corpus: Corpus) -> None:
+    for id_, text in corpus.archive.segments_of_kind("log"):
+        lines = text.splitlines()
+        report.dumps.append(
+            Dump(
+                id=id_,
+                title=corpus.title(id_),
+                words=count_words(text),
+                lines=len(lines),
+                reason=why_dump(text) or "a machine wrote it",
+                first_line=lines[0][:_FIRST_LINE],
+            )
+        )
+    report.dumps.sort(key=lambda dump: (-dump.words, dump.id))
+
+
+def _follow_links(report: Report, corpus: Corpus, intake: Intake) -> None:
+    names = intake.addresses()
+    states: list[tuple[str, str, int]] = []
+    reached: set[str] = set()
+    for row, id_, link in corpus.archive.links():
+        state, target = names.resolve(link.href, intake.bases[id_])
+        states.append((state, target, row))
+        if state == "internal":
+            report.totals.internal_links += 1
+            if target != id_:
+                reached.add(target)
+        elif state == "external":
+            report.totals.external_links += 1
+        elif state == "dead":
+            report.dead_links.append(DeadLink(id_, corpus.title(id_), link.href, link.text))
+    corpus.archive.set_links(states)
+    report.orphans = [p.id for p in report.posts if p.kind == "post" and p.id not in reached]
+
+
+def _list_left_out(report: Report, archive: Archive, intake: Intake) -> None:
+    report.left_out = [
+        LeftOut(s.what, s.reason, s.count, s.title, s.ref) for s in intake.skipped
+    ] + [
+        LeftOut("inside posts", reason, count)
+        for reason, count in sorted(archive.dropped().items(), key=lambda item: -item[1])
+    ]
+
+
+def _find_private(report: Report, corpus: Corpus, intake: Intake) -> None:
+    found = {id_: one.private for id_, one in corpus.features.items() if one.private.examples}
+    report.privacy = Privacy(
+        emails=sum(one.emails for one in found.values()),
+        phones=sum(one.phones for one in found.values()),
+        found_in=[
+            (corpus.title(id_), ", ".join(one.examples))
+            for id_, one in list(found.items())[:_FOUND_IN]
+        ],
+        statuses_excluded=dict(sorted(intake.statuses_excluded.items())),
+    )

@@ -1,0 +1,236 @@
+"""Is this block a log? What a machine wrote is told from what a person wrote, with the reason."""
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+
+from ownwords.archive.document import Segment
+
+_LEAST_LINES = 8
+_LEAST_CHARACTERS = 600
+_SAMPLE_CHARACTERS = 60_000  # enough to judge by; keeps a block of any size under 20 ms
+
+_DATE = (
+    r"(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d?[-/.]\d\d?[-/.]\d{4}"
+    r"|\d\d?[ /](?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*[ /]\d{4}"
+    r"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?"
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}\d\d?(?: \d{4})?)"
+)
+# A date with a time of day; a bare "12:30:05" begins a chapter list as well, so it does not count.
+_STAMP = re.compile(
+    rf".{{0,40}}?{_DATE}(?:T|:|,? {{1,2}}(?:\d{{4}} )?)\d\d?:\d\d"
+    r"|\W{0,3}(?:\d\d?:)?\d\d?:\d\d[.,]\d{3}"  # 12:30:05.123
+    r"|\[ {0,6}\d{1,7}\.\d{3,9}\]"  # the kernel's [    1.234567]
+    r"|\W?1[0-9]{9}(?:\d{3})?(?:\.\d+)?\W"  # seconds or milliseconds since 1970
+    r"|.{0,20}?\d{8}T\d{6}"
+)
+_LEVEL = re.compile(
+    r".{0,60}?(?<![A-Za-z_.])(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR!|FATAL|CRITICAL)\b"
+)
+_STACK = re.compile(r'\s*(?:at \S+[ (:]\S*:\d+|File "[^"\n]*", line \d+|#\d+\s+0x[0-9a-f]+ in )')
+_ADDRESS = re.compile(
+    r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*[A-Za-z])"
+    r"|\b0x[0-9a-fA-F]{6,}\b"
+    r"|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
+    r"|\b(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}\b"
+)
+_HEX_TOKEN = re.compile(r"(?:0x)?[0-9a-fA-F]{2,64}[:,;h]?")
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{40,}")
+_WORD = re.compile(r"[^\W\d_]+")
+_NUMBER = re.compile(r"\d+")
+_SIGNS = re.compile(r"[\d\W_]")
+
+
+def why_dump(text: str) -> str | None:
+    """The plain reason why a block of lines looks written by a machine, or None if it does not.
+
+    Pure and quick. Fewer than 8 lines and 600 characters are never judged; source code, poems,
+    recipes, dialogue, lists of names or chapters and short configurations are not dumps.
+    """
+    if len(text) < _LEAST_CHARACTERS and text.count("\n") + 1 < _LEAST_LINES:
+        return None
+    all_lines = [line for line in text.split("\n") if line and not line.isspace()]
+    if len(text) < _LEAST_CHARACTERS and len(all_lines) < _LEAST_LINES:
+        return None
+    lines = _sample(all_lines)
+    return (
+        _by_lines(lines, len(all_lines))
+        or _by_characters(lines)
+        or _by_shape(lines, len(all_lines))
+        or _by_repetition(lines)
+    )
+
+
+def machine_line(line: str) -> bool:
+    """Whether a line, taken alone, could come from a log or a dump."""
+    line = line[:200]
+    if _STAMP.match(line) or _LEVEL.match(line) or _STACK.match(line) or _ADDRESS.search(line):
+        return True
+    visible = "".join(line.split())
+    return len(visible) >= 12 and (
+        _letters(visible) < 0.4 * len(visible) or bool(_encoded(visible)) or _hexadecimal(line)
+    )
+
+
+def set_logs_apart(segments: Sequence[Segment]) -> list[Segment]:
+    """The same text with its logs told apart.
+
+    Code that is a dump becomes a log. Eight or more consecutive lines of prose which together are
+    one become one log segment, out of one paragraph or of several.
+    """
+    result: list[Segment] = []
+    prose: list[Segment] = []
+    for segment in segments:
+        if segment.kind == "prose":
+            prose.append(segment)
+            continue
+        result += _split_prose(prose)
+        prose = []
+        dumped = segment.kind == "code" and why_dump(segment.text)
+        result.append(Segment("log", segment.text, segment.detail) if dumped else segment)
+    return result + _split_prose(prose)
+
+
+def _split_prose(paragraphs: list[Segment]) -> list[Segment]:
+    if not paragraphs:
+        return paragraphs
+    lines = [
+        (number, line)
+        for number, segment in enumerate(paragraphs)
+        for line in segment.text.split("\n")
+    ]
+    if len(lines) < _LEAST_LINES:
+        return paragraphs
+    marked = [machine_line(line) for _, line in lines]
+    runs = [run for run in _runs(marked) if why_dump("\n".join(t for _, t in lines[slice(*run)]))]
+    if not runs:
+        return paragraphs
+    result: list[Segment] = []
+    position = 0
+    for start, end in runs:
+        result += _regrouped(lines[position:start])
+        result.append(Segment("log", "\n".join(line for _, line in lines[start:end])))
+        position = end
+    return result + _regrouped(lines[position:])
+
+
+def _runs(marked: list[bool]) -> list[tuple[int, int]]:
+    """Stretches of at least eight lines that begin and end marked, one in five at most unmarked."""
+    runs: list[tuple[int, int]] = []
+    start, last, misses = -1, -1, 0
+    for number, hit in enumerate([*marked, False, False, False]):
+        if hit:
+            if start < 0:
+                start, misses = number, 0
+            last = number
+        elif start >= 0:
+            misses += 1
+            if number - last > 2 or misses * 5 > number - start + 4:
+                if last + 1 - start >= _LEAST_LINES:
+                    runs.append((start, last + 1))
+                start = -1
+    return runs
+
+
+def _regrouped(lines: list[tuple[int, str]]) -> list[Segment]:
+    """Prose again, each paragraph with those of its lines that are left."""
+    paragraphs: dict[int, list[str]] = {}
+    for number, line in lines:
+        paragraphs.setdefault(number, []).append(line)
+    return [Segment("prose", "\n".join(kept)) for kept in paragraphs.values()]
+
+
+def _sample(lines: list[str]) -> list[str]:
+    """The lines, or evenly spaced ones where there are too many; overlong lines are cut."""
+    total = sum(map(len, lines))
+    if total <= _SAMPLE_CHARACTERS:
+        return lines
+    step = max(1, -(-total // _SAMPLE_CHARACTERS)) if len(lines) >= 4 * _LEAST_LINES else 1
+    most = _SAMPLE_CHARACTERS // max(1, len(lines) // step)
+    return [line[:most] for line in lines[::step]]
+
+
+def _by_lines(lines: list[str], count: int) -> str | None:
+    if len(lines) < _LEAST_LINES:
+        return None
+
+    def share(pattern: re.Pattern[str]) -> float:
+        return sum(1 for line in lines if pattern.match(line)) / len(lines)
+
+    if (stamped := share(_STAMP)) >= 0.6:
+        return f"{stamped:.0%} of its {count} lines begin with a time stamp"
+    if (marked := share(_LEVEL)) >= 0.7:
+        return f"{marked:.0%} of its {count} lines are marked INFO, WARNING, ERROR or the like"
+    if (stacked := share(_STACK)) >= 0.4:
+        return f"{stacked:.0%} of its {count} lines are places in a program"
+    if len(lines) >= 12:
+        addressed = sum(1 for line in lines if _ADDRESS.search(line)) / len(lines)
+        if addressed >= 0.7:
+            return f"{addressed:.0%} of its {count} lines hold a machine's address"
+    return None
+
+
+def _by_characters(lines: list[str]) -> str | None:
+    joined = "\n".join(lines)
+    visible = sum(map(len, joined.split()))
+    if not visible:
+        return None
+    if (encoded := _encoded(joined) / visible) >= 0.6:
+        return f"{encoded:.0%} of its characters are encoded data"
+    tokens = joined.split()
+    hexadecimal = sum(map(_hexadecimal_token, tokens)) / len(tokens)
+    if hexadecimal >= 0.6 and len(tokens) >= 40:
+        return f"{hexadecimal:.0%} of its words are hexadecimal numbers"
+    signs = 1 - _letters(joined) / visible
+    # Rules and arrows drawn with signs are not data: half of the signs must be digits.
+    digits = sum(map(len, _NUMBER.findall(joined)))
+    if signs >= 0.7 and digits >= 0.4 * visible:
+        return f"{signs:.0%} of its characters are digits and symbols"
+    return None
+
+
+def _by_shape(lines: list[str], count: int) -> str | None:
+    """One pattern of numbers, words and signs, again and again, in long lines full of numbers."""
+    if len(lines) < 20:
+        return None
+    shapes = Counter(_WORD.sub("a", _NUMBER.sub("0", line)) for line in lines)
+    shape, times = shapes.most_common(1)[0]
+    if times < 0.6 * len(lines) or shape.count("0") < 4 or len(_SIGNS.findall(shape)) < 12:
+        return None
+    return f"{times / len(lines):.0%} of its {count} lines repeat one pattern"
+
+
+def _by_repetition(lines: list[str]) -> str | None:
+    data = "\n".join(lines).encode("utf-8", "replace")
+    if len(data) < 2000:
+        return None
+    left = len(zlib.compress(data, 1)) / len(data)
+    return f"it repeats itself: packed, {left:.0%} of it is left" if left < 0.08 else None
+
+
+def _letters(text: str) -> int:
+    return sum(map(len, _WORD.findall(text)))
+
+
+def _encoded(text: str) -> int:
+    """Characters in words that look encoded: long, with both cases and digits, as in base64."""
+    return sum(
+        len(word)
+        for word in _ENCODED.findall(text)
+        if not word.islower() and not word.isupper() and any(map(str.isdigit, word))
+    )
+
+
+def _hexadecimal(line: str) -> bool:
+    tokens = line.split()
+    return len(tokens) >= 6 and sum(map(_hexadecimal_token, tokens)) >= 0.6 * len(tokens)
+
+
+def _hexadecimal_token(token: str) -> bool:
+    """Whether a word is a number in base 16; "added" and "cafe" are words."""
+    return (
+        _HEX_TOKEN.fullmatch(token) is not None
+        and (not token.isalpha() or len(token) == 2)
+        and not token.isdecimal()
+    ) or (token.isdecimal() and len(token) in (2, 4, 8))

@@ -1,0 +1,387 @@
+"""What is remembered of one document, so that 10,000 can be compared without holding their texts.
+
+Words. A word is a run of letters, digits and combining marks in any script; an apostrophe between
+two of them belongs to the word, a hyphen parts two words. In Chinese and Japanese, which put no
+spaces between words, every ideograph and kana counts as one. (Thai, Lao, Khmer and Burmese also
+write without spaces; there a stretch between two spaces counts as one word, which is too few.)
+
+Text is taken apart with numpy on code points, one call for the whole text: a word becomes a
+64-bit hash (a polynomial in its folded letters), and everything here is built on those hashes.
+"""
+
+import builtins
+import json
+import struct
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.archive import privacy
+from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
+
+Hashes = npt.NDArray[np.uint64]
+Offsets = npt.NDArray[np.int64]
+
+# What two posts can share, and duplicates are sought in: the author's words, and what is quoted.
+SHARED_KINDS: frozenset[SegmentKind] = OWN_KINDS | {"quote"}
+
+SHINGLE = 5  # words
+SKETCH_FEW = 64  # a sketch has at least so many hashes where the text has as many shingles
+SKETCH_MANY = 2048  # and never more than this
+SKETCH_LEVEL = 5  # a text long enough for both keeps one shingle in 2 ** 5
+VOCABULARY = 1000  # distinct words remembered for the style, the most frequent first
+NAMED = 100  # of which so many as text, to be shown
+TRIGRAMS = 512  # buckets that character 3-grams are hashed into
+MOST = 0xFFFF  # style counts are scaled down to a text of so many words
+
+_PIECE = 1 << 18  # characters taken apart at once: bounds the memory a long text needs
+_MULTIPLIER = 0x9E3779B97F4A7C15
+_INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
+_SEPARATOR, _LETTER, _ALONE, _JOINER = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """What is remembered of one document. `to_bytes` and `from_bytes` keep it exactly.
+
+    `bytes` is the length of the own words in UTF-8. `exact` is a digest of the shared text (own
+    and quoted words), whatever its case, punctuation and spacing. `sketch` holds, sorted, the
+    hashes below 2 ** (64 - `level`) of its 5-word shingles: a fair sample whatever the length, so
+    that two sketches can be compared at the coarser of their levels, a 200-word note with a
+    60,000-word dump as well. `vocabulary` and `counts` are the hashes (their upper halves,
+    ascending) and counts of the own words most used, `named` the most used of these as text,
+    parted by spaces; `style` counts hashed character 3-grams. Counts are of a text of
+    `style_words` words: all own words, or scaled to 65,535.
+    """
+
+    words: dict[SegmentKind, int]
+    bytes: int
+    exact: builtins.bytes
+    level: int
+    sketch: Hashes
+    style_words: int
+    vocabulary: npt.NDArray[np.uint32]
+    counts: npt.NDArray[np.uint16]
+    named: str
+    style: npt.NDArray[np.float32]
+    private: privacy.Found
+
+    @property
+    def own_words(self) -> int:
+        return sum(n for kind, n in self.words.items() if kind in OWN_KINDS)
+
+    @property
+    def all_words(self) -> int:
+        return sum(self.words.values())
+
+
+class Words(NamedTuple):
+    """The words of a text: their hashes, and where each begins and ends in it."""
+
+    hashes: Hashes
+    starts: Offsets
+    ends: Offsets
+
+
+class _Piece(NamedTuple):
+    words: Words
+    plain: npt.NDArray[np.uint32]  # folded code points of the words, one space between them
+    places: Offsets  # where each of these stands in the text
+
+
+@cache
+def _tables() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint32]]:
+    """The class and the folded form of every code point of the basic plane."""
+    kinds = np.zeros(1 << 16, np.uint8)
+    folded = np.arange(1 << 16, dtype=np.uint32)
+    for code in range(1 << 16):
+        char = chr(code)
+        if unicodedata.category(char)[0] in "LNM":
+            kinds[code] = _LETTER
+            other = char.casefold()
+            if other != char and len(other) == 1:
+                folded[code] = ord(other)
+    for first, last in ((0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3041, 0x30FF), (0x31F0, 0x31FF)):
+        kinds[first : last + 1][kinds[first : last + 1] == _LETTER] = _ALONE
+    kinds[0x3400:0xA000] = _ALONE
+    kinds[0xF900:0xFB00] = _ALONE
+    kinds[[0x27, 0x2019]] = _JOINER
+    folded[0x2019] = 0x27
+    return kinds, folded
+
+
+@cache
+def _powers() -> tuple[Hashes, Hashes]:
+    up = np.full(_PIECE, _MULTIPLIER, np.uint64)
+    down = np.full(_PIECE, _INVERSE, np.uint64)
+    return np.cumprod(up, dtype=np.uint64), np.cumprod(down, dtype=np.uint64)
+
+
+def _classes(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint32]]:
+    kinds, folded = _tables()
+    if not len(codes) or codes.max() < 1 << 16:
+        return kinds[codes], folded[codes]
+    low = np.where(codes < 1 << 16, codes, 0)
+    result, plain = kinds[low], folded[low]
+    high = codes >= 1 << 16
+    plain[high] = codes[high]
+    result[high] = _LETTER
+    result[(codes >= 0x20000) & (codes < 0x40000)] = _ALONE
+    # Musical signs; everything from the playing cards to the last emoji; tags and selectors.
+    picture = ((codes >= 0x1D000) & (codes < 0x1D400)) | ((codes >= 0x1F000) & (codes < 0x20000))
+    result[picture | (codes >= 0x40000)] = _SEPARATOR
+    return result, plain
+
+
+def _mix(values: Hashes) -> Hashes:
+    """The finaliser of splitmix64: every bit of the result depends on every bit of the value."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _take_apart(text: str, offset: int) -> _Piece:
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    kinds, folded = _classes(codes)
+    inside = (kinds == _LETTER) | (kinds == _ALONE)
+    before = np.zeros(len(codes) + 1, bool)  # before[i + 1]: character i belongs to a word
+    before[1:] = inside
+    joiners = np.flatnonzero(kinds == _JOINER)
+    if len(joiners):
+        joiners = joiners[(joiners > 0) & (joiners < len(codes) - 1)]
+        joiners = joiners[inside[joiners - 1] & inside[joiners + 1]]
+        before[joiners + 1] = True
+        inside = before[1:].copy()
+    begins = inside & ~before[:-1]
+    alone = kinds == _ALONE
+    if alone.any():
+        begins |= alone
+        begins[1:] |= inside[1:] & alone[:-1]
+    starts = np.flatnonzero(begins)
+    if not len(starts):
+        nothing = np.zeros(0, np.int64)
+        return _Piece(Words(np.zeros(0, np.uint64), nothing, nothing), codes[:0], nothing)
+    # A word ends where a separator or the next word begins.
+    over = np.empty(len(codes), bool)
+    over[-1] = True
+    over[:-1] = ~inside[1:] | begins[1:]
+    ends = np.flatnonzero(inside & over) + 1
+    up, down = _powers()
+    value = folded.astype(np.uint64)
+    value *= up[: len(codes)]
+    value *= inside
+    hashes = _mix(np.add.reduceat(value, starts) * down[starts])
+    places = np.flatnonzero(inside | before[:-1])
+    plain = folded[places]
+    plain[~inside[places]] = 0x20
+    return _Piece(Words(hashes, starts + offset, ends + offset), plain, places + offset)
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    offset = 0
+    while offset < len(text):
+        end = min(offset + _PIECE, len(text))
+        if end < len(text):
+            cut = max(text.rfind(" ", offset, end), text.rfind("\n", offset, end))
+            end = cut + 1 if cut > offset else end
+        yield _take_apart(text[offset:end], offset)
+        offset = end
+
+
+def words_of(text: str) -> Words:
+    """The words of a text in order, with their places."""
+    found = [piece.words for piece in _pieces(text)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        nothing = np.zeros(0, np.int64)
+        return Words(np.zeros(0, np.uint64), nothing, nothing)
+    hashes, starts, ends = (np.concatenate(part) for part in zip(*found, strict=True))
+    return Words(hashes, starts, ends)
+
+
+def count_words(text: str) -> int:
+    """How many words a text has, in any script."""
+    return sum(len(piece.words.hashes) for piece in _pieces(text))
+
+
+def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
+    """The hash of every run of `length` words, in order; empty for a shorter text."""
+    n = len(hashes) - length + 1
+    if n <= 0:
+        return np.zeros(0, np.uint64)
+    total = np.zeros(n, np.uint64)
+    for i in range(length):
+        total = total * np.uint64(_MULTIPLIER) + hashes[i : i + n]
+    return _mix(total)
+
+
+def _sketch(hashes: Hashes) -> tuple[int, Hashes]:
+    found = shingles(hashes)
+    # So many levels up, a sketch would surely be full still: what lies above need not be sorted.
+    level = min(SKETCH_LEVEL, max(0, (len(found) // (8 * SKETCH_FEW)).bit_length() - 1))
+    likely = _distinct(found[found < np.uint64(1 << (64 - level))]) if level else found
+    if level and len(likely) >= SKETCH_FEW:
+        found = likely
+    else:
+        level, found = 0, _distinct(found)
+    while level < SKETCH_LEVEL and kept_at(found, level + 1) >= SKETCH_FEW:
+        level += 1
+    while kept_at(found, level) > SKETCH_MANY:
+        level += 1
+    return level, found[: kept_at(found, level)].copy()
+
+
+def _distinct(values: Hashes) -> Hashes:
+    """Sorted, each once. (numpy's own `unique` hashes first, which is slower on so few.)"""
+    values = np.sort(values)
+    if len(values) > 1:
+        values = values[np.concatenate(([True], values[1:] != values[:-1]))]
+    return values
+
+
+def kept_at(found: Hashes, level: int) -> int:
+    """How many of the sorted hashes of a sketch belong to it at a coarser level."""
+    return int(np.searchsorted(found, np.uint64((1 << (64 - level)) - 1), side="right"))
+
+
+def features_of(document: Document) -> Features:
+    """What is remembered of a document."""
+    counts: dict[SegmentKind, int] = {}
+    shared = [s for s in document.segments if s.kind in SHARED_KINDS]
+    for segment in document.segments:
+        if segment.kind not in SHARED_KINDS:
+            counts[segment.kind] = counts.get(segment.kind, 0) + count_words(segment.text)
+    text = "\n\n".join(s.text for s in shared)
+    bounds = np.cumsum([len(s.text) + 2 for s in shared], dtype=np.int64)
+    own = np.array([s.kind in OWN_KINDS for s in shared], bool)
+    digest = blake2b(digest_size=16)
+    trigrams = np.zeros(TRIGRAMS, np.int64)
+    found: list[Words] = []
+    for piece in _pieces(text):
+        found.append(piece.words)
+        digest.update(piece.plain.tobytes())
+        trigrams += _trigrams(piece, own, bounds)
+    words = found[0] if len(found) == 1 else _joined(found)
+    segment_of = np.searchsorted(bounds, words.starts, side="right")
+    for segment, n in zip(shared, np.bincount(segment_of, minlength=len(shared)), strict=True):
+        counts[segment.kind] = counts.get(segment.kind, 0) + int(n)
+    level, sketch = _sketch(words.hashes)
+    mine = words if own.all() else Words(*(part[own[segment_of]] for part in words))
+    total = len(mine.hashes)
+    scale = min(1.0, MOST / total) if total else 1.0
+    vocabulary, times, named = _vocabulary(mine, text, scale)
+    return Features(
+        words=counts,
+        bytes=len(document.text(OWN_KINDS).encode("utf-8", "surrogatepass")),
+        exact=digest.digest(),
+        level=level,
+        sketch=sketch,
+        style_words=min(total, MOST),
+        vocabulary=vocabulary,
+        counts=times,
+        named=named,
+        style=(trigrams * scale).astype(np.float32),
+        private=privacy.find(text),
+    )
+
+
+def _joined(found: list[Words]) -> Words:
+    if not found:
+        return words_of("")
+    hashes, starts, ends = (np.concatenate(part) for part in zip(*found, strict=True))
+    return Words(hashes, starts, ends)
+
+
+def _trigrams(piece: _Piece, own: npt.NDArray[np.bool_], bounds: Offsets) -> npt.NDArray[np.int64]:
+    """Counts of the character 3-grams that lie in own words, by hash bucket."""
+    if len(piece.plain) < 3:
+        return np.zeros(TRIGRAMS, np.int64)
+    c = piece.plain
+    mixed = (c[:-2] * np.uint32(0x85EBCA6B) + c[1:-1]) * np.uint32(0xC2B2AE35) + c[2:]
+    buckets = (mixed * np.uint32(0x9E3779B1)) >> np.uint32(32 - TRIGRAMS.bit_length() + 1)
+    if not own.all():
+        buckets = buckets[own[np.searchsorted(bounds, piece.places[:-2], side="right")]]
+    return np.bincount(buckets, minlength=TRIGRAMS)
+
+
+def _vocabulary(
+    words: Words, text: str, scale: float
+) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16], str]:
+    # Sorted by hash, then by place: the first of each run stands first in the text.
+    keyed = words.hashes & np.uint64(0xFFFFFFFF00000000) | np.arange(
+        len(words.hashes), dtype=np.uint64
+    )
+    keyed.sort()
+    keys = (keyed >> np.uint64(32)).astype(np.uint32)
+    begins = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))[: len(keys)]
+    times = np.diff(begins, append=len(keys))
+    order = np.argsort(-times, kind="stable")[:VOCABULARY]
+    first = (keyed[begins[order[:NAMED]]] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    spans = zip(words.starts[first].tolist(), words.ends[first].tolist(), strict=True)
+    named = " ".join([text[start:end] for start, end in spans]).lower()
+    kept = np.sort(order)
+    return (
+        keys[begins[kept]],
+        np.rint(times[kept] * scale).astype(np.uint16),
+        named,
+    )
+
+
+def to_bytes(features: Features) -> bytes:
+    """As bytes: the length of a JSON header, the header, then the arrays, little-endian."""
+    header = {
+        "words": features.words,
+        "bytes": features.bytes,
+        "exact": features.exact.hex(),
+        "level": features.level,
+        "sketch": len(features.sketch),
+        "style_words": features.style_words,
+        "vocabulary": len(features.vocabulary),
+        "named": features.named,
+        "private": [features.private.emails, features.private.phones, *features.private.examples],
+    }
+    head = json.dumps(header, ensure_ascii=True).encode("ascii")
+    return b"".join(
+        (
+            struct.pack("<I", len(head)),
+            head,
+            features.sketch.astype("<u8").tobytes(),
+            features.vocabulary.astype("<u4").tobytes(),
+            features.counts.astype("<u2").tobytes(),
+            features.style.astype("<f4").tobytes(),
+        )
+    )
+
+
+def from_bytes(data: bytes) -> Features:
+    """The features that `to_bytes` wrote."""
+    (length,) = struct.unpack_from("<I", data)
+    header = json.loads(data[4 : 4 + length])
+    place = 4 + length
+    arrays: list[npt.NDArray[np.generic]] = []
+    sizes = (header["sketch"], header["vocabulary"], header["vocabulary"], TRIGRAMS)
+    for kind, size in zip(("<u8", "<u4", "<u2", "<f4"), sizes, strict=True):
+        array = np.frombuffer(data, dtype=kind, count=size, offset=place)
+        place += array.nbytes
+        arrays.append(array.astype(array.dtype.newbyteorder("=")))
+    emails, phones, *examples = header["private"]
+    return Features(
+        words=header["words"],
+        bytes=header["bytes"],
+        exact=bytes.fromhex(header["exact"]),
+        level=header["level"],
+        sketch=cast("Hashes", arrays[0]),
+        style_words=header["style_words"],
+        vocabulary=cast("npt.NDArray[np.uint32]", arrays[1]),
+        counts=cast("npt.NDArray[np.uint16]", arrays[2]),
+        named=header["named"],
+        style=cast("npt.NDArray[np.float32]", arrays[3]),
+        private=privacy.Found(emails, phones, tuple(examples)),
+    )

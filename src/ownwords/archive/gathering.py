@@ -1,0 +1,136 @@
+"""Where text comes together: pieces become paragraphs, lines, lists, quotes; segments at last."""
+
+import re
+from collections import Counter
+from typing import Literal
+
+from ownwords.archive.clean import repair
+from ownwords.archive.document import Segment, SegmentKind
+from ownwords.archive.dumps import machine_line
+
+_BLANK_LINES = re.compile(r"\n\s*\n")
+# While gathered, "\n" is a break that shows and "\r" a newline that shows as a space.
+_SOFT_BLANK_LINES = re.compile(r"\r\s*\r")
+_SOFT_AFTER_BREAK = re.compile(r"\n[ \t]*\r")
+_CALLOUT = re.compile(r"\[!(?!quote|cite)\w+\][-+]?\s*", re.IGNORECASE)
+DASHES = "-–—―~ \r\n\t\xa0"
+
+
+class Gathering:
+    """The text of a body as it is gathered: what is open, and what has become a segment.
+
+    `mode` says what the pieces in `parts` are: "flow" (paragraphs), "list", "line" (a heading, a
+    caption or a cell, where every break is a space), "table" (between cells) or "pre" (left as is).
+    """
+
+    def __init__(self, is_markdown: bool) -> None:
+        self.segments: list[Segment] = []
+        self.links: list[tuple[str, list[str]]] = []
+        self.dropped: Counter[str] = Counter()
+        self.is_markdown = is_markdown
+        self.mode: Literal["flow", "list", "line", "table", "pre"] = "flow"
+        self.parts: list[str] = []
+        self.anchors: list[list[str]] = []  # the words of the links now open
+        self.captions: list[str] = []  # waiting for the end of the paragraph they stand in
+        self.loose = True  # text outside <p>, where blank lines part paragraphs
+        self.newlines_show = False
+        self.lists: list[tuple[bool, int]] = []  # of each open list: ordered, number of the next
+        self.list_lines: list[str] = []
+        self.marker = self.indent = ""
+        self.quote: list[str] | None = None
+        self.quote_author = ""
+        self.cite: tuple[int, int, str] | None = None  # where in `parts`, and its words
+
+    def add_text(self, text: str) -> None:
+        for words in self.anchors:
+            words.append(text)
+        self.parts.append(text if self.mode == "pre" else text.replace("\n", "\r"))
+
+    def repaired(self, text: str) -> str:
+        text, counts = repair(text)
+        if counts:
+            self.dropped.update(counts)
+        return text
+
+    def take_line(self) -> str:
+        text = self.repaired("".join(self.parts).replace("\r", " "))
+        self.parts.clear()
+        return " ".join(text.split())
+
+    def end_block(self) -> None:
+        """The end of a paragraph, an item's line, or of nothing, as the mode has it."""
+        for words in self.anchors:
+            words.append(" ")
+        if self.mode == "line":
+            self.parts.append(" ")
+        elif self.mode == "table":
+            self.parts.clear()
+        elif self.mode == "flow":
+            self._end_paragraphs()
+        elif self.mode == "list":
+            for line in self._shown().split("\n"):
+                if words := line.split():
+                    self.list_lines.append(self.indent + self.marker + " ".join(words))
+                    self.marker = " " * len(self.marker)
+
+    def _end_paragraphs(self) -> None:
+        if self.cite:
+            self._take_cite(*self.cite)
+        if self.parts:
+            for paragraph in _BLANK_LINES.split(self._shown()):
+                lines = (" ".join(line.split()) for line in paragraph.split("\n"))
+                self.emit("prose", "\n".join(line for line in lines if line))
+        captions, self.captions = self.captions, []
+        for caption in captions:
+            self.emit("caption", " ".join(self.repaired(caption).split()))
+
+    def _shown(self) -> str:
+        """The gathered text with only those line breaks that a reader sees, repaired."""
+        text = "".join(self.parts)
+        self.parts.clear()
+        if "\r" in text:
+            if self.loose:
+                text = _SOFT_BLANK_LINES.sub("\n\n", text)
+                if self.newlines_show:
+                    text = _SOFT_AFTER_BREAK.sub("\n", text).replace("\r", "\n")
+            if text.count("\r") >= 7:
+                # A log pasted without <pre>: its lines would be lost in one long paragraph.
+                lines = text.split("\r")
+                if sum(map(machine_line, lines)) >= 0.6 * len(lines):
+                    text = "\n".join(lines)
+            text = text.replace("\r", " ")
+        return self.repaired(text)
+
+    def emit(self, kind: SegmentKind, text: str, detail: str = "") -> None:
+        """A segment, within the quote around it if any; code and tables stand by themselves."""
+        if not text:
+            return
+        if kind in ("code", "table"):
+            self.end_list()
+            self.end_quote()
+        elif self.quote is not None:
+            self.quote.append(text)
+            return
+        self.segments.append(Segment(kind, text, detail))
+
+    def end_list(self) -> None:
+        lines, self.list_lines = self.list_lines, []
+        self.emit("list", "\n".join(lines))
+
+    def end_quote(self) -> None:
+        if not self.quote:
+            return
+        paragraphs, self.quote = self.quote, []
+        if self.is_markdown and (callout := _CALLOUT.match(paragraphs[0])):
+            # "> [!note]" is a box for the author's own remarks, not a quotation.
+            paragraphs[0] = paragraphs[0][callout.end() :]
+            self.segments += [Segment("prose", text) for text in paragraphs if text]
+        else:
+            self.segments.append(Segment("quote", "\n\n".join(paragraphs)))
+
+    def _take_cite(self, start: int, end: int, words: str) -> None:
+        """The cited author out of a quote, where the citation ends the paragraph."""
+        self.cite = None
+        if not "".join(self.parts[end:]).strip():
+            self.quote_author = words
+            self.parts = ["".join(self.parts[:start]).rstrip(DASHES)]

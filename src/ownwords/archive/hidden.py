@@ -1,0 +1,132 @@
+"""What a page holds and its reader never sees or cannot read; and trees that go too deep."""
+
+import re
+from collections import Counter
+
+from selectolax.lexbor import LexborNode
+
+_ELEMENTS = {
+    **dict.fromkeys(("script", "publii-script"), "script"),
+    **dict.fromkeys(
+        ("iframe", "object", "embed", "applet", "noembed", "noframes"), "embedded frame"
+    ),
+    **dict.fromkeys(("svg", "canvas"), "drawing"),
+    **dict.fromkeys(("input", "select", "textarea", "button", "datalist", "option"), "form"),
+    **dict.fromkeys(("output", "meter", "progress"), "form"),
+    "style": "style",
+    "noscript": "shown only without scripts",
+    "template": "template",
+    "math": "formula",
+    "video": "video",
+    "audio": "audio",
+    "nav": "navigation",
+    "title": "page title",
+    "publii-amp": "AMP-only part",
+}
+_UNSEEN_STYLE = re.compile(
+    r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
+    r"|(?:font-size|opacity)\s*:\s*0*\.?0+(?:[a-z%]+|(?![\d.]))",
+    re.IGNORECASE,
+)
+_CONTENTS = re.compile(
+    r"(?:^|\s)(?:post__toc|toc|toc_container|table-of-contents|(?:ez-toc|lwptoc)[\w-]*)(?:\s|$)"
+)
+_CONTENTS_ELEMENTS = frozenset({"div", "nav", "ul", "ol", "aside", "section", "details", "p"})
+_FOOTNOTE_MARK = re.compile(
+    r"(?:^|\s)(?:footnote-(?:ref|backref|anchor)|footnotes?__backlink|fn)(?:\s|$)"
+)
+_LINE_NUMBERS = re.compile(r"(?:^|\s)(?:linenos?|lineno|gutter|\w+-gutter|blob-num)(?:\s|$)")
+_LONGEST_FORM = 500
+
+
+def why_dropped(node: LexborNode) -> str | None:
+    """The plain reason why an element and all within it is no text of the author's, or None."""
+    tag = node.tag or ""
+    if reason := _ELEMENTS.get(tag):
+        return reason
+    # A whole page may stand in one form; a form to fill in is short.
+    if tag == "form" and len(node.text(deep=True, strip=True)) < _LONGEST_FORM:
+        return "form"
+    attributes = node.attributes
+    if not attributes:
+        return None
+    if "hidden" in attributes or attributes.get("aria-hidden") == "true":
+        return "hidden element"
+    if (style := attributes.get("style")) and _UNSEEN_STYLE.search(style):
+        return "hidden element"
+    named = attributes.get("class") or attributes.get("id")
+    return _by_name(tag, named) if named else None
+
+
+def _by_name(tag: str, named: str) -> str | None:
+    if tag in _CONTENTS_ELEMENTS and _CONTENTS.search(named):
+        return "table of contents"
+    if tag in ("a", "sup") and _FOOTNOTE_MARK.search(named):
+        return "footnote mark"
+    if tag in ("td", "span", "div", "pre") and _LINE_NUMBERS.search(named):
+        return "line numbers"
+    return None
+
+
+_MOST_OPEN = 200
+_MOST_FORMATTING = 30
+_MOST_ATTRIBUTES = 1000
+_TAG = re.compile(r"<(/?)([a-z][^\s/>]*)|<!--", re.IGNORECASE)
+_VERY_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{10000,}>?")
+# Elements which never hold others, or which the parser closes by itself.
+_CLOSED = frozenset(
+    {"area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param"}
+    | {"source", "track", "wbr", "p", "li", "dt", "dd", "option"}
+    | {"tr", "td", "th", "thead", "tbody", "tfoot", "colgroup"}
+)
+_FORMATTING = frozenset(
+    {"b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
+)
+_RAW = frozenset({"script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp"})
+
+
+def flattened(html: str) -> str:
+    """The same HTML with no element so deep, nor with so many attributes, that parsing is slow.
+
+    The time a parser takes grows with the square of the depth: 100,000 nested elements would take
+    it half a minute. Tags beyond a depth that no person writes are taken out; text never is.
+    """
+    if len(html) > 10_000:
+        html = _VERY_LONG_TAG.sub(_without_attributes, html)
+    return _without_depths(html) if html.count("<") > _MOST_OPEN else html
+
+
+def _without_attributes(tag: re.Match[str]) -> str:
+    words = tag[0].split()
+    return tag[0] if len(words) < _MOST_ATTRIBUTES else words[0] + ">"
+
+
+def _without_depths(html: str) -> str:
+    lowered = html.lower()
+    pieces: list[str] = []
+    opened: list[str] = []
+    open_count: Counter[str] = Counter()
+    formatting = position = start = 0
+    while tag := _TAG.search(lowered, start):
+        start = tag.end()
+        name = tag[2]
+        if not name or (name in _RAW and not tag[1]):
+            start = lowered.find(f"</{name}" if name else "-->", start)
+        elif tag[1]:
+            formatting -= name in _FORMATTING and formatting > 0
+            closed = not open_count[name]
+            while not closed:
+                last = opened.pop()
+                open_count[last] -= 1
+                closed = last == name
+        elif len(opened) >= _MOST_OPEN or (name in _FORMATTING and formatting >= _MOST_FORMATTING):
+            pieces.append(html[position : tag.start()])
+            start = position = lowered.find(">", start) + 1 or len(html)
+        elif name not in _CLOSED:
+            opened.append(name)
+            open_count[name] += 1
+            formatting += name in _FORMATTING
+        if start < 0:
+            break
+    pieces.append(html[position:])
+    return "".join(pieces)

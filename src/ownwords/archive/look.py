@@ -1,0 +1,180 @@
+"""`ownwords look`: from any blog to an archive and the report on it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ownwords import __version__
+from ownwords.archive.analysis import Ask, analyse
+from ownwords.archive.choices import read_choices, write_choices
+from ownwords.archive.document import OWN_KINDS
+from ownwords.archive.policy import ArchiveConfig
+from ownwords.archive.provenance import Choice, ProvenanceConfig
+from ownwords.archive.reading import Intake, read_into
+from ownwords.archive.report import Report
+from ownwords.archive.report_page import render
+from ownwords.archive.split import SplitConfig
+from ownwords.archive.store import Archive
+from ownwords.core.errors import CorpusError, SourceError
+from ownwords.core.fingerprint import digest
+from ownwords.core.network import counting_network_calls
+from ownwords.core.progress import JsonLines, Progress, Stage
+from ownwords.core.workspace import (
+    SUFFIX,
+    Workspace,
+    telling_of_the_disk,
+    write_atomically,
+    writing_atomically,
+)
+
+
+def look(
+    paths: Sequence[Path],
+    *,
+    workspace: Path | None = None,
+    archive: ArchiveConfig | None = None,
+    provenance: ProvenanceConfig | None = None,
+    split: SplitConfig | None = None,
+    progress: Progress | None = None,
+    ask: Ask | None = None,
+    export: Path | None = None,
+) -> Report:
+    """Read the paths into a workspace's archive, and report what is in them.
+
+    The workspace is `./<name>.ownwords` unless given. `ask` is called about posts that stand out;
+    without it the stated defaults apply. `export` names a file for the texts, a JSON object a line.
+    Raises OwnwordsError, the workspace then being as it was.
+    """
+    if not paths:
+        raise SourceError("nothing to look at", hint="give the path of a blog, export or folder")
+    place = Workspace(workspace) if workspace else Workspace.beside(paths[0])
+    progress = progress or Progress()
+    archive, provenance = archive or ArchiveConfig(), provenance or ProvenanceConfig()
+    split = split or SplitConfig()
+    with (
+        counting_network_calls() as calls,
+        place.opened(),
+        _logged(place, progress),
+        Archive(place.archive) as store,
+    ):
+        choices = read_choices(place.choices)
+        with store.transaction():
+            intake = read_into(store, paths, archive, progress)
+            if not intake.keys:
+                raise _nothing_found(paths, intake)
+            state = _state(intake, provenance, split, choices)
+            known = store.get_meta("report") if store.get_meta("state") == state else ""
+            if known and not (ask and store.get_meta("asked") == "no"):
+                report = Report.from_dict(json.loads(known))
+            else:
+                known = ""
+                report = _new_report(place, intake)
+                choices = analyse(
+                    store,
+                    intake,
+                    report,
+                    provenance=provenance,
+                    split=split,
+                    choices=choices,
+                    ask=ask,
+                    progress=progress,
+                )
+                report.privacy.network_calls = calls.count
+                store.set_meta("state", _state(intake, provenance, split, choices))
+                store.set_meta("report", json.dumps(report.to_dict(), ensure_ascii=False))
+                store.set_meta("asked", "yes" if ask else "no")
+        if not known or not place.report_page.exists():
+            write_atomically(place.report_page, render(report))
+        if not known or not place.choices.exists():
+            write_atomically(place.choices, write_choices(report.posts, choices))
+        if export:
+            with progress.stage(f"Writing {export.name}", len(intake.keys), "posts") as stage:
+                _export(store, export, stage)
+    return report
+
+
+@contextmanager
+def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
+    """Let the events of this look go to its log as well, in place of those of the last one."""
+    folder = place.runs / "look"
+    log = folder / "metrics.jsonl"
+    with telling_of_the_disk(log):
+        folder.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+    with JsonLines(log) as lines:
+        progress.subscribers.append(lines)
+        try:
+            yield
+        finally:
+            progress.subscribers.remove(lines)
+
+
+def _state(
+    intake: Intake, provenance: ProvenanceConfig, split: SplitConfig, choices: list[Choice]
+) -> str:
+    """A key of everything the report depends on: where it is the same, so is the report."""
+    return digest(
+        __version__,
+        _fingerprint(intake),
+        repr((provenance, split, sorted(choices, key=lambda choice: choice.id))),
+        repr((intake.sources, intake.skipped, intake.notes, intake.statuses_excluded)),
+    )
+
+
+def _fingerprint(intake: Intake) -> str:
+    return digest(*(part for item in sorted(intake.keys.items()) for part in item))
+
+
+def _new_report(place: Workspace, intake: Intake) -> Report:
+    first = intake.sources[0]
+    return Report(
+        name=first.site_name or place.root.name.removesuffix(SUFFIX),
+        fingerprint=_fingerprint(intake),
+        version=__version__,
+        made_on=datetime.now(UTC).date().isoformat(),
+        workspace=str(place.root),
+        sources=intake.sources,
+    )
+
+
+def _nothing_found(paths: Sequence[Path], intake: Intake) -> CorpusError:
+    reasons = Counter[str]()
+    for skipped in intake.skipped:
+        reasons[skipped.reason] += skipped.count
+    said = "; ".join(f"{count:,} x {reason}" for reason, count in reasons.most_common(4))
+    where = ", ".join(str(path) for path in paths)
+    seen = f", taken for {intake.sources[0].seen_as}," if len(paths) == 1 else ""
+    return CorpusError(
+        f"{where}{seen} holds no text to take in" + (f": {said}" if said else ""),
+        hint="give another path, or take in what was left out: --drafts, --hidden, --private",
+    )
+
+
+def _export(store: Archive, path: Path, stage: Stage) -> None:
+    """One JSON object a line and document: its text, its segments, what becomes of it."""
+    selection = store.selection()
+    with writing_atomically(path) as file:
+        for document in store.documents():
+            decision, training_words, split, split_by_date = selection[document.id]
+            line = {
+                "id": document.id,
+                "title": document.title,
+                "url": document.url,
+                "date": document.date.isoformat() if document.date else None,
+                "kind": document.kind,
+                "status": document.status,
+                "author": document.author,
+                "tags": document.tags,
+                "decision": decision,
+                "training_words": training_words,
+                "split": split,
+                "split_by_date": split_by_date,
+                "text": document.text(OWN_KINDS),
+                "segments": [asdict(segment) for segment in document.segments],
+            }
+            file.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
+            stage.advance()

@@ -1,0 +1,243 @@
+"""Markdown becomes HTML, and shortcodes become what they hold."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from html import escape
+from typing import Any
+
+Drops = Counter[str]
+
+SHORTCODE = "shortcode"
+TEMPLATE_TAG = "template tag"
+
+# Shortcodes known by name alone; those that enclose an address or an id; and those that hold code.
+_KNOWN = re.compile(
+    r"gallery|playlist|contact-form(-7)?|wpforms|ninja_form|gravityform|archives|mc4wp_form|(ez-)?toc"
+    r"|instagram|slideshare|googlemaps|polldaddy|rev_slider|vc_(row|column|column_text)"
+)
+_ADDRESS = re.compile(r"embed|audio|video|youtube|vimeo|tweet|gist|soundcloud|spotify")
+_CODE = re.compile(r"(source)?code|php|python|javascript|js|css|html|xml|sql|bash|ruby")
+_CAPTION = re.compile(r"(wp_)?caption")
+
+_SHORTCODE = re.compile(
+    r"(?<!\[)\[(/?)([A-Za-z][\w-]{0,40})((?:[\s=][^\[\]<>]{0,2000})?)\](?![(\[:])"
+)
+_ATTRIBUTE = re.compile(r"""([\w-]*)=(?:"([^"]*)"|'([^']*)'|&quot;(.*?)&quot;)""")
+_LEFT_ALONE = re.compile(r"<(pre|code|script|style|textarea|xmp)\b|<!--", re.IGNORECASE)
+_WRITTEN_AS_HTML = re.compile(r"&(?:lt|gt|amp|quot|#\d{1,6});|<(?:br|p)\b", re.IGNORECASE)
+
+
+def open_shortcodes(html: str, dropped: Drops) -> str:
+    """HTML with its WordPress shortcodes taken out and counted; captions and code in them stay.
+
+    A word in brackets is a shortcode only if it is known by name, has a quoted attribute, or is
+    closed by `[/name]` further on. Inside `pre`, `code`, scripts and comments nothing is touched.
+    """
+    if "[" not in html:
+        return html
+    apart = _left_alone(html)
+    tags = [m for m in _SHORTCODE.finditer(html) if not _within(m.start(), apart)]
+    closers: dict[str, re.Match[str]] = {}
+    closer_of: dict[int, re.Match[str]] = {}
+    for tag in reversed(tags):
+        if tag[1]:
+            closers[tag[2]] = tag
+        elif tag[2] in closers:
+            closer_of[tag.start()] = closers[tag[2]]
+    pieces: list[str] = []
+    opened: set[str] = set()
+    position = 0
+    for tag in tags:
+        if tag.start() < position:
+            continue
+        if tag[1]:
+            put, end = "</figcaption>" if _CAPTION.fullmatch(tag[2]) else "", tag.end()
+            is_shortcode = tag[2] in opened
+        else:
+            put, end = _opened(html, tag, closer_of.get(tag.start()))
+            is_shortcode = end > 0
+        if is_shortcode:
+            opened.add(tag[2])
+            dropped[SHORTCODE] += not put and not tag[1]
+            pieces += html[position : tag.start()], put
+            position = end
+    pieces.append(html[position:])
+    return "".join(pieces)
+
+
+def _opened(html: str, tag: re.Match[str], closer: re.Match[str] | None) -> tuple[str, int]:
+    """What stands for an opening shortcode, and where the text goes on; 0 if it is none."""
+    name = tag[2]
+    attributes = {m[1]: m[2] or m[3] or m[4] or "" for m in _ATTRIBUTE.finditer(tag[3])}
+    if closer and _CODE.fullmatch(name):
+        language = attributes.get("language") or attributes.get("lang") or attributes.get("", "")
+        if not language and not name.endswith("code"):
+            language = name
+        return code_html(html[tag.end() : closer.start()], language), closer.end()
+    if closer and _ADDRESS.fullmatch(name):
+        return "", closer.end()
+    if closer and _CAPTION.fullmatch(name):
+        return f"<figcaption>{attributes.get('caption', '')}", tag.end()
+    is_shortcode = closer or attributes or _KNOWN.fullmatch(name)
+    return "", tag.end() if is_shortcode else 0
+
+
+def code_html(code: str, language: str) -> str:
+    """A block of code as HTML; its text is escaped unless it was written as HTML already."""
+    if not _WRITTEN_AS_HTML.search(code):
+        code = escape(code, quote=False)
+    return f'<pre class="language-{escape(language)}">\n{code.strip(chr(10))}</pre>'
+
+
+def _left_alone(html: str) -> list[tuple[int, int]]:
+    """Where code, scripts and comments stand, last first; what is never closed does not count."""
+    lowered = html.lower() if "<" in html else ""
+    spans: list[tuple[int, int]] = []
+    never_closed: set[str] = set()
+    position = 0
+    while match := _LEFT_ALONE.search(lowered, position):
+        closer = f"</{match[1]}" if match[1] else "-->"
+        end = -1 if closer in never_closed else lowered.find(closer, match.end())
+        if end < 0:
+            never_closed.add(closer)
+        else:
+            spans.append((match.start(), end))
+        position = max(end, match.end())
+    return spans[::-1]
+
+
+def _within(place: int, spans: list[tuple[int, int]]) -> bool:
+    """Whether a place lies in one of the spans; to be asked in rising order, as it uses them up."""
+    while spans and spans[-1][1] <= place:
+        spans.pop()
+    return bool(spans) and spans[-1][0] <= place
+
+
+# ---- Markdown
+
+_MARK = re.compile(
+    r"(?P<fence>^[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(?P<sign>`{3,}(?=[^`\n]*$)|~{3,})[^\n]*\n?)"
+    r"|(?P<ticks>`+)"
+    r"|(?P<html><(?:pre|code|script|style)\b|<!--)"
+    r"|(?P<liquid>\{%-?\s*(?P<tag>\w+)(?P<words>[^%{}]{0,500})-?%\})"
+    r"|(?P<hugo>\{\{[<%]\s*(?P<name>/?\s*[\w./-]+)(?P<arguments>[^{}]{0,1000})[>%]\}\})"
+    r"|(?P<output>\{\{[^{}]{0,500}\}\})"
+    r"|(?P<comment>(?<![\w%])%%(?!%))",
+    re.MULTILINE | re.IGNORECASE,
+)
+_FIGURE_CAPTION = re.compile(r'\bcaption="([^"]*)"')
+_PUBLII_AND_ATTRIBUTES = [
+    (re.compile(r"^[ \t]*---READMORE---[ \t]*$", re.MULTILINE), "\n"),
+    # Publii writes an image's size into its address: ![alt](a.png =640x480 "caption")
+    (re.compile(r"(\]\([^\s()]{1,2000})[ \t]+=\d{0,5}%?x?\d{0,5}%?(?=[ \t)])"), r"\1"),
+    # Kramdown's and Hugo's attributes: {:toc}, {: .wide}, "# Heading {#anchor}"
+    (re.compile(r"^[*-] .*\n\{:toc\}[ \t]*$", re.MULTILINE), ""),
+    (re.compile(r"\{:[^{}\n]{0,200}\}"), ""),
+    (re.compile(r"^(#{1,6} [^\n{}]*)\{[#.][^{}\n]{0,200}\}[ \t]*$", re.MULTILINE), r"\1"),
+]
+
+
+def markdown_to_html(text: str, dropped: Drops) -> str:
+    """Markdown as HTML: CommonMark, tables, strikethrough, footnotes, raw HTML let through.
+
+    Template tags, Hugo's shortcodes and `%%comments%%` outside code are taken out and counted; the
+    code in `highlight` tags and the captions of figures stay. Quotes and addresses are untouched.
+    """
+    return str(_markdown()(_Templates(text, dropped).taken_out()))
+
+
+@cache
+def _markdown() -> Callable[[str], Any]:
+    # Imported late: it costs half of a quick start, and many archives need it never.
+    from markdown_it import MarkdownIt  # noqa: PLC0415
+    from mdit_py_plugins.footnote import footnote_plugin  # noqa: PLC0415
+
+    class Markdown(MarkdownIt):
+        """Addresses pass as they are: they are recorded here, never followed."""
+
+        def normalizeLink(self, url: str) -> str:  # noqa: N802
+            return url
+
+        def validateLink(self, url: str) -> bool:  # noqa: N802
+            return True
+
+    parser = Markdown("commonmark", {"html": True, "maxNesting": 100})
+    return parser.enable(["table", "strikethrough"]).use(footnote_plugin).render
+
+
+class _Templates:
+    """One pass over Markdown from mark to mark, so that what stands in code is never taken out."""
+
+    def __init__(self, text: str, dropped: Drops) -> None:
+        self.text, self.dropped = text, dropped
+        self.missing: set[str] = set()  # closers not found once are not looked for again
+
+    def taken_out(self) -> str:
+        pieces: list[str] = []
+        position = 0
+        while mark := _MARK.search(self.text, position):
+            pieces.append(_plain(self.text[position : mark.start()]))
+            position, put = self._read(mark)
+            pieces.append(self.text[mark.start() : position] if put is None else put)
+        pieces.append(_plain(self.text[position:]))
+        return "".join(pieces)
+
+    def _closer(self, pattern: str, start: int) -> re.Match[str] | None:
+        if pattern in self.missing:
+            return None
+        match = re.compile(pattern, re.MULTILINE | re.IGNORECASE).search(self.text, start)
+        if match is None:
+            self.missing.add(pattern)
+        return match
+
+    def _read(self, mark: re.Match[str]) -> tuple[int, str | None]:
+        """Where the text goes on after a mark, and what stands in its place (None: itself)."""
+        if mark["comment"]:
+            return self._comment(mark)
+        if not (mark["fence"] or mark["ticks"] or mark["html"]):
+            return self._tag(mark)
+        if sign := mark["sign"]:
+            closer = self._closer(rf"^[ \t>]*{sign[0]}{{{len(sign)},}}[ \t]*$", mark.end())
+            return (closer.end() if closer else len(self.text)), None
+        pattern = rf"(?<!`){mark[0]}(?!`)" if mark["ticks"] else f"</{mark[0][1:]}"
+        closer = self._closer("-->" if mark[0] == "<!--" else pattern, mark.end())
+        return (closer or mark).end(), None
+
+    def _comment(self, mark: re.Match[str]) -> tuple[int, str | None]:
+        closer = self._closer("%%", mark.end())
+        if closer is None:
+            return mark.end(), None
+        inside = self.text[mark.end() : closer.start()]
+        if "\n\n" in inside and not inside.startswith("\n"):
+            return mark.end(), None
+        self.dropped["comment in the markup"] += 1
+        return closer.end(), ""
+
+    def _tag(self, mark: re.Match[str]) -> tuple[int, str | None]:
+        name = (mark["tag"] or mark["name"] or "").lower()
+        words = (mark["words"] or mark["arguments"] or "").split()
+        if name in ("highlight", "raw", "comment") and (
+            closer := self._closer(
+                rf"\{{%-?\s*end{name}\s*-?%\}}|\{{\{{[<%]\s*/\s*{name}\s*[>%]\}}\}}", mark.end()
+            )
+        ):
+            inside = self.text[mark.end() : closer.start()]
+            if name == "highlight":
+                return closer.end(), f"\n\n{code_html(inside, words[0] if words else '')}\n\n"
+            if name == "raw":
+                return closer.end(), inside
+            self.dropped["comment in the markup"] += 1
+            return closer.end(), ""
+        if name == "figure" and (caption := _FIGURE_CAPTION.search(mark["arguments"] or "")):
+            return mark.end(), f"\n\n<figcaption>{caption[1]}</figcaption>\n\n"
+        self.dropped[SHORTCODE if mark["hugo"] else TEMPLATE_TAG] += 1
+        return mark.end(), ""
+
+
+def _plain(stretch: str) -> str:
+    if "---READMORE---" in stretch or "{" in stretch or " =" in stretch:
+        for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
+            stretch = pattern.sub(replacement, stretch)
+    return stretch

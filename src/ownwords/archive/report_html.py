@@ -1,0 +1,106 @@
+"""Markup as values: text is escaped when it enters a tag, here and nowhere else."""
+
+from html import escape
+
+from ownwords.archive.report_words import count, plain, title_of
+
+# A page must stay a page: a list shows its first entries, unfolds to many, and is cut there.
+MANY = 200
+_AT_ONCE = 8
+
+_VOID = frozenset({"meta", "br"})
+
+
+class Html(str):
+    """Markup that may stand in a page as it is; any other string is text."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: str | None, **attributes: str | bool | None) -> Html:
+    """One element. `class_` is class, `aria_label` is aria-label; None and False are left away."""
+    opening = [name]
+    for key, value in attributes.items():
+        attribute = key.rstrip("_").replace("_", "-")
+        if value is True:
+            opening.append(attribute)
+        elif value is not None and value is not False:
+            opening.append(f'{attribute}="{escape(plain(value))}"')
+    start = f"<{' '.join(opening)}>"
+    return Html(start) if name in _VOID else Html(f"{start}{join(*children)}</{name}>")
+
+
+def join(*parts: str | None) -> Html:
+    """Parts one after the other; what is not markup is made harmless and escaped."""
+    return Html("".join(_markup(part) for part in parts if part))
+
+
+def _markup(part: str) -> str:
+    # Spaces around words matter between two tags, so only the inside is tidied.
+    if isinstance(part, Html):
+        return part
+    lead = " " if part[:1].isspace() else ""
+    trail = " " if part[-1:].isspace() and part.strip() else ""
+    return lead + escape(plain(part), quote=False) + trail
+
+
+def post_link(title: str, url: str = "") -> Html:
+    """A title, linked where the author's own site has an address for it."""
+    name = tag("bdi", title_of(title))
+    # Any other scheme (javascript:, data:) would run in the reader's browser.
+    if url.lower().startswith(("https://", "http://")):
+        return tag("a", name, href=url, rel="noreferrer")
+    return name
+
+
+def folded(summary: str, *children: str | None, class_: str | None = None) -> Html:
+    """Something that is there when asked for; needs no script."""
+    return tag("details", tag("summary", summary), *children, class_=class_)
+
+
+def table(caption: str, heads: list[str], rows: list[list[str]], class_: str) -> Html:
+    """A table with column headers; the first cell of a row is its header."""
+    head = tag("tr", *(tag("th", h, scope="col") for h in heads))
+    body = (
+        tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
+        for row in rows
+    )
+    return tag(
+        "table",
+        tag("caption", caption),
+        tag("thead", head),
+        tag("tbody", *body),
+        class_=class_,
+    )
+
+
+def rest(total: int, shown: int, noun: str) -> Html | None:
+    """A line about what a long list does not show."""
+    if total <= shown:
+        return None
+    more = f"And {count(total - shown, f'more {noun}')}; "
+    command = tag("code", "ownwords look --json")
+    return tag("p", more, command, " lists them all.", class_="quiet")
+
+
+def long_table(
+    caption: str, heads: list[str], rows: list[list[str]], class_: str, noun: str
+) -> Html:
+    """A table, its first rows open, the others folded."""
+    more = rows[_AT_ONCE:MANY]
+    further = table(f"{caption}, further", heads, more, class_)
+    return join(
+        table(caption, heads, rows[:_AT_ONCE], class_),
+        folded(f"{count(len(more))} more", further) if more else None,
+        rest(len(rows), MANY, noun),
+    )
+
+
+def long_list(items: list[Html], total: int, noun: str, class_: str) -> Html:
+    """A list, its first entries open, the others folded; `total` counts those not handed in too."""
+    more = items[_AT_ONCE:]
+    return join(
+        tag("ul", *items[:_AT_ONCE], class_=class_),
+        folded(f"{count(len(more))} more", tag("ul", *more, class_=class_)) if more else None,
+        rest(total, len(items), noun),
+    )

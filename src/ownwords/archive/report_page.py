@@ -1,0 +1,155 @@
+"""The report as one page that needs nothing else: no network, no script, no font, no template."""
+
+from functools import cache
+from importlib.resources import files
+
+from ownwords.archive import report_findings as findings
+from ownwords.archive import report_sections as sections
+from ownwords.archive import report_words as say
+from ownwords.archive.report import Report
+from ownwords.archive.report_html import Html, join, rest, tag
+
+# Nothing may be loaded from anywhere, not even by a title that found a way through.
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+_ORDER = (
+    sections.training,
+    sections.decisions,
+    sections.lengths,
+    sections.whose,
+    sections.years,
+    findings.twice,
+    findings.unlike,
+    findings.links,
+    findings.phrases,
+    findings.left_out,
+    findings.held_back,
+    findings.receipt,
+    findings.notes,
+)
+
+
+def render(report: Report) -> str:
+    """The whole page as HTML; the same report gives the same bytes."""
+    parts = [part for write in _ORDER if (part := write(report)) is not None]
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", f"{say.name(report)}: what is in it"),
+        tag("style", Html(_stylesheet())),
+    )
+    body = tag(
+        "body",
+        tag("a", "To the report", href="#report", class_="skip"),
+        _masthead(report),
+        tag("nav", _contents(parts), aria_label="In this report"),
+        tag("main", *(_section(part) for part in parts), id="report"),
+        _footer(report),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+@cache
+def _stylesheet() -> str:
+    return files("ownwords.archive").joinpath("report_page.css").read_text("utf-8")
+
+
+def _masthead(report: Report) -> Html:
+    first, then = say.lede(report)
+    sources = (
+        tag(
+            "p",
+            "Read from ",
+            tag("code", source.path),
+            f", {say.plain(source.seen_as, 160)}" if source.seen_as else None,
+            f": {say.count(source.documents, 'text')}.",
+            class_="source",
+        )
+        for source in report.sources[:12]
+    )
+    return tag(
+        "header",
+        tag("p", "What is in it", class_="kicker"),
+        tag("h1", tag("bdi", say.name(report))),
+        *sources,
+        rest(len(report.sources), 12, "source"),
+        tag("p", first, class_="lede"),
+        tag("p", then, class_="follow"),
+        _totals(report),
+    )
+
+
+def _totals(report: Report) -> Html:
+    totals, years = report.totals, say.years_spanned(report)
+    figures = [
+        (
+            say.count(totals.posts),
+            "post" if totals.posts == 1 else "posts",
+            f"and {say.count(totals.pages, 'page')}" if totals.pages else "",
+        ),
+        (say.count(totals.own_words), "words of your own", f"of {say.count(totals.words)} in all"),
+        (years or "–", "years" if "–" in years or not years else "year", _days(report)),
+        (
+            say.count(totals.internal_links + totals.external_links),
+            "links",
+            f"{say.count(totals.internal_links)} within, {say.count(totals.external_links)} out",
+        ),
+        (say.count(totals.training_words), "words to train with", say.size(totals.training_bytes)),
+    ]
+    cells = (
+        tag(
+            "div",
+            tag("dt", label),
+            tag("dd", tag("b", figure), tag("small", note) if note else None),
+        )
+        for figure, label, note in figures
+    )
+    more = (
+        f"A text has {totals.average_words:,.0f} words on average, {totals.median_words:,.0f} at "
+        f"the median. {say.count(totals.tags, 'tag') if totals.tags else 'No tags'} in use."
+    )
+    return join(
+        tag("dl", *cells, class_="totals"),
+        tag("p", more, class_="quiet more") if totals.words else None,
+    )
+
+
+def _days(report: Report) -> str:
+    totals = report.totals
+    if not totals.first_day:
+        return "no dates found"
+    return " to ".join(dict.fromkeys([say.day(totals.first_day), say.day(totals.last_day)]))
+
+
+def _contents(parts: list[sections.Section]) -> Html:
+    return tag("ol", *(tag("li", tag("a", part.title, href=f"#{part.anchor}")) for part in parts))
+
+
+def _section(part: sections.Section) -> Html:
+    return tag(
+        "section",
+        tag("h2", part.title, id=f"{part.anchor}-heading"),
+        tag("div", part.body, class_="body"),
+        id=part.anchor,
+        aria_labelledby=f"{part.anchor}-heading",
+    )
+
+
+def _footer(report: Report) -> Html:
+    return tag(
+        "footer",
+        tag(
+            "p",
+            f"Made by ownwords {say.plain(report.version, 30)} on {say.day(report.made_on)}. ",
+            "Fingerprint of the texts ",
+            tag("code", say.plain(report.fingerprint)[:12]),
+            ". Same texts, same fingerprint.",
+        ),
+    )

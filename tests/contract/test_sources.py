@@ -1,0 +1,156 @@
+"""What every source must do, each shown an export shaped like the real thing."""
+
+import importlib
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ownwords.archive import sources
+from ownwords.archive.document import Item, RawDocument, Skipped
+from ownwords.archive.links import addresses
+from ownwords.archive.look import look
+from ownwords.archive.segments import read_body
+from ownwords.archive.store import Archive
+from ownwords.core.errors import OwnwordsError, SourceError
+
+NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
+
+every_source = pytest.mark.parametrize("name", sources.SOURCE_NAMES)
+
+
+def export_of(name: str) -> ModuleType:
+    return importlib.import_module(f"exports.{name}")
+
+
+def items_of(name: str, path: Path) -> list[Item]:
+    return list(sources.source(name).read(path))
+
+
+def documents_of(name: str, path: Path) -> list[RawDocument]:
+    return [item for item in items_of(name, path) if isinstance(item, RawDocument)]
+
+
+@every_source
+def test_is_recognised_and_says_what_was_seen(name: str, tmp_path: Path) -> None:
+    found, seen_as = sources.recognise(export_of(name).write(tmp_path))
+    assert found == name
+    assert len(seen_as) > 5
+
+
+@every_source
+def test_published_documents_keep_their_names_and_titles(name: str, tmp_path: Path) -> None:
+    export = export_of(name)
+    documents = documents_of(name, export.write(tmp_path))
+    published = {d.ref: d.title.strip() for d in documents if d.status == "published"}
+    assert published == export.PUBLISHED
+
+
+@every_source
+def test_other_statuses_are_handed_over_to_be_counted(name: str, tmp_path: Path) -> None:
+    export = export_of(name)
+    documents = documents_of(name, export.write(tmp_path))
+    assert Counter(d.status for d in documents if d.status != "published") == export.LEFT_OUT
+
+
+@every_source
+def test_dates_are_right_to_the_day(name: str, tmp_path: Path) -> None:
+    export = export_of(name)
+    documents = documents_of(name, export.write(tmp_path))
+    dates = {
+        d.ref: d.date.astimezone().tzinfo and d.date.date().isoformat() for d in documents if d.date
+    }
+    assert {ref: day for ref, day in dates.items() if ref in export.DATES} == export.DATES
+    assert all(d.date is None or d.date.utcoffset() is not None for d in documents)
+
+
+@every_source
+def test_any_script_survives(name: str, tmp_path: Path) -> None:
+    documents = documents_of(name, export_of(name).write(tmp_path))
+    texts = [
+        "\n".join(segment.text for segment in read_body(d.body, d.markup).segments)
+        for d in documents
+        if d.status == "published"
+    ]
+    assert any(NON_ASCII in text for text in texts)
+
+
+@every_source
+def test_links_between_documents_are_kept(name: str, tmp_path: Path) -> None:
+    export = export_of(name)
+    documents = documents_of(name, export.write(tmp_path))
+    homes = [d.url for d in documents]
+    names = addresses([(d.ref, d) for d in documents], homes)
+    found = {
+        (d.ref, target)
+        for d in documents
+        for link in read_body(d.body, d.markup).links
+        for state, target in [names.resolve(link.href, d.base or d.url)]
+        if state == "internal"
+    }
+    assert set(export.LINKS) <= found
+
+
+@every_source
+def test_nobody_elses_words_and_nothing_binned_gets_in(name: str, tmp_path: Path) -> None:
+    export = export_of(name)
+    path = export.write(tmp_path)
+    comments = sum(
+        item.count
+        for item in items_of(name, path)
+        if isinstance(item, Skipped) and item.what == "comment"
+    )
+    assert comments == export.OTHERS
+    workspace = tmp_path / "made.ownwords"
+    lines = tmp_path / "documents.jsonl"
+    report = look([path], workspace=workspace, export=lines)
+    for made in (workspace / "report.html", lines, workspace / "choices.toml"):
+        text = made.read_text(encoding="utf-8")
+        assert "TRASHCANARY" not in text
+        assert "INTRUDER" not in text
+    assert "TRASHCANARY" not in str(report.to_dict())
+    with Archive(workspace / "archive.sqlite") as archive:
+        texts = [document.text() for document in archive.documents()]
+    assert len(texts) == len(export.PUBLISHED)
+    assert not any("TRASHCANARY" in text or "INTRUDER" in text for text in texts)
+
+
+@every_source
+def test_reading_twice_gives_the_same(name: str, tmp_path: Path) -> None:
+    path = export_of(name).write(tmp_path)
+    assert items_of(name, path) == items_of(name, path)
+
+
+@every_source
+def test_reading_leaves_the_export_alone(name: str, tmp_path: Path) -> None:
+    path = export_of(name).write(tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    items_of(name, path)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+@every_source
+def test_a_damaged_file_is_one_clear_sentence(name: str, tmp_path: Path) -> None:
+    path = export_of(name).write(tmp_path)
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    for file in files:
+        whole = file.read_bytes()
+        for cut in (0, 1, len(whole) // 3, len(whole) - 1):
+            file.write_bytes(whole[:cut])
+            try:
+                items_of(name, path)
+            except SourceError as error:
+                assert error.message
+                assert "\n" not in error.message
+        file.write_bytes(whole)
+
+
+def test_what_is_none_of_them_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    with pytest.raises(SourceError, match=r"picture\.png is none of the kinds") as caught:
+        sources.recognise(path)
+    assert "WordPress" in caught.value.hint
+    with pytest.raises(OwnwordsError, match="does not exist"):
+        sources.recognise(tmp_path / "nowhere")

@@ -1,0 +1,188 @@
+"""What is remembered of a document: words in any script, fair sketches, an exact round trip."""
+
+import re
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.archive.document import OWN_KINDS, Document, Segment, SegmentKind
+from ownwords.archive.features import (
+    MOST,
+    SKETCH_FEW,
+    SKETCH_MANY,
+    VOCABULARY,
+    count_words,
+    features_of,
+    from_bytes,
+    kept_at,
+    shingles,
+    to_bytes,
+    words_of,
+)
+
+KINDS: tuple[SegmentKind, ...] = ("prose", "heading", "list", "caption", "quote", "code", "log")
+
+
+def document(*segments: tuple[SegmentKind, str]) -> Document:
+    return Document("a", "A", tuple(Segment(kind, text) for kind, text in segments))
+
+
+def numbered(n: int, start: int = 0) -> str:
+    return " ".join(f"w{start + i}" for i in range(n))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        (" \n… — !", 0),
+        ("One, two; three.", 3),
+        ("It's the author’s own 'quoted' words'", 6),
+        ("well-known", 2),
+        ("hidden--that is", 3),
+        ("Zażółć gęślą jaźń", 3),
+        ("Ελληνικά и русский", 3),
+        ("مرحبا بالعالم", 2),
+        ("हिन्दी में", 2),
+        ("cafe\u0301 noir", 2),
+        ("我喜欢书", 4),
+        ("ひらがなと漢字", 7),
+        ("한국어 문장", 2),
+        ("Python 3をuse", 4),
+        ("so 😀 it 🎼 is", 3),
+        ("𝐛𝐨𝐥𝐝 𠀀𠀁", 3),
+    ],
+)
+def test_words_are_counted_in_any_script(text: str, expected: int) -> None:
+    assert count_words(text) == expected
+
+
+def slow_words(text: str) -> list[str]:
+    """The same definition, one character at a time, for scripts with spaces."""
+    marked = "".join(c if unicodedata.category(c)[0] in "LNM" else c for c in text)
+    letter = "".join(
+        "x" if unicodedata.category(c)[0] in "LNM" else c if c in "'’" else " " for c in marked
+    )
+    return [text[m.start() : m.end()] for m in re.finditer(r"x+(?:['’]x+)*", letter)]
+
+
+@given(st.text(alphabet=st.sampled_from("aZéłß9'’-– .,\n\u0301ЖאあX"), max_size=80))
+def test_words_match_a_slow_reading(text: str) -> None:
+    text = text.replace("あ", "a")
+    words = words_of(text)
+    found = [text[a:b] for a, b in zip(words.starts, words.ends, strict=True)]
+    assert found == slow_words(text)
+    same = {}
+    for word, key in zip(found, words.hashes.tolist(), strict=True):
+        folded = word.replace("’", "'").lower()
+        assert same.setdefault(folded, key) == key
+    assert len(set(same.values())) == len(same)
+
+
+@given(st.text(max_size=60))
+def test_no_text_breaks_the_reading(text: str) -> None:
+    words = words_of(text)
+    assert (words.starts < words.ends).all()
+    assert (words.ends[:-1] <= words.starts[1:]).all()
+
+
+def test_a_long_text_is_read_piecewise_without_a_seam() -> None:
+    text = numbered(150_000)
+    words = words_of(text)
+    assert len(words.hashes) == 150_000
+    assert len(set(words.hashes.tolist())) == 150_000
+    assert text[words.starts[77_777] : words.ends[77_777]] == "w77777"
+
+
+def test_words_are_counted_by_kind_and_only_own_words_make_the_style() -> None:
+    found = features_of(
+        document(
+            ("heading", "On hats"),
+            ("prose", "My own four words"),
+            ("quote", "somebody else said this"),
+            ("code", "x = 1"),
+            ("log", "a b c"),
+            ("prose", "More"),
+        )
+    )
+    assert found.words == {"heading": 2, "prose": 5, "quote": 4, "code": 2, "log": 3}
+    assert (found.own_words, found.all_words, found.style_words) == (7, 16, 7)
+    assert "somebody" not in found.named.split()
+    assert found.bytes == len("On hats\n\nMy own four words\n\nMore")
+
+
+def test_the_digest_sees_through_case_punctuation_and_spacing() -> None:
+    one = features_of(document(("prose", "Hello, World! It’s me.")))
+    other = features_of(document(("prose", "hello world it's"), ("prose", "ME")))
+    assert one.exact == other.exact
+    assert one.exact != features_of(document(("prose", "hello world it's us"))).exact
+
+
+def test_a_short_text_is_sketched_whole_and_a_long_one_boundedly() -> None:
+    short = features_of(document(("prose", numbered(60))))
+    assert (short.level, len(short.sketch)) == (0, 56)
+    for n in (300, 1_000, 20_000, 200_000):
+        found = features_of(document(("prose", numbered(n))))
+        assert SKETCH_FEW <= len(found.sketch) <= SKETCH_MANY
+        assert kept_at(found.sketch, found.level) == len(found.sketch)
+
+
+def test_containment_of_a_note_in_a_dump_can_be_estimated_from_sketches() -> None:
+    note = features_of(document(("prose", numbered(1_000))))
+    dump = features_of(document(("prose", numbered(60_000))))
+    other = features_of(document(("prose", numbered(60_000, 60_000))))
+    level = max(note.level, dump.level)
+    mine = note.sketch[: kept_at(note.sketch, level)]
+    assert len(mine) > 10
+    assert np.isin(mine, dump.sketch).all()
+    assert not np.isin(mine, other.sketch).any()
+
+
+def test_shingles_depend_on_order() -> None:
+    hashes = words_of("a b c d e f").hashes
+    assert len(shingles(hashes)) == 2
+    assert shingles(hashes)[0] != shingles(hashes[::-1])[1]
+    assert len(shingles(hashes[:4])) == 0
+
+
+def test_the_vocabulary_keeps_the_most_frequent_words() -> None:
+    text = "the " * 50 + "hat " * 20 + numbered(VOCABULARY + 200)
+    found = features_of(document(("prose", text)))
+    assert len(found.vocabulary) == VOCABULARY
+    assert found.named.split()[:2] == ["the", "hat"]
+    assert sorted(found.counts.tolist())[-2:] == [20, 50]
+
+
+def test_the_counts_of_a_very_long_text_are_scaled_down() -> None:
+    found = features_of(document(("prose", "the hat " * 50_000)))
+    assert found.own_words == 100_000
+    assert found.style_words == MOST
+    assert found.counts.tolist() == [32768, 32768]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(KINDS), st.text(max_size=60)), max_size=6),
+    st.integers(0, 400),
+)
+def test_the_round_trip_is_exact(parts: list[tuple[SegmentKind, str]], more: int) -> None:
+    one = features_of(document(*parts, ("prose", numbered(more))))
+    data = to_bytes(one)
+    other = from_bytes(data)
+    assert to_bytes(other) == data
+    assert (other.words, other.bytes, other.exact) == (one.words, one.bytes, one.exact)
+    assert (other.level, other.style_words) == (one.level, one.style_words)
+    assert (other.named, other.private) == (one.named, one.private)
+    for name in ("sketch", "vocabulary", "counts", "style"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert mine.dtype == theirs.dtype
+        assert np.array_equal(mine, theirs)
+    assert one.own_words == sum(n for kind, n in one.words.items() if kind in OWN_KINDS)
+
+
+def test_what_is_private_is_remembered_masked() -> None:
+    found = features_of(document(("quote", "Ask jane@example.org"), ("code", "root@host.example")))
+    assert found.private.emails == 1
+    assert b"jane" not in to_bytes(features_of(document(("code", "jane@example.org"))))

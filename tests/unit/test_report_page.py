@@ -1,0 +1,266 @@
+import re
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+from selectolax.lexbor import LexborHTMLParser as HTMLParser
+
+from ownwords.archive import report_words as say
+from ownwords.archive.report import Report
+from ownwords.archive.report_html import join, post_link, tag
+from ownwords.archive.report_page import render
+from unit import sample_report
+
+REPORTS = [pytest.param(report, id=name) for name, report in sample_report.every()]
+VOID = re.compile(r"<(meta|br)( [^>]*)?>")
+
+
+def read(report: Report) -> HTMLParser:
+    return HTMLParser(render(report))
+
+
+def words(report: Report) -> str:
+    body = read(report).body
+    assert body is not None
+    return re.sub(r"\s+", " ", body.text(separator=" "))
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_every_tag_closes_in_its_turn(report: Report) -> None:
+    page = render(report).removeprefix("<!DOCTYPE html>\n")
+    as_xml = VOID.sub(r"<\1\2/>", re.sub(r"<style>.*?</style>", "", page, flags=re.S))
+    root = etree.fromstring(as_xml.replace("&nbsp;", " ").encode("utf-8"))
+    assert root.tag == "html"
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_nothing_is_loaded_and_nothing_runs(report: Report) -> None:
+    page = render(report)
+    tree = HTMLParser(page)
+    policy = tree.css_first('meta[http-equiv="Content-Security-Policy"]')
+    assert policy is not None
+    assert (policy.attributes["content"] or "").startswith("default-src 'none'; style-src")
+    assert not tree.css("script, link, img, iframe, object, embed, form, base, audio, video, use")
+    style = tree.css_first("style")
+    assert style is not None
+    assert not re.search(r"@import|url\(|https?:", style.text())
+    own = {post.url for post in report.posts}
+    for element in tree.css("*"):
+        for name, value in element.attributes.items():
+            assert not name.startswith("on"), (name, value)
+            assert name not in {"src", "srcset", "action", "xlink:href"}
+            if "url(" in (value or ""):
+                assert name == "fill" and re.fullmatch(r"url\(#[a-z0-9-]+\)", value or "")
+            if name == "href":
+                assert element.tag == "a"
+                assert (value or "").startswith("#") or value in own
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_headings_descend_by_one_and_sections_have_names(report: Report) -> None:
+    tree = read(report)
+    order = [int(level) for level in re.findall(r"<h([1-6])[ >]", render(report))]
+    assert order[0] == 1
+    assert order.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(order))
+    ids = [element.attributes["id"] for element in tree.css("[id]")]
+    assert len(ids) == len(set(ids))
+    for element in tree.css("[aria-labelledby]"):
+        assert set((element.attributes["aria-labelledby"] or "").split()) <= set(ids)
+    for link in tree.css('a[href^="#"]'):
+        assert (link.attributes["href"] or "")[1:] in ids
+    for landmark in ("header", "nav", "main", "footer"):
+        assert len(tree.css(f"body > {landmark}")) == 1
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_charts_have_names_and_tables_have_headers(report: Report) -> None:
+    tree = read(report)
+    for chart in tree.css("svg"):
+        assert chart.attributes["role"] == "img"
+        assert chart.css("title") and chart.css("desc")
+    for table in tree.css("table"):
+        assert table.css_matches("caption") and table.css('th[scope="col"]')
+        for row in table.css("tbody tr"):
+            assert row.css_matches('th[scope="row"]')
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_same_report_same_bytes(report: Report) -> None:
+    assert render(report).encode("utf-8") == render(report).encode("utf-8")
+
+
+def test_every_total_is_on_the_page() -> None:
+    report = sample_report.sample()
+    totals = report.totals
+    said = words(report)
+    for figure in (
+        *(totals.posts, totals.words, totals.own_words, totals.training_words),
+        *(totals.internal_links, totals.external_links, totals.tags, totals.median_words),
+    ):
+        assert re.search(rf"(?<![\d,]){figure:,}(?![\d,])", said), figure
+    assert "187 KB" in said
+    assert f"{totals.average_words:,.0f}" in said
+    assert "2012–2024" in said
+    assert "4 November 2012 to 19 October 2024" in said
+    assert "and 2 pages" in said
+    assert "3.3 equally long ones" in said
+
+
+def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
+    tree = read(sample_report.sample())
+    lede = tree.css_first(".lede")
+    assert lede is not None
+    assert lede.text().startswith("One post is more than half of everything: “The Count of")
+    assert lede.text().endswith("holds 54% of all words.")
+    decisions = tree.css_first("#decisions")
+    assert decisions is not None
+    assert "Left out" in decisions.text()
+    assert "choices.toml" in decisions.text()
+    assert "ownwords look /home/ida/Documents/Publii/sites/shavings" in decisions.text()
+
+
+def test_a_post_left_out_is_hatched_before_and_gone_after() -> None:
+    tree = read(sample_report.sample())
+    charts = {}
+    for svg in tree.css("svg"):
+        title = svg.css_first("title")
+        assert title is not None
+        charts[title.text()] = svg
+    assert charts["Share of all words per text"].css("rect.out")
+    assert not charts["Share of the training words per text"].css("rect.out")
+
+
+def test_differing_words_are_marked_and_equal_passages_stand_once() -> None:
+    tree = read(sample_report.sample())
+    marked = [mark.text() for mark in tree.css(".passages mark")]
+    assert marked[:2] == ["a tarpaulin,", "gearbox."]
+    assert "two blankets," in marked
+    assert len(tree.css(".passages.same blockquote")) == 1
+
+
+def test_every_finding_is_shown() -> None:
+    report = sample_report.sample()
+    said = words(report)
+    for text in (
+        *(dump.first_line for dump in report.dumps),
+        *(link.href for link in report.dead_links),
+        *(phrase.text for phrase in report.phrases),
+        *(left.reason for left in report.left_out),
+        *(masked for _, masked in report.privacy.found_in),
+        *(answer for _, answer in report.advice.rows),
+        *report.advice.sentences,
+        *report.notes,
+    ):
+        assert say.plain(text) in said, text
+    assert "No other text links to 37 of the 46." in said
+    assert "Network calls made" in said
+    assert report.fingerprint[:12] in said
+
+
+def test_hostile_titles_are_text() -> None:
+    page = render(sample_report.hostile())
+    tree = HTMLParser(page)
+    assert "<script" not in page
+    assert "<img" not in page
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page)
+    titles = [element.text() for element in tree.css("#lengths .title")]
+    assert sample_report.HOSTILE[0] in titles
+    assert sample_report.HOSTILE[1] in titles
+    assert [a.attributes["href"] for a in tree.css("#lengths a") if a.text() == titles[2]]
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "data:text/html,x", "", "//host/x", " https://x", "file:///x"]
+)
+def test_only_web_addresses_become_links(url: str) -> None:
+    assert "<a" not in post_link("title", url)
+    assert 'href="https://x.example/"' in post_link("title", "https://x.example/")
+
+
+@given(st.text(), st.text())
+def test_any_text_survives_the_way_through_markup(text: str, attribute: str) -> None:
+    element = HTMLParser(tag("p", text, title=attribute)).css_first("p")
+    assert element is not None
+    assert element.text().strip() == say.plain(text).strip()
+    assert element.attributes["title"] in {say.plain(attribute), None}
+    assert join(text, text) is not None
+
+
+def test_colours_can_be_read_in_every_light() -> None:
+    style = re.search(r"<style>(.*?)</style>", render(sample_report.one_post()), flags=re.S)
+    assert style is not None
+    palettes = re.findall(r":root \{(.*?)\}", style[1], flags=re.S)
+    assert len(palettes) == 3  # light, dark, paper
+    for palette in palettes:
+        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6});", palette))
+        for text in ("ink", "quiet", "accent"):
+            for ground in ("paper", "raised"):
+                assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+        assert contrast(colours["ink"], colours["mark"]) >= 4.5
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2."""
+
+    def luminance(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+        parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_long_lists_are_cut_and_say_so() -> None:
+    report = sample_report.huge()
+    started = time.process_time()
+    page = render(report)
+    assert time.process_time() - started < 2
+    assert len(page.encode("utf-8")) < 1_000_000
+    said = words(report)
+    assert "10,000" in said
+    assert "9,990 others together" in said
+    assert "And 9,800 more texts; ownwords look --json lists them all." in said
+
+
+def test_empty_things_say_so_or_vanish() -> None:
+    said = words(sample_report.nothing())
+    assert "There are no words here yet." in said
+    assert "Where the words are" not in said
+    said = words(sample_report.one_post())
+    assert "One post, 500 words." in said
+    assert "Said twice" not in said
+    said = words(sample_report.without_dates())
+    assert "None of your texts carries a date" in said
+    assert "No two texts share more than a passing phrase." in said
+    assert "Every text is about" not in said
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0, "0%"), (0.002, "<1%"), (0.544, "54%"), (0.9999, ">99%"), (1, "100%")],
+)
+def test_shares_are_never_rounded_to_nothing_or_everything(share: float, said: str) -> None:
+    assert say.percent(share) == said
+
+
+def test_numbers_and_nouns() -> None:
+    assert say.count(12_345) == "12,345"
+    assert [say.count(n, "post") for n in (0, 1, 2_000)] == ["0 posts", "1 post", "2,000 posts"]
+    assert say.count(2, "entry") == "2 entries"
+    assert say.count(2, "characters") == "2 characters"
+    assert [say.compact(n) for n in (950, 1_240, 4_000, 46_579, 4_120_000)] == [
+        *("950", "1.2k", "4k", "46k", "4.1m")
+    ]
+    assert [say.size(n) for n in (1, 812, 171_400, 4_123_456)] == [
+        *("1 byte", "812 bytes", "171 KB", "4.1 MB")
+    ]
+    assert say.day("2014-03-09") == "9 March 2014"
+    assert say.day("sometime") == "sometime"
+    assert say.sentence("the same text") == "The same text."
+    assert say.sentence("") == ""

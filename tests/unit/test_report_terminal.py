@@ -1,0 +1,90 @@
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from ownwords.archive.report import Report
+from ownwords.archive.report_terminal import print_report
+from unit import sample_report
+
+REPORTS = [pytest.param(report, id=name) for name, report in sample_report.every()]
+
+
+def printed(report: Report, width: int, *, encoding: str = "utf-8", colour: bool = False) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n")
+    console = Console(
+        file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None
+    )
+    print_report(report, console)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("width", [24, 50, 80, 120, 200])
+@pytest.mark.parametrize("report", REPORTS)
+def test_no_line_is_wider_than_the_console(report: Report, width: int) -> None:
+    lines = printed(report, width).splitlines()
+    assert max(cell_len(line) for line in lines) <= width
+    assert all(line == line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+@pytest.mark.parametrize("report", REPORTS)
+def test_bars_stay_on_the_line_of_their_numbers(report: Report, width: int) -> None:
+    bars = [line for line in printed(report, width).splitlines() if re.search("[█▏▎▍▌▋▊▉]", line)]
+    for line in bars:
+        assert re.search(r"[█▏▎▍▌▋▊▉] +[\d,…]+ +[<>]?\d+%", line), line
+    assert len(bars) >= min(8, len(report.posts))
+
+
+def test_the_truths_are_there() -> None:
+    said = re.sub(r"\s+", " ", printed(sample_report.sample(), 100))
+    for text in (
+        "One post is more than half of everything",
+        "holds 54% of all words",
+        "44 posts and 2 pages, 2012–2024",
+        "80,315 words, 74,999 of them your own",
+        "32,987 words to train with (187 KB)",
+        "281 links, 63 within the site, 218 out of it",
+        "Left out The Count of the Salt Marshes",
+        "edit choices.toml",
+        "ownwords look /home/ida/Documents/Publii/sites/shavings",
+        "38 others together",
+        "212 lines that a machine wrote",
+        "34% of the shorter one",
+        "“upon” 31 times as often",
+        "/tag/silence/ leads nowhere",
+        "412 comments other people's words",
+        "Drafts, not taken in 3",
+        "Network calls made none",
+        "/home/ida/shavings.ownwords/report.html",
+    ):
+        assert text in said, text
+
+
+def test_titles_are_not_markup_and_control_nothing() -> None:
+    said = printed(sample_report.hostile(), 80)
+    assert "[red]x[/red]" in said
+    assert "[link=https://evil.example]here[/link]" in said
+    assert ":smile:" in said
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", said)
+    coloured = printed(sample_report.hostile(), 80, colour=True)
+    sequences = set(re.findall(r"\x1b[^m]*m?", coloured))
+    assert sequences
+    assert all(re.fullmatch(r"\x1b\[[\d;]*m", sequence) for sequence in sequences)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("report", REPORTS)
+def test_poor_terminals_get_what_they_can_show(report: Report, encoding: str) -> None:
+    said = printed(report, 80, encoding=encoding)
+    assert "Privacy receipt" in said
+    if report.posts:
+        assert "###" in said
+
+
+def test_without_colour_there_are_no_escapes() -> None:
+    assert "\x1b" not in printed(sample_report.sample(), 80)

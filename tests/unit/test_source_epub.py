@@ -1,0 +1,142 @@
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import epub as export
+from ownwords.archive.document import Item, RawDocument, Site, Skipped
+from ownwords.archive.sources import epub
+from ownwords.core.errors import SourceError
+
+
+def book(folder: Path, **changed: str | bytes) -> Path:
+    """The book with some files replaced; "__" stands for "/" and "_dot_" for "."."""
+    members: dict[str, str | bytes] = dict(export.FILES)
+    members.update({k.replace("__", "/").replace("_dot_", "."): v for k, v in changed.items()})
+    path = folder / "book.epub"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in members.items():
+            packed.writestr(name, data)
+    return path
+
+
+def documents(path: Path) -> list[RawDocument]:
+    return [item for item in epub.read(path) if isinstance(item, RawDocument)]
+
+
+def test_chapters_come_in_reading_order_with_the_books_own_titles(tmp_path: Path) -> None:
+    found = documents(export.write(tmp_path))
+    assert [each.title for each in found] == ["On hats", "Coats", "Of Books, part 3"]
+    assert {each.author for each in found} == {"Ann Author"}
+    assert found[0].tags == ("Clothes",)
+    assert next(iter(epub.read(export.write(tmp_path)))) == Site("Of Books")
+
+
+def test_entities_and_elements_closed_in_themselves_are_read_as_xhtml_means_them(
+    tmp_path: Path,
+) -> None:
+    body = documents(export.write(tmp_path))[0].body
+    assert "A&nbsp;hat — a roof." in body
+    assert '<a id="top"></a>' in body
+    assert "<h1>" not in body
+
+
+def test_what_frames_the_text_is_counted(tmp_path: Path) -> None:
+    items = list(epub.read(export.write(tmp_path)))
+    reasons = {item.reason: item.count for item in items if isinstance(item, Skipped)}
+    assert reasons == {
+        "without text: a picture or an empty page": 1,
+        "the table of contents": 1,
+        "the copyright page": 1,
+        "outside the reading order": 1,
+        "the book names it, but it is missing": 1,
+    }
+
+
+def test_a_long_chapter_in_a_file_called_cover_is_a_chapter(tmp_path: Path) -> None:
+    page = export.page(f"<p>{'word ' * 600}</p>", "cover")
+    path = book(tmp_path, OEBPS__text__cover_dot_xhtml=page)
+    assert "OEBPS/text/cover.xhtml" in {each.ref for each in documents(path)}
+
+
+def test_an_unpacked_book_reads_as_the_packed_one_does(tmp_path: Path) -> None:
+    for name, text in export.FILES.items():
+        path = tmp_path / "book" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert epub.detect(tmp_path / "book") == "an EPUB book"
+    assert documents(tmp_path / "book") == documents(export.write(tmp_path))
+
+
+def test_a_locked_book_is_refused_and_scrambled_fonts_are_not(tmp_path: Path) -> None:
+    lock = export.FILES["META-INF/encryption.xml"]
+    lock = lock.replace(
+        "http://www.idpf.org/2008/embedding", "http://www.w3.org/2001/04/xmlenc#aes"
+    )
+    path = book(tmp_path, **{"META-INF__encryption_dot_xml": lock})
+    assert len(documents(path)) == 3  # only a font is encrypted
+    lock = lock.replace("OEBPS/font.otf", "OEBPS/text/ch1.xhtml")
+    path = book(tmp_path, **{"META-INF__encryption_dot_xml": lock})
+    with pytest.raises(SourceError, match="locked with DRM"):
+        documents(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("META-INF/container.xml", "", "not XML"),
+        ("META-INF/container.xml", "<container/>", "is missing in it"),
+        ("OEBPS/book.opf", "no xml at all", "not XML"),
+        (
+            "OEBPS/book.opf",
+            '<!DOCTYPE p [<!ENTITY x SYSTEM "file:///etc/passwd">]><package>&x;</package>',
+            "declares XML entities",
+        ),
+        ("../evil.xhtml", "x", "outside"),
+        ("OEBPS/big.xhtml", b"\0" * (40 << 20), "bomb"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(
+    tmp_path: Path, name: str, data: str | bytes, says: str
+) -> None:
+    path = book(tmp_path, **{name: data})
+    epub.detect(path)
+    with pytest.raises(SourceError, match=says) as caught:
+        documents(path)
+    assert "\n" not in caught.value.message
+
+
+def test_entities_declared_in_a_chapter_are_never_read(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("INTRUDER", encoding="utf-8")
+    page = f'<!DOCTYPE html [<!ENTITY x SYSTEM "{secret.as_uri()}">]>' + (
+        "<html><body><p>A&x;B</p></body></html>"
+    )
+    first = documents(book(tmp_path, OEBPS__text__ch1_dot_xhtml=page))[0]
+    assert first.body == "<p>A&amp;x;B</p>"
+
+
+def test_a_truncated_book_is_one_sentence(tmp_path: Path) -> None:
+    path = export.write(tmp_path)
+    path.write_bytes(path.read_bytes()[:-30])
+    assert epub.detect(path) is None
+    with pytest.raises(SourceError, match="not a whole zip"):
+        documents(path)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(export.FILES)), st.binary(max_size=200), st.integers(0, 800))
+def test_any_bytes_give_items_or_a_source_error(
+    tmp_path: Path, name: str, data: bytes, cut: int
+) -> None:
+    whole = export.FILES[name].encode()
+    path = book(tmp_path, **{name: whole[:cut] + data + whole[cut + len(data) :]})
+    epub.detect(path)
+    try:
+        found: list[Item] = list(epub.read(path))
+    except SourceError as error:
+        assert "\n" not in error.message
+    else:
+        assert isinstance(found, list)

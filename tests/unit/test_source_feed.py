@@ -1,0 +1,142 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import feed as export
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import feed
+from ownwords.core.errors import SourceError
+
+ATOM = """<?xml version="1.0" encoding="utf-8"?><feed xmlns="http://www.w3.org/2005/Atom">
+<title>Hats</title><link href="https://hats.example.org/"/>{}</feed>"""
+XHTML = """<entry><id>tag:1</id><title type="html">Fish &amp;amp; &lt;b>hats&lt;/b></title>
+<link href="https://hats.example.org/a"/><updated>2020-01-31T23:30:00-02:00</updated>
+<summary>Short</summary><content type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml"><p>Whole
+<code>a &lt; b</code></p></div></content></entry>"""
+PLAIN = (
+    """<entry><id>tag:2</id><title>Plain</title><content type="text">a &lt;b> c</content></entry>"""
+)
+
+
+def saved(folder: Path, text: str, name: str = "feed") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def documents(path: Path) -> list[RawDocument]:
+    return [item for item in feed.read(path) if isinstance(item, RawDocument)]
+
+
+def notes(path: Path) -> str:
+    return " ".join(item.text for item in feed.read(path) if isinstance(item, Note))
+
+
+def test_content_comes_before_summary_and_markup_is_as_stored(tmp_path: Path) -> None:
+    first = documents(export.write(tmp_path))[0]
+    assert '<pre><code>hat  = 1 &lt; 2\n<!ENTITY shows="nothing">' in first.body
+    assert '<a href="/2021/06/coats/">' in first.body
+    assert first.author == "Ann Author"
+    assert first.tags == ("Hats", "Fish")
+    assert "appeared first on" not in first.body
+
+
+def test_atom_with_xhtml_and_plain_text(tmp_path: Path) -> None:
+    path = saved(tmp_path, ATOM.format(XHTML + PLAIN))
+    assert feed.detect(path) == "an RSS or Atom feed"
+    whole, plain = documents(path)
+    assert whole.title == "Fish & hats"
+    assert "<code>a &lt; b</code>" in whole.body
+    assert whole.date is not None
+    assert whole.date.isoformat() == "2020-02-01T01:30:00+00:00"
+    assert (plain.body, plain.markup) == ("a <b> c", "text")
+
+
+def test_the_feed_names_the_site(tmp_path: Path) -> None:
+    assert next(iter(feed.read(export.write(tmp_path)))) == Site(
+        "Hats & Heads", "https://hats.example.org/"
+    )
+
+
+def test_excerpts_and_a_short_feed_are_told(tmp_path: Path) -> None:
+    told = notes(export.write(tmp_path))
+    assert "1 of 4 entries look like excerpts" in told
+    assert "The feed holds 4 entries" in told
+
+
+@pytest.mark.parametrize("end", ["and so&#8230;", "and so [...]", "<p>and</p><a>Read more</a>"])
+def test_what_looks_like_an_excerpt(tmp_path: Path, end: str) -> None:
+    item = f"<item><title>A</title><description><![CDATA[{end}]]></description></item>"
+    path = saved(tmp_path, f'<rss version="2.0"><channel><title>T</title>{item}</channel></rss>')
+    assert "1 of 1 entries look like excerpts" in notes(path)
+
+
+def test_a_feed_of_comments_is_other_peoples_words(tmp_path: Path) -> None:
+    path = saved(tmp_path, export.RSS.replace("Hats &amp; Heads", "Comments on: Hats"))
+    assert documents(path) == []
+    assert Skipped("comment", "other people's words", 5) in list(feed.read(path))
+
+
+def test_an_entry_twice_and_an_entry_without_text_are_told(tmp_path: Path) -> None:
+    empty = "<entry><id>tag:3</id><title>Empty</title></entry>"
+    items = list(feed.read(saved(tmp_path, ATOM.format(PLAIN + PLAIN + empty))))
+    reasons = [item.reason for item in items if isinstance(item, Skipped)]
+    assert reasons == ["its entry stands in the feed twice", "the feed holds only its title"]
+
+
+def test_a_feed_cut_short_gives_what_it_can(tmp_path: Path) -> None:
+    path = saved(tmp_path, export.RSS[: export.RSS.index("<title>Only a")])
+    assert [each.title for each in documents(path)][:2] == ["Fish & hats", "Coats"]
+    assert "is damaged" in notes(path)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        '<!DOCTYPE rss [<!ENTITY x SYSTEM "file:///etc/passwd">]>',
+        '<!DOCTYPE rss [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>',
+    ],
+)
+def test_entities_are_refused(tmp_path: Path, declared: str) -> None:
+    head, _, rest = export.RSS.partition("\n")
+    with pytest.raises(SourceError, match="declares XML entities"):
+        list(feed.read(saved(tmp_path, f"{head}\n{declared}\n{rest}")))
+
+
+def test_bytes_are_never_taken_for_the_name_of_a_file_or_an_address(tmp_path: Path) -> None:
+    secret = saved(tmp_path, export.RSS, "secret.xml")
+    for text in (str(secret), "https://hats.example.org/feed"):
+        with pytest.raises(SourceError, match="is not a feed"):
+            list(feed.read(saved(tmp_path, text)))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "not xml", "<html><body><feed>x", "<opml></opml>", "# <rss>", "<?xml?><note/>"]
+)
+def test_what_is_no_feed_is_not_taken_for_one(tmp_path: Path, text: str) -> None:
+    assert feed.detect(saved(tmp_path, text)) is None
+
+
+def test_a_folder_is_no_feed(tmp_path: Path) -> None:
+    assert feed.detect(tmp_path) is None
+    with pytest.raises(SourceError):
+        list(feed.read(tmp_path))
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200), st.integers(0, 3000), st.booleans())
+def test_any_bytes_give_items_or_a_source_error(
+    tmp_path: Path, data: bytes, cut: int, alone: bool
+) -> None:
+    whole = export.RSS.encode()
+    path = tmp_path / "feed.xml"
+    path.write_bytes(data if alone else whole[:cut] + data + whole[cut + len(data) :])
+    feed.detect(path)
+    try:
+        found: list[Item] = list(feed.read(path))
+    except SourceError as error:
+        assert "\n" not in error.message
+    else:
+        assert isinstance(found, list)

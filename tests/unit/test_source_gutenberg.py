@@ -1,0 +1,131 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import gutenberg as export
+from ownwords.archive.document import Note, RawDocument, Skipped
+from ownwords.archive.sources import gutenberg
+from ownwords.core.errors import SourceError
+
+START = "*** START OF THE PROJECT GUTENBERG EBOOK X ***\n\n"
+END = "\n\n*** END OF THE PROJECT GUTENBERG EBOOK X ***\n\nLicence\n"
+JOINED = " ".join(export.PROSE.replace("_", "").split())
+
+
+def documents(path: Path) -> list[RawDocument]:
+    return [item for item in gutenberg.read(path) if isinstance(item, RawDocument)]
+
+
+def notes(path: Path) -> str:
+    return " ".join(item.text for item in gutenberg.read(path) if isinstance(item, Note))
+
+
+def saved(folder: Path, text: str) -> Path:
+    path = folder / "book.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_prose_is_joined_verse_is_not_and_the_licence_is_gone(tmp_path: Path) -> None:
+    root = export.write(tmp_path)
+    assert gutenberg.detect(root) == "a folder of Project Gutenberg texts"
+    first = documents(root)[0]
+    assert first.author == "Ann Author"
+    assert first.body.startswith(f"CHAPTER I\n\n{JOINED}\n\nA hat, a hat,\n  upon the wall,\nAnd")
+    for each in documents(root):
+        assert "INTRUDER" not in each.body
+        assert "Gutenberg" not in each.body
+
+
+def test_the_reader_is_told_of_the_law_and_of_doubts(tmp_path: Path) -> None:
+    told = notes(export.write(tmp_path))
+    assert "check their own law" in told
+    assert "unmarked.txt: the line where the licence ends" in told
+    assert "old.txt" not in told
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "*** START OF THIS PROJECT GUTENBERG EBOOK X ***",
+        "***START OF THE PROJECT GUTENBERG EBOOK X***",
+        "*** Start of the\nProject Gutenberg ebook X ***",
+        "*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*",
+    ],
+)
+@pytest.mark.parametrize(
+    "end",
+    [
+        "*** END OF THIS PROJECT GUTENBERG EBOOK X ***",
+        "END OF PROJECT GUTENBERG ETEXT",
+        "End of the Project Gutenberg Etext of X",
+        "End of Project Gutenberg's X, by Y",
+    ],
+)
+def test_the_markers_of_all_years(tmp_path: Path, start: str, end: str) -> None:
+    text = f"The Project Gutenberg EBook of X\nLICENCE\n{start}\n\n{export.PROSE}\n{end}\nLICENCE\n"
+    path = saved(tmp_path, text)
+    assert gutenberg.detect(path)
+    assert [each.body for each in documents(path)] == [JOINED]
+
+
+def test_markers_that_would_leave_too_little_are_not_believed(tmp_path: Path) -> None:
+    path = saved(tmp_path, f"Kept before.\n\n{START}Short.{END}" + export.PROSE * 3)
+    assert "Kept before." in documents(path)[0].body
+    assert "under half" in notes(path)
+
+
+def test_a_copyrighted_book_is_refused(tmp_path: Path) -> None:
+    root = export.write(tmp_path)
+    with pytest.raises(SourceError, match="COPYRIGHTED"):
+        documents(root / "refused.txt")
+    reasons = {i.ref: i.reason for i in gutenberg.read(root) if isinstance(i, Skipped)}
+    assert "COPYRIGHTED" in reasons["refused.txt"]
+
+
+def test_a_long_book_is_cut_before_chapters(tmp_path: Path) -> None:
+    chapter = "\n\n".join([export.PROSE] * 100)
+    chapters = [f"CHAPTER {n}\n\n{chapter}" for n in range(1, 21)]
+    header = "Title: A Long Book\n\n"
+    found = documents(saved(tmp_path, header + START + "\n\n".join(chapters) + END))
+    assert [each.title for each in found] == [f"A Long Book, part {n}" for n in range(1, 6)]
+    assert all(each.body.startswith("CHAPTER") for each in found)
+    assert sum(each.body.count("CHAPTER") for each in found) == 20
+
+
+def test_a_book_without_chapters_is_cut_all_the_same(tmp_path: Path) -> None:
+    path = saved(tmp_path, START + "\n\n".join([export.PROSE] * 2000) + END)
+    sizes = [len(each.body) for each in documents(path)]
+    assert len(sizes) > 2
+    assert max(sizes) < 140_000
+
+
+def test_italics_lose_their_marks_and_names_with_underscores_keep_them(tmp_path: Path) -> None:
+    said = "He said _very\nmuch_ of snake_case_names._"
+    path = saved(tmp_path, f"{START}{export.PROSE}\n{said}{END}")
+    assert documents(path)[0].body.endswith("\n\nHe said very\nmuch of snake_case_names._")
+
+
+@pytest.mark.parametrize("text", ["A plain note.", "I like Project Gutenberg very much.", "", "\0"])
+def test_other_texts_are_not_taken(tmp_path: Path, text: str) -> None:
+    assert gutenberg.detect(saved(tmp_path, text)) is None
+    assert gutenberg.detect(tmp_path) is None
+
+
+def test_a_line_of_asterisks_takes_no_time(tmp_path: Path) -> None:
+    path = saved(tmp_path, START + "*" * 2_000_000 + "\n" + "_" * 200_000 + "x" + END)
+    assert len(documents(path)) == 1
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300), st.booleans())
+def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, marked: bool) -> None:
+    path = tmp_path / "book.txt"
+    path.write_bytes(START.encode() + data + END.encode() if marked else data)
+    gutenberg.detect(path)
+    try:
+        assert list(gutenberg.read(path))
+    except SourceError as error:
+        assert "\n" not in error.message

@@ -1,0 +1,287 @@
+import os
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import markdown as export
+from ownwords.archive.document import Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import dates, front_matter, markdown, note_links
+from ownwords.core.errors import SourceError
+
+
+def documents(path: Path) -> dict[str, RawDocument]:
+    return {item.ref: item for item in markdown.read(path) if isinstance(item, RawDocument)}
+
+
+def one(folder: Path, text: str, name: str = "note.md") -> RawDocument:
+    path = folder / name
+    path.write_bytes(text.encode())
+    (document,) = documents(path).values()
+    return document
+
+
+def test_a_jekyll_site(tmp_path: Path) -> None:
+    root = export.write(tmp_path)
+    assert markdown.detect(root) == "a Jekyll site"
+    items = list(markdown.read(root))
+    assert items[0] == Site("Hats and Heads", "https://hats.example.org/blog/")
+    hats = documents(root)["_posts/2020-01-31-on-hats.md"]
+    assert hats.tags == ("hats", "roofs", "Field Notes", "wear")
+    assert "# On hats" not in hats.body
+    assert "hat = [[1, 2]]  # [[not-a-link]]" in hats.body
+    assert "/old/hats/" in hats.aliases
+    assert "/2020/01/31/on-hats" in hats.aliases
+    shoes = documents(root)["_posts/2022-02-03-shoes.markdown"]
+    assert shoes.url == "https://hats.example.org/blog/shoes/"
+    counted = {item.reason: item.count for item in items if isinstance(item, Skipped)}
+    assert counted["about the project (README, LICENSE and the like), no post"] == 1
+    assert counted["not Markdown (.txt)"] == 1
+    assert sum(i.what == "folder" for i in items if isinstance(i, Skipped)) == 3
+
+
+def test_broken_front_matter_keeps_the_post_and_what_says_it_is_a_draft(tmp_path: Path) -> None:
+    root = export.write(tmp_path)
+    found = documents(root)
+    broken = found["_posts/2022-03-04-broken.md"]
+    assert (broken.title, broken.body, broken.tags) == ("Broken: but kept", "Its text.", ("a", "b"))
+    assert found["_posts/2023-01-02-off.md"].status == "draft"
+    notes = [item.text for item in markdown.read(root) if isinstance(item, Note)]
+    assert len(notes) == 1
+    assert notes[0].startswith("The front matter of 2 files is broken")
+
+
+def test_a_hugo_site(tmp_path: Path) -> None:
+    root = export.write(tmp_path, export.HUGO)
+    assert markdown.detect(root) == "a Hugo site"
+    assert next(iter(markdown.read(root))) == Site("A Hugo blog", "https://hugo.example.org/")
+    found = documents(root)
+    assert set(found) == {
+        "content/posts/hats/index.md",
+        "content/posts/coats.md",
+        "content/posts/shoes.md",
+        "content/about.md",
+    }
+    hats = found["content/posts/hats/index.md"]
+    assert hats.body == "See [coats](ref:coats) and [shoes](ref:/posts/shoes)."
+    assert hats.date == datetime(2020, 1, 31, 10, tzinfo=UTC)
+    assert {"/posts/hats", "/old-hats/", "hats"} <= set(hats.aliases)
+    assert "/posts/great-coats" in found["content/posts/coats.md"].aliases
+    assert found["content/posts/shoes.md"].status == "draft"
+    assert found["content/about.md"].kind == "page"
+
+
+def test_an_obsidian_vault(tmp_path: Path) -> None:
+    root = export.write(tmp_path, export.VAULT)
+    assert markdown.detect(root) == "an Obsidian vault"
+    found = documents(root)
+    assert found[".trash/Gone.md"].status == "trashed"
+    assert set(found) == {".trash/Gone.md", "Daily/2020-01-31.md", "Hats.md", "Coats.md"}
+    assert found["Hats.md"].aliases == ("Hats", "Caps", "Roofs one wears")
+    assert found["Coats.md"].body.startswith("---\n\nA rule, then text.")
+    daily = found["Daily/2020-01-31.md"]
+    assert daily.title == "2020-01-31"
+    assert daily.date == datetime(2020, 1, 31, tzinfo=UTC)
+    assert daily.body == (
+        "Wrote [Hats](<ref:Hats>), `[[code]]`, [the coats](<ref:Coats>),  and [Coats](<ref:Coats>)."
+        "\n\n~~~\n[[fenced]]\n~~~\n\nAbove and [[1]](https://x.org)."
+    )
+
+
+def test_an_eleventy_site(tmp_path: Path) -> None:
+    files = {".eleventy.js": "", "posts/hats.md": "---\nslug: caps\n---\nText", "README.md": "x"}
+    root = export.write(tmp_path, files)
+    assert markdown.detect(root) == "an Eleventy site"
+    (hats,) = documents(root).values()
+    assert hats.aliases == ("posts/hats", "hats", "/posts/caps")
+
+
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [
+        ("[[A note]]", "[A note](<ref:A%20note>)"),
+        ("[[A note|words]]", "[words](<ref:A%20note>)"),
+        ("[[A note#Part|words]]", "[words](<ref:A%20note>)"),
+        ("[[A note#Part]]", "[A note > Part](<ref:A%20note>)"),
+        ("| [[A note\\|words]] |", "| [words](<ref:A%20note>) |"),
+        ("[[folder/note.md]]", "[folder/note.md](<ref:folder/note>)"),
+        ("[[50% <b>]]", "[50% <b>](<ref:50%25%20%3Cb%3E>)"),
+        ("![[note]]", "[note](<ref:note>)"),
+        ("![[a b.PNG|300]]", ""),
+        ("`` [[a]] ` ``", "`` [[a]] ` ``"),
+        ("`a` [[b]] `c`", "`a` [b](<ref:b>) `c`"),
+        ("[[ -f x ]]", "[[ -f x ]]"),
+        ("[[1]](https://x.org)", "[[1]](https://x.org)"),
+        ("[[]] [[|a]]", "[[]] [[|a]]"),
+        ('{{< ref "posts/b.md#c" >}}', "ref:posts/b"),
+        ("{% post_url /sub/2020-01-31-a %}", "ref:/sub/2020-01-31-a"),
+        ("```\n[[a]]\n```\n[[b]]", "```\n[[a]]\n```\n[b](<ref:b>)"),
+        ("> ~~~~\n> ~~~ [[a]]\n> ~~~~\n[[b]]", "> ~~~~\n> ~~~ [[a]]\n> ~~~~\n[b](<ref:b>)"),
+    ],
+)
+def test_links_of_notes(text: str, link: str) -> None:
+    assert note_links.rewrite(text) == link
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "body"),
+    [
+        ("# A *great* [link](x) {#id}\n\nText", "A great link", "Text"),
+        ("A title\n=====\n\nText", "A title", "Text"),
+        ("Begins\n\n# Later\n\nText", "Later", "Begins\n\n\nText"),
+        ("```\n# a comment\n```\nText", "my note", "```\n# a comment\n```\nText"),
+        ("---\ntitle: T\n---\n# t\n\nText", "T", "Text"),
+        ("---\ntitle: T\n---\n# Other\n\nText", "T", "# Other\n\nText"),
+        ("---\ntitle: T\n---\nText\n\n# T", "T", "Text\n\n# T"),
+        ("---\ntitle: 2020\n---\nText", "2020", "Text"),
+        ("---\n---\nText", "my note", "Text"),
+        ("---\nText, then nothing", "my note", "---\nText, then nothing"),
+        ("{ not json }", "my note", "{ not json }"),
+        ("#hashtag first\n\nText", "my note", "#hashtag first\n\nText"),
+        ("\ufeff---\r\ntitle: T\r\n---\r\nText\r\n", "T", "Text"),
+    ],
+)
+def test_title_and_body(tmp_path: Path, text: str, title: str, body: str) -> None:
+    found = one(tmp_path, text, "2020-01-31-my-note.md")
+    assert (found.title, found.body) == (title, body)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("draft: true", "draft"),
+        ('draft: "True"', "draft"),
+        ("published: false", "draft"),
+        ("published: 2020-01-31", "published"),
+        ("status: draft", "draft"),
+        ("status: private", "private"),
+        ("private: yes", "private"),
+        ("publish: false", "private"),
+        ("unlisted: true", "hidden"),
+        ("draft: false", "published"),
+        ("date: 2999-01-01", "published"),
+        ("draft: true\ntags: [a", "draft"),
+    ],
+)
+def test_statuses(tmp_path: Path, head: str, status: str) -> None:
+    assert one(tmp_path, f"---\n{head}\n---\nText").status == status
+
+
+@pytest.mark.parametrize("head", ["[" * 50_000, "a: &a [x]\nb: &b [*a, *a]\n" * 3, "- a\n- b"])
+def test_hostile_front_matter_is_only_text(tmp_path: Path, head: str) -> None:
+    assert one(tmp_path, f"---\n{head}\n---\nText").body.endswith("Text")
+
+
+def test_front_matter_runs_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    head = f"title: !!python/object/apply:os.mkdir ['{target}']"
+    assert one(tmp_path, f"---\n{head}\n---\nText").body == "Text"
+    assert not target.exists()
+
+
+def test_words_in_every_form() -> None:
+    meta = front_matter.split("---\na: [x, 'y z', 1]\nb: x, y z\nc: x y\nd: '#x'\n---\n")
+    assert meta.words("a", "b", "c", "d") == ("x", "y z", "1", "y")
+
+
+@pytest.mark.parametrize(
+    ("value", "day"),
+    [
+        ("2020-01-31 22:00:00 -0500", "2020-02-01T03:00:00"),
+        ("2020-01-31T22:00:00-05:00", "2020-02-01T03:00:00"),
+        ("2020-01-31 10:00 UTC", "2020-01-31T10:00:00"),
+        ("2020-01-31", "2020-01-31T00:00:00"),
+        ("2020/01/31", "2020-01-31T00:00:00"),
+        ("Fri, 31 Jan 2020 10:00:00 +0100", "2020-01-31T09:00:00"),
+        ("31st January 2020", "2020-01-31T00:00:00"),
+        ("Jan 31, 2020", "2020-01-31T00:00:00"),
+        ("2020-01", "2020-01-01T00:00:00"),
+        (2020, "2020-01-01T00:00:00"),
+        (date(2020, 1, 31), "2020-01-31T00:00:00"),
+        (datetime(2020, 1, 31, 1, tzinfo=timezone(timedelta(hours=2))), "2020-01-30T23:00:00"),
+        (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2))), None),
+        ("2020-13-45", None),
+        ("31 Smarch 2020", None),
+        ("", None),
+        (True, None),
+        (None, None),
+        (["2020-01-31"], None),
+    ],
+)
+def test_dates(value: object, day: str | None) -> None:
+    found = dates.moment(value)
+    assert found == (datetime.fromisoformat(day).replace(tzinfo=UTC) if day else None)
+
+
+@pytest.mark.parametrize(
+    ("name", "day", "title"),
+    [
+        ("2020-01-31-hats", "2020-01-31", "hats"),
+        ("20200131 hats", "2020-01-31", "hats"),
+        ("2020-99-99-hats", None, "hats"),
+        ("hats-and_coats", None, "hats and coats"),
+        ("2020-01-31", "2020-01-31", "2020-01-31"),
+        ("A-b c", None, "A-b c"),
+    ],
+)
+def test_names(name: str, day: str | None, title: str) -> None:
+    found = dates.in_name(name)
+    assert (found.date().isoformat() if found else None) == day
+    assert dates.title_of(name) == title
+
+
+def test_a_folder_mostly_of_pages_is_not_taken(tmp_path: Path) -> None:
+    for name in ("a.html", "b.html", "README.md"):
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    assert markdown.detect(tmp_path) is None
+
+
+def test_a_circle_of_links_ends_and_binary_files_are_skipped(tmp_path: Path) -> None:
+    root = export.write(tmp_path)
+    (root / "circle").symlink_to(root)
+    (root / "dangling.md").symlink_to(root / "nowhere.md")
+    (root / "picture.md").write_bytes(b"\x89PNG\0\0")
+    found = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, Skipped) and i.ref}
+    assert found["picture.md"] == "is a binary file, not text"
+    assert found["dangling.md"].startswith("cannot be read")
+    assert documents(root).keys() >= export.PUBLISHED.keys()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
+    root = export.write(tmp_path)
+    (root / "about.md").chmod(0)
+    found = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, Skipped)}
+    assert "cannot be read" in found["about.md"]
+
+
+def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no texts"):
+        list(markdown.read(tmp_path))
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["", "---\n", "+++\n", "{", "---\ntitle: T\n---\n"]), st.binary(max_size=300)
+)
+def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, start: str, data: bytes) -> None:
+    path = tmp_path / "note.md"
+    path.write_bytes(start.encode() + data)
+    markdown.detect(path)
+    try:
+        assert list(markdown.read(path))
+    except SourceError as error:
+        assert "binary" in error.message
+
+
+@given(st.text(alphabet="-+{}[]:\"'\n abt|!&*#`", max_size=200))
+def test_any_front_matter_splits(text: str) -> None:
+    for fence in ("---", "+++", ""):
+        meta = front_matter.split(f"{fence}\n{text}\n{fence}\nBody")
+        assert "Body" in meta.body or meta.broken or not fence
+        assert meta.status()
+        meta.words("a", "b")
+        meta.date()
+    assert isinstance(note_links.rewrite(text), str)

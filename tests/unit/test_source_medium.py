@@ -1,0 +1,125 @@
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import medium as export
+from ownwords.archive.document import Note, RawDocument, Site, Skipped
+from ownwords.archive.sources import medium, safely
+from ownwords.core.errors import SourceError
+
+
+def documents(path: Path) -> dict[str, RawDocument]:
+    return {item.ref: item for item in medium.read(path) if isinstance(item, RawDocument)}
+
+
+def unpack(folder: Path) -> Path:
+    for name, text in export.files().items():
+        path = folder / "unpacked" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder / "unpacked"
+
+
+def test_a_story_with_all_it_says_of_itself(tmp_path: Path) -> None:
+    story = documents(export.write(tmp_path))["post/0a1b2c3d4e5f"]
+    assert story.author == "Ann Author"
+    assert story.summary == "What one wears"
+    assert story.url == "https://medium.com/@ann/on-hats-0a1b2c3d4e5f"
+    assert "graf--title" not in story.body
+    assert "hat = 1 &lt; 2" in story.body
+    assert "Canonical link" not in story.body
+
+
+def test_the_author_is_the_site(tmp_path: Path) -> None:
+    first = next(iter(medium.read(export.write(tmp_path))))
+    assert first == Site("Ann Author", "https://medium.com/@ann")
+
+
+def test_short_responses_are_skipped_and_long_ones_counted(tmp_path: Path) -> None:
+    items = list(medium.read(export.write(tmp_path)))
+    responses = [i for i in items if isinstance(i, Skipped) and "response" in i.reason]
+    assert [item.ref for item in responses] == ["post/3a1b2c3d4e5f"]
+    notes = [item.text for item in items if isinstance(item, Note)]
+    assert len(notes) == 1
+    assert notes[0].startswith("1 of Medium's stories look like responses")
+
+
+@pytest.mark.parametrize(
+    ("subtitle", "inner"),
+    [
+        ("A subtitle of its own", "<p>Short, and mine.</p>"),
+        ("", "<h3>A heading</h3><p>Short, and mine.</p>"),
+        ("", "<p>It begins with other words than its title.</p>"),
+    ],
+)
+def test_a_short_story_with_a_title_is_no_response(
+    tmp_path: Path, subtitle: str, inner: str
+) -> None:
+    path = tmp_path / "posts" / "2020-01-01_Short-aaaaaaaaaaaa.html"
+    path.parent.mkdir()
+    page = export.story("Short, and mine", subtitle, inner, "aaaaaaaaaaaa", "2020-01-01")
+    path.write_text(page, encoding="utf-8")
+    assert list(documents(tmp_path)) == ["post/aaaaaaaaaaaa"]
+
+
+def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
+    unpacked = unpack(tmp_path)
+    assert medium.detect(unpacked) == "an unpacked Medium export"
+    assert documents(unpacked) == documents(export.write(tmp_path))
+
+
+def test_other_folders_are_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    read = safely._Zip.read
+
+    def watch(self: safely._Zip, name: str, first: int | None = None) -> bytes:
+        opened.append(name)
+        return read(self, name, first)
+
+    monkeypatch.setattr(safely._Zip, "read", watch)
+    path = export.write(tmp_path)
+    medium.detect(path)
+    assert any(i.count == 4 for i in medium.read(path) if isinstance(i, Skipped))
+    assert opened
+    assert all(name.startswith("posts/") for name in opened)
+
+
+def test_pages_named_alike_but_made_otherwise_are_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "posts" / "2020-01-01_hats.html"
+    path.parent.mkdir()
+    path.write_text("<html><body><p>My own page</p></body></html>", encoding="utf-8")
+    assert medium.detect(tmp_path) is None
+
+
+def test_a_story_cut_short_is_skipped(tmp_path: Path) -> None:
+    unpacked = unpack(tmp_path)
+    story = unpacked / "posts" / "2020-01-31_On-hats-0a1b2c3d4e5f.html"
+    story.write_text("<html><head><title>On", encoding="utf-8")
+    reasons = [item.reason for item in medium.read(unpacked) if isinstance(item, Skipped)]
+    assert "it has no body, as a page cut short has none" in reasons
+
+
+@pytest.mark.parametrize("name", ["../posts/2020-01-01_a-aaaaaaaaaaaa.html", "readme.txt"])
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr(name, "x")
+    assert medium.detect(path) is None
+    with pytest.raises(SourceError):
+        list(medium.read(path))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=400), st.integers(0, 3000))
+def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, cut: int) -> None:
+    path = tmp_path / "posts" / "2020-01-01_a-aaaaaaaaaaaa.html"
+    path.parent.mkdir(exist_ok=True)
+    whole = export.story("On hats", "", export.HATS, "aaaaaaaaaaaa", "2020-01-31").encode()
+    path.write_bytes(whole[:cut] + data + whole[cut:])
+    medium.detect(tmp_path)
+    assert list(medium.read(tmp_path))
+    path.with_name("b.zip").write_bytes(b"PK" + data)
+    assert medium.detect(path.with_name("b.zip")) is None

@@ -1,0 +1,138 @@
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import substack as export
+from ownwords.archive.document import Item, RawDocument, Skipped
+from ownwords.archive.sources import safely, substack
+from ownwords.core.errors import SourceError
+
+
+def documents(path: Path) -> dict[str, RawDocument]:
+    return {item.ref: item for item in substack.read(path) if isinstance(item, RawDocument)}
+
+
+def skipped(path: Path) -> list[Skipped]:
+    return [item for item in substack.read(path) if isinstance(item, Skipped)]
+
+
+def pack(path: Path, members: dict[str, str | bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in members.items():
+            packed.writestr(name, data)
+    return path
+
+
+def test_the_chrome_goes_and_footnotes_quotes_and_code_stay(tmp_path: Path) -> None:
+    body = documents(export.write(tmp_path))["post/101"].body
+    assert "CHROME" not in body
+    assert "In a footnote." in body
+    assert "<blockquote><p>A quoted line.</p></blockquote>" in body
+    assert "hat = 1 &lt; 2" in body
+
+
+def test_a_body_without_chrome_is_as_stored(tmp_path: Path) -> None:
+    assert documents(export.write(tmp_path))["post/102"].body == export.BODIES["102.coats"]
+
+
+def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
+    unpacked = export.unpack(tmp_path)
+    assert substack.detect(unpacked) == "an unpacked Substack export"
+    assert documents(unpacked) == documents(export.write(tmp_path))
+
+
+def test_the_lists_of_readers_are_never_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    read = safely._Zip.read
+
+    def watch(self: safely._Zip, name: str, first: int | None = None) -> bytes:
+        opened.append(name)
+        return read(self, name, first)
+
+    monkeypatch.setattr(safely._Zip, "read", watch)
+    path = export.write(tmp_path)
+    substack.detect(path)
+    found = skipped(path)
+    assert opened
+    assert not [name for name in opened if name.endswith(".csv") and name != "posts.csv"]
+    assert any("never read" in item.reason and item.count == 3 for item in found)
+
+
+def test_the_lists_of_readers_may_be_unreadable(tmp_path: Path) -> None:
+    unpacked = export.unpack(tmp_path)
+    poison = unpacked / "email_list.hats.csv"
+    poison.unlink()
+    poison.mkdir()  # opening it would fail
+    assert documents(unpacked).keys() >= export.PUBLISHED.keys()
+
+
+def test_a_post_without_its_text_and_a_text_without_its_row_are_told(tmp_path: Path) -> None:
+    members: dict[str, str | bytes] = {**export.files(), "posts/999.stray.html": "<p>Stray</p>"}
+    found = skipped(pack(tmp_path / "export.zip", members))
+    assert [item.title for item in found if "missing" in item.reason] == ["Lost"]
+    assert any(item.what == "post" and "does not name it" in item.reason for item in found)
+
+
+def test_the_address_of_the_newsletter_comes_from_links_among_its_posts(tmp_path: Path) -> None:
+    found = documents(export.write(tmp_path))
+    assert found["post/103"].url == "https://hats.substack.com/p/paid"
+    assert found["post/105"].url == ""
+
+
+def test_a_damaged_member_is_skipped_and_the_others_read(tmp_path: Path) -> None:
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, text in export.files().items():
+            packed.writestr(name, text)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"coats.</p>", b"COATS.</p>", 1))
+    assert documents(path).keys() >= {"post/101", "post/103"}
+    assert "cannot be unpacked" in " ".join(item.reason for item in skipped(path))
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"posts.csv": "post_id,is_published\n1,true\n", "../evil.html": "x"}, "outside"),
+        ({"posts.csv": "post_id,is_published\n", "posts/1.a.html": b"\0" * (40 << 20)}, "bomb"),
+        ({"something.txt": "x"}, "no posts.csv"),
+        ({"posts.csv": "a,b\n1,2\n"}, "no column post_id"),
+        ({"posts.csv": 'post_id\n"' + "x" * 200_000 + '"\n'}, "no table"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(
+    tmp_path: Path, members: dict[str, str | bytes], says: str
+) -> None:
+    path = pack(tmp_path / "export.zip", members)
+    assert substack.detect(path) is None or "column" not in says
+    with pytest.raises(SourceError, match=says):
+        list(substack.read(path))
+
+
+def test_a_truncated_zip_is_one_sentence(tmp_path: Path) -> None:
+    path = export.write(tmp_path)
+    path.write_bytes(path.read_bytes()[:-50])
+    assert substack.detect(path) is None
+    with pytest.raises(SourceError, match="not a whole zip"):
+        list(substack.read(path))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=st.binary(max_size=300), whole=st.binary(max_size=300))
+def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, table: bytes, whole: bytes) -> None:
+    packed = pack(tmp_path / "a.zip", {"posts.csv": b"post_id,is_published\n" + table})
+    plain = tmp_path / "b.zip"
+    plain.write_bytes(b"PK\x03\x04" + whole)
+    for path in (packed, plain):
+        substack.detect(path)
+        try:
+            found: list[Item] = list(substack.read(path))
+        except SourceError as error:
+            assert "\n" not in error.message
+        else:
+            assert isinstance(found, list)

@@ -1,0 +1,156 @@
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exports import text as export
+from ownwords.archive.document import RawDocument, Skipped
+from ownwords.archive.sources import safely, text
+from ownwords.core.errors import SourceError
+
+
+def documents(path: Path) -> list[RawDocument]:
+    return [item for item in text.read(path) if isinstance(item, RawDocument)]
+
+
+def titled(folder: Path, data: str | bytes, name: str = "note.txt") -> list[tuple[str, str]]:
+    path = folder / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return [(each.title, each.body) for each in documents(path)]
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        ("A title\n\nText", [("A title", "Text")]),
+        ("A title\nText", [("note", "A title\nText")]),
+        ("A title\n\n", [("note", "A title")]),
+        ("x" * 81 + "\n\nText", [("note", "x" * 81 + "\n\nText")]),
+        ("One\fTwo\f\f", [("note, 1", "One"), ("note, 2", "Two")]),
+        ("T\n\nOne\fTwo", [("T", "One"), ("note, 2", "Two")]),
+        ("\x1cA\nOne\n\x1cB\nTwo", [("A", "One"), ("B", "Two")]),
+        ("Before\n\x1cA\nOne", [("note, 1", "Before"), ("A", "One")]),
+        ("\x1cA\n\n\x1cB\nTwo", [("B", "Two")]),
+        ("\x1c\nOne", [("note", "One")]),
+        ("One\n=====\nStill\n* * *\nStill", [("note", "One\n=====\nStill\n* * *\nStill")]),
+        ("a\r\nb\rc", [("note", "a\nb\nc")]),
+        ("a\x0bb\x85c\u2028d", [("note", "a\x0bb\x85c\u2028d")]),
+    ],
+)
+def test_documents_of_a_file(tmp_path: Path, data: str, found: list[tuple[str, str]]) -> None:
+    assert titled(tmp_path, data) == found
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "Zażółć".encode(),
+        "Zażółć".encode("utf-8-sig"),
+        "Zażółć".encode("utf-16"),
+        "Zażółć".encode("utf-32"),
+    ],
+)
+def test_encodings(tmp_path: Path, data: bytes) -> None:
+    assert titled(tmp_path, data) == [("note", "Zażółć")]
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(alphabet="aż🙂\n ", max_size=50), st.binary(max_size=8), st.sampled_from([0, 65530]))
+def test_a_stream_is_decoded_as_a_whole_would_be(
+    tmp_path: Path, before: str, odd: bytes, padding: int
+) -> None:
+    data = b"x" * padding + before.encode() + odd.replace(b"\0", b"") + "ż".encode() * 9
+    path = tmp_path / "note.txt"
+    path.write_bytes(data)
+    whole = safely.decode(data).replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
+    assert "".join(text._chunks(path)) == whole
+
+
+def test_a_file_full_of_damage_stays_utf8_and_another_encoding_is_seen_late(tmp_path: Path) -> None:
+    polish = "zażółć gęślą jaźń " * 20_000
+    damaged = polish.encode()[:200_000] + b"\xff" + polish.encode()[200_000:]
+    assert "zażółć" in safely.decode(damaged)
+    assert "zażółć" in titled(tmp_path, damaged)[0][1]
+    late = b"plain " * 50_000 + "größer für".encode("cp1252") * 50
+    assert titled(tmp_path, late)[0][1].endswith("größer für")
+
+
+def test_a_large_file_comes_in_parts_cut_at_blank_lines(tmp_path: Path) -> None:
+    paragraph = "A sentence that stands for many others. " * 20
+    path = tmp_path / "large.txt"
+    path.write_text("\n\n".join([paragraph] * 4000), encoding="utf-8")
+    found = documents(path)
+    assert [each.title for each in found] == [f"large, part {n}" for n in (1, 2, 3, 4)]
+    assert [each.ref for each in found] == [f"large.txt#{n}" for n in (1, 2, 3, 4)]
+    assert all(each.body.startswith("A sentence") for each in found)
+    assert all(each.body.rstrip().endswith("others.") for each in found)
+    assert sum(each.body.count("sentence") for each in found) == 80_000
+
+
+def test_a_file_without_a_line_break_comes_in_parts(tmp_path: Path) -> None:
+    path = tmp_path / "wall.txt"
+    path.write_text("x" * 2_500_000, encoding="utf-8")
+    assert [len(each.body) for each in documents(path)] == [1_000_000, 1_000_000, 500_000]
+
+
+@pytest.mark.slow
+def test_memory_is_bounded_for_a_file_of_any_size(tmp_path: Path) -> None:
+    path = tmp_path / "huge.txt"
+    block = ("A sentence that stands for many others.\n" * 20 + "\n").encode() * 1000
+    with path.open("wb") as opened:
+        for _ in range(200_000_000 // len(block)):
+            opened.write(block)
+    tracemalloc.start()
+    try:
+        size = sum(len(item.body) for item in text.read(path) if isinstance(item, RawDocument))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size > 190_000_000
+    assert peak < 50_000_000
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    root = export.write(tmp_path)
+    assert text.detect(root) == "a folder of text files"
+    reasons = {i.ref: i.reason for i in text.read(root) if isinstance(i, Skipped)}
+    assert reasons == {"empty.txt": "empty", "picture.txt": "is a binary file, not text"}
+
+
+def test_a_circle_of_links_ends(tmp_path: Path) -> None:
+    root = export.write(tmp_path)
+    (root / "circle").symlink_to(root)
+    assert {each.ref for each in documents(root)} == export.PUBLISHED.keys()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
+    root = export.write(tmp_path)
+    (root / "coats.txt").chmod(0)
+    found = {i.ref: i.reason for i in text.read(root) if isinstance(i, Skipped)}
+    assert "cannot be read" in found["coats.txt"]
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no text files"):
+        list(text.read(tmp_path))
+    with pytest.raises(SourceError, match="cannot be read"):
+        list(text.read(tmp_path / "gone.txt"))
+    (tmp_path / "picture.txt").write_bytes(b"\x89PNG\0")
+    with pytest.raises(SourceError, match="binary"):
+        list(text.read(tmp_path / "picture.txt"))
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300))
+def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "note.txt"
+    path.write_bytes(data)
+    text.detect(path)
+    try:
+        assert list(text.read(path))
+    except SourceError as error:
+        assert "binary" in error.message
