@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from ownwords.archive import sources
-from ownwords.archive.document import Item, RawDocument, Skipped
+from ownwords.archive.document import Expected, Item, RawDocument, Skipped
 from ownwords.archive.links import addresses
 from ownwords.archive.look import look
 from ownwords.archive.segments import read_body
@@ -114,6 +114,14 @@ def test_nobody_elses_words_and_nothing_binned_gets_in(name: str, tmp_path: Path
         texts = [document.text() for document in archive.documents()]
     assert len(texts) == len(export.PUBLISHED)
     assert not any("TRASHCANARY" in text or "INTRUDER" in text for text in texts)
+
+
+@every_source
+def test_about_how_many_documents_follow_is_said(name: str, tmp_path: Path) -> None:
+    items = items_of(name, export_of(name).write(tmp_path))
+    expected = sum(item.documents for item in items if isinstance(item, Expected))
+    documents = sum(isinstance(item, RawDocument) for item in items)
+    assert documents / 2 <= expected <= documents * 2 + 6
 
 
 @every_source

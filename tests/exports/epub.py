@@ -77,8 +77,8 @@ FILES = {
     "OEBPS/text/cover.xhtml": page('<img src="../cover.jpg" alt="Of Books"/>', "cover"),
     "OEBPS/text/legal.xhtml": page("<p>Copyright 2020. INTRUDER Press.</p>", "copyright-page"),
     "OEBPS/text/ch1.xhtml": page(
-        f'<h1>On hats</h1><a id="top"/><p>A&nbsp;hat &mdash; a roof. {NON_ASCII}</p><blockquote><p>A'
-        " quoted line.</p></blockquote><pre>hat = 1 &lt; 2</pre>"
+        f'<h1>On hats</h1><a id="top"/><p>A&nbsp;hat &mdash; a roof. {NON_ASCII}</p>'
+        "<blockquote><p>A quoted line.</p></blockquote><pre>hat = 1 &lt; 2</pre>"
         '<p>See <a href="ch%202.xhtml#x">coats</a>.</p>',
         "chapter",
     ),

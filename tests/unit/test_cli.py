@@ -90,12 +90,16 @@ def play(
     )
 
 
+@pytest.mark.skipif(os.name == "nt", reason="counts the processor time of children")
 def test_help_is_there_at_once() -> None:
+    # Processor time, since other tests run beside this one; alone on a machine it is the wall time.
     best = 10.0
     for _ in range(5):
-        began = time.perf_counter()
+        before = os.times()
         assert call("--help").returncode == 0
-        best = min(best, time.perf_counter() - began)
+        after = os.times()
+        spent = after.children_user + after.children_system
+        best = min(best, spent - before.children_user - before.children_system)
     assert best < 0.3
 
 

@@ -62,9 +62,8 @@ def test_words_are_counted_in_any_script(text: str, expected: int) -> None:
 
 def slow_words(text: str) -> list[str]:
     """The same definition, one character at a time, for scripts with spaces."""
-    marked = "".join(c if unicodedata.category(c)[0] in "LNM" else c for c in text)
     letter = "".join(
-        "x" if unicodedata.category(c)[0] in "LNM" else c if c in "'’" else " " for c in marked
+        "x" if unicodedata.category(c)[0] in "LNM" else c if c in "'’" else " " for c in text
     )
     return [text[m.start() : m.end()] for m in re.finditer(r"x+(?:['’]x+)*", letter)]
 
@@ -75,7 +74,7 @@ def test_words_match_a_slow_reading(text: str) -> None:
     words = words_of(text)
     found = [text[a:b] for a, b in zip(words.starts, words.ends, strict=True)]
     assert found == slow_words(text)
-    same = {}
+    same: dict[str, int] = {}
     for word, key in zip(found, words.hashes.tolist(), strict=True):
         folded = word.replace("’", "'").lower()
         assert same.setdefault(folded, key) == key

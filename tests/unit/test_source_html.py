@@ -201,3 +201,10 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, cut
 def test_titles_keep_words_together() -> None:
     tree = LexborHTMLParser("<main><h1>H<em>a</em>ts &amp; coats</h1></main>")
     assert pages.titles(tree) == ("Hats & coats", "")
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[", "https://", "/hats/", "javascript:x", "http://a b/"]
+)
+def test_what_is_no_whole_address_is_not_given_as_one(tmp_path: Path, address: str) -> None:
+    assert one(tmp_path, f'<link rel=canonical href="{address}"><p>Text.</p>').url == ""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from exports import publii as export
-from ownwords.archive.document import Note, RawDocument, Site, Skipped
+from ownwords.archive.document import Expected, Note, RawDocument, Site, Skipped
 from ownwords.archive.sources import publii
 from ownwords.core.errors import SourceError
 
@@ -204,7 +204,8 @@ def test_text_that_is_not_utf8_is_read(database: Path) -> None:
 def test_a_site_without_posts_is_no_error(database: Path) -> None:
     change(database, "DELETE FROM posts")
     assert [each for each in publii.read(database) if not isinstance(each, Note)] == [
-        Site("Hats and Backups", "https://hats.example.org")
+        Site("Hats and Backups", "https://hats.example.org"),
+        Expected(0),
     ]
 
 

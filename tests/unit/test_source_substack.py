@@ -114,6 +114,13 @@ def test_what_cannot_be_read_is_one_sentence(
         list(substack.read(path))
 
 
+def test_a_member_without_a_name_is_passed_over(tmp_path: Path) -> None:
+    path = pack(tmp_path / "export.zip", {**export.files(), "~nameless": "x"})
+    path.write_bytes(path.read_bytes().replace(b"~nameless", b"\0nameless"))
+    assert substack.detect(path) == "a Substack export"
+    assert documents(path).keys() >= export.PUBLISHED.keys()
+
+
 def test_a_truncated_zip_is_one_sentence(tmp_path: Path) -> None:
     path = export.write(tmp_path)
     path.write_bytes(path.read_bytes()[:-50])

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import wordpress as export
-from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped
 from ownwords.archive.sources import wordpress
 from ownwords.core.errors import SourceError
 
@@ -30,7 +30,7 @@ def notes(items: Iterable[Item]) -> str:
 
 def test_everything_is_handed_over_with_its_status(tmp_path: Path) -> None:
     items = list(wordpress.read(export.write(tmp_path)))
-    assert items[0] == Site("Hats & Heads", "https://blog.example.com")
+    assert items[1] == Site("Hats & Heads", "https://blog.example.com")
     found = documents(items)
     published = {ref: each for ref, each in found.items() if each.status == "published"}
     assert {ref: each.title for ref, each in published.items()} == export.PUBLISHED
@@ -117,7 +117,7 @@ def test_dates(tmp_path: Path) -> None:
 
 
 def test_a_site_without_posts(tmp_path: Path) -> None:
-    assert of(tmp_path) == [Site("Hats & Heads", "https://blog.example.com")]
+    assert of(tmp_path) == [Expected(0), Site("Hats & Heads", "https://blog.example.com")]
 
 
 def test_control_characters_cost_no_text(tmp_path: Path) -> None:

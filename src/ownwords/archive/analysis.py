@@ -156,7 +156,7 @@ def analyse(
         report.totals.training_words,
         report.totals.training_bytes,
         report.totals.posts,
-        report.effective_posts,
+        effective_posts(post.training_words for post in report.posts),
     )
     archive.set_rejected(intake.skipped)
     archive.set_selection(

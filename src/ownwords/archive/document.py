@@ -66,7 +66,14 @@ class Note:
     text: str
 
 
-Item = RawDocument | Skipped | Site | Note
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """About so many more documents will follow: for the estimate of the time left."""
+
+    documents: int
+
+
+Item = RawDocument | Skipped | Site | Note | Expected
 
 
 @dataclass(frozen=True, slots=True)

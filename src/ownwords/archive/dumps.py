@@ -19,14 +19,15 @@ _DATE = (
 )
 # A date with a time of day; a bare "12:30:05" begins a chapter list as well, so it does not count.
 _STAMP = re.compile(
+    r"(?=.{0,42}?\d)(?:"  # most lines fail here, at once
     rf".{{0,40}}?{_DATE}(?:T|:|,? {{1,2}}(?:\d{{4}} )?)\d\d?:\d\d"
     r"|\W{0,3}(?:\d\d?:)?\d\d?:\d\d[.,]\d{3}"  # 12:30:05.123
     r"|\[ {0,6}\d{1,7}\.\d{3,9}\]"  # the kernel's [    1.234567]
     r"|\W?1[0-9]{9}(?:\d{3})?(?:\.\d+)?\W"  # seconds or milliseconds since 1970
-    r"|.{0,20}?\d{8}T\d{6}"
+    r"|.{0,20}?\d{8}T\d{6})"
 )
 _LEVEL = re.compile(
-    r".{0,60}?(?<![A-Za-z_.])(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR!|FATAL|CRITICAL)\b"
+    r"(?=.{0,60}?[A-Z]{3}).{0,60}?(?<![A-Za-z_.])(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR!|FATAL|CRITICAL)\b"
 )
 _STACK = re.compile(r'\s*(?:at \S+[ (:]\S*:\d+|File "[^"\n]*", line \d+|#\d+\s+0x[0-9a-f]+ in )')
 _ADDRESS = re.compile(
@@ -39,7 +40,7 @@ _HEX_TOKEN = re.compile(r"(?:0x)?[0-9a-fA-F]{2,64}[:,;h]?")
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{40,}")
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"\d+")
-_SIGNS = re.compile(r"[\d\W_]")
+_SIGNS = re.compile(r"[\d_]|[^\w\s]")
 
 
 def why_dump(text: str) -> str | None:
@@ -65,7 +66,11 @@ def why_dump(text: str) -> str | None:
 def machine_line(line: str) -> bool:
     """Whether a line, taken alone, could come from a log or a dump."""
     line = line[:200]
-    if _STAMP.match(line) or _LEVEL.match(line) or _STACK.match(line) or _ADDRESS.search(line):
+    if _LEVEL.match(line) or _STACK.match(line):
+        return True
+    if not _NUMBER.search(line):  # all that follows holds digits
+        return False
+    if _STAMP.match(line) or _ADDRESS.search(line):
         return True
     visible = "".join(line.split())
     return len(visible) >= 12 and (
@@ -165,7 +170,8 @@ def _by_lines(lines: list[str], count: int) -> str | None:
     if (stacked := share(_STACK)) >= 0.4:
         return f"{stacked:.0%} of its {count} lines are places in a program"
     if len(lines) >= 12:
-        addressed = sum(1 for line in lines if _ADDRESS.search(line)) / len(lines)
+        numbered = filter(_NUMBER.search, lines)
+        addressed = sum(1 for line in numbered if _ADDRESS.search(line)) / len(lines)
         if addressed >= 0.7:
             return f"{addressed:.0%} of its {count} lines hold a machine's address"
     return None
@@ -179,11 +185,17 @@ def _by_characters(lines: list[str]) -> str | None:
     if (encoded := _encoded(joined) / visible) >= 0.6:
         return f"{encoded:.0%} of its characters are encoded data"
     tokens = joined.split()
-    hexadecimal = sum(map(_hexadecimal_token, tokens)) / len(tokens)
-    if hexadecimal >= 0.6 and len(tokens) >= 40:
-        return f"{hexadecimal:.0%} of its words are hexadecimal numbers"
+    hexadecimal = [token for token in tokens if _hexadecimal_token(token)]
+    # Plain numbers are hexadecimal as well, but columns of them are not.
+    lettered = sum(1 for token in hexadecimal if not token.isdecimal())
+    if (
+        len(tokens) >= 40
+        and len(hexadecimal) >= 0.6 * len(tokens)
+        and lettered >= 0.2 * len(tokens)
+    ):
+        return f"{len(hexadecimal) / len(tokens):.0%} of its words are hexadecimal numbers"
     signs = 1 - _letters(joined) / visible
-    # Rules and arrows drawn with signs are not data: half of the signs must be digits.
+    # Rules and pictures drawn with signs are no data: many must be digits.
     digits = sum(map(len, _NUMBER.findall(joined)))
     if signs >= 0.7 and digits >= 0.4 * visible:
         return f"{signs:.0%} of its characters are digits and symbols"
@@ -196,7 +208,7 @@ def _by_shape(lines: list[str], count: int) -> str | None:
         return None
     shapes = Counter(_WORD.sub("a", _NUMBER.sub("0", line)) for line in lines)
     shape, times = shapes.most_common(1)[0]
-    if times < 0.6 * len(lines) or shape.count("0") < 4 or len(_SIGNS.findall(shape)) < 12:
+    if times < 0.6 * len(lines) or shape.count("0") < 4 or len(_SIGNS.findall(shape)) < 10:
         return None
     return f"{times / len(lines):.0%} of its {count} lines repeat one pattern"
 

@@ -28,6 +28,7 @@ LEAST_SHINGLES = 8  # of the shorter text; below, only an exact copy is told
 
 _COMMON_POSTS = 20  # a hash held by more posts than this, and by
 _COMMON_SHARE = 0.05  # more than this share of them, is boilerplate
+_COMMON_LEAST = 8  # as many as may hold any hash
 _NEIGHBOURS = 16  # of the posts that hold a hash, each is paired with so many that follow it
 _INDEX_LIMIT = 4_000_000  # hashes in the index; beyond, a coarser sketch is used
 _LENIENT = 0.5  # a candidate may seem so much less alike than asked: sketches are samples
@@ -157,12 +158,12 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
     limit = _index_level(posts)
     cut = [one.sketch[: kept_at(one.sketch, limit)] for one in posts]
     hashes, owner, held = _index(cut)
-    common = held > max(_COMMON_POSTS, _COMMON_SHARE * len(posts))
+    levels = np.array([max(one.level, limit) for one in posts])
+    common = held > _held_by_many(hashes, levels)
     boilerplate = hashes[common]  # sorted, as the index is; each as often as it is held
     if len(boilerplate):
         cut = [one[~_contains(boilerplate, one)] for one in cut]
     # One row a level, one column a post: how much of its sketch is left at that level.
-    levels = np.array([max(one.level, limit) for one in posts])
     left = np.array([[kept_at(one, at) for one in cut] for at in range(int(levels.max()) + 1)])
     shared = (held > 1) & ~common
     found: list[tuple[int, int]] = []
@@ -191,6 +192,22 @@ def _index(cut: Sequence[Hashes]) -> tuple[Hashes, _Counts, _Counts]:
     begins = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1])))[: len(hashes)]
     sizes = np.diff(begins, append=len(hashes))
     return hashes, owner, np.repeat(sizes, sizes)
+
+
+def _held_by_many(hashes: Hashes, levels: _Counts) -> npt.NDArray[np.float64]:
+    """For each sorted hash, how many may hold it before it is taken for boilerplate.
+
+    A hash in the upper half of its level's range can stand only in the sketches of that level or a
+    finer one, so that fewer of them make it common.
+    """
+    many = max(_COMMON_POSTS, _COMMON_SHARE * len(levels))
+    limits = np.full(len(hashes), many)
+    for level in range(int(levels.max())):
+        can_hold = float((levels <= level).mean())
+        limits[kept_at(hashes, level + 1) : kept_at(hashes, level)] = max(
+            _COMMON_LEAST, many * can_hold
+        )
+    return limits
 
 
 def _count_pairs(

@@ -44,6 +44,7 @@ _PIECE = 1 << 18  # characters taken apart at once: bounds the memory a long tex
 _MULTIPLIER = 0x9E3779B97F4A7C15
 _INVERSE = pow(_MULTIPLIER, -1, 1 << 64)
 _SEPARATOR, _LETTER, _ALONE, _JOINER = 0, 1, 2, 3
+_SPACE = 0x20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +180,7 @@ def _take_apart(text: str, offset: int) -> _Piece:
     hashes = _mix(np.add.reduceat(value, starts) * down[starts])
     places = np.flatnonzero(inside | before[:-1])
     plain = folded[places]
-    plain[~inside[places]] = 0x20
+    plain[~inside[places]] = _SPACE
     return _Piece(Words(hashes, starts + offset, ends + offset), plain, places + offset)
 
 
@@ -267,6 +268,9 @@ def features_of(document: Document) -> Features:
     for piece in _pieces(text):
         found.append(piece.words)
         digest.update(piece.plain.tobytes())
+        if len(piece.plain) and piece.plain[-1] != _SPACE:
+            # As after every other word, whether or not anything follows in the text.
+            digest.update(np.uint32(_SPACE).tobytes())
         trigrams += _trigrams(piece, own, bounds)
     words = found[0] if len(found) == 1 else _joined(found)
     segment_of = np.searchsorted(bounds, words.starts, side="right")

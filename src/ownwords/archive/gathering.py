@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
+from textwrap import dedent
 from typing import Literal
 
-from ownwords.archive.clean import repair
+from ownwords.archive.clean import repair, repair_line
 from ownwords.archive.document import Segment, SegmentKind
 from ownwords.archive.dumps import machine_line
 
@@ -13,6 +14,7 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 _SOFT_BLANK_LINES = re.compile(r"\r\s*\r")
 _SOFT_AFTER_BREAK = re.compile(r"\n[ \t]*\r")
 _CALLOUT = re.compile(r"\[!(?!quote|cite)\w+\][-+]?\s*", re.IGNORECASE)
+_SENTENCE_ENDS = tuple(".!?…\"”»’'")
 DASHES = "-–—―~ \r\n\t\xa0"
 
 
@@ -39,7 +41,9 @@ class Gathering:
         self.marker = self.indent = ""
         self.quote: list[str] | None = None
         self.quote_author = ""
-        self.cite: tuple[int, int, str] | None = None  # where in `parts`, and its words
+        self.cite: tuple[int, int, bool] | None = (
+            None  # from, to in `parts`; within a quote directly
+        )
 
     def add_text(self, text: str) -> None:
         for words in self.anchors:
@@ -115,7 +119,7 @@ class Gathering:
 
     def end_list(self) -> None:
         lines, self.list_lines = self.list_lines, []
-        self.emit("list", "\n".join(lines))
+        self.emit("list", dedent("\n".join(lines)))
 
     def end_quote(self) -> None:
         if not self.quote:
@@ -128,9 +132,14 @@ class Gathering:
         else:
             self.segments.append(Segment("quote", "\n\n".join(paragraphs)))
 
-    def _take_cite(self, start: int, end: int, words: str) -> None:
-        """The cited author out of a quote, where the citation ends the paragraph."""
+    def _take_cite(self, start: int, end: int, directly: bool) -> None:
+        """The cited author out of a quote, where the citation ends it outside any sentence."""
         self.cite = None
-        if not "".join(self.parts[end:]).strip():
-            self.quote_author = words
-            self.parts = ["".join(self.parts[:start]).rstrip(DASHES)]
+        words = "".join(self.parts[start:end])
+        before = "".join(self.parts[:start])
+        said = before.rstrip(DASHES)
+        apart = said != before.rstrip() or said.endswith(_SENTENCE_ENDS)
+        alone = not said.strip(DASHES)
+        if not "".join(self.parts[end:]).strip() and (alone or (directly and apart)):
+            self.quote_author = repair_line(words).lstrip(DASHES)
+            self.parts = [said]

@@ -127,6 +127,8 @@ _MARK = re.compile(
     r"|(?P<comment>(?<![\w%])%%(?!%))",
     re.MULTILINE | re.IGNORECASE,
 )
+_DEEPEST_BRACKETS = 50
+_BRACKET_OR_BLANK_LINE = re.compile(r"[\[\]]|\n[ \t]*\n")
 _FIGURE_CAPTION = re.compile(r'\bcaption="([^"]*)"')
 _PUBLII_AND_ATTRIBUTES = [
     (re.compile(r"^[ \t]*---READMORE---[ \t]*$", re.MULTILINE), "\n"),
@@ -240,4 +242,17 @@ def _plain(stretch: str) -> str:
     if "---READMORE---" in stretch or "{" in stretch or " =" in stretch:
         for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
             stretch = pattern.sub(replacement, stretch)
+    return _unnested(stretch) if stretch.count("[") > _DEEPEST_BRACKETS else stretch
+
+
+def _unnested(stretch: str) -> str:
+    """The stretch, its brackets escaped where they nest deeper than any person writes.
+
+    The parser's time grows with the square of the depth, and beyond.
+    """
+    depth = 0
+    for sign in _BRACKET_OR_BLANK_LINE.findall(stretch):
+        depth = depth + 1 if sign == "[" else depth - (depth > 0) if sign == "]" else 0
+        if depth > _DEEPEST_BRACKETS:
+            return stretch.replace("[", "\\[")
     return stretch

@@ -203,10 +203,17 @@ def _turns(sample: _Sample, length: int, longer: _Turns | None) -> _Turns:
     # How much more often the words stand together than chance would have it, in nats.
     logs = np.log(sample.counts / len(sample.ranks))
     together = np.log(counts / len(sample.ranks)) - logs[words].sum(axis=1)
-    frequent = min(_FREQUENT, len(sample.counts) // 4)
-    good = (words >= frequent).any(axis=1) & (words[:, -1] >= min(_GLUE, frequent))
+    # A word that is frequent by this phrase alone says something all the same.
+    elsewhere = sample.counts[words] - counts[:, None]
+    good = (elsewhere < _count_at(sample, _FREQUENT)).any(axis=1)
+    good &= elsewhere[:, -1] < _count_at(sample, _GLUE)
     good &= ~_swallowed(places, begins, posts, longer, n)
     return _Turns(words, posts, counts, np.sqrt(posts) * together, places, begins, good)
+
+
+def _count_at(sample: _Sample, rank: int) -> int:
+    """How often the word of a rank stands there; in a small archive a smaller rank is taken."""
+    return int(sample.counts[min(rank, len(sample.counts) // 4)]) if len(sample.counts) else 0
 
 
 def _swallowed(

@@ -37,7 +37,7 @@ class ProvenanceConfig:
     # Two posts are near-duplicates if so much of the shorter stands in the longer (5-word runs).
     near_duplicate: float = 0.5
     # A post reads unlike the others from this robust z of Burrows' Delta on.
-    unlike_distance: float = 3.0
+    unlike_distance: float = 2.5
     # A post with more than this share of all own words dominates the archive.
     dominant_share: float = 0.25
 
@@ -145,8 +145,8 @@ def _on_its_own(
     """What is to be said of a post without looking at the others, and whether it is left out."""
     if "dominant" in flags and "unlike" in flags:
         return (
-            f"{share:.0%} of all words and reads unlike your other posts ({distance:.1f} times "
-            "the usual spread away from them): if they are your words, choose to keep it",
+            f"{share:.0%} of all the prose, and it reads unlike your other posts ({distance:.1f} "
+            "times the usual spread away from them): if these are your words, choose to keep it",
             True,
         )
     if not post.features.own_words:
@@ -230,7 +230,7 @@ def _capped(
         elif id_ in whole or one.training_words <= limit:
             result[id_] = one
         else:
-            said = f"{shares[id_]:.0%} of all words: {why}, so {limit:,} of its words"
+            said = f"{shares[id_]:.0%} of all the prose: {why}, so {limit:,} of its words"
             reason = f"{one.reason}; {said}" if one.reason else said
             result[id_] = replace(one, decision="cap", reason=reason, training_words=limit)
     return result

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ownwords.archive import sources
 from ownwords.archive.clean import repair_line
-from ownwords.archive.document import Document, Note, RawDocument, Site, Skipped
+from ownwords.archive.document import Document, Expected, Note, RawDocument, Site, Skipped
 from ownwords.archive.features import features_of, to_bytes
 from ownwords.archive.links import Addresses, addresses
 from ownwords.archive.policy import ArchiveConfig, why_left_out
@@ -55,6 +55,8 @@ def read_into(
                 if isinstance(item, RawDocument):
                     _take_in(archive, item, name, source_name, config, before, intake)
                     stage.advance(1)
+                elif isinstance(item, Expected):
+                    stage.total = (stage.total or 0) + item.documents
                 else:
                     _note_down(item, intake)
     archive.remove(set(before) - set(intake.keys))

@@ -107,8 +107,9 @@ class _Printer:
             self._line(advice.headline, _LOUD)
         for sentence in advice.sentences:
             self._line(sentence)
-        if advice.rows:
-            self._pairs((question, answer) for question, answer in advice.rows)
+        for question, answer in advice.rows:
+            self._line(question, _ACCENT)
+            self._line(answer, indent=2)
 
     def _decisions(self, report: Report) -> None:
         posts = say.decided(report)
@@ -279,8 +280,7 @@ class _Printer:
     def _pairs(self, rows: Iterable[tuple[str, str]]) -> None:
         if self._width < 60:
             for left, right in rows:
-                mark = "" if left.endswith("?") else ":"
-                self._line(f"{say.plain(left, 200)}{mark} {say.plain(right, 300)}")
+                self._line(f"{say.plain(left, 200)}: {say.plain(right, 300)}")
             return
         grid = self._grid()
         grid.add_column(max_width=30, overflow="fold")

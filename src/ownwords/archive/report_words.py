@@ -139,7 +139,7 @@ def lede(report: Report) -> tuple[str, str]:
     if not totals.words:
         return "There are no words here yet.", "Nothing was found that could be trained with."
     ready = f"Of these, {count(totals.training_words, 'word')} can be used for training."
-    if totals.training_words == totals.words:
+    if totals.training_words == totals.own_words:
         ready = "All of them can be used for training."
     if len(report.posts) == 1:
         return f"One {_kind(report.posts[0])}, {count(totals.words, 'word')}.", ready

@@ -40,10 +40,8 @@ def read_body(body: str, markup: Markup) -> Reading:
     Never fails on HTML, Markdown or text, however broken. Raises SourceError for a block-editor
     body that is not a JSON list.
     """
-    body, broken = mend_surrogates(body)
     body = body.replace("\r\n", "\n").replace("\r", "\n")
     reader = _Reader(is_markdown=markup == "markdown")
-    reader.dropped[BROKEN] += broken
     if markup == "text":
         reader.read_text(body)
     elif markup == "blocks":
@@ -69,6 +67,8 @@ class _Reader(Gathering):
         self.layout_tables = 0
 
     def read_html(self, html: str) -> None:
+        html, broken = mend_surrogates(html)
+        self.dropped[BROKEN] += broken
         html = flattened(open_shortcodes(html, self.dropped))
         # Imports from WordPress may lack <p>: there the author's newlines are what shows.
         self.newlines_show = "\n\n" in html and not _ANY_PARAGRAPH.search(html)
@@ -259,15 +259,10 @@ class _Reader(Gathering):
         if self.quote is None or self.mode != "flow":
             return None
         start = len(self.parts)
+        direct = node.parent is not None and node.parent.tag == "blockquote"
 
         def leave() -> None:
-            words = repair_line("".join(self.parts[start:])).lstrip(DASHES)
-            before = "".join(self.parts[:start])
-            said = before.strip(DASHES)
-            ended = said != before.strip() or said.endswith((*".!?…\"”»’'",))
-            direct = node.parent is not None and node.parent.tag == "blockquote"
-            if words and (not said or (direct and ended)):
-                self.cite = start, len(self.parts), words
+            self.cite = start, len(self.parts), direct
 
         return leave
 

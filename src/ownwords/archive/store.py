@@ -64,6 +64,7 @@ class Archive:
             try:
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._db.execute("PRAGMA temp_store = MEMORY")
+                self._db.execute("PRAGMA cache_size = -65536")  # KiB; spares rewriting index pages
                 if self._version() != _VERSION:
                     self._start_anew()
             except BaseException:
@@ -99,7 +100,9 @@ class Archive:
 
     def put(self, document: Document, key: str, reading: Reading, features: bytes) -> None:
         """Store a document, in place of an older one of the same id."""
-        self.remove([document.id])
+        known = self._db.execute("SELECT 1 FROM documents WHERE id = ?", (document.id,))
+        if known.fetchone():
+            self.remove([document.id])
         self._db.execute(
             "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (

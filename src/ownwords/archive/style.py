@@ -172,7 +172,8 @@ def _judge(
         logs = np.log(deltas)
         middle = np.median(logs[kept])
         spread = 1.4826 * np.median(np.abs(logs[kept] - middle))
-        z = (logs - middle) / max(float(spread), _FLOOR)
+        # Of a few posts the median deviation comes out too small.
+        z = (logs - middle) / (max(float(spread), _FLOOR) * (1 + 2 / kept.sum()))
         near = z < distance
         # A norm of fewer than two thirds of the posts would be one author's out of two.
         too_few = near.sum() < max(LEAST_POSTS - 2, 2 / 3 * len(rates))

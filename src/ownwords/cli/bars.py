@@ -97,7 +97,12 @@ class TerminalBars:
         elif event.kind == "advance":
             self._latest[name] = event
             if self._bars and name in self._tasks:
-                self._bars.update(self._tasks[name], completed=event.done, how_far=_how_far(event))
+                self._bars.update(
+                    self._tasks[name],
+                    total=event.total,
+                    completed=event.done,
+                    how_far=_how_far(event),
+                )
         elif event.kind == "done":
             self._timers.pop(name).cancel()
             del self._latest[name]

@@ -49,7 +49,10 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator["Stage"]:
-        """A part of the work, from start to done; stages open at the same time differ in name."""
+        """A part of the work, from start to done; stages open at the same time differ in name.
+
+        A total that shows only on the way is set as `stage.total`.
+        """
         stage = Stage(self, name, total, unit)
         stage.tell("start")
         try:

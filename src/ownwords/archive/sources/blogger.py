@@ -10,7 +10,7 @@ from typing import IO, Literal
 
 from lxml import etree
 
-from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped, Status
 from ownwords.archive.sources import safely
 from ownwords.archive.sources.timestamps import from_iso
 from ownwords.core.errors import SourceError
@@ -71,6 +71,7 @@ def _feed(
     damage: list[str] = []
     home = _home(path, opened)
     opened.seek(0)
+    posts = safely.count_of(b">POST<", opened) or safely.count_of(b"kind#post", opened)
     begun = False
     for element in safely.iterate_xml(path, opened, (f"{_ATOM}entry", f"{_ATOM}feed"), damage):
         if not begun:
@@ -82,6 +83,7 @@ def _feed(
                     f"{name} does not say the blog's address, so links between its posts"
                     " cannot be told from others."
                 )
+            yield Expected(posts)
         if element.tag == f"{_ATOM}entry":
             yield from _entry(element, home, left_out)
     if not begun:

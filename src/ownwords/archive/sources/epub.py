@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from lxml import etree
 from selectolax.lexbor import LexborNode
 
-from ownwords.archive.document import Item, RawDocument, Site, Skipped
+from ownwords.archive.document import Expected, Item, RawDocument, Site, Skipped
 from ownwords.archive.sources import dates, folders, pages, safely
 from ownwords.core.errors import SourceError
 
@@ -51,7 +51,7 @@ class _Package:
 def detect(path: Path) -> str | None:
     """A zip, or a folder as some readers keep, with EPUB's container file."""
     if path.is_dir():
-        return LABEL if (path / _CONTAINER).is_file() else None
+        return LABEL if folders.exists(path / _CONTAINER) else None
     if folders.head(path, 2) != b"PK":
         return None
     try:
@@ -67,6 +67,7 @@ def read(path: Path) -> Iterator[Item]:
         package = _package(path, members)
         _refuse_locked(path, members, package)
         yield Site(package.title)
+        yield Expected(len(package.spine))
         yield from _chapters(path, members, package)
 
 

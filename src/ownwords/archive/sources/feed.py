@@ -11,7 +11,7 @@ from typing import Any
 
 import feedparser
 
-from ownwords.archive.document import Item, Markup, Note, RawDocument, Site, Skipped
+from ownwords.archive.document import Expected, Item, Markup, Note, RawDocument, Site, Skipped
 from ownwords.archive.sources import folders, pages, safely
 from ownwords.core.errors import SourceError
 
@@ -46,11 +46,12 @@ def detect(path: Path) -> str | None:
 def read(path: Path) -> Iterator[Item]:
     """The entries, in the order of the feed; a feed of comments is counted and not handed over."""
     feed = _parsed(path)
-    name, home = _text(feed["feed"], "title"), _text(feed["feed"], "link")
+    name, home = _text(feed["feed"], "title"), pages.web_address(_text(feed["feed"], "link"))
     if name or home:
         yield Site(name or home, home)
     if isinstance(feed.get("bozo_exception"), xml.sax.SAXException):
         yield Note(f"{path.name} is damaged; what could be read of it was read.")
+    yield Expected(len(feed["entries"]))
     yield from _entries(feed["entries"], bool(_COMMENT_FEED.match(name)), home)
 
 
@@ -87,7 +88,7 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> I
             continue
         read += 1
         excerpts += excerpt
-        link = _text(entry, "link")
+        link = pages.web_address(_text(entry, "link"))
         yield RawDocument(
             ref=ref,
             title=title,

@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ownwords.archive.document import Skipped
 from ownwords.archive.sources import safely
@@ -15,36 +15,47 @@ from ownwords.core.errors import SourceError
 # No one writes a post of this size; a file above it is data.
 MAX_FILE_BYTES = 64 << 20
 _BINARY_LOOK_BYTES = 8 << 10
-_CENSUS_NAMES = 3_000
-_CENSUS_FOLDERS = 300
+_FIRST_NAMES = 3_000
+_FIRST_FOLDERS = 300
 # Of programs, not of a writer.
 PROGRAM_FOLDERS = frozenset({"node_modules", "__pycache__", "__MACOSX", "bower_components"})
 
 
-def census(folder: Path) -> Counter[str]:
-    """How many files of each suffix (".md") there are, among the first few thousand names.
+def first_files(folder: Path) -> Iterator[Path]:
+    """The first few thousand files below a folder, those on top first, however many there are.
 
-    The folders on top come first. Hidden folders and those of programs are not entered; what cannot
-    be listed counts as empty.
+    Hidden folders and those of programs are not entered, nor is what cannot be listed.
     """
-    found: Counter[str] = Counter()
-    waiting, opened = deque([folder]), 0
-    while waiting and opened < _CENSUS_FOLDERS and found.total() < _CENSUS_NAMES:
+    waiting, opened, seen = deque([folder]), 0, 0
+    while waiting and opened < _FIRST_FOLDERS:
         opened += 1
         try:
             with os.scandir(waiting.popleft()) as entries:
                 for entry in entries:
+                    seen += 1
+                    if seen > _FIRST_NAMES:
+                        return
                     if entry.name.startswith(".") or entry.name in PROGRAM_FOLDERS:
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
                     else:
-                        found[PurePosixPath(entry.name).suffix.lower()] += 1
-                    if found.total() >= _CENSUS_NAMES:
-                        break
+                        yield Path(entry.path)
         except OSError:
             continue
-    return found
+
+
+def census(folder: Path) -> Counter[str]:
+    """How many of the first files have each suffix (".md", lower case)."""
+    return Counter(path.suffix.lower() for path in first_files(folder))
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder, and it may be looked at."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def relative_name(path: Path, folder: Path) -> str:

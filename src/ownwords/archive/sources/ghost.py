@@ -8,7 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ownwords.archive.document import Item, Markup, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.document import (
+    Expected,
+    Item,
+    Markup,
+    Note,
+    RawDocument,
+    Site,
+    Skipped,
+    Status,
+)
 from ownwords.archive.sources import safely
 from ownwords.archive.sources.ghost_html import UnreadableError, from_lexical, from_mobiledoc
 from ownwords.archive.sources.timestamps import from_iso, from_milliseconds
@@ -65,7 +74,9 @@ def read(path: Path) -> Iterator[Item]:
             "A Ghost export does not say the site's address, so posts are cited by title and date."
         )
     library = _Library(tables, home)
-    for post in _rows(tables, "posts"):
+    posts = _rows(tables, "posts")
+    yield Expected(len(posts))
+    for post in posts:
         yield library.document(post)
     comments = len(_rows(tables, "comments"))
     if comments:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ownwords.archive.document import Item, Note, RawDocument, Skipped
+from ownwords.archive.document import Expected, Item, Note, RawDocument, Skipped
 from ownwords.archive.sources import dates, folders, safely
 from ownwords.core.errors import SourceError
 
@@ -54,14 +54,9 @@ class _Book:
 def detect(path: Path) -> str | None:
     """A text with Project Gutenberg's header, or a folder of mostly such texts."""
     if path.is_dir():
-        if not folders.census(path)[".txt"]:
-            return None
-        try:
-            texts = list(islice(path.rglob("*.txt"), _FIRST_FILES))
-        except OSError:
-            return None
-        ours = sum(_is_ours(text) for text in texts)
-        return "a folder of Project Gutenberg texts" if ours * 2 > len(texts) else None
+        texts = (file for file in folders.first_files(path) if file.suffix.lower() in SUFFIXES)
+        ours = [_is_ours(file) for file in islice(texts, _FIRST_FILES)]
+        return "a folder of Project Gutenberg texts" if sum(ours) * 2 > len(ours) else None
     return LABEL if path.suffix.lower() in SUFFIXES and _is_ours(path) else None
 
 
@@ -87,7 +82,9 @@ def read(path: Path) -> Iterator[Item]:
 
 def _folder(path: Path) -> Iterator[Item]:
     seen = 0
-    for file in safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}):
+    files = list(safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}))
+    yield Expected(len(files))
+    for file in files:
         if isinstance(file, Skipped):
             yield file
             continue

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped
 from ownwords.archive.sources import dates, folders, pages, safely
 from ownwords.core.errors import SourceError
 
@@ -98,6 +98,7 @@ def read(path: Path) -> Iterator[Item]:
     common = _in_common(found, path)
     if common.site or common.url:
         yield Site(common.site or common.url, common.url)
+    yield Expected(len(found))
     yield from _articles(found, path, common)
 
 

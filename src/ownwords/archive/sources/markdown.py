@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from urllib.parse import urljoin
 
-from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped, Status
-from ownwords.archive.sources import dates, folders, front_matter, note_links, safely
+from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.sources import dates, folders, front_matter, note_links, pages, safely
 from ownwords.core.errors import SourceError
 
 LABEL = "a folder of Markdown files"
@@ -88,11 +87,11 @@ def _is_markdown(path: Path) -> bool:
 def _tool(folder: Path) -> str:
     """The program the folder is made for, by its configuration; "" for none that is known."""
     for tool, names in _CONFIGS.items():
-        if any((folder / name).exists() for name in names):
-            if tool == "hugo" and not (folder / "content").is_dir():
+        if any(folders.exists(folder / name) for name in names):
+            if tool == "hugo" and not folders.exists(folder / "content"):
                 continue
             return tool
-    return "jekyll" if (folder / "_posts").is_dir() else ""
+    return "jekyll" if folders.exists(folder / "_posts") else ""
 
 
 def read(path: Path) -> Iterator[Item]:
@@ -111,8 +110,10 @@ def _folder(path: Path) -> Iterator[Item]:
         yield Site(site.name or site.url, site.url)
     broken = seen = 0
     left: Counter[str] = Counter()
-    project = bool(site.tool) or any((path / name).exists() for name in _PROJECT_FILES)
-    for file in safely.walk(path, SUFFIXES | _PAGES | _OTHER_TEXTS, _NEVER):
+    project = bool(site.tool) or any(folders.exists(path / name) for name in _PROJECT_FILES)
+    files = list(safely.walk(path, SUFFIXES | _PAGES | _OTHER_TEXTS, _NEVER))
+    yield Expected(len(files))
+    for file in files:
         if isinstance(file, Skipped):
             yield file
             continue
@@ -167,7 +168,7 @@ def _configured(folder: Path) -> _Site:
         address = values.text("baseurl") if tool == "hugo" else values.text("url")
         below = values.text("baseurl").strip("/") if tool == "jekyll" else ""
         home = f"{address.rstrip('/')}/{below}".rstrip("/") + "/"
-        return _Site(tool, values.text("title"), home if home.startswith("http") else "")
+        return _Site(tool, values.text("title"), pages.web_address(home))
     return _Site(tool)
 
 
@@ -198,7 +199,8 @@ def _document(meta: front_matter.FrontMatter, name: str, site: _Site) -> RawDocu
         title, body = _with_heading(title, note_links.rewrite(body))
     permalink = meta.text("permalink", "url")
     permalink = "" if ":" in permalink.removeprefix("https:").removeprefix("http:") else permalink
-    address = urljoin(site.url, permalink.lstrip("/")) if site.url and permalink else permalink
+    relative = permalink and site.url and not permalink.startswith("http")
+    address = f"{site.url}{permalink.lstrip('/')}" if relative else permalink
     loose = date is None and len(path.parts) == (2 if site.tool == "hugo" else 1)
     page = meta.text("layout") == "page" or meta.text("type") == "page"
     return RawDocument(
@@ -209,7 +211,7 @@ def _document(meta: front_matter.FrontMatter, name: str, site: _Site) -> RawDocu
         status=_status(path, meta),
         kind="page" if page or (loose and site.tool in ("hugo", "jekyll")) else "post",
         date=date,
-        url=address if address.startswith("http") else "",
+        url=pages.web_address(address),
         author=meta.text("author") or ", ".join(meta.names("author") or meta.names("authors")),
         tags=tuple(dict.fromkeys((*meta.words("tags", "categories"), *meta.names("category")))),
         summary=meta.text("description", "summary", "excerpt"),

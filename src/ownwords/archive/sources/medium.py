@@ -8,7 +8,7 @@ from pathlib import Path
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped
 from ownwords.archive.sources import dates, folders, pages, safely
 from ownwords.core.errors import SourceError
 
@@ -59,6 +59,7 @@ def read(path: Path) -> Iterator[Item]:
                 hint="give the zip that Medium sends by mail, or the folder it was unpacked to",
             )
         yield from _site(members, names)
+        yield Expected(len(names))
         yield from _stories(members, names)
         rest = len(members.names) - len(names)
         if rest:
@@ -73,8 +74,8 @@ def _site(members: safely.Members, names: list[str]) -> Iterator[Site]:
         except SourceError:
             continue  # told when its turn comes
         author = tree.css_first("a.p-author[href]")
-        address = (author.attributes.get("href") or "") if author is not None else ""
-        if author is not None and address.startswith("https://"):
+        address = pages.web_address(_attribute(tree, "a.p-author[href]", "href"))
+        if author is not None and address:
             yield Site(pages.text_of(author), address)
             return
 
@@ -121,7 +122,7 @@ def _story(tree: LexborHTMLParser, name: str) -> RawDocument:
     draft = file.startswith("draft_")
     found = _ID.search(file)
     story_id = found[1] if found else file
-    url = _attribute(tree, "a.p-canonical[href]", "href")
+    url = pages.web_address(_attribute(tree, "a.p-canonical[href]", "href"))
     time = _attribute(tree, "time.dt-published[datetime]", "datetime")
     subtitle = tree.css_first("section[data-field=subtitle]")
     author = tree.css_first(".p-author")

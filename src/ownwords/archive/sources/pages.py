@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -166,8 +167,18 @@ def address_of(tree: LexborHTMLParser) -> str:
     """The address a page gives as its own; "" where it gives none."""
     link = tree.css_first("link[rel=canonical]")
     address = (link.attributes.get("href") or "") if link is not None else ""
-    address = address or meta(tree, "og:url")
-    return address.strip() if re.match(r"https?://\S+$", address.strip()) else ""
+    return web_address(address) or web_address(meta(tree, "og:url"))
+
+
+def web_address(text: str) -> str:
+    """The address, where it is a whole one on the web that others can take apart; else ""."""
+    text = text.strip()
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # "http://["
+        return ""
+    whole = parts.scheme in ("http", "https") and parts.netloc and not re.search(r"\s", text)
+    return text if whole else ""
 
 
 def date_of(tree: LexborHTMLParser, path: str) -> datetime | None:

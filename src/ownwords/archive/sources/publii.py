@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from ownwords.archive.document import (
+    Expected,
     Item,
     Kind,
     Markup,
@@ -169,6 +170,7 @@ def _items(connection: sqlite3.Connection, found: _Found) -> Iterator[Item]:
     named = (site.get("displayName"), site.get("name"), found.name)
     name = next((name for name in named if name and isinstance(name, str)), "")
     yield Site(safely.without_surrogates(name), addresses.domain)
+    yield Expected(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
     if not addresses.domain:
         yield Note(
             "The site's settings (input/config/site.config.json) are missing or name no address,"

@@ -9,15 +9,16 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol, cast
+from typing import IO, Protocol, TypeVar, cast
 
 from lxml import etree
 
 from ownwords.archive.document import Skipped
 from ownwords.core.errors import SourceError
+from ownwords.core.workspace import SUFFIX
 
 MAX_MEMBERS = 200_000
 MAX_TOTAL_BYTES = 8 << 30
@@ -25,6 +26,8 @@ MAX_MEMBER_BYTES = 512 << 20
 # Text compresses 3 to 10 times, a database of one repeated row perhaps 100; a bomb 1,000 times.
 MAX_RATIO = 300
 _RATIO_MATTERS_ABOVE_BYTES = 10 << 20
+
+Info = TypeVar("Info", zipfile.ZipInfo, tarfile.TarInfo)
 
 # How much of a text is looked at, from its first byte that is not UTF-8, to tell what it is.
 WINDOW_BYTES = 64 << 10
@@ -73,7 +76,7 @@ def walk(
 ) -> Iterator[Path | Skipped]:
     """The files below `folder` with these suffixes (".md", lower case), in order of their names.
 
-    Folders named in `leave` are not entered, and Skipped.
+    Folders named in `leave` are not entered, and Skipped; nor are workspaces of our own.
     Links to folders are not followed, so a circle of links ends; a folder that cannot be listed
     is Skipped.
     """
@@ -85,10 +88,11 @@ def walk(
         )
 
     for where, folders, names in os.walk(folder, onerror=remember):
-        for name in sorted(leave.intersection(folders)):
+        left = {name for name in folders if name in leave or name.endswith(SUFFIX)}
+        for name in sorted(left):
             ref = Path(where, name).relative_to(folder).as_posix()
             yield Skipped("folder", "of a program, or made by one; not entered", ref=ref)
-        folders[:] = sorted(name for name in folders if name not in leave)
+        folders[:] = sorted(set(folders) - left)
         yield from trouble
         trouble.clear()
         for name in sorted(names):
@@ -105,6 +109,16 @@ def walk(
     yield from trouble
 
 
+def count_of(mark: bytes, opened: IO[bytes]) -> int:
+    """How often `mark` stands in a file, which is then at its beginning again."""
+    count, tail = 0, b""
+    while chunk := opened.read(1 << 20):
+        count += (tail + chunk).count(mark)
+        tail = chunk[1 - len(mark) :]
+    opened.seek(0)
+    return count
+
+
 class Members(Protocol):
     """The files inside a zip or tar, by name."""
 
@@ -118,7 +132,9 @@ class Members(Protocol):
 class _Zip:
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self._path, self._archive = path, archive
-        self._infos = {info.filename: info for info in archive.infolist() if not info.is_dir()}
+        # A damaged zip may hold a member without a name, at which the library itself stumbles.
+        infos = [info for info in archive.infolist() if info.filename]
+        self._infos = {info.filename: info for info in infos if not info.is_dir()}
         self.names = tuple(self._infos)
         for info in self._infos.values():
             if info.file_size > _RATIO_MATTERS_ABOVE_BYTES and (
@@ -128,7 +144,8 @@ class _Zip:
                     f"{path} holds {info.filename!r}, which unpacks to {info.file_size:,} bytes"
                     f" from {info.compress_size:,}: a zip bomb, left unopened"
                 )
-        _check_members(path, ((i.filename, i.file_size) for i in self._infos.values()))
+        for _ in _checked(path, iter(self._infos.items()), lambda info: info.file_size):
+            pass
 
     def read(self, name: str, first: int | None = None) -> bytes:
         try:
@@ -146,13 +163,11 @@ class _Tar:
     def __init__(self, path: Path, archive: tarfile.TarFile) -> None:
         self._path, self._archive = path, archive
         self._infos: dict[str, tarfile.TarInfo] = {}
-        for info in archive:
-            if len(self._infos) > MAX_MEMBERS:
-                break
-            if info.isfile():
-                self._infos[info.name.removeprefix("./")] = info
+        # Checked as they are listed: to reach the next member, a compressed tar unpacks this one.
+        listed = ((info.name.removeprefix("./"), info) for info in archive if info.isfile())
+        for name, info in _checked(path, listed, lambda info: info.size):
+            self._infos[name] = info
         self.names = tuple(self._infos)
-        _check_members(path, ((name, info.size) for name, info in self._infos.items()))
 
     def read(self, name: str, first: int | None = None) -> bytes:
         try:
@@ -197,20 +212,24 @@ def open_members(path: Path) -> Iterator[Members]:
         yield members
 
 
-def _check_members(path: Path, members: Iterator[tuple[str, int]]) -> None:
+def _checked(
+    path: Path, members: Iterator[tuple[str, Info]], size_of: Callable[[Info], int]
+) -> Iterator[tuple[str, Info]]:
+    """The members, each handed on if its name and the size of all so far may pass."""
     total = 0
-    for count, (name, size) in enumerate(members, 1):
+    for count, (name, info) in enumerate(members, 1):
         parts = PurePosixPath(name.replace("\\", "/")).parts
         if ".." in parts or name.startswith(("/", "\\")) or name[1:2] == ":":
             raise SourceError(
                 f"{path} holds a path that points outside it: {name!r}; left unopened"
             )
-        total += size
+        total += size_of(info)
         if count > MAX_MEMBERS or total > MAX_TOTAL_BYTES:
             raise SourceError(
                 f"{path} holds more than {MAX_MEMBERS:,} files or {MAX_TOTAL_BYTES >> 30} GiB;"
                 " left unopened"
             )
+        yield name, info
 
 
 def _read_bounded(path: Path, name: str, member: IO[bytes], first: int | None) -> bytes:

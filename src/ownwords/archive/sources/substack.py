@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ownwords.archive.document import Item, RawDocument, Site, Skipped
+from ownwords.archive.document import Expected, Item, RawDocument, Site, Skipped
 from ownwords.archive.sources import folders, pages, safely
 from ownwords.archive.sources.timestamps import from_iso
 from ownwords.core.errors import SourceError
@@ -70,6 +70,7 @@ def read(path: Path) -> Iterator[Item]:
         home = _home(members, rows)
         if home:
             yield Site(home, f"https://{home}/")
+        yield Expected(len(rows))
         for row in rows:
             yield from _post(members, row, home)
         yield from _left_out(members, table, {row.member for row in rows})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from ownwords.archive.document import Item, RawDocument, Skipped
+from ownwords.archive.document import Expected, Item, RawDocument, Skipped
 from ownwords.archive.sources import dates, folders, safely
 from ownwords.core.errors import SourceError
 
@@ -43,7 +43,9 @@ def read(path: Path) -> Iterator[Item]:
         yield from _documents(path, folders.name_as_text(path.name))
         return
     seen = 0
-    for file in safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}):
+    files = list(safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}))
+    yield Expected(len(files))
+    for file in files:
         if isinstance(file, Skipped):
             yield file
             continue

@@ -11,7 +11,7 @@ from typing import IO
 
 from lxml import etree
 
-from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped, Status
 from ownwords.archive.sources import safely
 from ownwords.archive.sources.timestamps import from_iso
 from ownwords.core.errors import SourceError
@@ -60,6 +60,7 @@ def read(path: Path) -> Iterator[Item]:
     for name, opened in _opened(path):
         damage: list[str] = []
         authors: dict[str, str] | None = None
+        yield Expected(safely.count_of(b"<item>", opened))
         for element in safely.iterate_xml(path, opened, ("item", "channel"), damage):
             if authors is None:
                 site, authors = _head(element)

@@ -1,0 +1,86 @@
+"""Advice: honest at every size, its figures right, in numbers people read."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.archive.advice import _number, advise
+from ownwords.archive.report import Advice
+
+
+def advice(words: int) -> Advice:
+    return advise(words, words, int(5.6 * words), 40, 35.0)
+
+
+def test_each_size_has_its_own_headline() -> None:
+    sizes = [0, 1_000, 10_000, 50_000, 500_000, 5_000_000, 50_000_000]
+    headlines = [advice(size).headline for size in sizes]
+    assert len(set(headlines)) == len(sizes)
+
+
+def test_nothing_to_learn_from_is_said_shortly() -> None:
+    assert advise(500, 0, 0, 3, 1.0).rows == []
+    assert "nothing" in advise(0, 0, 0, 0, 0.0).headline
+
+
+def test_the_arithmetic_is_right_and_its_source_named() -> None:
+    rows = dict(advise(60_000, 48_000, 268_000, 34, 33.0).rows)
+    from_nothing = rows["Train a model from nothing on this alone?"]
+    assert "3,400 parameters" in from_nothing  # 268,000 / 4 / 20
+    assert "124 million" in from_nothing
+    assert "2.5 billion tokens" in from_nothing
+    assert "Hoffmann" in from_nothing
+    from_base = rows["Start from a model that knows English already?"]
+    assert "1.487" in from_base
+    assert "1.59" in from_base
+    assert "6% fewer bits" in from_base
+    assert "Muennighoff" in rows["How many times over should it read the posts?"]
+
+
+def test_a_tiny_archive_is_not_told_to_fine_tune() -> None:
+    rows = dict(advice(900).rows)
+    assert "Yes" not in rows["Start from a model that knows English already?"]
+    assert "do not trust" in rows["How much is held out, and what can that tell?"]
+
+
+def test_words_left_out_and_a_few_long_posts_are_mentioned() -> None:
+    sentences = advise(60_000, 48_000, 268_000, 40, 8.2).sentences
+    assert "12,000 more were left out or capped" in sentences[0]
+    assert "as varied as 8 posts" in sentences[1]
+
+
+def test_what_was_not_measured_is_said_to_be_so() -> None:
+    for words in (5_000, 500_000):
+        assert any("48,000 words of English" in one for one in advice(words).sentences)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**5), st.floats(1, 10**5))
+def test_it_reads_well_at_any_size(words: int, posts: int, effective: float) -> None:
+    made = advise(words, words, words * 6, posts, min(effective, posts))
+    texts = [made.headline, *made.sentences, *itertools.chain(*made.rows)]
+    assert made.sentences
+    for text in texts:
+        assert text == text.strip()
+        assert text[-1] in ".?"
+        assert "  " not in text
+        assert "nan" not in text.lower().split()
+        assert "inf" not in text.split()
+    assert len(made.sentences) <= 6
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [
+        (1, "1"),
+        (2.5, "2.5"),
+        (999, "1,000"),
+        (48_123, "48,000"),
+        (999_999, "1 million"),
+        (1_340_000, "1.3 million"),
+        (2_480_000_000, "2.5 billion"),
+    ],
+)
+def test_numbers_are_rounded_for_people(n: float, text: str) -> None:
+    assert _number(n) == text

@@ -1,0 +1,263 @@
+import base64
+import inspect
+import json
+import random
+import time
+
+import pytest
+
+from ownwords.archive import dumps
+from ownwords.archive.document import Segment
+from ownwords.archive.dumps import machine_line, set_logs_apart, why_dump
+
+CHANCE = random.Random(7)
+
+
+def _lines(make: object, count: int = 40) -> str:
+    assert callable(make)
+    return "\n".join(str(make(n)) for n in range(count))
+
+
+DUMPS = {
+    "syslog": _lines(lambda n: f"Jan {n % 28 + 1:2} 03:{n % 60:02}:59 host sshd[{n}]: Accepted"),
+    "iso": _lines(lambda n: f"2024-01-02T03:04:{n % 60:02}.123Z worker-{n} did something"),
+    "apache": _lines(lambda n: f'9.8.7.{n} - - [10/Oct/2000:13:55:{n % 60:02} -0700] "GET / 200'),
+    "kernel": _lines(lambda n: f"[    {n}.123456] usb 1-1: new device"),
+    "epoch": _lines(lambda n: f"16094592{n:02}.5 tick"),
+    "millis": _lines(lambda n: f"12:30:{n % 60:02}.{n:03} frame drawn"),
+    "levels": _lines(lambda n: f"npm WARN deprecated package{n}@1.0 use another"),
+    "java": "Exception in thread main\n"
+    + _lines(lambda n: f"\tat com.example.Thing{n}.run(Thing.java:{n + 10})"),
+    "traceback": _lines(lambda n: f'  File "/srv/app/m{n}.py", line {n}, in go\n    return go()'),
+    "addresses": _lines(lambda n: f"lease 192.168.0.{n} to printer"),
+    "numbers": _lines(lambda n: " ".join(f"{CHANCE.random():.6f}" for _ in range(8))),
+    "hexdump": _lines(
+        lambda n: f"{n * 16:08x}  " + " ".join(f"{CHANCE.randrange(256):02x}" for _ in range(16))
+    ),
+    "base64": base64.encodebytes(CHANCE.randbytes(900)).decode(),
+    "base64 in one line": base64.b64encode(CHANCE.randbytes(900)).decode(),
+    "columns": _lines(lambda n: " ".join(str(CHANCE.randrange(10, 99)) for _ in range(16))),
+    "pattern": _lines(
+        lambda n: f"node{n} cpu={n}% mem={n * 3}MB rx={n * 7}/s tx={n * 11}/s up={n}d"
+    ),
+    "copies": _lines(lambda _: "the same thing over and over again, said no better", 100),
+}
+
+SOURCE_CODE = {
+    "python": inspect.getsource(dumps),
+    "javascript": """
+import { readFile } from "node:fs/promises";
+const cache = new Map();
+export async function load(name, { fresh = false } = {}) {
+  if (!fresh && cache.has(name)) return cache.get(name);
+  const text = await readFile(`./notes/${name}.md`, "utf8");
+  const words = text.split(/\\s+/).filter(Boolean);
+  cache.set(name, words);
+  return words.map((w, i) => ({ w, i, even: i % 2 === 0 }));
+}
+""",
+    "c": """
+#include <stdio.h>
+static const int days[12] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+int main(int argc, char **argv) {
+    int total = 0;
+    for (int i = 0; i < 12; i++) {
+        total += days[i];
+        printf("%d: %d\\n", i + 1, total);
+    }
+    return total == 365 ? 0 : 1;
+}
+""",
+    "java": """
+package com.example;
+import java.util.List;
+public final class Garden {
+    private final List<String> beds;
+    public Garden(List<String> beds) { this.beds = List.copyOf(beds); }
+    public int size() { return beds.size(); }
+    @Override public String toString() {
+        return String.format("Garden[%d beds]", size());
+    }
+}
+""",
+    "rust": """
+use std::collections::HashMap;
+fn count(text: &str) -> HashMap<&str, usize> {
+    let mut seen = HashMap::new();
+    for word in text.split_whitespace() {
+        *seen.entry(word).or_insert(0) += 1;
+    }
+    seen
+}
+fn main() { println!("{:?}", count("a b a")); }
+""",
+    "go": """
+package main
+import "fmt"
+type stop struct{ x, y int }
+func (s stop) far(o stop) int {
+	dx, dy := s.x-o.x, s.y-o.y
+	return dx*dx + dy*dy
+}
+func main() {
+	fmt.Println(stop{1, 2}.far(stop{3, 4}))
+}
+""",
+    "sql": """
+CREATE TABLE posts (id INTEGER PRIMARY KEY, title TEXT, created_at INTEGER);
+CREATE INDEX posts_by_date ON posts (created_at);
+SELECT p.title, count(*) AS links
+FROM posts p JOIN links l ON l.post_id = p.id
+WHERE p.created_at > strftime('%s', '2020-01-01')
+GROUP BY p.title
+HAVING count(*) > 3
+ORDER BY links DESC LIMIT 10;
+""",
+    "css": """
+:root { --ink: #222222; --paper: #fdfcf8; --accent: #b3261e; }
+body { margin: 0 auto; max-width: 38rem; color: var(--ink); }
+h1, h2 { font: 700 1.4rem/1.2 Georgia, serif; }
+a:hover { color: #7a1a14; text-decoration: underline; }
+pre { padding: 0.5em 1em; background: #eeeeee; overflow-x: auto; }
+img { max-width: 100%; height: auto; }
+.note { border-left: 3px solid #cccccc; padding-left: 1rem; }
+@media (max-width: 600px) { body { padding: 0 1rem; } }
+""",
+    "shell": """
+#!/bin/sh
+set -eu
+for f in "$HOME"/notes/*.md; do
+  n=$(wc -w < "$f")
+  [ "$n" -gt 100 ] || continue
+  cp -- "$f" "/backup/$(date +%F)-$(basename "$f")"
+  echo "copied $f ($n words)" >&2
+done
+exit 0
+""",
+    "haskell": """
+module Main where
+import qualified Data.Map as M
+freq :: String -> M.Map Char Int
+freq = foldr (\\c -> M.insertWith (+) c 1) M.empty
+main :: IO ()
+main = do
+  s <- getContents
+  mapM_ print (M.toList (freq s))
+  putStrLn "done"
+""",
+    "html": "<ul>\n"
+    + _lines(lambda n: f'  <li><a href="/p/{n}">Post {n}</a></li>', 12)
+    + "\n</ul>",
+    "yaml": "jobs:\n"
+    + _lines(lambda n: f"  step{n}:\n    run: make target-{n}\n    retry: {n}", 8),
+}
+
+NOT_DUMPS = {
+    **SOURCE_CODE,
+    "json": json.dumps({f"key{n}": {"port": 8000 + n, "on": True} for n in range(7)}, indent=2),
+    "poem": _lines(lambda n: ["The night is long,", "O long, long,", "and far", ""][n % 4], 12),
+    "recipe": _lines(lambda n: f"{n * 50 + 100} g of {['flour', 'sugar', 'butter'][n % 3]}", 12),
+    "contents": _lines(lambda n: f"{n}.{n % 4} {'About gardens ' * (n % 5 + 1)} ..... {n * 7}", 30),
+    "names": _lines(lambda n: f"{'ABCD'[n % 4]}nna {chr(65 + n % 26)}. Smith"),
+    "session": "$ git status\nOn branch main\nnothing to commit\n$ ls -l\ntotal 8\n"
+    "-rw-r--r-- 1 me me 120 Jan 12 10:30 a.md\n-rw-r--r-- 1 me me 98 Jan 13 10:31 b.md\n$ exit",
+    "dialogue": _lines(lambda n: f"{'ANNA' if n % 2 else 'BERT'}: I said it {n} times!", 30),
+    "chapters": _lines(lambda n: f"00:{n:02}:{n * 7 % 60:02} What we said about the {n}th hat", 20),
+    "timeline": _lines(lambda n: f"2019-03-{n % 28 + 1:02} Moved the {n}th box to the attic", 20),
+    "schedule": _lines(lambda n: f"{n % 24:02}:30 Lunch with somebody", 12),
+    "birthdays": _lines(lambda n: f"{n % 28 + 1:02}.03.1990 - Anna of the {n}th floor", 30),
+    "rules": _lines(lambda n: "=" * (n + 1), 30),
+    "prose": "It rained, and nobody minded; the river was up by noon. " * 12,
+    "hindi": "मैं काँच खा सकता हूँ और मुझे उससे कोई चोट नहीं पहुंचती। वह 3 दिन का था।\n" * 9,
+    "words that look like numbers": _lines(lambda n: "a cafe added a faded facade", 20),
+    "short log": "2024-01-02T03:04:05Z a\n2024-01-02T03:04:06Z b",
+    "empty": "",
+    "spaces": " \n" * 700,
+}
+
+
+@pytest.mark.parametrize("name", DUMPS)
+def test_what_a_machine_wrote_is_known_by_a_plain_reason(name: str) -> None:
+    reason = why_dump(DUMPS[name])
+    assert reason
+    assert reason == why_dump(DUMPS[name])
+    assert "\n" not in reason
+
+
+@pytest.mark.parametrize("name", NOT_DUMPS)
+def test_what_a_person_wrote_is_no_dump(name: str) -> None:
+    assert why_dump(NOT_DUMPS[name]) is None
+
+
+def test_reasons_say_what_was_seen() -> None:
+    assert why_dump(DUMPS["iso"]) == "100% of its 40 lines begin with a time stamp"
+    assert why_dump(DUMPS["levels"]) == (
+        "100% of its 40 lines are marked INFO, WARNING, ERROR or the like"
+    )
+    assert "digits and symbols" in str(why_dump(DUMPS["numbers"]))
+    assert "digits and symbols" in str(why_dump(DUMPS["columns"]))
+    assert "hexadecimal" in str(why_dump(DUMPS["hexdump"]))
+    assert "encoded data" in str(why_dump(DUMPS["base64"]))
+    assert "repeat one pattern" in str(why_dump(DUMPS["pattern"]))
+    assert "repeats itself" in str(why_dump(DUMPS["copies"]))
+
+
+def test_the_number_of_lines_is_that_of_the_whole_block() -> None:
+    block = _lines(lambda n: f"2024-01-02T03:04:05Z line {n} of a very long log", 20_000)
+    assert why_dump(block) == "100% of its 20000 lines begin with a time stamp"
+
+
+@pytest.mark.parametrize(
+    "block", ["x" * 2_000_000, "1 " * 500_000, "a1b2\n" * 300_000, "[0x" * 99999]
+)
+def test_blocks_of_any_size_are_judged_quickly(block: str) -> None:
+    start = time.process_time()
+    why_dump(block)
+    machine_line(block)
+    assert time.process_time() - start < 2
+
+
+def test_code_that_is_a_log_becomes_one_and_source_code_stays() -> None:
+    segments = [
+        Segment("code", DUMPS["iso"], "text"),
+        Segment("code", SOURCE_CODE["rust"], "rust"),
+    ]
+    assert [(s.kind, s.detail) for s in set_logs_apart(segments)] == [
+        ("log", "text"),
+        ("code", "rust"),
+    ]
+
+
+def test_a_log_within_prose_is_set_apart_and_the_rest_stays_whole() -> None:
+    log = DUMPS["syslog"].split("\n")[:12]
+    before, after = Segment("prose", "It broke:\nsee here"), Segment("prose", "So I wept.")
+    pieces = [
+        [before, *(Segment("prose", line) for line in log), after],
+        [before, Segment("prose", "\n".join(log)), after],
+    ]
+    for segments in pieces:
+        assert set_logs_apart(segments) == [before, Segment("log", "\n".join(log)), after]
+    joined = Segment("prose", "\n".join([before.text, *log, after.text]))
+    assert set_logs_apart([joined]) == [before, Segment("log", "\n".join(log)), after]
+
+
+def test_a_line_or_two_between_do_not_part_a_log() -> None:
+    log = DUMPS["syslog"].split("\n")
+    log[10] = "  continued on a line of its own"
+    assert set_logs_apart([Segment("prose", "\n".join(log))]) == [Segment("log", "\n".join(log))]
+
+
+def test_two_logs_with_prose_between_stay_two() -> None:
+    log = Segment("prose", DUMPS["syslog"])
+    between = [Segment("prose", text) for text in ("That was Monday.", "And then", "came this:")]
+    kinds = [s.kind for s in set_logs_apart([log, *between, log])]
+    assert kinds == ["log", "prose", "prose", "prose", "log"]
+
+
+def test_lines_of_other_kinds_and_short_quotations_of_logs_stay_prose() -> None:
+    few = [Segment("prose", line) for line in DUMPS["syslog"].split("\n")[:7]]
+    assert set_logs_apart(few) == few
+    listed = [Segment("list", DUMPS["syslog"])]
+    assert set_logs_apart(listed) == listed
+    essay = [Segment("prose", f"In 19{n} I bought hat number {n}, and wore it.") for n in range(30)]
+    assert set_logs_apart(essay) == essay

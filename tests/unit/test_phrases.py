@@ -1,0 +1,117 @@
+"""Favourite phrases: real turns of phrase, counted fairly."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from ownwords.archive import phrases
+from ownwords.archive.phrases import Writing, favourites
+from ownwords.archive.report import Phrase
+
+# fmt: off
+GLUE = [
+    "the", "of", "and", "a", "to", "in", "is", "it", "was", "he",
+    "that", "with", "as", "I", "had", "for", "at", "by", "on", "not",
+]
+# fmt: on
+
+
+def filler(chance: random.Random, words: int) -> str:
+    def word() -> str:
+        if chance.random() < 0.6:
+            return chance.choice(GLUE)
+        return "".join(chance.choices("abcdefgh", k=4)) + "o"
+
+    return " ".join(word() for _ in range(words))
+
+
+def archive(
+    n: int, insert: Callable[[int], str], year: Callable[[int], int] = lambda _: 2020
+) -> tuple[list[Writing], dict[str, str]]:
+    texts = {}
+    for i in range(n):
+        chance = random.Random(i)
+        texts[f"{i:03}"] = f"{filler(chance, 60)}, {insert(i)}, {filler(chance, 60)}."
+    return [Writing(id_, year(int(id_)), 130) for id_ in texts], texts
+
+
+def found(n: int, insert: Callable[[int], str], **more: Callable[[int], int]) -> dict[str, Phrase]:
+    posts, texts = archive(n, insert, **more)
+    return {phrase.text: phrase for phrase in favourites(posts, texts.__getitem__)}
+
+
+def test_a_turn_of_phrase_is_found_as_it_is_mostly_written() -> None:
+    written = ["as a matter of fact", "As a matter of fact", "as a matter of fact"]
+    phrase = found(30, lambda i: written[i % 3] if i % 2 else "so")["as a matter of fact"]
+    assert (phrase.count, phrase.posts, phrase.year) == (15, 15, 0)
+
+
+def test_parts_of_a_phrase_are_not_phrases() -> None:
+    texts = found(30, lambda i: "as a matter of fact" if i % 2 else "so")
+    assert not {"as a matter of", "a matter of fact", "matter of fact"} & texts.keys()
+
+
+def test_glue_alone_is_no_phrase_and_none_ends_in_it() -> None:
+    for text in found(60, lambda i: "the glad animals of the"):
+        words = text.split()
+        assert any(word not in GLUE for word in words)
+        assert words[-1] not in GLUE[:5]
+
+
+def test_two_posts_are_not_enough() -> None:
+    assert "curious green umbrellas" not in found(30, lambda i: "curious green umbrellas" * (i < 2))
+    assert "curious green umbrellas" in found(30, lambda i: "curious green umbrellas" * (i < 3))
+
+
+def test_a_phrase_does_not_cross_a_comma_or_a_full_stop() -> None:
+    assert not any("green" in t for t in found(30, lambda _: "curious, green umbrellas. Then"))
+
+
+def test_numbers_are_no_phrases() -> None:
+    assert not any("chapter" in text for text in found(30, lambda _: "see chapter 12"))
+
+
+def test_a_signature_counts_once() -> None:
+    def signed(i: int) -> str:
+        return f"so.\n\nWith the kindest regards from rainy Bydgoszcz, yours Anna\n\n{i}"
+
+    assert not any("kindest" in text or "Anna" in text for text in found(30, signed))
+    standing = found(30, lambda i: f"so. I have written of this before. Word{chr(97 + i)}")
+    assert not any("written" in text for text in standing)
+
+
+def test_a_year_s_own_phrases_are_told() -> None:
+    def insert(i: int) -> str:
+        return "curious green umbrellas" if i < 10 else "perfectly honest burglars"
+
+    posts, texts = archive(30, insert, lambda i: 2001 if i < 10 else 2002)
+    yearly = [p for p in favourites(posts, texts.__getitem__) if p.year]
+    assert [(p.year, p.text, p.posts) for p in yearly if p.posts > 5] == [
+        (2001, "curious green umbrellas", 10),
+        (2002, "perfectly honest burglars", 20),
+    ]
+
+
+def test_the_order_of_the_posts_does_not_matter() -> None:
+    posts, texts = archive(20, lambda _: "curious green umbrellas")
+    forwards = favourites(posts, texts.__getitem__)
+    assert favourites(reversed(posts), texts.__getitem__) == forwards
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_hardly_any_posts_have_no_favourites(n: int) -> None:
+    assert found(n, lambda _: "curious green umbrellas") == {}
+
+
+def test_posts_without_words_or_letters_break_nothing() -> None:
+    posts = [Writing(f"{i}", 2000, 1) for i in range(5)]
+    assert favourites(posts, lambda _: "… — !") == []
+    assert favourites(posts, lambda _: "") == []
+
+
+def test_a_large_archive_is_sampled_by_whole_posts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phrases, "SAMPLE", 2_000)
+    posts, texts = archive(60, lambda _: "curious green umbrellas")
+    (phrase,) = [p for p in favourites(posts, texts.__getitem__) if "green" in p.text]
+    assert phrase.posts == 15

@@ -1,0 +1,204 @@
+"""What becomes of each post: flags, defaults, the cap, and the author's word above them."""
+
+import random
+from datetime import date
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.archive.document import Document, Segment, SegmentKind
+from ownwords.archive.duplicates import Pair
+from ownwords.archive.features import features_of
+from ownwords.archive.provenance import (
+    Choice,
+    Decision,
+    Post,
+    ProvenanceConfig,
+    Verdict,
+    decide,
+    effective_posts,
+    water_level,
+)
+from ownwords.archive.style import Outlier
+
+CONFIG = ProvenanceConfig()
+
+
+def post(id_: str, own: int, log: int = 0, day: date | None = None) -> Post:
+    parts: tuple[tuple[SegmentKind, int], ...] = (("prose", own), ("log", log))
+    segments = tuple(Segment(kind, "word " * n) for kind, n in parts)
+    return Post(id_, f"Title {id_}", features_of(Document(id_, "", segments)), day)
+
+
+def posts(n: int = 30, words: int = 100) -> list[Post]:
+    return [post(f"{i:02}", words) for i in range(n)]
+
+
+def near(one: str, other: str, share: float = 0.9) -> Pair:
+    return Pair(one, other, exact=share == 1, share=share)
+
+
+def one_of(
+    id_: str,
+    these: list[Post],
+    pairs: list[Pair] | None = None,
+    far: dict[str, float] | None = None,
+    choice: Decision | None = None,
+) -> Verdict:
+    outliers = [Outlier(name, distance, ()) for name, distance in (far or {}).items()]
+    choices = [Choice(id_, choice)] if choice else []
+    return decide(these, pairs or [], outliers, CONFIG, choices)[id_]
+
+
+def test_a_plain_post_is_kept_without_a_word() -> None:
+    assert one_of("03", posts()) == Verdict("03", (), "keep", "", 100)
+
+
+def test_a_foreign_looking_half_of_the_archive_is_left_out() -> None:
+    found = one_of("x", [*posts(), post("x", 3_000)], far={"x": 5.9})
+    assert (found.flags, found.decision) == (("dominant", "unlike"), "leave out")
+    assert found.training_words == 0
+    assert "50% of all the prose" in found.reason
+    assert "unlike your other posts" in found.reason
+
+
+def test_a_dominant_post_in_the_author_s_voice_is_capped() -> None:
+    found = one_of("x", [*posts(), post("x", 3_000)])
+    assert (found.flags, found.decision) == (("dominant",), "cap")
+    assert found.training_words == 333
+    assert "at most 10%" in found.reason
+
+
+def test_a_small_unlike_post_is_kept_and_told() -> None:
+    found = one_of("03", posts(), far={"03": 3.3})
+    assert (found.flags, found.decision, found.training_words) == (("unlike",), "keep", 100)
+    assert "3.3" in found.reason
+
+
+def test_much_longer_than_the_median_is_dominant_sooner() -> None:
+    assert one_of("x", [*posts(), post("x", 600)]).flags == ("dominant",)
+    longer = [post(f"{i}", 100 + 60 * i) for i in range(6)]
+    assert all(not one_of(p.id, longer).flags for p in longer)
+
+
+def test_of_two_or_three_posts_none_dominates() -> None:
+    assert not one_of("a", [post("a", 500), post("b", 400)]).flags
+    assert not one_of("a", [post("a", 500), post("b", 400), post("c", 400)]).flags
+
+
+def test_a_dump_keeps_its_prose_only() -> None:
+    found = one_of("x", [*posts(), post("x", 20, log=900)])
+    assert (found.flags, found.decision, found.training_words) == (("dump",), "keep", 20)
+    assert "900 of its 920 words are logs" in found.reason
+
+
+def test_a_post_without_own_words_is_kept_and_trains_nothing() -> None:
+    found = one_of("x", [*posts(), post("x", 0, log=5)])
+    assert (found.decision, found.training_words) == ("keep", 0)
+
+
+def test_of_copies_the_earliest_is_kept() -> None:
+    these = [
+        *posts(),
+        post("b", 100, day=date(2020, 1, 1)),
+        post("a", 110, day=date(2021, 1, 1)),
+        post("c", 111),
+    ]
+    pairs = [near("a", "b"), near("b", "c", 1.0)]
+    assert one_of("b", these, pairs).decision == "keep"
+    assert one_of("b", these, pairs).flags == ("duplicate",)
+    assert one_of("a", these, pairs).decision == "leave out"
+    assert "90% shared with “Title b”" in one_of("a", these, pairs).reason
+    assert "the same text as “Title b”" in one_of("c", these, pairs).reason
+
+
+def test_a_long_post_that_took_up_an_earlier_note_is_kept() -> None:
+    these = [*posts(), post("note", 20, day=date(2019, 1, 1)), post("long", 200)]
+    pairs = [near("long", "note", 1.0)]
+    assert one_of("long", these, pairs).decision == "keep"
+    assert one_of("note", these, pairs).decision == "leave out"
+
+
+def test_a_post_left_out_pushes_no_copy_out() -> None:
+    these = [*posts(), post("x", 5_000), post("part", 100)]
+    pairs = [near("part", "x", 1.0)]
+    assert one_of("part", these, pairs, {"x": 6.0}).decision == "keep"
+    choices = [Choice("x", "leave out")]
+    assert decide(these, pairs, [], CONFIG, choices)["part"].decision == "keep"
+
+
+def test_the_author_s_word_stands_above_the_defaults() -> None:
+    these = [*posts(), post("x", 3_000)]
+    kept = one_of("x", these, far={"x": 5.9}, choice="keep")
+    assert (kept.decision, kept.training_words, kept.by) == ("keep", 3_000, "you")
+    capped = one_of("x", these, far={"x": 5.9}, choice="cap")
+    assert (capped.decision, capped.training_words, capped.by) == ("cap", 333, "you")
+    left = one_of("03", these, choice="leave out")
+    assert (left.decision, left.training_words, left.by) == ("leave out", 0, "you")
+    both = [near("01", "02", 1.0)]
+    assert one_of("02", these, both, choice="keep").decision == "keep"
+
+
+def test_a_default_written_down_binds_nobody() -> None:
+    these = [*posts(), post("x", 3_000)]
+    far = [Outlier("x", 5.9, ())]
+    found = decide(these, [], far, CONFIG, [Choice("x", "keep", by="default")])
+    assert found["x"].decision == "leave out"
+
+
+def test_a_choice_for_a_post_that_is_gone_is_no_matter() -> None:
+    assert decide(posts(3), [], [], CONFIG, [Choice("gone", "keep")]).keys() == {"00", "01", "02"}
+
+
+def test_few_posts_are_capped_at_twice_an_even_share_and_it_is_said() -> None:
+    found = one_of("x", [*posts(9), post("x", 3_000)])
+    assert found.decision == "cap"
+    assert found.training_words == 225  # 20% of 225 + 900
+    assert "only 10" in found.reason
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_one_or_two_posts_are_not_capped(n: int) -> None:
+    these = [post(f"{i}", 10 + 1_000 * i) for i in range(n)]
+    assert all(one.decision == "keep" for one in decide(these, [], [], CONFIG).values())
+
+
+WORDS = st.lists(st.integers(0, 400), max_size=40)
+
+
+@given(WORDS, st.randoms(use_true_random=False))
+def test_no_post_is_over_the_cap_and_order_does_not_matter(
+    words: list[int], chance: random.Random
+) -> None:
+    these = [post(f"{i:02}", n) for i, n in enumerate(words)]
+    found = decide(these, [], [], CONFIG)
+    shuffled = list(these)
+    chance.shuffle(shuffled)
+    assert decide(shuffled, [], [], CONFIG) == found
+    taken = [one.training_words for one in found.values() if one.training_words]
+    cap = min(1.0, max(CONFIG.max_post_share, 2 / max(1, len(taken))))
+    assert all(n <= cap * sum(taken) * (1 + 1e-6) for n in taken)
+    for one in found.values():
+        whole = these[int(one.id)].features.own_words
+        assert one.training_words == whole if one.decision == "keep" else one.training_words < whole
+
+
+@given(st.lists(st.integers(1, 10**6), max_size=30), st.floats(0.02, 1.0), st.integers(0, 10**6))
+def test_the_water_level_is_as_high_as_it_may_be(words: list[int], cap: float, rest: int) -> None:
+    level = water_level(words, cap, rest)
+    share = Fraction(cap).limit_denominator(10**6)
+
+    def fits(limit: int) -> bool:
+        return limit <= share * (sum(min(n, limit) for n in words) + rest)
+
+    assert fits(level)
+    if words and level < max(words):
+        assert not fits(level + 1)
+
+
+def test_effective_posts() -> None:
+    assert effective_posts([]) == 0
+    assert effective_posts([7, 7, 7, 0]) == pytest.approx(3)
+    assert effective_posts([1000, 1]) == pytest.approx(1.002, abs=1e-3)

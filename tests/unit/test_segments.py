@@ -1,0 +1,708 @@
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ownwords.archive.document import Link, Markup, Reading
+from ownwords.archive.segments import read_body
+from ownwords.core.errors import SourceError
+
+Found = list[tuple[str, str]]
+
+
+def found(body: str, markup: Markup = "html") -> Found:
+    return [(segment.kind, segment.text) for segment in read_body(body, markup).segments]
+
+
+def detailed(body: str, markup: Markup = "html") -> list[tuple[str, str, str]]:
+    return [(s.kind, s.text, s.detail) for s in read_body(body, markup).segments]
+
+
+def blocks(*given: object) -> Reading:
+    return read_body(json.dumps(given), "blocks")
+
+
+# ---- prose
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<p>One  \n two&nbsp; three</p><p>Four</p>", ["One two three", "Four"]),
+        ("<p>a<br>b<br/>c</p>", ["a\nb\nc"]),
+        ("<p>a<br>\n<br>b</p>", ["a", "b"]),
+        ("loose <b>bo</b>ld <div>in a div</div> after", ["loose bold", "in a div", "after"]),
+        ("<p>&nbsp;</p><p></p><p>\u200b</p><hr id='read-more'><img width=0 height=0>", []),
+        ("<p>before</p><hr id='read-more' /><p>after</p>", ["before", "after"]),
+        ("<p>so <code>x  = 1</code> is <kbd>fine</kbd></p>", ["so x = 1 is fine"]),
+        ("<p>he said <q>no</q></p>", ["he said “no”"]),
+        ("<p>“Curly” — and ‘so’ on…</p>", ["“Curly” — and ‘so’ on…"]),
+        ("<p>unclosed <b>bold<p>next</div></section>", ["unclosed bold", "next"]),
+        ("<p>a&amp;b &lt;c&gt; &eacute;</p>", ["a&b <c> é"]),
+        ("<frameset><body style='display:none'>kept<plaintext>", ["kept"]),
+        ("<table><tr><td><p>A page</p><p>in a cell</p></td></tr></table>", ["A page", "in a cell"]),
+        ("<pre class='wp-block-verse'>Roses\n  red\n\nviolets</pre>", ["Roses\nred", "violets"]),
+    ],
+)
+def test_prose(html: str, expected: list[str]) -> None:
+    assert found(html) == [("prose", text) for text in expected]
+
+
+def test_imports_without_paragraphs_keep_the_newlines_their_author_typed() -> None:
+    body = "One\ntwo <i>x</i>\r\n \r\nthree<br />\nfour\n<!--more-->\nfive\n\n<ul>\n<li>six</li>\n</ul>"
+    assert found(body) == [
+        ("prose", "One\ntwo x"),
+        ("prose", "three\nfour"),
+        ("prose", "five"),
+        ("list", "- six"),
+    ]
+
+
+def test_newlines_in_written_html_are_spaces_and_blank_lines_part_loose_text() -> None:
+    assert found("<p>a\n\nb</p>c\nd\n\ne") == [("prose", "a b"), ("prose", "c d"), ("prose", "e")]
+
+
+# ---- headings, lists, quotes, code, tables, captions
+
+
+def test_headings_have_their_level_and_their_links() -> None:
+    reading = read_body("<h2>Of <em>hats</em><br>and <a href='/g'>gloves</a></h2><h6></h6>", "html")
+    assert [(s.kind, s.text, s.detail) for s in reading.segments] == [
+        ("heading", "Of hats and gloves", "2")
+    ]
+    assert reading.links == (Link("/g", "gloves"),)
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<ul><li>a</li><li><p>b</p></li><li></li></ul>", "- a\n- b"),
+        ("<ol start=9><li>a<li>b</ol>", "9. a\n10. b"),
+        ("<ul><li>a<ol><li>b<ul><li>c</ul></ol>d</li></ul>", "- a\n  1. b\n    - c\n  d"),
+        ("<ul><li>a<br>b<p>c</p></li></ul>", "- a\n  b\n  c"),
+        ("<dl><dt>Hat<dd>worn on heads</dl>", "- Hat\n  worn on heads"),
+        ("<ul><li><h3>a</h3>b</li></ul>", "- a\n  b"),
+    ],
+)
+def test_a_list_is_one_segment_of_lines(html: str, expected: str) -> None:
+    assert found(html) == [("list", expected)]
+
+
+def test_code_in_a_list_stands_by_itself_and_the_numbers_go_on() -> None:
+    html = "<ol><li>do<pre>  x\n    y</pre></li><li>done</li></ol>"
+    assert found(html) == [("list", "1. do"), ("code", "  x\n    y"), ("list", "2. done")]
+
+
+@pytest.mark.parametrize(
+    ("html", "text", "author"),
+    [
+        ("<blockquote>Loose</blockquote>", "Loose", ""),
+        ("<blockquote><p>a</p><p>b</p><footer>— Ann</footer></blockquote>", "a\n\nb", "Ann"),
+        ("<blockquote><p>a</p><cite>Ann</cite></blockquote>", "a", "Ann"),
+        ("<blockquote>So it is. <cite>Ann</cite></blockquote>", "So it is.", "Ann"),
+        ("<blockquote>So it is – <cite>Ann</cite></blockquote>", "So it is", "Ann"),
+        ("<blockquote><p>a</p><p>— <cite>Ann</cite></p></blockquote>", "a", "Ann"),
+        ("<blockquote><p>In <cite>Hamlet</cite> it is</p></blockquote>", "In Hamlet it is", ""),
+        ("<blockquote>He read <cite>Hamlet</cite></blockquote>", "He read Hamlet", ""),
+        ("<figure><blockquote>a</blockquote><figcaption>Ann</figcaption></figure>", "a", "Ann"),
+        ("<blockquote><h3>a</h3><ul><li>b</li></ul></blockquote>", "a\n\n- b", ""),
+        ("<blockquote>a<blockquote>b</blockquote>c</blockquote>", "a\n\nb\n\nc", ""),
+    ],
+)
+def test_quotes_have_their_author(html: str, text: str, author: str) -> None:
+    assert detailed(html) == [("quote", text, author)]
+
+
+@pytest.mark.parametrize(
+    ("html", "text", "language"),
+    [
+        (
+            "<pre class='language-python'><code>\n\n    if a &lt; b:\n\treturn\n\n</code></pre>",
+            "    if a < b:\n\treturn",
+            "python",
+        ),
+        ("<pre>a<br>  b</pre>", "a\n  b", ""),
+        ("<pre><code class='hljs lang-c++'>x</code></pre>", "x", "c++"),
+        (
+            "<div class='language-ruby'><div class='highlight'><pre>x</pre></div></div>",
+            "x",
+            "ruby",
+        ),
+        ("<pre class='brush: php; gutter: true'>x</pre>", "x", "php"),
+        (
+            "<table><tr><td class='linenos'><pre>1\n2</pre></td><td><pre>a\nb</pre></td></tr></table>",
+            "a\nb",
+            "",
+        ),
+    ],
+)
+def test_code_keeps_its_shape_and_language(html: str, text: str, language: str) -> None:
+    assert detailed(html) == [("code", text, language)]
+
+
+def test_tables_have_a_line_a_row() -> None:
+    html = (
+        "<table><caption>Hats</caption><thead><tr><th>Hat</th><th>Head</th></tr></thead>"
+        "<tr><td>top<br>hat</td><td><p>a</p><p>b</p></td></tr><tr><td></td><td></td></tr></table>"
+    )
+    assert found(html) == [("caption", "Hats"), ("table", "Hat | Head\ntop hat | a b")]
+
+
+def test_captions_are_kept_and_alternative_texts_are_not() -> None:
+    html = (
+        "<figure><img src=a alt='ALT' title='TITLE'><figcaption>A <b>hat</b></figcaption></figure>"
+    )
+    assert found(html) == [("caption", "A hat")]
+
+
+# ---- what is dropped
+
+
+HIDDEN = {
+    "<script>CANARY()</script>": "script",
+    "<publii-script>CANARY()</publii-script>": "script",
+    "<style>.CANARY{}</style>": "style",
+    "<noscript><p>CANARY</p></noscript>": "shown only without scripts",
+    "<template><p>CANARY</p></template>": "template",
+    "<svg><title>CANARY</title><text>CANARY</text></svg>": "drawing",
+    "<canvas>CANARY</canvas>": "drawing",
+    "<math><mi>CANARY</mi></math>": "formula",
+    "<iframe src='x'>CANARY</iframe>": "embedded frame",
+    "<object><p>CANARY</p></object>": "embedded frame",
+    "<video>CANARY</video>": "video",
+    "<audio>CANARY</audio>": "audio",
+    "<button>CANARY</button>": "form",
+    "<select><option>CANARY</select>": "form",
+    "<textarea>CANARY</textarea>": "form",
+    "<form><label>CANARY <input></label></form>": "form",
+    "<p hidden>CANARY</p>": "hidden element",
+    "<span aria-hidden='true'>CANARY</span>": "hidden element",
+    "<p style='color:red; DISPLAY : none'>CANARY</p>": "hidden element",
+    "<p style='visibility:hidden'><b>CANARY</b></p>": "hidden element",
+    "<span style='font-size:0px'>CANARY</span>": "hidden element",
+    "<span style='opacity:0'>CANARY</span>": "hidden element",
+    "<div class='post__toc'><ul><li>CANARY</li></ul></div>": "table of contents",
+    "<ul id='toc'><li><a href='#c'>CANARY</a></li></ul>": "table of contents",
+    "<nav>CANARY</nav>": "navigation",
+    "<publii-amp><p>CANARY</p></publii-amp>": "AMP-only part",
+    "<!-- CANARY -->": "comment in the markup",
+    "<title>CANARY</title>": "page title",
+}
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_what_no_reader_sees_is_dropped_and_counted(hidden: str) -> None:
+    reading = read_body(f"<div>before {hidden}<p>after</p></div>", "html")
+    assert [s.text for s in reading.segments] == ["before", "after"]
+    assert reading.dropped == {HIDDEN[hidden]: 1}
+    assert reading.links == ()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "<span style='font-size:0.9em'>seen</span>",
+        "<span style='opacity:0.5'>seen</span>",
+        "<span style='display:block'>seen</span>",
+        "<span class='sr-only'>seen</span>",
+        "<span aria-hidden='false'>seen</span>",
+        "<publii-non-amp>seen</publii-non-amp>",
+        "<details><summary>seen</summary></details>",
+        "<!-- wp:paragraph --><p>seen</p><!-- /wp:paragraph --><!--more-->",
+        f"<form>{'seen ' * 200}</form>",
+    ],
+)
+def test_what_a_reader_sees_is_kept(shown: str) -> None:
+    reading = read_body(shown, "html")
+    assert "seen" in reading.segments[0].text
+    assert reading.dropped == {}
+
+
+def test_links_are_untouched_in_order_and_only_those_that_show() -> None:
+    html = (
+        "<p><a href='#INTERNAL_LINK#/post/5'>be&nbsp;fore\n</a> <a name='x'>no</a><a href=''>no</a>"
+        "<a href='b.html?a=1&amp;b'><img src=i alt=A></a><span hidden><a href='/no'>no</a></span></p>"
+        "<a href='/c'><h3>T</h3><p>x</p></a>"
+    )
+    assert read_body(html, "html").links == (
+        Link("#INTERNAL_LINK#/post/5", "be fore"),
+        Link("b.html?a=1&b", ""),
+        Link("/c", "T x"),
+    )
+
+
+# ---- shortcodes
+
+
+def test_shortcodes_are_taken_out_and_their_captions_and_code_stay() -> None:
+    html = (
+        'a [gallery ids="1,2"]b [caption id="x" width="3"]<a href="/f"><img src=x></a> A hat[/caption]'
+        '[embed]https://x.example[/embed] [su_box title="T"]kept[/su_box] [b]bold[/b]\n\n'
+        '[code lang="js"]if (a < b) {\n  [gallery]\n}[/code]'
+    )
+    reading = read_body(html, "html")
+    assert [(s.kind, s.text, s.detail) for s in reading.segments] == [
+        ("prose", "a b", ""),
+        ("caption", "A hat", ""),
+        ("prose", "kept bold", ""),
+        ("code", "if (a < b) {\n  [gallery]\n}", "js"),
+    ]
+    assert reading.dropped == {"shortcode": 4}
+    assert reading.links == (Link("/f", ""),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "He [sic] said [so] and [1] then [video].",
+        "An [x] box, a [/slash], an [a = b] and [[gallery]].",
+        "See [gallery](x) and [toc][1].",
+    ],
+)
+def test_words_in_brackets_are_no_shortcodes(text: str) -> None:
+    assert found(f"<p>{text}</p>") == [("prose", text)]
+
+
+def test_shortcodes_within_code_are_the_code_itself() -> None:
+    html = "<pre>[gallery ids='1']</pre><p><code>[gallery]</code></p>"
+    assert found(html) == [("code", "[gallery ids='1']"), ("prose", "[gallery]")]
+
+
+# ---- Markdown
+
+
+def test_markdown() -> None:
+    text = """# Of *hats* {#hats}
+
+It is "so" -- `a  b`, ~~not~~ <b>raw</b>
+on.
+
+---READMORE---
+
+- a
+- [ ] b
+
+1. c
+
+> Said.
+
+```python
+def f():
+    pass
+```
+
+    indented
+
+| a | b |
+|---|---|
+| 1 | 2 |
+"""
+    assert detailed(text, "markdown") == [
+        ("heading", "Of hats", "1"),
+        ("prose", 'It is "so" -- a b, not raw on.', ""),
+        ("list", "- a\n- [ ] b", ""),
+        ("list", "1. c", ""),
+        ("quote", "Said.", ""),
+        ("code", "def f():\n    pass", "python"),
+        ("code", "indented", ""),
+        ("table", "a | b\n1 | 2", ""),
+    ]
+
+
+def test_markdown_images_give_their_title_as_a_caption_after_the_paragraph() -> None:
+    text = (
+        'Look ![alt](#DOMAIN_NAME#a.png =640x480 "A hat") here.\n\n![alt](b.png "Two")\n![c](c.png)'
+    )
+    assert found(text, "markdown") == [
+        ("prose", "Look here."),
+        ("caption", "A hat"),
+        ("caption", "Two"),
+    ]
+
+
+def test_markdown_links_are_untouched() -> None:
+    text = "[a](<my note.md>) [b](ref:post/1 'T') [c][d] <http://x.y/é> [e](javascript:x)\n\n[d]: /d%20d"
+    assert read_body(text, "markdown").links == (
+        Link("my note.md", "a"),
+        Link("ref:post/1", "b"),
+        Link("/d%20d", "c"),
+        Link("http://x.y/é", "http://x.y/é"),
+        Link("javascript:x", "e"),
+    )
+
+
+def test_template_tags_and_comments_are_taken_out_of_markdown_but_not_of_code() -> None:
+    text = """Hi {{ site.name }}{% include x.html a="b" %} %%gone%% 100%% sure {{< youtube id >}}.
+
+{{< figure src="a.png" caption="A hat" >}}
+
+{% highlight ruby linenos %}
+puts "{{ a }}" if 1 < 2
+{% endhighlight %}
+
+{% raw %}{{ kept }}{% endraw %} `{{ kept }} %%too%%`
+
+{: .wide}
+
+```
+{% kept %} {{< kept >}}
+```
+{% comment %}gone{% endcomment %}
+"""
+    reading = read_body(text, "markdown")
+    assert [(s.kind, s.text, s.detail) for s in reading.segments] == [
+        ("prose", "Hi 100%% sure .", ""),
+        ("caption", "A hat", ""),
+        ("code", 'puts "{{ a }}" if 1 < 2', "ruby"),
+        ("prose", "{{ kept }} {{ kept }} %%too%%", ""),
+        ("code", "{% kept %} {{< kept >}}", ""),
+    ]
+    assert reading.dropped == {
+        "template tag": 3,
+        "shortcode": 1,
+        "comment in the markup": 2,
+    }
+
+
+def test_footnotes_stay_and_their_marks_go() -> None:
+    reading = read_body("Hats[^1] are worn.\n\n[^1]: On heads.", "markdown")
+    assert [(s.kind, s.text) for s in reading.segments] == [
+        ("prose", "Hats are worn."),
+        ("list", "1. On heads."),
+    ]
+    assert reading.dropped == {"footnote mark": 2}
+    assert reading.links == ()
+
+
+def test_callouts_are_the_authors_own_words() -> None:
+    text = "> [!note]\n> Mine.\n>\n> Too.\n\n> [!quote] Ann\n> Hers."
+    assert found(text, "markdown") == [
+        ("prose", "Mine."),
+        ("prose", "Too."),
+        ("quote", "[!quote] Ann Hers."),
+    ]
+
+
+# ---- Publii's blocks
+
+
+def test_blocks() -> None:
+    reading = blocks(
+        {"type": "publii-paragraph", "content": "An <b>open tag", "config": {}},
+        {
+            "type": "publii-header",
+            "content": "Head",
+            "config": {"headingLevel": 3, "link": {"url": "/h?a=1&b", "noFollow": True}},
+        },
+        {"type": "publii-list", "content": "<li>a</li><li>b</li>", "config": {"listType": "ol"}},
+        {"type": "publii-quote", "content": {"text": "Said<br>so", "author": "Ann"}},
+        {"type": "publii-code", "content": "\n  a < b && c\n", "config": {"language": "c"}},
+        {"type": "publii-html", "content": "<publii-script>x</publii-script><p>raw"},
+        {
+            "type": "publii-image",
+            "content": {"image": "i.png", "alt": "ALT", "caption": "A hat"},
+            "config": {"link": {"url": "/i"}},
+        },
+        {"type": "publii-gallery", "content": {"images": [{"caption": "One"}, {"caption": ""}]}},
+        {"type": "publii-separator", "content": False, "config": {"type": "dots"}},
+        {"type": "publii-readmore", "content": False},
+        {"type": "publii-toc", "content": {"title": "T", "toc": "x"}},
+        {"type": "publii-embed", "content": "https://x.example"},
+        {"type": "publii-paragraph", "content": ""},
+    )
+    assert [(s.kind, s.text, s.detail) for s in reading.segments] == [
+        ("prose", "An open tag", ""),
+        ("heading", "Head", "3"),
+        ("list", "1. a\n2. b", ""),
+        ("quote", "Said\nso", "Ann"),
+        ("code", "  a < b && c", "c"),
+        ("prose", "raw", ""),
+        ("caption", "A hat", ""),
+        ("caption", "One", ""),
+    ]
+    assert reading.links == (Link("/h?a=1&b", "Head"), Link("/i", ""))
+    assert reading.dropped == {"script": 1, "table of contents": 1, "embedded frame": 1}
+
+
+def test_unknown_and_broken_blocks_are_skipped_and_counted() -> None:
+    reading = blocks(
+        {"type": "publii-poll", "content": "x"},
+        {"type": "publii-quote", "content": "x"},
+        {"type": "publii-paragraph", "content": ["x"]},
+        {"type": "publii-gallery", "content": {"images": 3}},
+        {"type": "publii-header", "content": "kept", "config": {"headingLevel": "big", "link": 3}},
+        {"type": ["publii-paragraph"]},
+        {},
+        7,
+        None,
+    )
+    assert [(s.kind, s.text, s.detail) for s in reading.segments] == [("heading", "kept", "2")]
+    assert reading.dropped == {
+        "unknown block publii-poll": 1,
+        "broken block publii-quote": 1,
+        "broken block publii-paragraph": 1,
+        "broken block publii-gallery": 1,
+        "broken block": 4,
+    }
+
+
+def test_a_block_cannot_hide_the_next() -> None:
+    opened = [
+        {"type": "publii-html", "content": c} for c in ("<div hidden>", "<!--", "<pre>", "<a href=")
+    ]
+    reading = blocks(*opened, {"type": "publii-paragraph", "content": "seen"})
+    assert [(s.kind, s.text) for s in reading.segments] == [("prose", "seen")]
+
+
+@pytest.mark.parametrize(
+    "body", ["{", "{}", '"x"', "<p>html</p>", "[" * 100_000, "[1" + "0" * 5000 + "]", "\ud800"]
+)
+def test_broken_block_json_is_a_clear_error(body: str) -> None:
+    with pytest.raises(SourceError, match="block-editor"):
+        read_body(body, "blocks")
+
+
+def test_empty_bodies_hold_nothing() -> None:
+    for markup in ("html", "markdown", "text", "blocks"):
+        for body in ("", " \n"):
+            assert read_body(body, markup) == Reading(())
+
+
+# ---- plain text
+
+
+def test_plain_text_is_never_read_as_markup() -> None:
+    text = "One  line,\r\n  and <b>another</b> [gallery].\n \n\nA # new & *one*\x0c\tend\n"
+    assert found(text, "text") == [
+        ("prose", "One line,\nand <b>another</b> [gallery]."),
+        ("prose", "A # new & *one*\nend"),
+    ]
+
+
+# ---- logs
+
+LOG = [f"2024-01-02 03:04:{n:02} host app[{n}]: request {n} took 12 ms" for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("body", "markup"),
+    [
+        ("<p>See:</p><pre>{0}</pre><p>That.</p>", "html"),
+        ("<p>See:</p><p>{1}</p><p>That.</p>", "html"),
+        ("<p>See:</p><p>{0}</p><p>That.</p>", "html"),
+        ("<p>See:</p>{2}<p>That.</p>", "html"),
+        ("See:\n\n{0}\n\nThat.", "html"),
+        ("See:\n\n{0}\n\nThat.", "markdown"),
+        ("See:\n\n```\n{0}\n```\n\nThat.", "markdown"),
+        ("See:\n\n{0}\n\nThat.", "text"),
+        ("See:\n{0}\nThat.", "text"),
+    ],
+)
+def test_logs_are_told_apart_in_every_markup(body: str, markup: Markup) -> None:
+    paragraphs = "".join(f"<p>{line}</p>" for line in LOG)
+    body = body.format("\n".join(LOG), "<br>".join(LOG), paragraphs)
+    expected = [("prose", "See:"), ("log", "\n".join(LOG)), ("prose", "That.")]
+    assert found(body, markup) == expected
+
+
+# ---- cleaning
+
+
+def test_segments_are_repaired_and_the_repairs_counted() -> None:
+    reading = read_body(
+        "<p>Itâ€™s</p><pre>\tcaf&Atilde;&copy;\u200b</pre><h2>A\u200fb</h2>", "html"
+    )
+    assert [s.text for s in reading.segments] == ["It’s", "\tcafé", "Ab"]
+    assert reading.dropped == {
+        "encoding damage mended": 2,
+        "zero-width characters": 1,
+        "text-direction marks": 1,
+    }
+
+
+def test_lone_surrogates_are_replaced() -> None:
+    assert (
+        blocks({"type": "publii-paragraph", "content": "a\ud800b"}).segments[0].text == "a\ufffdb"
+    )
+    assert found("a\ud83d\ude00\ud800", "markdown") == [("prose", "a😀\ufffd")]
+    assert read_body("a\udfff", "text").dropped == {"broken characters replaced": 1}
+
+
+# ---- whatever comes
+
+FRAGMENTS = st.sampled_from(
+    [
+        *HIDDEN,
+        *["<p>", "</p>", "<ul>", "<li>", "</ul>", "<blockquote>", "</blockquote>", "<pre>", "</pre>", "<table>", "<tr>", "<td>"],
+        *["</table>", "<a", "href=x>", "</a>", "<cite>", "</cite>", "<footer>", "<figure>", "<figcaption>", "<h2>", "<br>"],
+        *["<ol>", "<dl>", "<dd>", "<q>", "<div>", "</div>", "<code>", "<!--", "-->", "<img", "title=t>", "<form>", "<b>", "</b>"],
+        *["[caption", "a='1']", "[/caption]", "[code]", "[/code]", "[gallery]", "```", "`", ">", "#", "*", "_", "~~", "-", "1.", "|", "%%", "{%", "%}"],
+        *["{{", "}}", "{{<", ">}}", "[^1]", "[^1]:", "[!note]", "---READMORE---", "&nbsp;", "&#0;", "&#xd800;", "â€™", "\u200b", "\x1b[1m"],
+        *["{%highlight", "x%}", "{%endhighlight%}", "{%raw%}", "{:toc}", "<svg>", "</svg>", "<plaintext>", "<xmp>"],
+        *LOG,
+        "\n",
+        "\n\n",
+        "    ",
+        " words of the author ",
+    ]
+)
+WILD = st.one_of(st.text(), st.text(alphabet="<>/abp[]&;!-`*_#|\n {}%\"'=\x00\ud800"))
+BODIES = st.lists(st.one_of(FRAGMENTS, WILD), max_size=30).map("".join)
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+
+
+@given(body=BODIES, markup=st.sampled_from(["html", "markdown", "text"]))
+def test_no_body_fails_and_every_segment_is_clean(body: str, markup: Markup) -> None:
+    reading = read_body(body, markup)
+    assert reading == read_body(body, markup)
+    for segment in reading.segments:
+        assert segment.text.strip()
+        assert not UNSEEN.search(segment.text)
+        if segment.kind not in ("code", "log"):
+            assert "\t" not in segment.text
+            assert segment.text == segment.text.strip()
+        if segment.kind in ("prose", "list", "table"):
+            assert "\n\n" not in segment.text
+    for link in reading.links:
+        assert link.href
+        assert not UNSEEN.search(link.text)
+    assert all(count > 0 for count in reading.dropped.values())
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+BLOCK = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            [
+                f"publii-{n}"
+                for n in ["paragraph", "header", "list", "quote", "code", "html", "image", "gallery", "toc"]
+            ]
+        )
+        | JSONS,
+        "content": JSONS
+        | BODIES
+        | st.fixed_dictionaries({"text": BODIES, "author": JSONS})
+        | st.fixed_dictionaries({"images": JSONS})
+        | st.fixed_dictionaries({"caption": JSONS | BODIES}),
+        "config": JSONS
+        | st.fixed_dictionaries({"headingLevel": JSONS, "link": JSONS, "language": JSONS})
+        | st.fixed_dictionaries({"link": st.fixed_dictionaries({"url": JSONS})}),
+    }
+)
+
+
+@given(st.one_of(st.text(), JSONS.map(json.dumps), st.lists(BLOCK | JSONS).map(json.dumps)))
+@example('[{"type": "publii-header", "content": "x", "config": {"headingLevel": 1e999}}]')
+def test_blocks_fail_only_in_the_one_way(body: str) -> None:
+    try:
+        reading = read_body(body, "blocks")
+    except SourceError:
+        return
+    assert all(s.text.strip() and not UNSEEN.search(s.text) for s in reading.segments)
+
+
+def _letters(text: str) -> str:
+    letters = (c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c)[0] == "L")
+    return "".join(letters)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"])) | BODIES)
+def test_plain_text_loses_no_letters(text: str) -> None:
+    reading = read_body(text, "text")
+    mended = {"encoding damage mended", "control characters", "broken characters replaced"}
+    if not mended & set(reading.dropped):
+        assert _letters("".join(s.text for s in reading.segments)) == _letters(text)
+
+
+@given(st.lists(FRAGMENTS, max_size=20).map("".join))
+def test_hidden_text_never_shows_wherever_it_stands(body: str) -> None:
+    reading = read_body("<p>x</p>" + body.replace("<xmp>", "").replace("<plaintext>", ""), "html")
+    text = "".join(s.text for s in reading.segments if s.kind not in ("code", "log"))
+    assert "CANARY()" not in text
+    assert ".CANARY" not in text
+
+
+DEEP = {
+    "nested elements": ("<div>" * 100_000 + "seen" + "</div>" * 100_000, "html"),
+    "nested quotes": ("<blockquote>" * 50_000 + "seen", "html"),
+    "nested lists": ("<ul><li>" * 50_000 + "seen", "html"),
+    "nested tables": ("<table><tr><td>" * 20_000 + "seen", "html"),
+    "open formatting": ("".join(f"<p><b id={n}>" for n in range(20_000)) + "seen", "html"),
+    "attributes": ("<p " + " ".join(f"a{n}=1" for n in range(100_000)) + ">seen", "html"),
+    "citations": ("<blockquote>" + "seen <cite>x</cite>" * 20_000, "html"),
+    "open shortcodes": ("seen " + "[a]" * 50_000 + "[/a]" * 50_000, "html"),
+    "open comments": ("seen" + "<!--" * 100_000, "html"),
+    "brackets": ("seen " + "[" * 100_000, "markdown"),
+    "images": ("seen " + "![" * 50_000, "markdown"),
+    "links": ("seen " + "[a](" * 10_000, "markdown"),
+    "quote signs": ("seen\n\n" + ">" * 100_000 + "x", "markdown"),
+    "list signs": ("seen\n\n" + "- " * 50_000 + "x", "markdown"),
+    "stars": ("seen " + "*a " * 10_000, "markdown"),
+    "fences": ("seen\n" + "```\n" * 10_001, "markdown"),
+    "template tags": ("seen " + "{% highlight x %}" * 5_000, "markdown"),
+    "blank lines": ("seen" + "\n \n" * 200_000, "text"),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_the_time_stays_in_proportion_however_odd_the_body(name: str) -> None:
+    body, markup = DEEP[name]
+    start = time.process_time()
+    reading = read_body(body, markup)  # type: ignore[arg-type]
+    assert time.process_time() - start < 5
+    assert "seen" in reading.segments[0].text
+
+
+def test_importing_stays_quick() -> None:
+    code = (
+        "import sys, ownwords.archive.segments; print(*{'ftfy', 'markdown_it'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+# ---- the shared site
+
+
+@pytest.mark.shared
+def test_the_columnists_posts(columnist: Path) -> None:
+    address = f"file:{columnist / 'input' / 'db.sqlite'}?mode=ro&immutable=1"
+    database = sqlite3.connect(address, uri=True)
+    rows = database.execute(
+        "select p.id, p.text, coalesce(json_extract(d.value, '$.editor'), 'tinymce')"
+        " from posts p left join posts_additional_data d on d.post_id = p.id and d.key = '_core'"
+    ).fetchall()
+    database.close()
+    markups: dict[str, Markup] = {
+        "tinymce": "html",
+        "markdown": "markdown",
+        "blockeditor": "blocks",
+    }
+    truth = json.loads((columnist.parent / "truth.json").read_text(encoding="utf-8"))
+    readings = {number: read_body(text, markups[editor]) for number, text, editor in rows}
+    for number, reading in readings.items():
+        own = sum(len(s.text) for s in reading.segments if s.kind != "code")
+        assert own == pytest.approx(truth[str(number)].get("chars", own), rel=0.1), number
+    assert [s.kind for s in readings[36].segments] == ["prose", "log", "prose"]
+    assert len(readings[36].segments[1].text.split("\n")) == 420
+    assert readings[45] == Reading(())
+    mended = readings[46]
+    assert mended.segments[0].text.startswith("It wasn’t the café that changed")
+    assert mended.dropped == {"encoding damage mended": 1, "script": 1, "hidden element": 1}
+    assert any(link.href.startswith("#INTERNAL_LINK#/post/") for link in readings[13].links)
+    kinds = {s.kind for reading in readings.values() for s in reading.segments}
+    assert kinds >= {"prose", "quote", "code", "caption", "log"}

@@ -1,0 +1,145 @@
+"""A stranger stands out, the author does not; short posts and small archives are not judged."""
+
+import html
+import json
+import random
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ownwords.archive.document import Document, Segment
+from ownwords.archive.features import Features, features_of
+from ownwords.archive.provenance import ProvenanceConfig
+from ownwords.archive.style import LEAST_POSTS, LEAST_WORDS, unlike
+
+DISTANCE = ProvenanceConfig().unlike_distance
+# fmt: off
+FREQUENT = [
+    "the", "of", "and", "a", "to", "in", "he", "that", "was", "it",
+    "his", "is", "with", "as", "I", "had", "for", "at", "by", "on",
+    "not", "be",
+]
+# fmt: on
+
+
+COLUMNIST = Path(__file__).parents[2].parent / "shared" / "data" / "columnist"
+
+
+def columnist_posts() -> Iterator[Document]:
+    """The published posts of the shared site, their tags taken out by hand."""
+    if not COLUMNIST.exists():
+        pytest.skip("the shared test corpora are not beside the repository")
+    with closing(
+        sqlite3.connect(f"file:{COLUMNIST / 'input/db.sqlite'}?mode=ro", uri=True)
+    ) as site:
+        rows = site.execute(
+            "SELECT id, text FROM posts WHERE status LIKE 'published%'"
+            " AND status NOT LIKE '%trashed' AND status NOT LIKE '%page'"
+        ).fetchall()
+    for id_, text in rows:
+        body = re.sub(r"<pre.*?</pre>", "", text, flags=re.DOTALL)
+        if body.startswith("["):
+            body = "\n\n".join(str(block["content"]) for block in json.loads(body))
+        plain = html.unescape(re.sub(r"<[^>]+>", " ", body))
+        yield Document(str(id_), "", (Segment("prose", plain),))
+
+
+def author(seed: int, accent: str = "") -> dict[str, float]:
+    chance = random.Random(seed)
+    rates = {word: 1 / (rank + 2) for rank, word in enumerate(FREQUENT)}
+    rates |= {f"subject{chance.randrange(500)}": 0.02 for _ in range(60)}
+    rates |= dict.fromkeys(accent.split(), 0.4)
+    return rates
+
+
+def post(rates: Mapping[str, float], words: int, seed: int) -> Features:
+    chance = random.Random(seed)
+    text = " ".join(chance.choices(list(rates), list(rates.values()), k=words))
+    return features_of(Document("x", "X", (Segment("prose", text),)))
+
+
+def archive(n: int = 30, words: int = 900) -> dict[str, Features]:
+    return {f"{i:02}": post(author(1), words, i) for i in range(n)}
+
+
+def test_one_author_is_left_in_peace() -> None:
+    judgement = unlike(archive(), DISTANCE)
+    assert judgement.judged == 30
+    assert len(judgement.outliers) <= 1
+    assert judgement.note == ""
+
+
+def test_a_stranger_stands_out_by_name() -> None:
+    posts = archive() | {"x": post(author(1, "thou upon"), 900, 99)}
+    (first, *_) = unlike(posts, DISTANCE).outliers
+    assert first.id == "x"
+    assert first.distance > DISTANCE
+
+
+def test_the_evidence_is_worded_for_an_author() -> None:
+    posts = {f"{i:02}": post(author(1) | {"upon": 0.05}, 900, i) for i in range(30)}
+    strange = {word: n for word, n in author(1).items() if word != "that"}
+    posts["x"] = post(strange | {"upon": 0.5}, 900, 99)
+    evidence = next(one for one in unlike(posts, DISTANCE).outliers if one.id == "x").evidence
+    assert 2 <= len(evidence) <= 5
+    assert any(one.startswith('"upon" ') and one.endswith(" times as often") for one in evidence)
+    assert '"that" never' in evidence
+
+
+def test_a_long_stranger_does_not_become_the_norm() -> None:
+    posts = archive() | {"x": post(author(1, "thou upon"), 40_000, 99)}
+    outliers = unlike(posts, DISTANCE).outliers
+    assert outliers[0].id == "x"
+    assert len(outliers) <= 2
+
+
+def test_lengths_are_allowed_for() -> None:
+    posts = {f"{i:02}": post(author(1), [400, 900, 8_000][i % 3], i) for i in range(30)}
+    distances = unlike(posts, DISTANCE).distances
+    assert sum(distance >= DISTANCE for distance in distances.values()) <= 1
+
+
+def test_short_posts_are_not_judged() -> None:
+    posts = archive() | {"short": post(author(1, "thou upon"), LEAST_WORDS - 1, 99)}
+    assert "short" not in unlike(posts, DISTANCE).distances
+
+
+@pytest.mark.parametrize("n", [0, 1, LEAST_POSTS - 1])
+def test_a_small_archive_is_not_judged_and_says_so(n: int) -> None:
+    judgement = unlike(archive(n), DISTANCE)
+    assert judgement.outliers == ()
+    assert judgement.judged == 0
+    assert str(LEAST_POSTS) in judgement.note
+
+
+def test_any_language_will_do() -> None:
+    frequent = ["w", "i", "się", "na", "nie", "z", "do", "to", "że", "jak", "po", "ale", "od", "za"]
+    rates = {word: 1 / (rank + 2) for rank, word in enumerate(frequent)}
+    posts = {f"{i:02}": post(rates, 900, i) for i in range(20)}
+    posts["x"] = post(rates | {"iż": 0.3, "albowiem": 0.2, "że": 0.0}, 900, 99)
+    assert unlike(posts, DISTANCE).outliers[0].id == "x"
+
+
+def test_identical_posts_break_nothing() -> None:
+    same = post(author(1), 900, 1)
+    assert unlike({f"{i}": same for i in range(9)}, DISTANCE).outliers == ()
+
+
+def test_the_order_of_the_posts_does_not_matter() -> None:
+    posts = archive() | {"x": post(author(1, "thou upon"), 900, 99)}
+    assert unlike(posts, DISTANCE) == unlike(dict(reversed(posts.items())), DISTANCE)
+
+
+@pytest.mark.shared
+def test_the_columnist_s_essays_are_quiet_and_the_naturalist_stands_out() -> None:
+    posts = {document.id: features_of(document) for document in columnist_posts()}
+    judgement = unlike(posts, DISTANCE)
+    assert judgement.judged >= 34
+    assert [one.id for one in judgement.outliers] == ["35"]
+    assert judgement.distances["35"] > 2 * max(
+        distance for id_, distance in judgement.distances.items() if id_ != "35"
+    )
