@@ -22,7 +22,7 @@ _CODE = re.compile(r"(source)?code|php|python|javascript|js|css|html|xml|sql|bas
 _CAPTION = re.compile(r"(wp_)?caption")
 
 _SHORTCODE = re.compile(
-    r"(?<!\[)\[(/?)([A-Za-z][\w-]{0,40})((?:[\s=][^\[\]<>]{0,2000})?)\](?![(\[:])"
+    r"(?<!\[)\[(/?)([A-Za-z][\w-]{0,40})((?:[\s=][^\[\]<>]{0,2000})?)\](?![(:]|\[\d)"
 )
 _ATTRIBUTE = re.compile(r"""([\w-]*)=(?:"([^"]*)"|'([^']*)'|&quot;(.*?)&quot;)""")
 _LEFT_ALONE = re.compile(r"<(pre|code|script|style|textarea|xmp)\b|<!--", re.IGNORECASE)

@@ -140,7 +140,7 @@ def links(report: Report) -> Section | None:
         [
             tag("bdi", say.title_of(link.title)),
             tag("bdi", say.plain(link.text, 120) or "–"),
-            tag("code", say.plain(link.href, 200)),
+            tag("code", say.address(link)),
         ]
         for link in dead
     ]

@@ -111,9 +111,10 @@ def _totals(report: Report) -> Html:
         )
         for figure, label, note in figures
     )
+    tags = say.count(totals.tags, "tag") if totals.tags else "No tags"
     more = (
-        f"A text has {totals.average_words:,.0f} words on average, {totals.median_words:,.0f} at "
-        f"the median. {say.count(totals.tags, 'tag') if totals.tags else 'No tags'} in use."
+        f"A text has {totals.average_words:,.0f} words of yours on average, "
+        f"{totals.median_words:,.0f} at the median. {tags} in use."
     )
     return join(
         tag("dl", *cells, class_="totals"),

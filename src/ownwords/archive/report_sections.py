@@ -25,6 +25,7 @@ from ownwords.archive.report_html import (
 )
 
 LONGEST = 10
+_COUNTED = "Counted are your own words, without quotations, code, logs and tables."
 
 
 class Section(NamedTuple):
@@ -78,7 +79,7 @@ def decisions(report: Report) -> Section | None:
 def _decision(post: Post) -> Html:
     size = say.count(post.words, "word")
     if post.decision == "cap":
-        size = f"{say.count(post.training_words)} of {size} used"
+        size = f"{say.count(post.training_words)} of {say.count(post.own_words, 'word')} used"
     return tag(
         "li",
         tag(
@@ -96,7 +97,7 @@ def _decision(post: Post) -> Html:
             "p",
             tag("span", size),
             " ",
-            tag("span", f"{say.percent(post.share)} of all"),
+            tag("span", f"{say.percent(post.share)} of the prose"),
             class_="amount",
         ),
     )
@@ -110,7 +111,7 @@ def lengths(report: Report) -> Section | None:
     longest, others = posts[:LONGEST], posts[LONGEST:]
     body = join(
         _share_bars(longest, others) if len(posts) > 1 else None,
-        tag("p", say.evenness(report)) if say.evenness(report) else None,
+        tag("p", f"{say.evenness(report)} {_COUNTED}".strip()),
         _longest(longest, others),
         folded(
             f"Every text, one by one ({say.count(len(posts))})",
@@ -125,8 +126,10 @@ def lengths(report: Report) -> Section | None:
 
 
 def _share_bars(longest: list[Post], others: list[Post]) -> Html:
-    found = _slices([(post, post.words) for post in longest], sum(p.words for p in others), others)
-    bars = [_labelled("shares", "As it was found", "Share of all words per text", found)]
+    found = _slices(
+        [(post, post.own_words) for post in longest], sum(p.own_words for p in others), others
+    )
+    bars = [_labelled("shares", "As it was found", "Share of the prose per text", found)]
     changed = any(p.decision != "keep" for p in [*longest, *others])
     if changed and any(p.training_words for p in [*longest, *others]):
         kept = [(post, post.training_words) for post in longest if post.training_words]
@@ -177,9 +180,9 @@ def _longest(longest: list[Post], others: list[Post]) -> Html:
             tag("span", line, class_="quiet") if line else None,
             share_line(post.share / most, "out" if out else "own"),
         )
-        rows.append([name, say.count(post.words), say.percent(post.share)])
+        rows.append([name, say.count(post.own_words), say.percent(post.share)])
     if others:
-        words, share = sum(p.words for p in others), sum(p.share for p in others)
+        words, share = sum(p.own_words for p in others), sum(p.share for p in others)
         rows.append(
             [f"{say.count(len(others))} others together", say.count(words), say.percent(share)]
         )
@@ -192,7 +195,7 @@ def _every(posts: list[Post]) -> Html:
         [
             post_link(post.title, post.url),
             say.plain(post.day, 10) or "–",
-            say.count(post.words),
+            say.count(post.own_words),
             say.count(post.training_words),
             say.plain(post.split, 12) or "–",
         ]
@@ -313,5 +316,5 @@ def _left_out_by_year(posts: list[Post]) -> dict[int, int]:
     words: dict[int, int] = {}
     for post in posts:
         if post.decision == "leave out" and post.day[:4].isdecimal():
-            words[int(post.day[:4])] = words.get(int(post.day[:4]), 0) + post.words
+            words[int(post.day[:4])] = words.get(int(post.day[:4]), 0) + post.own_words
     return words

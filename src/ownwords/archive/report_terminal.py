@@ -138,9 +138,9 @@ class _Printer:
             return
         self._heading("Where the words are")
         most = max(post.share for post in posts)
-        rows = [(say.title_of(p.title), p.words, p.share, self._mark(p)) for p in posts]
+        rows = [(say.title_of(p.title), p.own_words, p.share, self._mark(p)) for p in posts]
         if others:
-            words, share = sum(p.words for p in others), sum(p.share for p in others)
+            words, share = sum(p.own_words for p in others), sum(p.share for p in others)
             most = max(most, share)
             rows.append((f"{say.count(len(others))} others together", words, share, ""))
         self._bars(rows, most)
@@ -193,9 +193,7 @@ class _Printer:
             return
         self._heading("Links within the site")
         for link in report.dead_links[:_FEW]:
-            self._line(
-                f"{say.plain(link.href, 100)} leads nowhere, in {say.quoted(link.title, 60)}"
-            )
+            self._line(f"{say.address(link)} leads nowhere, in {say.quoted(link.title, 60)}")
         self._rest(len(report.dead_links), _FEW, "dead link")
         if orphans := say.orphans(report):
             self._line(orphans)

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable
 from datetime import date
 
-from ownwords.archive.report import LeftOut, Phrase, Post, Report, Unlike
+from ownwords.archive.report import DeadLink, LeftOut, Phrase, Post, Report, Unlike
 
 CHOICES_FILE = "choices.toml"
 
@@ -147,7 +147,7 @@ def lede(report: Report) -> tuple[str, str]:
     if top and len(report.posts) > 3 and top.share > 0.33:
         return (
             f"One {_kind(top)} is {_fraction(top.share)}: {quoted(top.title, 90)} "
-            f"holds {percent(top.share)} of all words.",
+            f"holds {percent(top.share)}.",
             _what_became(top, totals.training_words),
         )
     own = ratio(totals.own_words, totals.words)
@@ -173,10 +173,10 @@ def _kind(post: Post) -> str:
 
 def _fraction(share: float) -> str:
     if share > 0.9:
-        return "nearly everything"
+        return "nearly all the prose"
     if share > 0.5:
-        return "more than half of everything"
-    return "almost half of everything" if share > 0.45 else "more than a third of everything"
+        return "more than half of all the prose"
+    return "almost half of all the prose" if share > 0.45 else "more than a third of all the prose"
 
 
 def _what_became(post: Post, training_words: int) -> str:
@@ -185,7 +185,7 @@ def _what_became(post: Post, training_words: int) -> str:
         return f"It is left out for now, which leaves {left} to train with. You can change that."
     if post.decision == "cap":
         return (
-            f"It is capped: {count(post.training_words)} of its {count(post.words, 'word')} go "
+            f"It is capped: {count(post.training_words)} of its {count(post.own_words, 'word')} go "
             f"into training, {left} in all. You can change that."
         )
     return f"It is kept in full, so a model would mostly learn from it. {left} go into training."
@@ -238,6 +238,12 @@ def rerun(report: Report) -> str:
     """The command that reads everything again."""
     paths = [shlex.quote(plain(source.path)) for source in report.sources]
     return " ".join(["ownwords look", *(paths or ["PATH"])])
+
+
+def address(link: DeadLink) -> str:
+    """Where a dead link leads, as its author knows it."""
+    # Links by a post's number carry a mark of the reader's; see RawDocument.
+    return plain(link.href.removeprefix("ref:"), 200)
 
 
 def orphans(report: Report) -> str:

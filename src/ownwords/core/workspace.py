@@ -14,6 +14,7 @@ from typing import IO
 from ownwords.core.errors import WorkspaceError
 
 SUFFIX = ".ownwords"
+_UNFINISHED = ".unfinished"
 # Any of these in a folder says that it is a workspace, or is meant to become one.
 _MARKS = ("archive.sqlite", "ownwords.toml", "choices.toml", ".lock")
 
@@ -49,6 +50,8 @@ class Workspace:
             with telling_of_the_disk(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
             with self._locked():
+                for left in self.root.glob(f".*{_UNFINISHED}"):  # by a process that was killed
+                    left.unlink(missing_ok=True)
                 yield
         except BaseException:
             if not existed:
@@ -91,7 +94,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
     """The same for what is written piece by piece; nothing is replaced if the writing fails."""
     with telling_of_the_disk(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file

@@ -1,0 +1,346 @@
+"""Bad input of every kind: status 2, one clear sentence, and the workspace as it was."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exports import publii as export
+from ownwords.archive.store import Archive
+from ownwords.cli.main import main
+
+NAMES = ("input/db.sqlite", "db.sqlite")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A sound Publii site; `database_of` finds its database."""
+    return export.write(tmp_path / "sites")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Path]:
+    """A workspace made from the sound site, and the check that a failed look leaves it alone."""
+    path = tmp_path / "w.ownwords"
+    assert main(["look", str(site), "--yes", "--workspace", str(path)]) == 0
+    capsys.readouterr()
+    before = state_of(path)
+    yield path
+    assert state_of(path) == before
+
+
+def state_of(workspace: Path) -> dict[str, str]:
+    """What a workspace holds, apart from the log of the last run."""
+    with Archive(workspace / "archive.sqlite") as archive:
+        texts = "\n".join(f"{d.id} {d.title} {d.text()}" for d in archive.documents())
+    digest = hashlib.sha256(texts.encode()).hexdigest()
+    files = {name: (workspace / name).read_text(encoding="utf-8") for name in ("report.html",)}
+    return {"archive": digest, **files}
+
+
+def database_of(site: Path) -> Path:
+    return next(site / name for name in NAMES if (site / name).exists())
+
+
+def refused(capsys: pytest.CaptureFixture[str], path: Path, workspace: Path, *options: str) -> str:
+    """The sentence that `look` ends with; checks that it is one, and the status."""
+    status = main(["look", str(path), "--yes", "--workspace", str(workspace), *options])
+    captured = capsys.readouterr()
+    assert status == 2, captured
+    lines = [line for line in captured.err.splitlines() if line.startswith("ownwords: ")]
+    assert len(lines) == 1, captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    return lines[0].removeprefix("ownwords: ")
+
+
+def write_post(site: Path, body: str, editor: str = "tinymce") -> None:
+    """Make the site hold one published post only."""
+    database = sqlite3.connect(database_of(site))
+    database.execute("DELETE FROM posts")
+    database.execute("DELETE FROM posts_additional_data")
+    database.execute(
+        "INSERT INTO posts VALUES (1, 'One', '1', 'one', ?, NULL, 0, 0, 'published', '')", (body,)
+    )
+    database.execute(
+        "INSERT INTO posts_additional_data VALUES (1, 1, '_core', ?)",
+        (json.dumps({"editor": editor}),),
+    )
+    database.commit()
+    database.close()
+
+
+def test_not_a_database(site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database_of(site).write_bytes(b"this is a text that somebody renamed\n" * 100)
+    assert "is not a SQLite database" in refused(capsys, site, workspace)
+
+
+def test_a_truncated_database(
+    site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = database_of(site)
+    whole = database.read_bytes()
+    generator = random.Random(1)
+    for cut in [0, 1, 99, 100, *(generator.randrange(len(whole)) for _ in range(50))]:
+        database.write_bytes(whole[:cut])
+        assert str(database) in refused(capsys, site, workspace)
+
+
+def test_missing_tables(site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = sqlite3.connect(database_of(site))
+    database.execute("DROP TABLE posts")
+    database.commit()
+    database.close()
+    assert "posts" in refused(capsys, site, workspace)
+
+
+def test_a_locked_database(site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = sqlite3.connect(database_of(site), isolation_level=None)
+    database.execute("BEGIN EXCLUSIVE")
+    try:
+        assert "another program" in refused(capsys, site, workspace)
+    finally:
+        database.close()
+
+
+def test_a_database_in_the_middle_of_a_write(
+    site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = (
+        "import sqlite3, sys, os, time\n"
+        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "db.execute('PRAGMA cache_size = 1'); db.execute('BEGIN IMMEDIATE')\n"
+        "db.execute('UPDATE posts SET text = text || hex(randomblob(20000))')\n"
+        "print('ready', flush=True); os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", writer, str(database_of(site))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ready" in killed.stdout
+    sentence = refused(capsys, site, workspace)
+    assert "unfinished" in sentence or "being written" in sentence or "half" in sentence, sentence
+
+
+def test_no_posts(site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = sqlite3.connect(database_of(site))
+    database.execute("DELETE FROM posts")
+    database.commit()
+    database.close()
+    assert "holds no text to take in" in refused(capsys, site, workspace)
+
+
+def test_only_drafts(site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = sqlite3.connect(database_of(site))
+    database.execute("UPDATE posts SET status = 'draft'")
+    database.commit()
+    database.close()
+    sentence = refused(capsys, site, workspace)
+    assert "a draft" in sentence
+
+
+def test_a_post_of_50_mb(site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_post(site, "<p>" + "far too long " * 4_000_000 + "</p>")
+    assert "over the limit of 20,000,000" in refused(capsys, site, workspace)
+
+
+def test_damaged_blocks(site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_post(site, '[{"id": 1, "type": "publii-paragraph", "content": "Hats', "blockeditor")
+    assert "damaged" in refused(capsys, site, workspace)
+
+
+def test_a_zip_with_a_path_outside(
+    tmp_path: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("posts.csv", "post_id,title\n")
+        archive.writestr("../../escaped.html", "<p>out</p>")
+    assert refused(capsys, path, workspace)
+    assert not list(tmp_path.parent.glob("escaped.html"))
+
+
+def test_a_tar_with_a_path_outside(
+    tmp_path: Path, site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "backup.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(database_of(site), "../input/db.sqlite")
+    assert "points outside" in refused(capsys, path, workspace)
+
+
+def test_a_zip_bomb(tmp_path: Path, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "posts.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("posts.csv", "post_id,post_date,is_published,title\n")
+        archive.writestr("posts/1.one.html", b"\0" * (200 << 20))
+    assert refused(capsys, path, workspace)
+
+
+def test_xml_that_reads_other_files(
+    tmp_path: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "feed.xml"
+    path.write_text(
+        '<?xml version="1.0"?><!DOCTYPE rss [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+        '<rss version="2.0"><channel><item><title>&x;</title></item></channel></rss>',
+        encoding="utf-8",
+    )
+    assert "entities" in refused(capsys, path, workspace)
+
+
+def test_a_path_that_is_not_there(
+    tmp_path: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "does not exist" in refused(capsys, tmp_path / "nowhere", workspace)
+
+
+def test_an_empty_folder(
+    tmp_path: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "none of the kinds" in refused(capsys, tmp_path / "empty", workspace)
+
+
+def test_one_bad_path_of_two_changes_nothing(
+    tmp_path: Path, site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.sqlite"
+    bad.write_bytes(b"no")
+    status = main(["look", str(site), str(bad), "--yes", "--workspace", str(workspace)])
+    assert status == 2
+    assert "bad.sqlite" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read everything"
+)
+def test_a_file_nobody_may_read(
+    site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database_of(site).chmod(0)
+    assert "cannot be read" in refused(capsys, site, workspace)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows makes links only for administrators")
+def test_a_circle_of_links_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "notes"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "again").symlink_to(folder, target_is_directory=True)
+    (folder / "self.md").symlink_to("self.md")
+    (folder / "one.md").write_text("# Hats\n\nI like hats.\n", encoding="utf-8")
+    status = main(["look", str(folder), "--json", "--workspace", str(tmp_path / "n.ownwords")])
+    report = json.loads(capsys.readouterr().out)
+    assert status == 0
+    assert [post["title"] for post in report["posts"]] == ["Hats"]
+    assert any(left["ref"] == "self.md" for left in report["left_out"])
+
+
+def test_nested_elements_without_end_are_read(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_post(site, "<div>" * 100_000 + "at the bottom" + "</div>" * 100_000)
+    status = main(["look", str(site), "--json", "--workspace", str(tmp_path / "d.ownwords")])
+    assert status == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["own_words"] == 3
+
+
+def test_bytes_that_are_not_utf_8_are_read(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_post(site, "placeholder")
+    database = sqlite3.connect(database_of(site))
+    database.execute("UPDATE posts SET text = CAST(x'3c703e636166e9206e6f69723c2f703e' AS TEXT)")
+    database.commit()
+    database.close()
+    workspace = tmp_path / "u.ownwords"
+    assert main(["look", str(site), "--json", "--workspace", str(workspace)]) == 0
+    with Archive(workspace / "archive.sqlite") as archive:
+        assert [d.text() for d in archive.documents()] == ["café noir"]
+
+
+def test_one_bad_post_does_not_stop_a_site(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = sqlite3.connect(database_of(site))
+    database.execute(
+        "INSERT INTO posts VALUES (900, 'Broken', '1', 'b', '[{\"type\": \"publii-par', NULL, 0, 0,"
+        " 'published', '')"
+    )
+    database.commit()
+    database.close()
+    assert main(["look", str(site), "--json", "--workspace", str(tmp_path / "b.ownwords")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["totals"]["posts"] > 1
+
+
+def test_a_damaged_archive_is_said_and_can_be_deleted(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace = tmp_path / "w.ownwords"
+    assert main(["look", str(site), "--yes", "--workspace", str(workspace)]) == 0
+    (workspace / "archive.sqlite").write_bytes(b"garbage" * 1000)
+    capsys.readouterr()
+    assert "is damaged" in refused(capsys, site, workspace)
+    (workspace / "archive.sqlite").unlink()
+    assert main(["look", str(site), "--yes", "--workspace", str(workspace)]) == 0
+
+
+def test_a_workspace_that_failed_to_begin_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.sqlite"
+    bad.write_bytes(b"no")
+    refused(capsys, bad, tmp_path / "new.ownwords")
+    assert not (tmp_path / "new.ownwords").exists()
+
+
+def test_choices_with_a_mistake_are_said(
+    site: Path, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (workspace / "choices.toml").read_text(encoding="utf-8")
+    for text, said in (
+        ("[[post]\n", "is not valid TOML"),
+        ('[[post]]\nid = "x"\ndecision = "leaveout"\n', "leaveout"),
+        ('[post]\nid = "x"\n', "two brackets"),
+        ('[[post]]\ndecision = "keep"\n', "has no id"),
+    ):
+        (workspace / "choices.toml").write_text(text, encoding="utf-8")
+        assert said in refused(capsys, site, workspace)
+    (workspace / "choices.toml").write_text(before, encoding="utf-8")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mounts a small file system")
+@pytest.mark.skipif(not shutil.which("mount"), reason="mounts a small file system")
+def test_a_full_disk(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting takes rights that this user does not have")
+    try:
+        workspace = disk / "w.ownwords"
+        assert main(["look", str(site), "--yes", "--workspace", str(workspace)]) == 0
+        before = state_of(workspace)
+        capsys.readouterr()
+        write_post(site, "".join(f"<p>word{n} and word{n * 7}</p>" for n in range(40_000)))
+        assert "full" in refused(capsys, site, workspace)
+        assert state_of(workspace) == before
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

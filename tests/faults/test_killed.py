@@ -1,0 +1,94 @@
+"""Killed at any moment: the workspace holds the old state or the new, and the choices."""
+
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from exports import publii as export
+from ownwords.archive.store import Archive
+
+WORDS = [
+    "hat",
+    "cap",
+    "brim",
+    "felt",
+    "straw",
+    "crown",
+    "ribbon",
+    "feather",
+    "steam",
+    "block",
+    "wool",
+    "head",
+    "rain",
+]
+
+
+def rewrite(site: Path, seed: int) -> None:
+    """Make the site hold 150 other posts."""
+    generator = random.Random(seed)
+    database = sqlite3.connect(site / "input" / "db.sqlite")
+    database.execute("DELETE FROM posts")
+    for number in range(150):
+        text = " ".join(generator.choices(WORDS, k=600))
+        database.execute(
+            "INSERT INTO posts VALUES (?, ?, '1', ?, ?, NULL, 0, 0, 'published', '')",
+            (number + 1, f"Post {seed}", f"post-{number}", f"<p>{text}</p>"),
+        )
+    database.commit()
+    database.close()
+
+
+def look(site: Path, workspace: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "ownwords", "look", str(site), "--yes", "--quiet"]
+    return subprocess.Popen(
+        [*command, "--workspace", str(workspace)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+def titles(workspace: Path) -> set[str]:
+    with Archive(workspace / "archive.sqlite") as archive:
+        return {f"{head.title} of {len(archive.keys())}" for head in archive.heads()}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal on Windows")
+def test_killed_at_any_moment_nothing_is_lost(tmp_path: Path) -> None:
+    site = export.write(tmp_path / "sites")
+    site = next(path.parent.parent for path in site.parent.rglob("db.sqlite"))
+    workspace = tmp_path / "w.ownwords"
+    rewrite(site, 0)
+    began = time.monotonic()
+    first = look(site, workspace)
+    _, error = first.communicate(timeout=60)
+    assert first.returncode == 0, error
+    whole_s = time.monotonic() - began
+    mine = '[[post]]\nid = "hats:post/5"\ndecision = "leave out"\n'
+    (workspace / "choices.toml").write_text(mine, encoding="utf-8")
+
+    generator = random.Random(3)
+    now = "Post 0 of 150"
+    for seed in range(1, 13):
+        rewrite(site, seed)
+        process = look(site, workspace)
+        time.sleep(whole_s * generator.uniform(0.2, 1.0))
+        process.kill()
+        process.communicate()
+        found = titles(workspace)
+        assert found in ({now}, {f"Post {seed} of 150"}), found
+        now = found.pop()
+        assert 'decision = "leave out"' in (workspace / "choices.toml").read_text("utf-8")
+
+    last = look(site, workspace)
+    _, error = last.communicate(timeout=60)
+    assert last.returncode == 0, error
+    assert titles(workspace) == {"Post 12 of 150"}
+    left = {path.name for path in workspace.iterdir()}
+    assert left >= {"archive.sqlite", "report.html", "choices.toml"}
+    assert not [name for name in left if name.endswith(".unfinished")]
