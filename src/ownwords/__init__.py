@@ -18,7 +18,8 @@ def look(
     """Read blogs, exports or folders into a workspace and report what is in them.
 
     The same as `ownwords look`: the workspace is `./<name>.ownwords` unless given; nothing is
-    asked, the stated defaults apply. Raises `ownwords.core.errors.OwnwordsError` for what cannot be read.
+    asked, the stated defaults apply. Raises `ownwords.core.errors.OwnwordsError` for what cannot
+    be read.
     """
     # Only now, so that importing ownwords costs nothing.
     from ownwords.archive.look import look as look_at  # noqa: PLC0415

@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from ownwords.archive.sources.timestamps import from_iso
+from ownwords.archive.files.timestamps import from_iso
 
 NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
 PUBLISHED = {

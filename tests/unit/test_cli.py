@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,9 +40,9 @@ def print_report(report, console):
 stage = types.ModuleType("ownwords.archive.look")
 stage.look = look
 sys.modules["ownwords.archive.look"] = stage
-paper = types.ModuleType("ownwords.archive.report_terminal")
+paper = types.ModuleType("ownwords.archive.report.terminal")
 paper.print_report = print_report
-sys.modules["ownwords.archive.report_terminal"] = paper
+sys.modules["ownwords.archive.report.terminal"] = paper
 from ownwords.cli.main import run
 run()
 """

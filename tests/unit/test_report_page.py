@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from lxml import etree
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
-from ownwords.archive import report_words as say
 from ownwords.archive.report import Report
-from ownwords.archive.report_html import join, post_link, tag
-from ownwords.archive.report_page import render
+from ownwords.archive.report import words as say
+from ownwords.archive.report.html import join, post_link, tag
+from ownwords.archive.report.page import render
 from unit import sample_report
 
 REPORTS = [pytest.param(report, id=name) for name, report in sample_report.every()]

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from ownwords.archive.report import Report
-from ownwords.archive.report_terminal import print_report
+from ownwords.archive.report.terminal import print_report
 from unit import sample_report
 
 REPORTS = [pytest.param(report, id=name) for name, report in sample_report.every()]

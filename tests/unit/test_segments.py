@@ -274,6 +274,10 @@ def test_words_in_brackets_are_no_shortcodes(text: str) -> None:
 def test_shortcodes_within_code_are_the_code_itself() -> None:
     html = "<pre>[gallery ids='1']</pre><p><code>[gallery]</code></p>"
     assert found(html) == [("code", "[gallery ids='1']"), ("prose", "[gallery]")]
+    # Letters that grow when lowered must not shift what is left alone.
+    turkish = "İ" * 40 + "<PRE>[gallery]</PRE>" + "<b>x</b>" * 300
+    assert found(turkish)[1] == ("code", "[gallery]")
+    assert read_body(turkish, "html").dropped == {}
 
 
 # ---- Markdown
@@ -647,6 +651,7 @@ DEEP = {
     "nested lists": ("<ul><li>" * 50_000 + "seen", "html"),
     "nested tables": ("<table><tr><td>" * 20_000 + "seen", "html"),
     "open formatting": ("".join(f"<p><b id={n}>" for n in range(20_000)) + "seen", "html"),
+    "nested, behind an unclosed comment": ("<p t='<!--'>" + "<div>" * 50_000 + "seen", "html"),
     "attributes": ("<p " + " ".join(f"a{n}=1" for n in range(100_000)) + ">seen", "html"),
     "citations": ("<blockquote>" + "seen <cite>x</cite>" * 20_000, "html"),
     "open shortcodes": ("seen " + "[a]" * 50_000 + "[/a]" * 50_000, "html"),

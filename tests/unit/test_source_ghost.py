@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exports import ghost as export
 from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
 from ownwords.archive.sources import ghost
-from ownwords.archive.sources.ghost_html import UnreadableError, from_lexical, from_mobiledoc
+from ownwords.archive.sources.ghost.html import UnreadableError, from_lexical, from_mobiledoc
 from ownwords.core.errors import SourceError
 
 

@@ -8,7 +8,8 @@ from selectolax.lexbor import LexborHTMLParser
 
 from exports import html as export
 from ownwords.archive.document import RawDocument, Site, Skipped
-from ownwords.archive.sources import html, pages
+from ownwords.archive.files import pages
+from ownwords.archive.sources import html
 from ownwords.core.errors import SourceError
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from exports import markdown as export
 from ownwords.archive.document import Note, RawDocument, Site, Skipped
-from ownwords.archive.sources import dates, front_matter, markdown, note_links
+from ownwords.archive.files import dates, front_matter, note_links
+from ownwords.archive.sources import markdown
 from ownwords.core.errors import SourceError
 
 

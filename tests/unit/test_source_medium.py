@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from exports import medium as export
 from ownwords.archive.document import Note, RawDocument, Site, Skipped
-from ownwords.archive.sources import medium, safely
+from ownwords.archive.files import safely
+from ownwords.archive.sources import medium
 from ownwords.core.errors import SourceError
 
 

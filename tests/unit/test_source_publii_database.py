@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from exports import publii as export
 from ownwords.archive.document import Note, RawDocument, Skipped
-from ownwords.archive.sources import publii, publii_database
+from ownwords.archive.sources import publii
+from ownwords.archive.sources.publii import database as publii_database
 from ownwords.core.errors import SourceError
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from exports import substack as export
 from ownwords.archive.document import Item, RawDocument, Skipped
-from ownwords.archive.sources import safely, substack
+from ownwords.archive.files import safely
+from ownwords.archive.sources import substack
 from ownwords.core.errors import SourceError
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from exports import text as export
 from ownwords.archive.document import RawDocument, Skipped
-from ownwords.archive.sources import safely, text
+from ownwords.archive.files import safely
+from ownwords.archive.sources import text
 from ownwords.core.errors import SourceError
 
 

@@ -80,7 +80,7 @@ Item = RawDocument | Skipped | Site | Note | Expected
 class Segment:
     """A stretch of one kind of text; lines are parted by newlines, in prose never by blank ones.
 
-    `detail` is the level of a heading ("2"), the language of code ("python"), the author of a quote.
+    `detail` is the level of a heading ("2"), the language of code, the author of a quote.
     """
 
     kind: SegmentKind

@@ -16,7 +16,7 @@ from ownwords.archive.policy import ArchiveConfig
 from ownwords.archive.provenance import Choice, ProvenanceConfig
 from ownwords.archive.reading import Intake, read_into
 from ownwords.archive.report import Report
-from ownwords.archive.report_page import render
+from ownwords.archive.report.page import render
 from ownwords.archive.split import SplitConfig
 from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError, SourceError

@@ -41,7 +41,7 @@ def look(
 ) -> None:
     """Read the paths, build the archive, show the report."""
     from ownwords.archive.look import look as build_archive
-    from ownwords.archive.report_terminal import print_report
+    from ownwords.archive.report.terminal import print_report
 
     settings = common.resolve(
         {

@@ -94,7 +94,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
     """The same for what is written piece by piece; nothing is replaced if the writing fails."""
     with telling_of_the_disk(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED)
+        beside = f".{path.name}."  # on the same disk, or it could not be renamed into place
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=beside, suffix=_UNFINISHED)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file

@@ -26,7 +26,7 @@ class Source(Protocol):
     def read(self, path: Path) -> Iterator[Item]: ...
 
 
-# In this order: the first that recognises a path reads it, so the particular come before the general.
+# The first that recognises a path reads it, so the particular come before the general.
 SOURCE_NAMES = (
     "publii",
     "wordpress",

@@ -11,8 +11,8 @@ from typing import IO, Literal
 from lxml import etree
 
 from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped, Status
-from ownwords.archive.sources import safely
-from ownwords.archive.sources.timestamps import from_iso
+from ownwords.archive.files import safely, xml
+from ownwords.archive.files.timestamps import from_iso
 from ownwords.core.errors import SourceError
 
 LABEL = "a Blogger blog"
@@ -71,9 +71,9 @@ def _feed(
     damage: list[str] = []
     home = _home(path, opened)
     opened.seek(0)
-    posts = safely.count_of(b">POST<", opened) or safely.count_of(b"kind#post", opened)
+    posts = xml.count_of(b">POST<", opened) or xml.count_of(b"kind#post", opened)
     begun = False
-    for element in safely.iterate_xml(path, opened, (f"{_ATOM}entry", f"{_ATOM}feed"), damage):
+    for element in xml.iterate(path, opened, (f"{_ATOM}entry", f"{_ATOM}feed"), damage):
         if not begun:
             begun = True
             feed = element if element.tag == f"{_ATOM}feed" else element.getparent()
@@ -187,7 +187,7 @@ def _home(path: Path, opened: IO[bytes]) -> str:
     """The blog's address, which Takeout leaves out: that of most links to posts it holds."""
     files: set[str] = set()
     linked: defaultdict[str, set[str]] = defaultdict(set)
-    for entry in safely.iterate_xml(path, opened, (f"{_ATOM}entry",)):
+    for entry in xml.iterate(path, opened, (f"{_ATOM}entry",)):
         if _what(entry) in ("post", "page"):
             files.add(_text(entry, f"{_BLOGGER}filename"))
             document = _document(entry, "post")

@@ -12,7 +12,7 @@ from lxml import etree
 from selectolax.lexbor import LexborNode
 
 from ownwords.archive.document import Expected, Item, RawDocument, Site, Skipped
-from ownwords.archive.sources import dates, folders, pages, safely
+from ownwords.archive.files import dates, folders, pages, safely, xml
 from ownwords.core.errors import SourceError
 
 LABEL = "an EPUB book"
@@ -112,7 +112,7 @@ def _xml(path: Path, members: safely.Members, name: str) -> etree._Element:
             f"{path} is no whole EPUB: {name or 'its package file'!r} is missing in it"
         )
     data = members.read(name)
-    safely.refuse_entities(path, data[: 64 << 10])
+    xml.refuse_entities(path, data[: 64 << 10])
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
     try:
         root = etree.fromstring(data, parser)

@@ -3,16 +3,16 @@
 import io
 import re
 import time
-import xml.sax
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from xml.sax import SAXException
 
 import feedparser
 
 from ownwords.archive.document import Expected, Item, Markup, Note, RawDocument, Site, Skipped
-from ownwords.archive.sources import folders, pages, safely
+from ownwords.archive.files import folders, pages, safely, xml
 from ownwords.core.errors import SourceError
 
 LABEL = "an RSS or Atom feed"
@@ -49,7 +49,7 @@ def read(path: Path) -> Iterator[Item]:
     name, home = _text(feed["feed"], "title"), pages.web_address(_text(feed["feed"], "link"))
     if name or home:
         yield Site(name or home, home)
-    if isinstance(feed.get("bozo_exception"), xml.sax.SAXException):
+    if isinstance(feed.get("bozo_exception"), SAXException):
         yield Note(f"{path.name} is damaged; what could be read of it was read.")
     yield Expected(len(feed["entries"]))
     yield from _entries(feed["entries"], bool(_COMMENT_FEED.match(name)), home)
@@ -57,7 +57,7 @@ def read(path: Path) -> Iterator[Item]:
 
 def _parsed(path: Path) -> dict[str, Any]:
     data = folders.read_file(path, safely.MAX_MEMBER_BYTES)
-    safely.refuse_entities(path, data[:_LOOK_BYTES])
+    xml.refuse_entities(path, data[:_LOOK_BYTES])
     try:
         # In a stream: plain bytes would be tried as the name of a file first.
         feed: dict[str, Any] = feedparser.parse(

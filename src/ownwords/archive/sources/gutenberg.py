@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from ownwords.archive.document import Expected, Item, Note, RawDocument, Skipped
-from ownwords.archive.sources import dates, folders, safely
+from ownwords.archive.files import dates, folders, safely
 from ownwords.core.errors import SourceError
 
 LABEL = "a Project Gutenberg text"

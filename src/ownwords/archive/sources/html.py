@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped
-from ownwords.archive.sources import dates, folders, pages, safely
+from ownwords.archive.files import dates, folders, pages, safely
 from ownwords.core.errors import SourceError
 
 LABEL = "a folder of web pages"

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped, Status
-from ownwords.archive.sources import dates, folders, front_matter, note_links, pages, safely
+from ownwords.archive.files import dates, folders, front_matter, note_links, pages, safely
 from ownwords.core.errors import SourceError
 
 LABEL = "a folder of Markdown files"

@@ -9,7 +9,7 @@ from pathlib import Path
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped
-from ownwords.archive.sources import dates, folders, pages, safely
+from ownwords.archive.files import dates, folders, pages, safely
 from ownwords.core.errors import SourceError
 
 LABEL = "a Medium export"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ownwords.archive.document import Expected, Item, RawDocument, Site, Skipped
-from ownwords.archive.sources import folders, pages, safely
-from ownwords.archive.sources.timestamps import from_iso
+from ownwords.archive.files import folders, pages, safely
+from ownwords.archive.files.timestamps import from_iso
 from ownwords.core.errors import SourceError
 
 LABEL = "a Substack export"

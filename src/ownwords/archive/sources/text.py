@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ownwords.archive.document import Expected, Item, RawDocument, Skipped
-from ownwords.archive.sources import dates, folders, safely
+from ownwords.archive.files import dates, folders, safely
 from ownwords.core.errors import SourceError
 
 LABEL = "plain text files"

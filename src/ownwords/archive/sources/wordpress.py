@@ -12,8 +12,8 @@ from typing import IO
 from lxml import etree
 
 from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped, Status
-from ownwords.archive.sources import safely
-from ownwords.archive.sources.timestamps import from_iso
+from ownwords.archive.files import safely, xml
+from ownwords.archive.files.timestamps import from_iso
 from ownwords.core.errors import SourceError
 
 LABEL = "a WordPress export"
@@ -60,8 +60,8 @@ def read(path: Path) -> Iterator[Item]:
     for name, opened in _opened(path):
         damage: list[str] = []
         authors: dict[str, str] | None = None
-        yield Expected(safely.count_of(b"<item>", opened))
-        for element in safely.iterate_xml(path, opened, ("item", "channel"), damage):
+        yield Expected(xml.count_of(b"<item>", opened))
+        for element in xml.iterate(path, opened, ("item", "channel"), damage):
             if authors is None:
                 site, authors = _head(element)
                 if not introduced:

@@ -11,7 +11,7 @@ import yaml
 from frontmatter.default_handlers import YAMLHandler
 
 from ownwords.archive.document import Status
-from ownwords.archive.sources import dates
+from ownwords.archive.files import dates
 
 _YAML = YAMLHandler()
 _TOML_FENCE = re.compile(r"^\+{3,}[ \t]*$", re.MULTILINE)

@@ -3,10 +3,10 @@
 import re
 from difflib import SequenceMatcher
 
-from ownwords.archive import report_words as say
-from ownwords.archive.charts import Slice, stacked_bar
 from ownwords.archive.report import Duplicate, Phrase, Report, Split
-from ownwords.archive.report_html import (
+from ownwords.archive.report import words as say
+from ownwords.archive.report.charts import Slice, stacked_bar
+from ownwords.archive.report.html import (
     MANY,
     Html,
     folded,
@@ -18,7 +18,7 @@ from ownwords.archive.report_html import (
     table,
     tag,
 )
-from ownwords.archive.report_sections import Section
+from ownwords.archive.report.sections import Section
 
 # Finding the differing words takes time, so there are fewer of these than of other findings.
 _PAIRS, _PASSAGES, _PASSAGE_LENGTH = 20, 3, 600

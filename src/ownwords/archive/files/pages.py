@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ownwords.archive.sources import dates, safely
+from ownwords.archive.files import dates, safely
 
 # Where themes put the article, the most particular first.
 _ARTICLE = (

@@ -54,8 +54,8 @@ def why_dropped(node: LexborNode) -> str | None:
         return "hidden element"
     if (style := attributes.get("style")) and _UNSEEN_STYLE.search(style):
         return "hidden element"
-    named = attributes.get("class") or attributes.get("id")
-    return _by_name(tag, named) if named else None
+    named = f"{attributes.get('class') or ''} {attributes.get('id') or ''}"
+    return None if named == " " else _by_name(tag, named)
 
 
 def _by_name(tag: str, named: str) -> str | None:
@@ -71,7 +71,7 @@ def _by_name(tag: str, named: str) -> str | None:
 _MOST_OPEN = 200
 _MOST_FORMATTING = 30
 _MOST_ATTRIBUTES = 1000
-_TAG = re.compile(r"<(/?)([a-z][^\s/>]*)|<!--", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)|<!--", re.ASCII)
 _VERY_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{10000,}>?")
 # Elements which never hold others, or which the parser closes by itself.
 _CLOSED = frozenset(
@@ -96,22 +96,36 @@ def flattened(html: str) -> str:
     return _without_depths(html) if html.count("<") > _MOST_OPEN else html
 
 
+def find_end(html: str, name: str, start: int, never_closed: set[str]) -> int:
+    """Where the closing tag of an element which holds raw text begins, or the end of a comment.
+
+    If it is never closed, `start`; that is noted in `never_closed`, so that no one looks twice.
+    """
+    if name in never_closed:
+        return start
+    closer = re.compile(f"</{re.escape(name)}" if name else "-->", re.ASCII | re.IGNORECASE)
+    if match := closer.search(html, start):
+        return match.start()
+    never_closed.add(name)
+    return start
+
+
 def _without_attributes(tag: re.Match[str]) -> str:
     words = tag[0].split()
     return tag[0] if len(words) < _MOST_ATTRIBUTES else words[0] + ">"
 
 
 def _without_depths(html: str) -> str:
-    lowered = html.lower()
     pieces: list[str] = []
     opened: list[str] = []
     open_count: Counter[str] = Counter()
+    never_closed: set[str] = set()
     formatting = position = start = 0
-    while tag := _TAG.search(lowered, start):
+    while tag := _TAG.search(html, start):
         start = tag.end()
-        name = tag[2]
+        name = (tag[2] or "").lower()
         if not name or (name in _RAW and not tag[1]):
-            start = lowered.find(f"</{name}" if name else "-->", start)
+            start = find_end(html, name, start, never_closed)
         elif tag[1]:
             formatting -= name in _FORMATTING and formatting > 0
             closed = not open_count[name]
@@ -121,12 +135,10 @@ def _without_depths(html: str) -> str:
                 closed = last == name
         elif len(opened) >= _MOST_OPEN or (name in _FORMATTING and formatting >= _MOST_FORMATTING):
             pieces.append(html[position : tag.start()])
-            start = position = lowered.find(">", start) + 1 or len(html)
+            start = position = html.find(">", start) + 1 or len(html)
         elif name not in _CLOSED:
             opened.append(name)
             open_count[name] += 1
             formatting += name in _FORMATTING
-        if start < 0:
-            break
     pieces.append(html[position:])
     return "".join(pieces)

@@ -41,9 +41,8 @@ class Gathering:
         self.marker = self.indent = ""
         self.quote: list[str] | None = None
         self.quote_author = ""
-        self.cite: tuple[int, int, bool] | None = (
-            None  # from, to in `parts`; within a quote directly
-        )
+        # The latest citation in a quote: from, to in `parts`, and whether directly in the quote.
+        self.cite: tuple[int, int, bool] | None = None
 
     def add_text(self, text: str) -> None:
         for words in self.anchors:

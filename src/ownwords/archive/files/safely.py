@@ -3,7 +3,6 @@
 import codecs
 import lzma
 import os
-import re
 import stat
 import struct
 import tarfile
@@ -12,9 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol, TypeVar, cast
-
-from lxml import etree
+from typing import IO, Protocol, TypeVar
 
 from ownwords.archive.document import Skipped
 from ownwords.core.errors import SourceError
@@ -107,16 +104,6 @@ def walk(
                     continue
                 yield path
     yield from trouble
-
-
-def count_of(mark: bytes, opened: IO[bytes]) -> int:
-    """How often `mark` stands in a file, which is then at its beginning again."""
-    count, tail = 0, b""
-    while chunk := opened.read(1 << 20):
-        count += (tail + chunk).count(mark)
-        tail = chunk[1 - len(mark) :]
-    opened.seek(0)
-    return count
 
 
 class Members(Protocol):
@@ -239,124 +226,3 @@ def _read_bounded(path: Path, name: str, member: IO[bytes], first: int | None) -
     if len(data) > MAX_MEMBER_BYTES:
         raise SourceError(f"{path}: {name!r} inside it is over {MAX_MEMBER_BYTES >> 20} MiB")
     return data
-
-
-class _Repaired:
-    """A stream of XML without the bytes for which a parser throws whole passages away.
-
-    Control characters, which old editors leave in exports, become spaces; U+FFFE and U+FFFF become
-    U+FFFD. Nothing changes its length. UTF-16, whose every other byte is a zero, stays as it is.
-    """
-
-    def __init__(self, opened: IO[bytes], wide: bool) -> None:
-        self._opened, self._wide = opened, wide
-        self._held = b""
-        self.repaired = 0
-        self.last = b""
-        self.ended = False
-
-    def read(self, size: int = -1) -> bytes:
-        fresh = self._opened.read(size)
-        self.ended = not fresh
-        self.last = (self.last + fresh)[-256:]
-        if self._wide:
-            return fresh
-        data = self._held + fresh
-        # A character of three bytes may lie across two reads: its beginning waits.
-        keep = 0 if self.ended else next((n for n in (2, 1) if data.endswith(_MARK[:n])), 0)
-        data, self._held = data[: len(data) - keep], data[len(data) - keep :]
-        if not data and self._held:
-            return self.read(size)
-        self.repaired += len(data) - len(data.translate(None, _CONTROLS))
-        return _NON_CHARACTERS.sub(_MARK + b"\xbd", data.translate(_SPACED))
-
-
-_MARK = b"\xef\xbf"
-_NON_CHARACTERS = re.compile(_MARK + b"[\xbe\xbf]")
-_CONTROLS = bytes(n for n in range(32) if n not in b"\t\n\r")
-_SPACED = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
-_HEAD_BYTES = 64 << 10
-_PROLOG = re.compile(rb"(?:\s|<\?.*?\?>|<!--.*?-->)*", re.DOTALL)
-# One that only names its kind, without declarations of its own between brackets.
-_PLAIN_DOCTYPE = re.compile(rb"""<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*>""")
-
-
-def iterate_xml(
-    path: Path, opened: IO[bytes], tags: tuple[str, ...], damage: list[str] | None = None
-) -> Iterator[etree._Element]:
-    """The elements of these tags (with namespace), each whole, freed after use.
-
-    A damaged file gives what it can: an element that the end of the file cuts off is not given, and
-    what was wrong with the file is added to `damage` at the end, a clause each.
-    Entities are never expanded and nothing is fetched; a file that declares some is refused.
-    """
-    head = opened.read(_HEAD_BYTES)
-    opened.seek(0)
-    wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:4]
-    refuse_entities(path, head)
-    stream = _Repaired(opened, wide)
-    cut = False
-    events = etree.iterparse(
-        cast(IO[bytes], stream),
-        events=("end",),
-        tag=tags,
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        huge_tree=True,
-        recover=True,
-    )
-    try:
-        for _, element in events:
-            # After the end of the file the parser closes by itself whatever is open.
-            if stream.ended and not _closes(stream.last, element):
-                cut = True
-                continue
-            yield element
-            element.clear()
-            while element.getprevious() is not None:
-                parent = element.getparent()
-                if parent is None:
-                    break
-                del parent[0]
-    except etree.XMLSyntaxError as error:
-        raise SourceError(f"{path} is not XML: {error.msg}") from error
-    if damage is not None:
-        errors = [each for each in events.error_log if each.level >= etree.ErrorLevels.ERROR]
-        whole = not errors or (events.root is not None and _closes(stream.last, events.root))
-        damage.extend(_damage(errors, stream.repaired, cut or not whole))
-
-
-def refuse_entities(path: Path, head: bytes) -> None:
-    """Raise SourceError where the beginning of an XML file declares entities."""
-    plain = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
-    prolog = _PROLOG.match(plain)
-    rest = plain[prolog.end() :] if prolog else plain
-    # Declarations stand before the first element; the same words in a post are only words.
-    if _PLAIN_DOCTYPE.match(rest) or (rest and not rest.startswith((b"<!", b"<?"))):
-        return
-    if b"<!ENTITY" in rest or len(head) == _HEAD_BYTES:
-        raise SourceError(
-            f"{path} declares XML entities, which can read other files or fill the memory; refused",
-            hint="remove the <!DOCTYPE ...> at its top if you trust it",
-        )
-
-
-def _closes(last: bytes, element: etree._Element) -> bool:
-    """Whether the file ends by closing this element, or its root: then nothing of it is missing."""
-    ending = re.search(rb"</([^<>]+?)\s*>$", last.replace(b"\0", b"").rstrip())
-    closed = ending[1].rpartition(b":")[2].decode(errors="replace") if ending else ""
-    return closed in {
-        str(each.tag).rpartition("}")[2].rpartition(":")[2]
-        for each in (element, element.getroottree().getroot())
-    }
-
-
-def _damage(errors: list[etree._LogEntry], repaired: int, cut: bool) -> Iterator[str]:
-    if repaired:
-        yield f"{repaired:,} control characters, which XML does not allow, were read as spaces"
-    if cut:
-        yield "it breaks off before its end; an entry cut in two there was left out"
-    if errors:
-        first = errors[0].message.strip().splitlines()[0]
-        yield f"it is not well-formed (line {errors[0].line}: {first}); text may be missing there"

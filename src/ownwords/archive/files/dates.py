@@ -4,7 +4,7 @@ import re
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 
-from ownwords.archive.sources.timestamps import from_iso
+from ownwords.archive.files.timestamps import from_iso
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAY_FIRST = re.compile(

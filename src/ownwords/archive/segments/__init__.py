@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
-from ownwords.archive.blocks import blocks_to_html
 from ownwords.archive.clean import BROKEN, mend_surrogates, repair_line
 from ownwords.archive.document import Link, Markup, Reading, Segment, SegmentKind
 from ownwords.archive.dumps import set_logs_apart
-from ownwords.archive.gathering import DASHES, Gathering
-from ownwords.archive.hidden import flattened, why_dropped
-from ownwords.archive.markup import markdown_to_html, open_shortcodes
+from ownwords.archive.segments.blocks import blocks_to_html
+from ownwords.archive.segments.gathering import DASHES, Gathering
+from ownwords.archive.segments.hidden import flattened, why_dropped
+from ownwords.archive.segments.markup import markdown_to_html, open_shortcodes
 
 Closer = Callable[[], None]
 _Opened = list[tuple[int, Closer | None]]
@@ -131,7 +131,7 @@ class _Reader(Gathering):
     def _block(self, node: LexborNode) -> Closer:
         self.end_block()
         loose, self.loose = self.loose, node.tag in _LOOSE
-        figure, self.figure_from = self.figure_from, self.figure_from
+        figure = self.figure_from
         if node.tag == "figure":
             self.figure_from = len(self.segments)
 
@@ -164,7 +164,11 @@ class _Reader(Gathering):
         words: list[str] = []
         self.links.append((href, words))
         self.anchors.append(words)
-        return lambda: self.anchors.remove(words)
+
+        def leave() -> None:
+            self.anchors.pop()
+
+        return leave
 
     def _heading(self, node: LexborNode) -> Closer:
         return self._own_line(node, "heading", (node.tag or "")[1:])
@@ -183,10 +187,11 @@ class _Reader(Gathering):
         def leave() -> None:
             text = self.take_line()
             self.mode = mode
-            quoted = self.figure_from is not None and self.segments[self.figure_from :][-1:]
-            if kind == "caption" and quoted and quoted[0].kind == "quote":
-                author = quoted[0].detail or text.lstrip(DASHES)
-                self.segments[-1] = Segment("quote", quoted[0].text, author)
+            in_figure = self.figure_from is not None and self.figure_from < len(self.segments)
+            last = self.segments[-1] if in_figure and kind == "caption" else None
+            if last and last.kind == "quote":
+                author = last.detail or text.lstrip(DASHES)
+                self.segments[-1] = Segment("quote", last.text, author)
             else:
                 self.emit(kind, text, detail)
 

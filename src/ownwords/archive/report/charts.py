@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from ownwords.archive.report_html import Html, join, tag
-from ownwords.archive.report_words import compact, count, percent, ratio
+from ownwords.archive.report.html import Html, join, tag
+from ownwords.archive.report.words import compact, count, percent, ratio
 
 _COLUMNS = 132  # px: height of the tallest column
 _ABOVE = 20  # px: room for the number above it

@@ -7,8 +7,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.archive import report_words as say
 from ownwords.archive.report import Post, Report
+from ownwords.archive.report import words as say
 
 _MARGIN = 2
 _WIDEST = 104  # lines longer than this are hard to read

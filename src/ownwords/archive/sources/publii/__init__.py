@@ -19,10 +19,10 @@ from ownwords.archive.document import (
     Skipped,
     Status,
 )
-from ownwords.archive.sources import safely
-from ownwords.archive.sources.publii_addresses import Addresses, parents_of, parsed, settings_of
-from ownwords.archive.sources.publii_database import MAGIC, check_header, copy_of, opened_copy
-from ownwords.archive.sources.timestamps import from_iso, from_milliseconds
+from ownwords.archive.files import safely
+from ownwords.archive.files.timestamps import from_iso, from_milliseconds
+from ownwords.archive.sources.publii.addresses import Addresses, parents_of, parsed, settings_of
+from ownwords.archive.sources.publii.database import MAGIC, check_header, copy_of, opened_copy
 from ownwords.core.errors import SourceError
 
 LABEL = "a Publii site"

@@ -3,11 +3,9 @@
 from functools import cache
 from importlib.resources import files
 
-from ownwords.archive import report_findings as findings
-from ownwords.archive import report_sections as sections
-from ownwords.archive import report_words as say
-from ownwords.archive.report import Report
-from ownwords.archive.report_html import Html, join, rest, tag
+from ownwords.archive.report import Report, findings, sections
+from ownwords.archive.report import words as say
+from ownwords.archive.report.html import Html, join, rest, tag
 
 # Nothing may be loaded from anywhere, not even by a title that found a way through.
 _POLICY = (
@@ -58,7 +56,7 @@ def render(report: Report) -> str:
 
 @cache
 def _stylesheet() -> str:
-    return files("ownwords.archive").joinpath("report_page.css").read_text("utf-8")
+    return files("ownwords.archive.report").joinpath("page.css").read_text("utf-8")
 
 
 def _masthead(report: Report) -> Html:

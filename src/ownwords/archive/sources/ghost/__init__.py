@@ -18,9 +18,9 @@ from ownwords.archive.document import (
     Skipped,
     Status,
 )
-from ownwords.archive.sources import safely
-from ownwords.archive.sources.ghost_html import UnreadableError, from_lexical, from_mobiledoc
-from ownwords.archive.sources.timestamps import from_iso, from_milliseconds
+from ownwords.archive.files import safely
+from ownwords.archive.files.timestamps import from_iso, from_milliseconds
+from ownwords.archive.sources.ghost.html import UnreadableError, from_lexical, from_mobiledoc
 from ownwords.core.errors import SourceError
 
 LABEL = "a Ghost export"

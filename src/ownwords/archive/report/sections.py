@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from ownwords.archive import report_words as say
-from ownwords.archive.charts import (
+from ownwords.archive.report import Post, Report, Year
+from ownwords.archive.report import words as say
+from ownwords.archive.report.charts import (
     Column,
     Slice,
     share_line,
@@ -11,8 +12,7 @@ from ownwords.archive.charts import (
     stacked_bar,
     year_columns,
 )
-from ownwords.archive.report import Post, Report, Year
-from ownwords.archive.report_html import (
+from ownwords.archive.report.html import (
     MANY,
     Html,
     folded,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ownwords.archive.document import Skipped
-from ownwords.archive.sources import safely
+from ownwords.archive.files import safely
 from ownwords.core.errors import SourceError
 
 # No one writes a post of this size; a file above it is data.

@@ -7,6 +7,8 @@ from functools import cache
 from html import escape
 from typing import Any
 
+from ownwords.archive.segments.hidden import find_end
+
 Drops = Counter[str]
 
 SHORTCODE = "shortcode"
@@ -25,7 +27,7 @@ _SHORTCODE = re.compile(
     r"(?<!\[)\[(/?)([A-Za-z][\w-]{0,40})((?:[\s=][^\[\]<>]{0,2000})?)\](?![(:]|\[\d)"
 )
 _ATTRIBUTE = re.compile(r"""([\w-]*)=(?:"([^"]*)"|'([^']*)'|&quot;(.*?)&quot;)""")
-_LEFT_ALONE = re.compile(r"<(pre|code|script|style|textarea|xmp)\b|<!--", re.IGNORECASE)
+_LEFT_ALONE = re.compile(r"<(pre|code|script|style|textarea|xmp)\b|<!--", re.ASCII | re.IGNORECASE)
 _WRITTEN_AS_HTML = re.compile(r"&(?:lt|gt|amp|quot|#\d{1,6});|<(?:br|p)\b", re.IGNORECASE)
 
 
@@ -93,18 +95,13 @@ def code_html(code: str, language: str) -> str:
 
 def _left_alone(html: str) -> list[tuple[int, int]]:
     """Where code, scripts and comments stand, last first; what is never closed does not count."""
-    lowered = html.lower() if "<" in html else ""
     spans: list[tuple[int, int]] = []
     never_closed: set[str] = set()
     position = 0
-    while match := _LEFT_ALONE.search(lowered, position):
-        closer = f"</{match[1]}" if match[1] else "-->"
-        end = -1 if closer in never_closed else lowered.find(closer, match.end())
-        if end < 0:
-            never_closed.add(closer)
-        else:
-            spans.append((match.start(), end))
-        position = max(end, match.end())
+    while match := _LEFT_ALONE.search(html, position):
+        position = find_end(html, (match[1] or "").lower(), match.end(), never_closed)
+        if position > match.end():
+            spans.append((match.start(), position))
     return spans[::-1]
 
 

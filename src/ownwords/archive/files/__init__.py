@@ -1,0 +1,1 @@
+"""What exports are made of: folders, zips, XML, dates, front matter; read without harm."""
