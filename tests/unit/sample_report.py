@@ -55,6 +55,7 @@ def sample() -> Report:
         version="0.1.0",
         made_on="2025-03-12",
         workspace="/home/ida/shavings.ownwords",
+        command="ownwords look /home/ida/Documents/Publii/sites/shavings",
         sources=[
             SourceRead(
                 path="/home/ida/Documents/Publii/sites/shavings",
@@ -345,6 +346,7 @@ def plain_report(
         version="0.1.0",
         made_on="2025-03-12",
         workspace="/home/me/a-site.ownwords",
+        command="ownwords look site",
         sources=[SourceRead("site", "a folder of Markdown files", documents=len(titles))],
         totals=Totals(
             posts=len(titles),
@@ -443,6 +445,7 @@ def hostile() -> Report:
     report = plain_report(HOSTILE, flagged=True)
     bad = " ".join(HOSTILE)
     report.name = report.workspace = report.version = report.fingerprint = bad
+    report.command = bad
     report.sources = [SourceRead(bad, bad, bad, bad, 7)]
     report.words_by_kind = {"prose": 400, bad: 300}
     report.duplicates = [Duplicate("p0", "p1", bad, bad, False, 0.5, [(bad, bad + " x")])]

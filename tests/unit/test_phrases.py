@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from ownwords.archive import phrases
-from ownwords.archive.phrases import Writing, favourites
+from ownwords.archive.phrases import Writing, choose, favourites
 from ownwords.archive.report import Phrase
 
 # fmt: off
@@ -38,7 +38,7 @@ def archive(
 
 def found(n: int, insert: Callable[[int], str], **more: Callable[[int], int]) -> dict[str, Phrase]:
     posts, texts = archive(n, insert, **more)
-    return {phrase.text: phrase for phrase in favourites(posts, texts.__getitem__)}
+    return {phrase.text: phrase for phrase in favourites(choose(posts), texts.__getitem__)}
 
 
 def test_a_turn_of_phrase_is_found_as_it_is_mostly_written() -> None:
@@ -86,7 +86,7 @@ def test_a_year_s_own_phrases_are_told() -> None:
         return "curious green umbrellas" if i < 10 else "perfectly honest burglars"
 
     posts, texts = archive(30, insert, lambda i: 2001 if i < 10 else 2002)
-    yearly = [p for p in favourites(posts, texts.__getitem__) if p.year]
+    yearly = [p for p in favourites(choose(posts), texts.__getitem__) if p.year]
     assert [(p.year, p.text, p.posts) for p in yearly if p.posts > 5] == [
         (2001, "curious green umbrellas", 10),
         (2002, "perfectly honest burglars", 20),
@@ -95,8 +95,8 @@ def test_a_year_s_own_phrases_are_told() -> None:
 
 def test_the_order_of_the_posts_does_not_matter() -> None:
     posts, texts = archive(20, lambda _: "curious green umbrellas")
-    forwards = favourites(posts, texts.__getitem__)
-    assert favourites(reversed(posts), texts.__getitem__) == forwards
+    forwards = favourites(choose(posts), texts.__getitem__)
+    assert favourites(choose(reversed(posts)), texts.__getitem__) == forwards
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
@@ -106,12 +106,12 @@ def test_hardly_any_posts_have_no_favourites(n: int) -> None:
 
 def test_posts_without_words_or_letters_break_nothing() -> None:
     posts = [Writing(f"{i}", 2000, 1) for i in range(5)]
-    assert favourites(posts, lambda _: "… — !") == []
-    assert favourites(posts, lambda _: "") == []
+    assert favourites(choose(posts), lambda _: "… — !") == []
+    assert favourites(choose(posts), lambda _: "") == []
 
 
 def test_a_large_archive_is_sampled_by_whole_posts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phrases, "SAMPLE", 2_000)
     posts, texts = archive(60, lambda _: "curious green umbrellas")
-    (phrase,) = [p for p in favourites(posts, texts.__getitem__) if "green" in p.text]
+    (phrase,) = [p for p in favourites(choose(posts), texts.__getitem__) if "green" in p.text]
     assert phrase.posts == 15

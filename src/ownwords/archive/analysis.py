@@ -11,7 +11,7 @@ from ownwords.archive.advice import advise
 from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.dumps import why_dump
 from ownwords.archive.features import SHARED_KINDS, Features, count_words, from_bytes
-from ownwords.archive.phrases import Writing, favourites
+from ownwords.archive.phrases import Writing, choose, favourites
 from ownwords.archive.provenance import (
     Choice,
     Decision,
@@ -88,14 +88,12 @@ def analyse(
 ) -> list[Choice]:
     """Fill the report in and store the selection; gives the author's choices, with new answers."""
     corpus = Corpus.of(archive)
-    with progress.stage("Looking for copies", total=1) as stage:
+    with progress.stage("Looking for copies"):
         pairs = duplicates.find(
             corpus.features, lambda id_: archive.text(id_, SHARED_KINDS), provenance.near_duplicate
         )
-        stage.advance()
-    with progress.stage("Comparing styles", total=1) as stage:
+    with progress.stage("Comparing styles"):
         judgement = style.unlike(corpus.features, provenance.unlike_distance)
-        stage.advance()
 
     posts = [Post(id_, h.title, corpus.features[id_], _day(h)) for id_, h in corpus.heads.items()]
     verdicts = decide(posts, pairs, judgement.outliers, provenance, choices)
@@ -139,16 +137,7 @@ def analyse(
     _count(report, corpus, verdicts, divisions)
     _find_dumps(report, corpus)
     _follow_links(report, corpus, intake)
-    with progress.stage("Listening for favourite phrases", total=1) as stage:
-        learned = (id_ for id_, v in verdicts.items() if v.decision != "leave out")
-        report.phrases = favourites(
-            [
-                Writing(id_, _year(corpus.heads[id_]), corpus.features[id_].own_words)
-                for id_ in learned
-            ],
-            lambda id_: archive.text(id_, OWN_KINDS),
-        )
-        stage.advance()
+    _listen_for_phrases(report, corpus, verdicts, progress)
     _list_left_out(report, archive, intake)
     _find_private(report, corpus, intake)
     report.advice = advise(
@@ -256,6 +245,24 @@ def _count(
         year.posts += 1
         year.words += post.own_words
     report.years = [years[number] for number in sorted(years)]
+
+
+def _listen_for_phrases(
+    report: Report, corpus: Corpus, verdicts: Mapping[str, Verdict], progress: Progress
+) -> None:
+    """Of the posts that are learned from: another author's phrases are not this one's."""
+    chosen = choose(
+        Writing(id_, _year(corpus.heads[id_]), corpus.features[id_].own_words)
+        for id_, verdict in verdicts.items()
+        if verdict.decision != "leave out"
+    )
+    with progress.stage("Listening for favourite phrases", len(chosen), "posts") as stage:
+
+        def text_of(id_: str) -> str:
+            stage.advance()
+            return corpus.archive.text(id_, OWN_KINDS)
+
+        report.phrases = favourites(chosen, text_of)
 
 
 def _find_dumps(report: Report, corpus: Corpus) -> None:

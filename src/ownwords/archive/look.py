@@ -1,6 +1,7 @@
 """`ownwords look`: from any blog to an archive and the report on it."""
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -66,13 +67,15 @@ def look(
             intake = read_into(store, paths, archive, progress)
             if not intake.keys:
                 raise _nothing_found(paths, intake)
-            state = _state(intake, provenance, split, choices)
+            command = _command(paths, place, archive)
+            state = _state(command, intake, provenance, split, choices)
             known = store.get_meta("report") if store.get_meta("state") == state else ""
             if known and not (ask and store.get_meta("asked") == "no"):
                 report = Report.from_dict(json.loads(known))
             else:
                 known = ""
                 report = _new_report(place, intake)
+                report.command = command
                 choices = analyse(
                     store,
                     intake,
@@ -84,7 +87,7 @@ def look(
                     progress=progress,
                 )
                 report.privacy.network_calls = calls.count
-                store.set_meta("state", _state(intake, provenance, split, choices))
+                store.set_meta("state", _state(command, intake, provenance, split, choices))
                 store.set_meta("report", json.dumps(report.to_dict(), ensure_ascii=False))
                 store.set_meta("asked", "yes" if ask else "no")
         if not known or not place.report_page.exists():
@@ -114,11 +117,16 @@ def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
 
 
 def _state(
-    intake: Intake, provenance: ProvenanceConfig, split: SplitConfig, choices: list[Choice]
+    command: str,
+    intake: Intake,
+    provenance: ProvenanceConfig,
+    split: SplitConfig,
+    choices: list[Choice],
 ) -> str:
     """A key of everything the report depends on: where it is the same, so is the report."""
     return digest(
         __version__,
+        command,
         _fingerprint(intake),
         repr((provenance, split, sorted(choices, key=lambda choice: choice.id))),
         repr((intake.sources, intake.skipped, intake.notes, intake.statuses_excluded)),
@@ -139,6 +147,19 @@ def _new_report(place: Workspace, intake: Intake) -> Report:
         workspace=str(place.root),
         sources=intake.sources,
     )
+
+
+def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) -> str:
+    """What to type to read the same again, as far as flags say it; settings files say the rest."""
+    words = ["ownwords", "look", *(str(path) for path in paths)]
+    for name in ("drafts", "hidden", "private"):
+        if getattr(archive, name):
+            words.append(f"--{name}")
+    if not archive.pages:
+        words.append("--no-pages")
+    if place.root.absolute() != Workspace.beside(paths[0]).root:
+        words += ["--workspace", str(place.root)]
+    return shlex.join(words)
 
 
 def _nothing_found(paths: Sequence[Path], intake: Intake) -> CorpusError:

@@ -78,12 +78,11 @@ class _Turns:
     good: npt.NDArray[np.bool_]
 
 
-def favourites(posts: Iterable[Writing], text_of: Callable[[str], str]) -> list[Phrase]:
+def favourites(chosen: Sequence[Writing], text_of: Callable[[str], str]) -> list[Phrase]:
     """The best phrases over all years, then the most telling of each; none for under three posts.
 
-    `text_of` gives a post's own words by its id.
+    `chosen` are of `choose`; `text_of` gives a post's own words by its id.
     """
-    chosen = _choose(posts)
     if len(chosen) < LEAST_POSTS:
         return []
     sample = _read(chosen, text_of)
@@ -101,7 +100,7 @@ def favourites(posts: Iterable[Writing], text_of: Callable[[str], str]) -> list[
     return phrases
 
 
-def _choose(posts: Iterable[Writing]) -> list[Writing]:
+def choose(posts: Iterable[Writing]) -> list[Writing]:
     """All posts, or so many as the sample holds; in order of their ids."""
     ordered = sorted(post for post in posts if post.words)
     if sum(post.words for post in ordered) <= SAMPLE:

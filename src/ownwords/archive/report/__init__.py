@@ -170,6 +170,7 @@ class Report:
     version: str
     made_on: str  # ISO day
     workspace: str = ""
+    command: str = ""  # the one that reads the same again
     sources: list[SourceRead] = field(default_factory=list)
     totals: Totals = field(default_factory=Totals)
     words_by_kind: dict[str, int] = field(default_factory=dict)

@@ -70,7 +70,7 @@ def decisions(report: Report) -> Section | None:
             tag("code", say.CHOICES_FILE),
             " each post has a decision, keep, cap or leave out; change it, and run again:",
         ),
-        tag("pre", tag("code", say.rerun(report))),
+        tag("pre", tag("code", say.plain(report.command))),
         class_="aside",
     )
     return Section("decisions", "What was decided, and what you can change", join(body, change))

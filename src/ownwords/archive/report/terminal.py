@@ -130,7 +130,7 @@ class _Printer:
         self._put(grid)
         self._rest(len(posts), _FEW, "text")
         self._line(f"To change this: edit {say.CHOICES_FILE}, then run", _QUIET)
-        self._line(say.rerun(report), indent=2)
+        self._line(say.plain(report.command), indent=2)
 
     def _longest(self, report: Report) -> None:
         posts, others = report.posts[:_LONGEST], report.posts[_LONGEST:]

@@ -1,7 +1,6 @@
 """The report put into words and numbers for people; the page and the terminal say the same."""
 
 import re
-import shlex
 from collections.abc import Iterable
 from datetime import date
 
@@ -232,12 +231,6 @@ def decided(report: Report) -> list[Post]:
 def status(name: str) -> str:
     """What a status is called for people: "Drafts"."""
     return _STATUSES.get(name, plain(name, 30).capitalize())
-
-
-def rerun(report: Report) -> str:
-    """The command that reads everything again."""
-    paths = [shlex.quote(plain(source.path)) for source in report.sources]
-    return " ".join(["ownwords look", *(paths or ["PATH"])])
 
 
 def address(link: DeadLink) -> str:
