@@ -1,11 +1,13 @@
-"""Writes docs/reference.md from the code; with --check says whether it is up to date."""
+"""Writes docs/reference.md and the output shown in README.md; --check says whether they are stale."""
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import inspect
 import io
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,8 @@ from rich.console import Console
 
 import ownwords
 from ownwords.archive import report
+from ownwords.archive.look import look
+from ownwords.archive.report.terminal import print_report
 from ownwords.cli.main import build
 from ownwords.cli.output import EXIT_STATUSES
 from ownwords.cli.settings import FILE, Settings
@@ -22,6 +26,16 @@ from ownwords.core import hardware, speed
 from ownwords.core.config import as_toml, environment_name, expected
 
 REFERENCE = Path(__file__).parent / "reference.md"
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+SHOWN_FROM, SHOWN_TO = "<!-- what the demo prints -->", "<!-- up to here -->"
+# The parts of it shown: from a line that holds the first, to before one that holds the second.
+EXCERPTS = (
+    ("The Hundred Steps", "Train a model from nothing"),
+    ("What was decided", "Where the words are"),
+    ("Whose words these are", "Links within the site"),
+    ("Privacy receipt", ""),
+)
 
 HEAD = """\
 # Reference
@@ -61,17 +75,46 @@ same sentence stands on stderr.
 
 
 def main(arguments: list[str]) -> int:
-    text = reference()
-    if arguments != ["--check"]:
-        REFERENCE.write_text(text, encoding="utf-8", newline="\n")
-        return 0
-    there = REFERENCE.read_text(encoding="utf-8") if REFERENCE.exists() else ""
-    if there == text:
-        return 0
-    lines = difflib.unified_diff(there.splitlines(), text.splitlines(), "written", "now", n=0)
-    print("\n".join(list(lines)[:20]), file=sys.stderr)
-    print("docs/reference.md is stale: run python docs/generate.py", file=sys.stderr)
-    return 1
+    stale = 0
+    for path, text_of in ((REFERENCE, reference), (README, readme)):
+        text = text_of()
+        there = path.read_text(encoding="utf-8") if path.exists() else ""
+        if there == text:
+            continue
+        if arguments != ["--check"]:
+            path.write_text(text, encoding="utf-8", newline="\n")
+            continue
+        stale = 1
+        lines = difflib.unified_diff(there.splitlines(), text.splitlines(), "written", "now", n=0)
+        print("\n".join(list(lines)[:20]), file=sys.stderr)
+        print(f"{path.name} is stale: run python docs/generate.py", file=sys.stderr)
+    return stale
+
+
+def readme() -> str:
+    """README.md with what the demo prints put in, shortened at the lines of dots."""
+    before, _, rest = README.read_text(encoding="utf-8").partition(SHOWN_FROM)
+    _, _, after = rest.partition(SHOWN_TO)
+    lines = demo()
+    shown: list[str] = []
+    for beginning, end in EXCERPTS:
+        first = next(n for n, line in enumerate(lines) if beginning in line)
+        last = next((n for n in range(first, len(lines)) if end and end in lines[n]), len(lines))
+        shown += ["  ...", ""] if shown else []
+        shown += lines[first:last]
+    text = "\n".join(shown).rstrip()
+    return f"{before}{SHOWN_FROM}\n```text\n$ make demo\n{text}\n```\n{SHOWN_TO}{after}"
+
+
+def demo() -> list[str]:
+    """What `make demo` prints, on a terminal of 80 columns."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(README.parent):
+        found = look([Path("examples/blog")], workspace=Path(folder) / "demo.ownwords")
+    found.workspace = "demo.ownwords"
+    found.command = "ownwords look examples/blog --workspace demo.ownwords"
+    page = io.StringIO()
+    print_report(found, Console(file=page, width=80, color_system=None, legacy_windows=False))
+    return [line.rstrip() for line in page.getvalue().splitlines()]
 
 
 def reference() -> str:

@@ -18,13 +18,10 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and ps
 PLAY = """
 import sys, time, types
 from pathlib import Path
-from dataclasses import dataclass, asdict
+from dataclasses import asdict
+from ownwords.archive.analysis import Question
 from ownwords.archive.report import Report
 from ownwords.core.errors import SourceError
-
-@dataclass(frozen=True)
-class Question:
-    id: str; title: str; text: str; options: tuple[str, ...]; default: str
 
 def look(paths, *, workspace, archive, provenance, split, progress, ask, export):
     with progress.stage("Reading", total=1, unit="posts"):
@@ -288,7 +285,7 @@ def test_ctrl_c_ends_with_a_clean_line_and_status_130() -> None:
 
 
 ASKS = (
-    "answer = ask(Question('a', 'A long post', 'What of it?', ('cap', 'keep'), 'keep'))"
+    "answer = ask(Question('a', 'A long post', 'What of it?', {'cap': 'x', 'keep': 'y'}, 'keep'))"
     " if ask else 'nobody'; progress.note('chosen: ' + answer)"
 )
 

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,14 +24,23 @@ def test_the_reference_is_up_to_date_whatever_the_terminal_is_like() -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_a_stale_reference_is_said_to_be_stale(tmp_path: Path) -> None:
-    copy = tmp_path / "generate.py"
+def test_stale_pages_are_said_to_be_stale(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    copy = tmp_path / "docs" / "generate.py"
     copy.write_text(GENERATE.read_text(encoding="utf-8"), encoding="utf-8")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "README.md").write_text(readme.replace("53  posts", "54  posts"), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(copy), "--check"], capture_output=True, text=True, check=False
+        [sys.executable, str(copy), "--check"],
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+        check=False,
     )
     assert done.returncode == 1
-    assert "is stale: run python docs/generate.py" in done.stderr
+    assert "reference.md is stale: run python docs/generate.py" in done.stderr
+    assert "README.md is stale: run python docs/generate.py" in done.stderr
 
 
 def test_the_reference_covers_every_setting_and_no_machine() -> None:

@@ -102,7 +102,7 @@ def test_every_total_is_on_the_page() -> None:
         *(totals.internal_links, totals.external_links, totals.tags, totals.median_words),
     ):
         assert re.search(rf"(?<![\d,]){figure:,}(?![\d,])", said), figure
-    assert "187 KB" in said
+    assert "187 kB" in said
     assert f"{totals.average_words:,.0f}" in said
     assert "2012–2024" in said
     assert "4 November 2012 to 19 October 2024" in said
@@ -258,7 +258,7 @@ def test_numbers_and_nouns() -> None:
         *("950", "1.2k", "4k", "46k", "4.1m")
     ]
     assert [say.size(n) for n in (1, 812, 171_400, 4_123_456)] == [
-        *("1 byte", "812 bytes", "171 KB", "4.1 MB")
+        *("1 byte", "812 bytes", "171 kB", "4.1 MB")
     ]
     assert say.day("2014-03-09") == "9 March 2014"
     assert say.day("sometime") == "sometime"

@@ -49,7 +49,7 @@ def test_the_truths_are_there() -> None:
         "holds 54%.",
         "44 posts and 2 pages, 2012–2024",
         f"{totals.words:,} words, {totals.own_words:,} of them your own",
-        f"{totals.training_words:,} words to train with (187 KB)",
+        f"{totals.training_words:,} words to train with (187 kB)",
         "281 links, 63 within the site, 218 out of it",
         "Left out The Count of the Salt Marshes",
         "edit choices.toml",

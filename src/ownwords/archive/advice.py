@@ -86,11 +86,11 @@ def _amount(own: int, training: int, size: int, posts: int) -> str:
 
 
 def _variety(posts: int, effective: float) -> list[str]:
-    if posts < 2 or effective >= 0.7 * posts:
+    if posts < 5 or effective >= 0.7 * posts:
         return []
     return [
         "A few long posts hold much of it: by length it is as varied as "
-        f"{max(1, round(effective)):,} posts of equal length would be."
+        f"{max(2, round(effective)):,} posts of equal length would be."
     ]
 
 

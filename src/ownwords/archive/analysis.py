@@ -39,6 +39,11 @@ from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
 
 _FIRST_LINE = 120  # characters of a dump that are shown
+_OPTIONS: dict[Decision, str] = {
+    "keep": "learn from all of it",
+    "cap": "learn from so much of it that it does not outweigh the others",
+    "leave out": "learn nothing from it; it can still be searched and cited",
+}
 _QUESTIONS = 12  # asking about every copy in a mirrored site would be a chore
 _FOUND_IN = 50  # titles listed under addresses and numbers
 
@@ -50,7 +55,7 @@ class Question:
     id: str
     title: str
     text: str
-    options: tuple[Decision, ...]
+    options: Mapping[Decision, str]  # what each means
     default: Decision
 
 
@@ -174,11 +179,10 @@ def _answers(verdicts: Mapping[str, Verdict], corpus: Corpus, ask: Ask) -> Itera
     ]
     open_.sort(key=lambda v: (-corpus.features[v.id].own_words, v.id))
     for verdict in open_[:_QUESTIONS]:
-        options: tuple[Decision, ...] = ("keep", "cap", "leave out")
         title = corpus.title(verdict.id)
-        question = Question(verdict.id, title, verdict.reason, options, verdict.decision)
+        question = Question(verdict.id, title, verdict.reason, _OPTIONS, verdict.decision)
         answer = ask(question)
-        yield Choice(verdict.id, next(o for o in options if o == answer), by="you")
+        yield Choice(verdict.id, next(o for o in _OPTIONS if o == answer), by="you")
 
 
 def _count(

@@ -1,10 +1,10 @@
-"""Favourite phrases: the turns of three to five words that an author keeps coming back to.
+"""Favourite phrases: the turns of three to seven words that an author keeps coming back to.
 
 A phrase stands within a clause, its words parted by single spaces, in three posts or more. It
 holds a word that is not among the archive's most frequent, and no digit; it does not end in one
 of the very commonest words, and does not stand inside a longer phrase that is about as frequent.
-A paragraph or clause of six words or more that comes back word for word (a signature, a standing
-opening) counts once.
+A paragraph of five words or more, or a clause of nine (of six, where it stands in every third post)
+that comes back word for word counts once: a signature, a standing opening.
 
 Memory is bounded by a sample: of an archive of more than two million own words so many are read,
 in whole posts chosen by a hash of their ids, and the counts are of that sample. The posts in
@@ -26,15 +26,19 @@ from ownwords.archive.features import Hashes, Words, shingles, words_of
 from ownwords.archive.report import Phrase
 
 SAMPLE = 2_000_000  # words
-LENGTHS = (5, 4, 3)
+LENGTHS = (7, 6, 5, 4, 3)
 LEAST_POSTS = 3
 OVERALL = 20
 PER_YEAR = 3
 
 _FREQUENT = 120  # words that say nothing by themselves: the archive's most frequent
 _GLUE = 14  # of which no phrase ends in one of the very first
-_STANDING = 6  # words of what counts once if repeated; a shorter sentence may be a phrase itself
+# Words of what counts once if repeated; a shorter clause may be a phrase itself.
+_STANDING, _STANDING_PARAGRAPH = 9, 5
+# A shorter clause too, if it stands in so many of the posts: nobody's favourite is in every third.
+_SHORT_STANDING, _SHARE_STANDING = 6, 1 / 3
 _AS_FREQUENT = 0.75
+_RICH = 2  # such words in a year's phrase, which is drawn from few posts
 _TIMES_MORE = 2.0  # a year's phrase stands in so many times the share of posts of other years
 _SHOWN_IN = 8  # posts read to see how a phrase is written
 _LOOKED_AT = 500  # candidates, the best first
@@ -76,6 +80,7 @@ class _Turns:
     places: _Numbers  # of all occurrences, candidate by candidate
     begins: _Numbers  # where each candidate's occurrences begin among the places
     good: npt.NDArray[np.bool_]
+    rich: npt.NDArray[np.bool_]  # holds two words or more that say something
 
 
 def favourites(chosen: Sequence[Writing], text_of: Callable[[str], str]) -> list[Phrase]:
@@ -137,7 +142,7 @@ def _read(posts: Sequence[Writing], text_of: Callable[[str], str]) -> _Sample:
         rank_of[ranks],
         counts[order],
         vocabulary[order],
-        _clauses(all_hashes, starts),
+        _clauses(all_hashes, starts, len(posts)),
         np.repeat(np.arange(len(sizes), dtype=np.int32), sizes),
     )
 
@@ -146,7 +151,7 @@ def _once(text: str, seen: set[int]) -> Iterator[str]:
     """The paragraphs that did not stand anywhere before."""
     for paragraph in text.split("\n\n"):
         words = paragraph.split()
-        if len(words) >= _STANDING:
+        if len(words) >= _STANDING_PARAGRAPH:
             key = hash(" ".join(words).casefold())
             if key in seen:
                 continue
@@ -165,15 +170,19 @@ def _breaks(text: str, words: Words) -> npt.NDArray[np.bool_]:
     return breaks
 
 
-def _clauses(hashes: Hashes, breaks: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+def _clauses(hashes: Hashes, breaks: npt.NDArray[np.bool_], posts: int) -> npt.NDArray[np.int32]:
+    """The number of the clause each word stands in; -1 in one repeated word for word."""
     if not len(hashes):
         return np.zeros(0, np.int32)
     begins = np.flatnonzero(breaks)
     lengths = np.diff(begins, append=len(hashes))
     place = np.arange(len(hashes), dtype=np.uint64) - np.repeat(begins, lengths).astype(np.uint64)
     keys = np.add.reduceat(hashes * (2 * place + np.uint64(1)), begins)
-    _, first = np.unique(keys, return_index=True)
-    again = lengths >= _STANDING
+    _, first, same, times = np.unique(
+        keys, return_index=True, return_inverse=True, return_counts=True
+    )
+    everywhere = (times[same] > _SHARE_STANDING * posts) & (lengths >= _SHORT_STANDING)
+    again = (lengths >= _STANDING) | everywhere
     again[first] = False
     numbers = np.where(again, -1, np.arange(len(begins))).astype(np.int32)
     return np.repeat(numbers, lengths)
@@ -204,10 +213,11 @@ def _turns(sample: _Sample, length: int, longer: _Turns | None) -> _Turns:
     together = np.log(counts / len(sample.ranks)) - logs[words].sum(axis=1)
     # A word that is frequent by this phrase alone says something all the same.
     elsewhere = sample.counts[words] - counts[:, None]
-    good = (elsewhere < _count_at(sample, _FREQUENT)).any(axis=1)
+    telling = elsewhere < _count_at(sample, _FREQUENT)
+    good, rich = telling.any(axis=1), telling.sum(axis=1) >= _RICH
     good &= elsewhere[:, -1] < _count_at(sample, _GLUE)
     good &= ~_swallowed(places, begins, posts, longer, n)
-    return _Turns(words, posts, counts, np.sqrt(posts) * together, places, begins, good)
+    return _Turns(words, posts, counts, np.sqrt(posts) * together, places, begins, good, rich)
 
 
 def _count_at(sample: _Sample, rank: int) -> int:
@@ -291,7 +301,7 @@ def _by_year(turns: Sequence[_Turns], sample: _Sample, shown: _Shown) -> Iterato
         scores = []
         for one, (posts, _) in zip(turns, found, strict=True):
             times = (posts / here) / ((one.posts - posts + 0.5) / (others + 0.5))
-            telling = (posts >= LEAST_POSTS) & (times >= _TIMES_MORE)
+            telling = (posts >= LEAST_POSTS) & (times >= _TIMES_MORE) & one.rich
             scores.append(np.where(telling, one.scores * np.log(np.maximum(times, 1)), 0))
         for t, i, text in _best(turns, scores, PER_YEAR, shown):
             posts, counts = found[t]

@@ -68,7 +68,8 @@ def ask(question: "Question", bars: TerminalBars | None) -> str:
     console.print(Text(f"\n{printable(question.title)}", style="bold"))
     console.print(Text(printable(question.text)))
     for number, option in numbers.items():
-        console.print(Text(f"  {number}  {printable(option)}"))
+        meaning = Text(f"  {question.options[option]}", style="dim")
+        console.print(Text(f"  {number}  {option:10}") + meaning)
     try:
         chosen = Prompt.ask("Your choice", console=console, choices=list(numbers), default=default)
     except EOFError:

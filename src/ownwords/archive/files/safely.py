@@ -106,6 +106,16 @@ def walk(
     yield from trouble
 
 
+def count_of(mark: bytes, opened: IO[bytes]) -> int:
+    """How often `mark` stands in a file, which is then at its beginning again."""
+    count, tail = 0, b""
+    while chunk := opened.read(1 << 20):
+        count += (tail + chunk).count(mark)
+        tail = chunk[1 - len(mark) :]
+    opened.seek(0)
+    return count
+
+
 class Members(Protocol):
     """The files inside a zip or tar, by name."""
 

@@ -11,16 +11,6 @@ from lxml import etree
 from ownwords.core.errors import SourceError
 
 
-def count_of(mark: bytes, opened: IO[bytes]) -> int:
-    """How often `mark` stands in a file, which is then at its beginning again."""
-    count, tail = 0, b""
-    while chunk := opened.read(1 << 20):
-        count += (tail + chunk).count(mark)
-        tail = chunk[1 - len(mark) :]
-    opened.seek(0)
-    return count
-
-
 class _Repaired:
     """A stream of XML without the bytes for which a parser throws whole passages away.
 

@@ -103,11 +103,11 @@ def ratio(part: int, whole: int) -> float:
 
 
 def size(number: int) -> str:
-    """Bytes for people: 812 bytes, 171 KB, 4.1 MB."""
+    """Bytes for people: 812 bytes, 171 kB, 4.1 MB."""
     if number < 1000:
         return count(number, "byte")
     if number < 1_000_000:
-        return f"{number / 1000:,.0f} KB"
+        return f"{number / 1000:,.0f} kB"
     return f"{number / 1_000_000:,.1f} MB"
 
 

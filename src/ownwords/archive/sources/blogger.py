@@ -71,7 +71,7 @@ def _feed(
     damage: list[str] = []
     home = _home(path, opened)
     opened.seek(0)
-    posts = xml.count_of(b">POST<", opened) or xml.count_of(b"kind#post", opened)
+    posts = safely.count_of(b">POST<", opened) or safely.count_of(b"kind#post", opened)
     begun = False
     for element in xml.iterate(path, opened, (f"{_ATOM}entry", f"{_ATOM}feed"), damage):
         if not begun:

@@ -40,6 +40,7 @@ def detect(path: Path) -> str | None:
 def read(path: Path) -> Iterator[Item]:
     """The documents of each file, in order; files of over a million characters come in parts."""
     if not path.is_dir():
+        yield Expected(_expected(path))
         yield from _documents(path, folders.name_as_text(path.name))
         return
     seen = 0
@@ -57,6 +58,16 @@ def read(path: Path) -> Iterator[Item]:
             yield folders.unread(error, file, name)
     if not seen:
         raise SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
+
+
+def _expected(file: Path) -> int:
+    """About how many documents and parts a file will give."""
+    try:
+        with file.open("rb") as opened:
+            separators = safely.count_of(b"\x1c", opened)
+        return 1 + separators + file.stat().st_size // _PART_CHARACTERS
+    except OSError:
+        return 0  # `_documents` says what is wrong
 
 
 def _documents(file: Path, name: str) -> Iterator[Item]:

@@ -60,7 +60,7 @@ def read(path: Path) -> Iterator[Item]:
     for name, opened in _opened(path):
         damage: list[str] = []
         authors: dict[str, str] | None = None
-        yield Expected(xml.count_of(b"<item>", opened))
+        yield Expected(safely.count_of(b"<item>", opened))
         for element in xml.iterate(path, opened, ("item", "channel"), damage):
             if authors is None:
                 site, authors = _head(element)
