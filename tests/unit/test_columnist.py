@@ -123,7 +123,7 @@ def test_damage_is_mended_and_what_the_eye_cannot_see_is_out(
     text = document.text()
     assert not set("â€Ã\u200b") & set(text)
     assert "script" not in text
-    dropped = {left.reason: left.count for left in report.left_out if left.what == "inside posts"}
+    dropped = {left.reason: left.count for left in report.left_out if left.what == "part"}
     assert dropped == {"encoding damage mended": 1, "hidden element": 1, "script": 1}
 
 

@@ -81,7 +81,7 @@ def _amount(own: int, training: int, size: int, posts: int) -> str:
         f"in {'one post' if posts == 1 else f'{posts:,} posts'}"
     )
     if own > training:
-        return f"{said}; {_number(own - training)} more were left out or capped, as said above."
+        return f"{said}; {_number(own - training)} more were left out or capped, as is said below."
     return said + "."
 
 

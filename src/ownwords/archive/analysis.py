@@ -308,7 +308,7 @@ def _list_left_out(report: Report, archive: Archive, intake: Intake) -> None:
     report.left_out = [
         LeftOut(s.what, s.reason, s.count, s.title, s.ref) for s in intake.skipped
     ] + [
-        LeftOut("inside posts", reason, count)
+        LeftOut("part", reason, count)
         for reason, count in sorted(archive.dropped().items(), key=lambda item: -item[1])
     ]
 

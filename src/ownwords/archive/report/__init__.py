@@ -125,7 +125,7 @@ class Phrase:
 class LeftOut:
     """Something that was not taken in, and why; `ref` and `title` empty where it is a count."""
 
-    what: str  # post, page, comment, file, block, characters ...
+    what: str  # post, page, comment, file ...; a "part" is of a post that was taken in
     reason: str
     count: int
     title: str = ""
