@@ -1,4 +1,4 @@
-"""Writes docs/reference.md and the output shown in README.md; --check says whether they are stale."""
+"""Writes docs/reference.md and the output shown in README.md; --check: are they up to date?"""
 
 import ast
 import contextlib

@@ -29,21 +29,7 @@ OTHERS = 0
 LINKS = [("post/1", "post/2"), ("post/2", "post/3"), ("post/3", "page/9"), ("page/9", "post/1")]
 
 # Publii's own, which has not changed since 2018.
-SCHEMA = """
-CREATE TABLE 'authors' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 'name' TEXT,
- 'username' TEXT, 'password' TEXT, 'config' TEXT, 'additional_data' TEXT);
-CREATE TABLE 'posts' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 'title' TEXT,
- 'authors' TEXT, 'slug' TEXT, 'text' TEXT, 'featured_image_id' INTEGER, 'created_at' DATETIME,
- 'modified_at' DATETIME, 'status' TEXT, 'template' TEXT);
-CREATE TABLE 'posts_additional_data' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL,
- 'post_id' INTEGER, 'key' TEXT, 'value' TEXT);
-CREATE TABLE 'posts_images' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 'post_id' INTEGER,
- 'url' TEXT, 'title' TEXT, 'caption' TEXT, 'additional_data' TEXT);
-CREATE TABLE 'posts_tags' ('tag_id' INTEGER NOT NULL, 'post_id' INTEGER NOT NULL,
- PRIMARY KEY ('tag_id', 'post_id'));
-CREATE TABLE 'tags' ('id' INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, 'name' TEXT, 'slug' TEXT,
- 'description' TEXT, 'additional_data' TEXT);
-"""
+SCHEMA = (Path(__file__).parents[2] / "examples" / "blog" / "schema.sql").read_text("utf-8")
 SETTINGS = {
     "name": "hats",
     "displayName": "Hats and Backups",

@@ -1,4 +1,4 @@
-"""Long-running random input for every reader: `make fuzz`. Damage ends in items or in one sentence."""
+"""Long random input for every reader: `make fuzz`. Damage ends in items or in one sentence."""
 
 import importlib
 import random
@@ -18,7 +18,7 @@ SECONDS_EACH = 30
 
 
 def damaged(data: bytes, generator: random.Random) -> bytes:
-    """A file after an accident: bytes flipped, a stretch cut out, doubled or overwritten, or cut off."""
+    """A file after an accident: bytes flipped, a stretch cut out, doubled, overwritten; cut off."""
     changed = bytearray(data)
     for _ in range(generator.choice([1, 1, 2, 5, 20])):
         if not changed:

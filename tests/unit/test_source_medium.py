@@ -6,14 +6,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import medium as export
+from items import documents
 from ownwords.archive.document import Note, RawDocument, Site, Skipped
 from ownwords.archive.files import safely
 from ownwords.archive.sources import medium
 from ownwords.core.errors import SourceError
 
 
-def documents(path: Path) -> dict[str, RawDocument]:
-    return {item.ref: item for item in medium.read(path) if isinstance(item, RawDocument)}
+def documents_of(path: Path) -> dict[str, RawDocument]:
+    return documents(medium.read(path))
 
 
 def unpack(folder: Path) -> Path:
@@ -25,7 +26,7 @@ def unpack(folder: Path) -> Path:
 
 
 def test_a_story_with_all_it_says_of_itself(tmp_path: Path) -> None:
-    story = documents(export.write(tmp_path))["post/0a1b2c3d4e5f"]
+    story = documents_of(export.write(tmp_path))["post/0a1b2c3d4e5f"]
     assert story.author == "Ann Author"
     assert story.summary == "What one wears"
     assert story.url == "https://medium.com/@ann/on-hats-0a1b2c3d4e5f"
@@ -63,13 +64,13 @@ def test_a_short_story_with_a_title_is_no_response(
     path.parent.mkdir()
     page = export.story("Short, and mine", subtitle, inner, "aaaaaaaaaaaa", "2020-01-01")
     path.write_text(page, encoding="utf-8")
-    assert list(documents(tmp_path)) == ["post/aaaaaaaaaaaa"]
+    assert list(documents_of(tmp_path)) == ["post/aaaaaaaaaaaa"]
 
 
 def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
     unpacked = unpack(tmp_path)
     assert medium.detect(unpacked) == "an unpacked Medium export"
-    assert documents(unpacked) == documents(export.write(tmp_path))
+    assert documents_of(unpacked) == documents_of(export.write(tmp_path))
 
 
 def test_other_folders_are_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from exports import publii as export
+from items import documents
 from ownwords.archive.document import Expected, Note, RawDocument, Site, Skipped
 from ownwords.archive.sources import publii
 from ownwords.core.errors import SourceError
@@ -19,8 +20,8 @@ from ownwords.core.errors import SourceError
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "columnist"
 
 
-def documents(path: Path) -> dict[str, RawDocument]:
-    return {each.ref: each for each in publii.read(path) if isinstance(each, RawDocument)}
+def documents_of(path: Path) -> dict[str, RawDocument]:
+    return documents(publii.read(path))
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_everything_is_handed_over_with_its_status(site: Path) -> None:
 
 
 def test_each_editor_is_told_apart(site: Path) -> None:
-    found = documents(site)
+    found = documents_of(site)
     assert [found[f"post/{n}"].markup for n in (1, 2, 3, 4)] == [
         "html",
         "markdown",
@@ -67,9 +68,9 @@ def test_each_editor_is_told_apart(site: Path) -> None:
 
 def test_blocks_tell_by_themselves_where_the_editor_is_not_noted(database: Path) -> None:
     change(database, "UPDATE posts_additional_data SET value = '{}'")
-    assert documents(database)["post/3"].markup == "blocks"
+    assert documents_of(database)["post/3"].markup == "blocks"
     change(database, "UPDATE posts SET text = '[1] says the note' WHERE id = 3")
-    assert documents(database)["post/3"].markup == "html"
+    assert documents_of(database)["post/3"].markup == "html"
 
 
 def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
@@ -78,11 +79,11 @@ def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
     assert skipped.ref == "post/3"
     assert skipped.title == "On <blocks> & other things"
     change(database, "UPDATE posts SET text = '' WHERE id = 3")
-    assert documents(database)["post/3"].body == ""
+    assert documents_of(database)["post/3"].body == ""
 
 
 def test_addresses(site: Path) -> None:
-    found = documents(site)
+    found = documents_of(site)
     assert found["post/1"].url == "https://hats.example.org/blog/on-hats/"
     assert found["page/9"].url == "https://hats.example.org/about/"
     assert found["page/10"].url == "https://hats.example.org/about/tools/"
@@ -97,7 +98,7 @@ def test_without_clean_addresses_pages_have_no_ancestors(site: Path) -> None:
     config["domain"] = "hats.example.org"
     config["advanced"]["urls"]["cleanUrls"] = False
     (site / "input/config/site.config.json").write_text(json.dumps(config), encoding="utf-8")
-    found = documents(site)
+    found = documents_of(site)
     assert found["post/1"].url == "https://hats.example.org/blog/on-hats.html"
     assert found["page/10"].url == "https://hats.example.org/tools.html"
 
@@ -105,11 +106,11 @@ def test_without_clean_addresses_pages_have_no_ancestors(site: Path) -> None:
 def test_a_circle_of_pages_ends(site: Path) -> None:
     pages = [{"id": 9, "subpages": [{"id": 10, "subpages": [{"id": 9}]}]}]
     (site / "input/config/pages.config.json").write_text(json.dumps(pages), encoding="utf-8")
-    assert documents(site)["page/10"].url.endswith("/tools/")
+    assert documents_of(site)["page/10"].url.endswith("/tools/")
 
 
 def test_placeholders_become_addresses(site: Path) -> None:
-    found = documents(site)
+    found = documents_of(site)
     html = found["post/1"].body
     for expected in (
         'src="https://hats.example.org/media/posts/1/hat.jpg"',
@@ -128,7 +129,7 @@ def test_placeholders_become_addresses(site: Path) -> None:
 
 
 def test_tags_authors_and_summary(site: Path) -> None:
-    found = documents(site)
+    found = documents_of(site)
     assert found["post/1"].tags == ("Hats", "Zażółć")
     assert found["post/1"].author == "Ann Author"
     assert found["post/2"].author == "Ann Author, Bob Brother"
@@ -154,7 +155,7 @@ def test_tags_authors_and_summary(site: Path) -> None:
 )
 def test_status_is_a_list_of_flags(database: Path, flags: str, kind: str, status: str) -> None:
     change(database, f"UPDATE posts SET status = '{flags}' WHERE id = 1")
-    found = documents(database)[f"{kind}/1"]
+    found = documents_of(database)[f"{kind}/1"]
     assert (found.kind, found.status) == (kind, status)
 
 
@@ -176,14 +177,14 @@ def test_status_is_a_list_of_flags(database: Path, flags: str, kind: str, status
 )
 def test_dates_of_any_kind(database: Path, stored: str, expected: str | None) -> None:
     change(database, f"UPDATE posts SET created_at = {stored} WHERE id = 1")
-    found = documents(database)["post/1"].date
+    found = documents_of(database)["post/1"].date
     assert (found and found.isoformat()) == expected
 
 
 @pytest.mark.parametrize("core", ["", "{}", "[]", "null", "{broken", "[" * 5000])
 def test_a_broken_note_of_the_editor_does_no_harm(database: Path, core: str) -> None:
     change(database, f"UPDATE posts_additional_data SET value = '{core}'")
-    assert len(documents(database)) == 11
+    assert len(documents_of(database)) == 11
 
 
 def test_values_of_the_wrong_type_do_no_harm(database: Path) -> None:
@@ -192,13 +193,13 @@ def test_values_of_the_wrong_type_do_no_harm(database: Path) -> None:
         "UPDATE posts SET title = 7, slug = NULL, authors = x'00ff', text = 3.5, status = NULL"
         " WHERE id = 1",
     )
-    found = documents(database)["post/1"]
+    found = documents_of(database)["post/1"]
     assert (found.title, found.body, found.status, found.url) == ("7", "3.5", "draft", "")
 
 
 def test_text_that_is_not_utf8_is_read(database: Path) -> None:
     change(database, "UPDATE posts SET text = CAST(x'3c703e63616665e9' AS TEXT) WHERE id = 1")
-    assert documents(database)["post/1"].body == "<p>cafeé"
+    assert documents_of(database)["post/1"].body == "<p>cafeé"
 
 
 def test_a_site_without_posts_is_no_error(database: Path) -> None:
@@ -216,8 +217,8 @@ def test_a_site_without_settings_is_read_and_said_so(site: Path) -> None:
         items = list(publii.read(site))
         assert items[0] == Site("hats", "")
         assert any(isinstance(each, Note) and "addresses" in each.text for each in items)
-        assert documents(site)["post/1"].url == ""
-        assert 'src="/media/posts/1/hat.jpg"' in documents(site)["post/1"].body
+        assert documents_of(site)["post/1"].url == ""
+        assert 'src="/media/posts/1/hat.jpg"' in documents_of(site)["post/1"].body
 
 
 def packed(site: Path, path: Path, prefix: str) -> Path:
@@ -230,7 +231,7 @@ def packed(site: Path, path: Path, prefix: str) -> Path:
 def test_backups(site: Path, tmp_path: Path, prefix: str) -> None:
     backup = packed(site, tmp_path / "backup.tar", prefix)
     assert publii.detect(backup)
-    assert documents(backup) == documents(site)
+    assert documents_of(backup) == documents_of(site)
 
 
 def test_a_zip_of_a_site(site: Path, tmp_path: Path) -> None:
@@ -239,7 +240,7 @@ def test_a_zip_of_a_site(site: Path, tmp_path: Path) -> None:
         for file in site.rglob("*"):
             archive.write(file, file.relative_to(tmp_path))
     assert publii.detect(path)
-    assert documents(path) == documents(site)
+    assert documents_of(path) == documents_of(site)
 
 
 def test_broken_and_foreign_backups(site: Path, tmp_path: Path) -> None:

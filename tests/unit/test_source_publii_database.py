@@ -15,14 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import publii as export
+from items import documents
 from ownwords.archive.document import Note, RawDocument, Skipped
 from ownwords.archive.sources import publii
 from ownwords.archive.sources.publii import database as publii_database
 from ownwords.core.errors import SourceError
 
 
-def documents(path: Path) -> dict[str, RawDocument]:
-    return {each.ref: each for each in publii.read(path) if isinstance(each, RawDocument)}
+def documents_of(path: Path) -> dict[str, RawDocument]:
+    return documents(publii.read(path))
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_a_file_cut_off_is_refused_though_its_page_count_is_unknown(database: Pa
 
 
 def test_damage_gives_all_posts_or_an_error(database: Path) -> None:
-    whole, posts = database.read_bytes(), len(documents(database))
+    whole, posts = database.read_bytes(), len(documents_of(database))
     dice = random.Random(7)
     for _ in range(60):
         damaged = bytearray(whole)
@@ -151,7 +152,7 @@ def test_an_unfinished_writer_is_not_seen_and_not_stopped(database: Path) -> Non
         other.execute("COMMIT")
         left = [each for each in reading if isinstance(each, RawDocument)]
     assert len(left) == 11
-    assert len(documents(database)) == 7
+    assert len(documents_of(database)) == 7
 
 
 def test_a_hot_journal(database: Path, tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_a_hot_journal(database: Path, tmp_path: Path) -> None:
     shutil.copy(torn / "db.sqlite", database)
     shutil.copy(torn / "db.sqlite-journal", database.parent)
     backup = packed(site, tmp_path / "backup.tar", "hats")
-    assert len(documents(backup)) == 11
+    assert len(documents_of(backup)) == 11
 
 
 def test_a_write_ahead_log_is_read_along(database: Path) -> None:
@@ -183,9 +184,9 @@ def test_a_write_ahead_log_is_read_along(database: Path) -> None:
         other.execute("PRAGMA journal_mode = WAL")
         other.execute("UPDATE posts SET title = 'Newest' WHERE id = 1")
         before = sorted(file.name for file in database.parent.iterdir())
-        assert documents(database)["post/1"].title == "Newest"
+        assert documents_of(database)["post/1"].title == "Newest"
         assert sorted(file.name for file in database.parent.iterdir()) == before
-    assert documents(database)["post/1"].title == "Newest"
+    assert documents_of(database)["post/1"].title == "Newest"
 
 
 def test_the_lock_folder_of_a_crash(database: Path) -> None:
@@ -221,7 +222,7 @@ def test_nothing_is_written_beside_the_database(site: Path) -> None:
 def test_names_with_signs_of_addresses(tmp_path: Path) -> None:
     folder = tmp_path / "50% off? #1 żółć"
     folder.mkdir()
-    assert len(documents(export.write(folder))) == 11
+    assert len(documents_of(export.write(folder))) == 11
 
 
 def test_no_permission(database: Path) -> None:

@@ -6,14 +6,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import substack as export
+from items import documents
 from ownwords.archive.document import Item, RawDocument, Skipped
 from ownwords.archive.files import safely
 from ownwords.archive.sources import substack
 from ownwords.core.errors import SourceError
 
 
-def documents(path: Path) -> dict[str, RawDocument]:
-    return {item.ref: item for item in substack.read(path) if isinstance(item, RawDocument)}
+def documents_of(path: Path) -> dict[str, RawDocument]:
+    return documents(substack.read(path))
 
 
 def skipped(path: Path) -> list[Skipped]:
@@ -28,7 +29,7 @@ def pack(path: Path, members: dict[str, str | bytes]) -> Path:
 
 
 def test_the_chrome_goes_and_footnotes_quotes_and_code_stay(tmp_path: Path) -> None:
-    body = documents(export.write(tmp_path))["post/101"].body
+    body = documents_of(export.write(tmp_path))["post/101"].body
     assert "CHROME" not in body
     assert "In a footnote." in body
     assert "<blockquote><p>A quoted line.</p></blockquote>" in body
@@ -36,13 +37,13 @@ def test_the_chrome_goes_and_footnotes_quotes_and_code_stay(tmp_path: Path) -> N
 
 
 def test_a_body_without_chrome_is_as_stored(tmp_path: Path) -> None:
-    assert documents(export.write(tmp_path))["post/102"].body == export.BODIES["102.coats"]
+    assert documents_of(export.write(tmp_path))["post/102"].body == export.BODIES["102.coats"]
 
 
 def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
     unpacked = export.unpack(tmp_path)
     assert substack.detect(unpacked) == "an unpacked Substack export"
-    assert documents(unpacked) == documents(export.write(tmp_path))
+    assert documents_of(unpacked) == documents_of(export.write(tmp_path))
 
 
 def test_the_lists_of_readers_are_never_opened(
@@ -69,7 +70,7 @@ def test_the_lists_of_readers_may_be_unreadable(tmp_path: Path) -> None:
     poison = unpacked / "email_list.hats.csv"
     poison.unlink()
     poison.mkdir()  # opening it would fail
-    assert documents(unpacked).keys() >= export.PUBLISHED.keys()
+    assert documents_of(unpacked).keys() >= export.PUBLISHED.keys()
 
 
 def test_a_post_without_its_text_and_a_text_without_its_row_are_told(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_post_without_its_text_and_a_text_without_its_row_are_told(tmp_path: P
 
 
 def test_the_address_of_the_newsletter_comes_from_links_among_its_posts(tmp_path: Path) -> None:
-    found = documents(export.write(tmp_path))
+    found = documents_of(export.write(tmp_path))
     assert found["post/103"].url == "https://hats.substack.com/p/paid"
     assert found["post/105"].url == ""
 
@@ -92,7 +93,7 @@ def test_a_damaged_member_is_skipped_and_the_others_read(tmp_path: Path) -> None
             packed.writestr(name, text)
     data = path.read_bytes()
     path.write_bytes(data.replace(b"coats.</p>", b"COATS.</p>", 1))
-    assert documents(path).keys() >= {"post/101", "post/103"}
+    assert documents_of(path).keys() >= {"post/101", "post/103"}
     assert "cannot be unpacked" in " ".join(item.reason for item in skipped(path))
 
 
@@ -119,7 +120,7 @@ def test_a_member_without_a_name_is_passed_over(tmp_path: Path) -> None:
     path = pack(tmp_path / "export.zip", {**export.files(), "~nameless": "x"})
     path.write_bytes(path.read_bytes().replace(b"~nameless", b"\0nameless"))
     assert substack.detect(path) == "a Substack export"
-    assert documents(path).keys() >= export.PUBLISHED.keys()
+    assert documents_of(path).keys() >= export.PUBLISHED.keys()
 
 
 def test_a_truncated_zip_is_one_sentence(tmp_path: Path) -> None:

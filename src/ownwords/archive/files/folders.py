@@ -4,11 +4,11 @@ import os
 import stat
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ownwords.archive.document import Skipped
+from ownwords.archive.document import Expected, Item, Skipped
 from ownwords.archive.files import safely
 from ownwords.core.errors import SourceError
 
@@ -19,6 +19,9 @@ _FIRST_NAMES = 3_000
 _FIRST_FOLDERS = 300
 # Of programs, not of a writer.
 PROGRAM_FOLDERS = frozenset({"node_modules", "__pycache__", "__MACOSX", "bower_components"})
+
+
+NOT_TEXTS = PROGRAM_FOLDERS | {".git"}
 
 
 def first_files(folder: Path) -> Iterator[Path]:
@@ -106,6 +109,35 @@ def read_file(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
 def unread(error: SourceError, path: Path, name: str) -> Skipped:
     """What is reported of one file of many that could not be read."""
     return Skipped("file", error.message.removeprefix(f"{path} "), ref=name)
+
+
+def texts_below(
+    folder: Path,
+    suffixes: frozenset[str],
+    leave: frozenset[str],
+    read: Callable[[Path, str], Iterator[Item]],
+    missing: SourceError,
+) -> Iterator[Item]:
+    """What `read` gives of each file with one of the suffixes and its name below the folder.
+
+    Folders named in `leave` are not entered. A file that `read` refuses is Skipped with its reason;
+    `missing` is raised where there is none at all.
+    """
+    files = list(safely.walk(folder, suffixes, leave))
+    yield Expected(len(files))
+    seen = False
+    for file in files:
+        if isinstance(file, Skipped):
+            yield file
+            continue
+        seen = True
+        name = relative_name(file, folder)
+        try:
+            yield from read(file, name)
+        except SourceError as error:
+            yield unread(error, file, name)
+    if not seen:
+        raise missing
 
 
 class _Folder:

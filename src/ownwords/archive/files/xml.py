@@ -1,14 +1,48 @@
 """XML without harm and without loss: no entities, no network, what is damaged told."""
 
 import codecs
+import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
 from lxml import etree
 
+from ownwords.archive.files import safely
 from ownwords.core.errors import SourceError
+
+
+def opened_exports(
+    path: Path,
+    in_folder: Callable[[Path], list[Path]],
+    among: Callable[[safely.Members], list[str]],
+) -> Iterator[tuple[str, IO[bytes]]]:
+    """The XML files of an export, opened, with their names: one file, or those of a folder or zip.
+
+    `in_folder` and `among` pick them out of the files of a folder and the members of a zip.
+    """
+    if path.suffix.lower() == ".zip" and path.is_file():
+        with safely.open_members(path) as members:
+            for name in among(members):
+                yield f"{path}: {name}", io.BytesIO(members.read(name))
+        return
+    with _told(path):
+        files = in_folder(path) if path.is_dir() else [path]
+    for file in files:
+        with _told(file):
+            opened = file.open("rb")
+        with opened:
+            yield str(file), opened
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 class _Repaired:

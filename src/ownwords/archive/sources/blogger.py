@@ -1,6 +1,5 @@
 """A Blogger blog: Google Takeout's feed.atom, or the single XML file of older exports."""
 
-import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -59,7 +58,7 @@ def detect(path: Path) -> str | None:
 def read(path: Path) -> Iterator[Item]:
     """Each blog's site, posts and pages, then what was left out."""
     left_out: Counter[tuple[str, str]] = Counter()
-    for name, opened in _opened(path):
+    for name, opened in xml.opened_exports(path, _files_in, _feeds_among):
         yield from _feed(path, name, opened, left_out)
     for (what, reason), count in left_out.items():
         yield Skipped(what, reason, count)
@@ -218,18 +217,3 @@ def _feeds_among(members: safely.Members) -> list[str]:
         if name.lower().endswith((".atom", ".xml"))
         and any(mark in members.read(name, _HEAD_BYTES) for mark in _MARKS)
     )
-
-
-def _opened(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    if path.suffix.lower() == ".zip" and path.is_file():
-        with safely.open_members(path) as members:
-            for name in _feeds_among(members):
-                yield f"{path}: {name}", io.BytesIO(members.read(name))
-        return
-    try:
-        files = _files_in(path) if path.is_dir() else [path]
-        for file in files:
-            with file.open("rb") as opened:
-                yield str(file), opened
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ownwords.archive.document import Expected, Item, Note, RawDocument, Skipped
+from ownwords.archive.document import Item, Note, RawDocument, Skipped
 from ownwords.archive.files import dates, folders, safely
 from ownwords.core.errors import SourceError
 
@@ -71,31 +71,14 @@ def _is_ours(path: Path) -> bool:
 def read(path: Path) -> Iterator[Item]:
     """Each book in parts of about 100,000 characters, cut before a chapter where one begins."""
     if path.is_dir():
-        yield from _folder(path)
+        missing = SourceError(f"{path} holds no .txt files", hint="give a folder of plain texts")
+        yield from folders.texts_below(path, SUFFIXES, folders.NOT_TEXTS, _parts, missing)
     else:
         yield from _parts(path, folders.name_as_text(path.name))
     yield Note(
         "Project Gutenberg's texts are free of copyright in the United States; readers elsewhere"
         " must check their own law. The licence and the project's name were taken off."
     )
-
-
-def _folder(path: Path) -> Iterator[Item]:
-    seen = 0
-    files = list(safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}))
-    yield Expected(len(files))
-    for file in files:
-        if isinstance(file, Skipped):
-            yield file
-            continue
-        seen += 1
-        name = folders.relative_name(file, path)
-        try:
-            yield from _parts(file, name)
-        except SourceError as error:
-            yield folders.unread(error, file, name)
-    if not seen:
-        raise SourceError(f"{path} holds no .txt files", hint="give a folder of plain texts")
 
 
 def _parts(file: Path, name: str) -> Iterator[Item]:

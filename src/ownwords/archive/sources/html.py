@@ -86,7 +86,7 @@ def read(path: Path) -> Iterator[Item]:
         yield _document(page, path.name, _Folder())
         return
     found: list[Path] = []
-    for each in safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}):
+    for each in safely.walk(path, SUFFIXES, folders.NOT_TEXTS):
         if isinstance(each, Skipped):
             yield each
         else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped, Status
 from ownwords.archive.files import dates, folders, front_matter, note_links, pages, safely
 from ownwords.core.errors import SourceError
 
@@ -108,36 +108,29 @@ def _folder(path: Path) -> Iterator[Item]:
     site = _configured(path)
     if site.name or site.url:
         yield Site(site.name or site.url, site.url)
-    broken = seen = 0
     left: Counter[str] = Counter()
+    broken: list[str] = []
     project = bool(site.tool) or any(folders.exists(path / name) for name in _PROJECT_FILES)
-    files = list(safely.walk(path, SUFFIXES | _PAGES | _OTHER_TEXTS, _NEVER))
-    yield Expected(len(files))
-    for file in files:
-        if isinstance(file, Skipped):
-            yield file
-            continue
-        seen += 1
-        name = folders.relative_name(file, path)
+
+    def read_file(file: Path, name: str) -> Iterator[Item]:
         reason = _no_post(PurePosixPath(name), site.tool, project)
         if reason:
             left[reason] += 1
-            continue
-        try:
-            meta = front_matter.split(_text(folders.read_file(file)))
-        except SourceError as error:
-            yield folders.unread(error, file, name)
-            continue
+            return
+        meta = front_matter.split(_text(folders.read_file(file)))
         if not _is_markdown(file) and not meta.present:
             left["a page without front matter, no post"] += 1
-            continue
-        broken += meta.broken
+            return
+        if meta.broken:
+            broken.append(name)
         yield _document(meta, name, site)
+
+    missing = SourceError(f"{path} holds no texts", hint="give the folder your posts are in")
+    suffixes = SUFFIXES | _PAGES | _OTHER_TEXTS
+    yield from folders.texts_below(path, suffixes, _NEVER, read_file, missing)
     for reason, count in left.items():
         yield Skipped("file", reason, count)
-    if not seen:
-        raise SourceError(f"{path} holds no texts", hint="give the folder your posts are in")
-    yield from _notes(broken)
+    yield from _notes(len(broken))
 
 
 def _notes(broken: int) -> Iterator[Note]:

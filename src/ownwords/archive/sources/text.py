@@ -43,21 +43,8 @@ def read(path: Path) -> Iterator[Item]:
         yield Expected(_expected(path))
         yield from _documents(path, folders.name_as_text(path.name))
         return
-    seen = 0
-    files = list(safely.walk(path, SUFFIXES, folders.PROGRAM_FOLDERS | {".git"}))
-    yield Expected(len(files))
-    for file in files:
-        if isinstance(file, Skipped):
-            yield file
-            continue
-        seen += 1
-        name = folders.relative_name(file, path)
-        try:
-            yield from _documents(file, name)
-        except SourceError as error:
-            yield folders.unread(error, file, name)
-    if not seen:
-        raise SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
+    missing = SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
+    yield from folders.texts_below(path, SUFFIXES, folders.NOT_TEXTS, _documents, missing)
 
 
 def _expected(file: Path) -> int:

@@ -1,13 +1,10 @@
 """A WordPress export (WXR): one XML file, or the several that a large site is split into."""
 
-import io
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import IO
 
 from lxml import etree
 
@@ -57,7 +54,7 @@ def read(path: Path) -> Iterator[Item]:
     seen: set[tuple[str, str]] = set()
     left_out: Counter[tuple[str, str]] = Counter()
     introduced = False
-    for name, opened in _opened(path):
+    for name, opened in xml.opened_exports(path, _files_in, _exports_among):
         damage: list[str] = []
         authors: dict[str, str] | None = None
         yield Expected(safely.count_of(b"<item>", opened))
@@ -96,29 +93,6 @@ def _files_in(folder: Path) -> list[Path]:
 def _exports_among(members: safely.Members) -> list[str]:
     names = (name for name in members.names if name.lower().endswith(".xml"))
     return sorted(name for name in names if _MARK in members.read(name, _HEAD_BYTES))
-
-
-def _opened(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    if path.suffix.lower() == ".zip" and path.is_file():
-        with safely.open_members(path) as members:
-            for name in _exports_among(members):
-                yield f"{path}: {name}", io.BytesIO(members.read(name))
-        return
-    with _told(path):
-        files = _files_in(path) if path.is_dir() else [path]
-    for file in files:
-        with _told(file):
-            opened = file.open("rb")
-        with opened:
-            yield str(file), opened
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _head(first: etree._Element) -> tuple[Site, dict[str, str]]:
