@@ -162,3 +162,31 @@ def test_what_is_none_of_them_is_said(tmp_path: Path) -> None:
     assert "WordPress" in caught.value.hint
     with pytest.raises(OwnwordsError, match="does not exist"):
         sources.recognise(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("letter.docx", "save it as plain text"),
+        ("book.mobi", "as EPUB"),
+        ("notes.zip", "unpack it"),
+        ("notes.tar.gz", "unpack it"),
+        ("diary", "ends in .txt or .md"),
+    ],
+)
+def test_what_is_nearly_readable_is_told_the_way(tmp_path: Path, name: str, advice: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"PK\x03\x04 or whatever")
+    with pytest.raises(SourceError, match="none of the kinds") as caught:
+        sources.recognise(path)
+    assert advice in caught.value.hint
+
+
+def test_a_folder_of_single_exports_names_one(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        sources.recognise(tmp_path)
+    assert caught.value.hint == "the folder is empty"
+    feed = export_of("feed").write(tmp_path)
+    with pytest.raises(SourceError) as caught:
+        sources.recognise(tmp_path)
+    assert str(feed) in caught.value.hint

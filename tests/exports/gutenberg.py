@@ -3,7 +3,7 @@
 from pathlib import Path
 
 NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
-PUBLISHED = {"hats.txt": "Of Hats and Heads", "old.txt": "Coats", "unmarked.txt": "unmarked"}
+PUBLISHED = {"hats.txt": "Of Hats and Heads", "old.txt": "Coats", "unmarked.txt": "Shoes"}
 DATES: dict[str, str] = {}
 LEFT_OUT: dict[str, int] = {}
 OTHERS = 0

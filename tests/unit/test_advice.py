@@ -32,7 +32,7 @@ def test_the_arithmetic_is_right_and_its_source_named() -> None:
     assert "124 million" in from_nothing
     assert "2.5 billion tokens" in from_nothing
     assert "Hoffmann" in from_nothing
-    from_base = rows["Start from a model that knows English already?"]
+    from_base = rows["Start from a model that knows your language already?"]
     assert "1.487" in from_base
     assert "1.59" in from_base
     assert "6% fewer bits" in from_base
@@ -41,7 +41,7 @@ def test_the_arithmetic_is_right_and_its_source_named() -> None:
 
 def test_a_tiny_archive_is_not_told_to_fine_tune() -> None:
     rows = dict(advice(900).rows)
-    assert "Yes" not in rows["Start from a model that knows English already?"]
+    assert "Yes" not in rows["Start from a model that knows your language already?"]
     assert "do not trust" in rows["How much is held out, and what can that tell?"]
 
 
@@ -84,3 +84,22 @@ def test_it_reads_well_at_any_size(words: int, posts: int, effective: float) -> 
 )
 def test_numbers_are_rounded_for_people(n: float, text: str) -> None:
     assert _number(n) == text
+
+
+def test_where_nothing_is_held_out_no_tenth_is_promised() -> None:
+    question = "How much is held out, and what can that tell?"
+    few, enough = (dict(advise(9_000, 9_000, 50_000, n, n).rows)[question] for n in (4, 5))
+    assert few.startswith("Nothing is")
+    assert enough.startswith("A tenth is 900 words.")
+
+
+def test_the_amount_is_grammatical_at_any_number() -> None:
+    assert (
+        "There is one word of yours to learn from (4 bytes), in one text."
+        in (advise(1, 1, 4, 1, 1.0).sentences[0])
+    )
+    assert "999.6 kB" not in advise(9, 9, 999_600, 2, 2.0).sentences[0]
+    assert "e+" not in advise(9, 9, 999_600, 2, 2.0).sentences[0]
+    said = " ".join(sentence for n in range(2_000, 20_000, 250) for sentence in advice(n).sentences)
+    assert "an eighth of that" in said
+    assert "a eighth" not in said

@@ -166,6 +166,16 @@ NOT_DUMPS = {
     "timeline": _lines(lambda n: f"2019-03-{n % 28 + 1:02} Moved the {n}th box to the attic", 20),
     "schedule": _lines(lambda n: f"{n % 24:02}:30 Lunch with somebody", 12),
     "birthdays": _lines(lambda n: f"{n % 28 + 1:02}.03.1990 - Anna of the {n}th floor", 30),
+    "diary": _lines(
+        lambda n: f"2021-03-{n % 28 + 1:02} 14:30 We went out {'and on ' * (n % 5)}home"
+    ),
+    "chat": _lines(lambda n: f"12/03/2021, 14:{n:02} - Anna: so I said{' and said' * (n % 7)}!"),
+    "addresses in sentences": _lines(
+        lambda n: (
+            f"I gave number {n} the address 10.0.0.{n}, because nobody {'had ' * (n % 5)}asked."
+        )
+    ),
+    "levels set": _lines(lambda n: f"  {['DEBUG', 'INFO', 'ERROR'][n % 3]} = {n}"),
     "rules": _lines(lambda n: "=" * (n + 1), 30),
     "prose": "It rained, and nobody minded; the river was up by noon. " * 12,
     "hindi": "मैं काँच खा सकता हूँ और मुझे उससे कोई चोट नहीं पहुंचती। वह 3 दिन का था।\n" * 9,
@@ -226,6 +236,28 @@ def test_code_that_is_a_log_becomes_one_and_source_code_stays() -> None:
         ("log", "text"),
         ("code", "rust"),
     ]
+
+
+CONSTANTS = _lines(lambda n: f"  0x{n * 7919:08x}, 0x{n * 104729:08x}, 0x{n * 15485863:08x},")
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "kind"),
+    [
+        (CONSTANTS, "c", "code"),
+        (CONSTANTS, "", "code"),
+        (
+            _lines(lambda n: f".m{n} {{ margin: {n}px {n}px {n}px {n}px; top: {n}% }}"),
+            "css",
+            "code",
+        ),
+        (DUMPS["hexdump"], "", "log"),
+        (DUMPS["traceback"], "python", "log"),
+        (DUMPS["syslog"], "bash", "log"),
+    ],
+)
+def test_constants_in_source_code_are_no_log(text: str, language: str, kind: str) -> None:
+    assert [s.kind for s in set_logs_apart([Segment("code", text, language)])] == [kind]
 
 
 def test_a_log_within_prose_is_set_apart_and_the_rest_stays_whole() -> None:

@@ -35,3 +35,8 @@ NAMES = addresses([("blog:post/1", HATS), ("vault:note", NOTE)], ["https://examp
 )
 def test_where_a_link_leads(href: str, base: str, state: str, target: str) -> None:
     assert NAMES.resolve(href, base) == (state, target)
+
+
+def test_a_home_address_that_is_none_is_passed_over() -> None:
+    known = addresses([], ["http://[", "", "https://hats.example"])
+    assert known.hosts == frozenset({"hats.example"})

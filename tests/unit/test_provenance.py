@@ -202,3 +202,47 @@ def test_effective_posts() -> None:
     assert effective_posts([]) == 0
     assert effective_posts([7, 7, 7, 0]) == pytest.approx(3)
     assert effective_posts([1000, 1]) == pytest.approx(1.002, abs=1e-3)
+
+
+def test_of_copies_the_one_the_author_chose_is_kept_alone() -> None:
+    these = [
+        *posts(),
+        post("a", 100, day=date(2019, 1, 1)),
+        post("b", 100, day=date(2020, 1, 1)),
+    ]
+    found = decide(these, [near("a", "b", 1.0)], [], CONFIG, [Choice("b", "keep")])
+    assert (found["b"].decision, found["a"].decision) == ("keep", "leave out")
+    assert "“Title b”, which is kept" in found["a"].reason
+    both = [Choice("a", "keep"), Choice("b", "keep")]
+    found = decide(these, [near("a", "b", 1.0)], [], CONFIG, both)
+    assert (found["b"].decision, found["a"].decision) == ("keep", "keep")
+
+
+def test_a_chosen_note_does_not_push_out_the_long_post_that_took_it_up() -> None:
+    these = [*posts(), post("note", 20), post("long", 200)]
+    found = decide(these, [near("long", "note", 1.0)], [], CONFIG, [Choice("note", "keep")])
+    assert (found["note"].decision, found["long"].decision) == ("keep", "keep")
+
+
+def test_a_title_of_any_length_or_none_can_be_named() -> None:
+    for title, said in (("", "“(untitled)”"), ("w" * 5_000, "…”, which is kept")):
+        first = Post("a", title, post("a", 100).features, date(2019, 1, 1))
+        found = decide([*posts(), first, post("b", 100)], [near("a", "b", 1.0)], [], CONFIG)
+        assert said in found["b"].reason
+        assert len(found["b"].reason) < 150
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_post_share", 0.0),
+        ("max_post_share", 1.5),
+        ("near_duplicate", -1.0),
+        ("dominant_share", float("inf")),
+        ("unlike_distance", 0.0),
+        ("unlike_distance", float("inf")),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        ProvenanceConfig(**{name: value})

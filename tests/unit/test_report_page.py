@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lxml import etree
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
-from ownwords.archive.report import Report
+from ownwords.archive.report import Report, Year
 from ownwords.archive.report import words as say
 from ownwords.archive.report.html import join, post_link, tag
 from ownwords.archive.report.page import render
@@ -264,3 +264,36 @@ def test_numbers_and_nouns() -> None:
     assert say.day("sometime") == "sometime"
     assert say.sentence("the same text") == "The same text."
     assert say.sentence("") == ""
+
+
+def lede_of(own: int, words: int, days: tuple[str, str] = ("", ""), pages: int = 0) -> str:
+    report = sample_report.plain_report(["One", "Two", "Three"])
+    report.totals.own_words = report.totals.training_words = own
+    report.totals.words, report.totals.pages = words, pages
+    report.totals.first_day, report.totals.last_day = days
+    return " ".join(say.lede(report))
+
+
+def test_the_first_sentence_is_true() -> None:
+    assert lede_of(0, 50).startswith("None of the 50 words here are your own.")
+    assert "can be used" not in lede_of(0, 50)
+    assert "1,500 words of your own in 3 posts." in lede_of(1_500, 1_500)
+    assert "in 3 posts and 1 page." in lede_of(1_500, 1_500, pages=1)
+    day = "2020-05-01"
+    assert "in 3 posts, written on 1 May 2020." in lede_of(9, 9, (day, day))
+    report = sample_report.one_post()
+    report.totals.own_words = report.totals.training_words = 100
+    assert say.lede(report)[0] == "One post, 100 of its 500 words your own."
+
+
+def test_dates_are_claimed_only_for_what_is_dated() -> None:
+    report = sample_report.plain_report(["One", "Two", "Three"])
+    report.years.append(Year(0, 1, 500))
+    assert "posts, the dated ones written between" in say.lede(report)[0]
+
+
+def test_a_page_left_out_is_not_counted_against_the_posts_of_its_year() -> None:
+    report = sample_report.plain_report(["One", "Two"])
+    report.posts[0].kind, report.posts[0].decision = "page", "leave out"
+    report.years = [Year(2001, 1, 500), Year(2002, 1, 400)]
+    assert "are in what was left out" not in words(report)

@@ -395,6 +395,133 @@ def test_callouts_are_the_authors_own_words() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("info", "language"),
+    [
+        ("{.ruby #id}", "ruby"),
+        ("{python .cls}", "python"),
+        ('{.python .numberLines startFrom="5"}', "python"),
+        ('js {linenos=table,hl_lines=["8"]}', "js"),
+        ("js:title=foo.js", "js"),
+    ],
+)
+def test_fences_name_their_language_in_many_ways(info: str, language: str) -> None:
+    assert detailed(f"~~~~ {info}\n```\nx\n```\n~~~~", "markdown") == [
+        ("code", "```\nx\n```", language)
+    ]
+
+
+def test_code_known_by_its_indentation_is_untouched() -> None:
+    text = "a\n\n    {{ b }} {% c %} %%d%%\n\n- e\n\n      {{ f }}\n\n    g {{ h }}\n\n\t{:toc} i\n"
+    assert found(text, "markdown") == [
+        ("prose", "a"),
+        ("code", "{{ b }} {% c %} %%d%%"),
+        ("list", "- e"),
+        ("code", "{{ f }}"),
+        ("list", "g\ni"),
+    ]
+
+
+def test_code_and_quotes_in_template_tags_are_code_and_quotes() -> None:
+    text = """{% codeblock lang:ruby %}
+puts {{ a }}
+{% endcodeblock %}
+{{< mermaid >}}
+A-->B
+{{< /mermaid >}}
+{% blockquote Ann %}
+Hers, *all* {{ of }} it.
+{% endblockquote %}
+{{< figure src='a' caption='Mine' >}}"""
+    assert detailed(text, "markdown") == [
+        ("code", "puts {{ a }}", "ruby"),
+        ("code", "A-->B", ""),
+        ("quote", "Hers, all it.", ""),
+        ("caption", "Mine", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("In `x` and {{ }} or style={{ color: 'red' }} as {{{}}}.", None),
+        ("Print %%d and %%s, for %%i in (*) do echo %%i.", None),
+        ("A map {:a 1} in a == b == c.", None),
+        ("Sums of $$5 and *that* is $$6.", "Sums of $$5 and that is $$6."),
+        ("Yours,\n~ Ann", "Yours, ~ Ann"),
+        ("Sums $$a_1 *b* \\\\ c_2 < d$$ cost $5 and $6.", "$$a_1 *b* \\\\ c_2 < d$$"),
+        ("Some ==marked words== here {: .cls #id}", "Some marked words here"),
+    ],
+)
+def test_signs_that_only_look_like_templates_stay(text: str, expected: str | None) -> None:
+    [(kind, read)] = found(text, "markdown")
+    assert kind == "prose"
+    assert (expected or text.replace("`", "")) in read
+
+
+def test_headings_underlined_lose_their_anchors_and_terms_have_definitions() -> None:
+    text = "Of hats {#hats}\n-------\n\nHat\n: worn on heads\n: or not\n"
+    assert found(text, "markdown") == [
+        ("heading", "Of hats"),
+        ("list", "- Hat\n  worn on heads\n  or not"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("quote", "text", "author"),
+    [
+        ("> So\n> it is.\n> — Ann, *Hats*", "So it is.", "Ann, Hats"),
+        ("> So it is.\n>\n> -- Ann", "So it is.", "Ann"),
+        ("> — Hats?\n> — No hats", "— Hats? — No hats", ""),
+        ("> He left\n> — and stayed away.", "He left\n— and stayed away.", ""),
+        ("> — Ann", "— Ann", ""),
+    ],
+)
+def test_a_signature_ends_a_quote(quote: str, text: str, author: str) -> None:
+    [segment] = read_body(quote, "markdown").segments
+    assert (segment.kind, segment.detail) == ("quote", author)
+    assert segment.text.split() == text.split()
+
+
+# ---- what the makers of editors put around the words
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<p>a<sup><a href='#b-1'>1</a></sup> b</p>", [("prose", "a b")]),
+        ("<p>a<a href='#_ftn1'>[1]</a> see <a href='#s3'>3</a></p>", [("prose", "a see 3")]),
+        ("<ol><li>note <a href='#x-link'>↩︎</a></li></ol>", [("list", "1. note")]),
+        ("<h2>Hats<a class='headerlink' href='#hats'>¶</a></h2>", [("heading", "Hats")]),
+        ("<p><ruby>漢字<rp>(</rp><rt>かんじ</rt><rp>)</rp></ruby>を</p>", [("prose", "漢字を")]),
+        (
+            "<table class='tr-caption-container'><tr><td><img></td></tr>"
+            "<tr><td class='tr-caption'>A hat</td></tr></table>",
+            [("caption", "A hat")],
+        ),
+        (
+            "<figure><a href='/x'><div class='kg-bookmark-content'><div>Theirs</div></div></a>"
+            "<figcaption>Mine</figcaption></figure>",
+            [("quote", "Theirs"), ("caption", "Mine")],
+        ),
+        (
+            "<div class='preformatted-block'><label class='hide-text'>Text</label>"
+            "<pre class='text'>O rose\n thou</pre></div>",
+            [("prose", "O rose\nthou")],
+        ),
+        (
+            "<figure><blockquote><p>a</p><cite>Ann</cite></blockquote>"
+            "<figcaption>Mine</figcaption></figure>",
+            [("quote", "a"), ("caption", "Mine")],
+        ),
+        ("[youtube https://x.example/1]a [quote]b[/quote]", [("prose", "a"), ("quote", "b")]),
+        ("<!--kg-card-begin: html--><p>a</p><!--kg-card-end: html-->", [("prose", "a")]),
+    ],
+)
+def test_what_editors_make(html: str, expected: Found) -> None:
+    assert found(html) == expected
+
+
 # ---- Publii's blocks
 
 
@@ -491,6 +618,54 @@ def test_plain_text_is_never_read_as_markup() -> None:
     ]
 
 
+WRAPPED = """\
+It was a long way down to the harbour, and a longer one back up again in
+the rain, as everybody who had ever tried it with a barrow was well-
+known to say. Nobody had asked the barrow. It stood by the wall with its
+one wheel in the air, and waited for the summer, which was to come late.
+
+   The letter which my aunt had left on the table said nothing at all of
+hats. It said that she had gone, and would be back when it was over, and
+that the cat knew where to find the key, which was in the usual place of
+keys.
+"""
+
+
+def test_plain_text_broken_at_a_fixed_width_flows_again_and_verse_does_not() -> None:
+    verse = "O Rose thou art sick.\nThe invisible worm,\nThat flies in the night"
+    items = "1. bread\n2. salt\n3. a hat"
+    columns = "hat     3\nglove   4"
+    body = "\n\n".join([WRAPPED, WRAPPED, verse, items, columns])
+    first, second, *rest = found(body, "text")[2:]
+    assert first[1].startswith("It was a long way down to the harbour, and a longer one back up ag")
+    assert "was well-known to say" in first[1]
+    assert "the usual place of keys." in second[1]
+    assert "\n" not in first[1] + second[1]
+    assert rest == [("prose", text) for text in (verse, items, "hat 3\nglove 4")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "\n".join(f"A line of this and that, {'so ' * (n % 19)}it ended." for n in range(40)),
+        "\n".join(
+            f"Verse {n} begins with capitals, as every line of verse has to" for n in range(40)
+        ),
+        "\n".join(
+            f"item {n}   of   columns   kept   apart   by   runs   of   blanks" for n in range(40)
+        ),
+        "\n".join(
+            f"> what somebody wrote in a letter, cut at seventy columns {n}" for n in range(40)
+        ),
+        "\n".join(["吾輩は猫である。名前はまだ無い。" * 4] * 40),
+        "\n".join(["one paragraph a line " * 30] * 20),
+    ],
+)
+def test_lines_that_their_author_broke_stay_broken(body: str) -> None:
+    lines = [" ".join(line.split()) for line in body.split("\n")]
+    assert found(body, "text") == [("prose", "\n".join(lines))]
+
+
 # ---- logs
 
 LOG = [f"2024-01-02 03:04:{n:02} host app[{n}]: request {n} took 12 ms" for n in range(12)]
@@ -522,9 +697,10 @@ def test_logs_are_told_apart_in_every_markup(body: str, markup: Markup) -> None:
 
 def test_segments_are_repaired_and_the_repairs_counted() -> None:
     reading = read_body(
-        "<p>Itâ€™s</p><pre>\tcaf&Atilde;&copy;\u200b</pre><h2>A\u200fb</h2>", "html"
+        "<p>Itâ€™s</p><pre>\tcaf&Atilde;&copy;\u200b</pre><h2>A\u200fb caf&Atilde;&copy;</h2>",
+        "html",
     )
-    assert [s.text for s in reading.segments] == ["It’s", "\tcafé", "Ab"]
+    assert [s.text for s in reading.segments] == ["It’s", "\tcafÃ©", "Ab café"]
     assert reading.dropped == {
         "encoding damage mended": 2,
         "zero-width characters": 1,
@@ -538,6 +714,21 @@ def test_lone_surrogates_are_replaced() -> None:
     )
     assert found("a\ud83d\ude00\ud800", "markdown") == [("prose", "a😀\ufffd")]
     assert read_body("a\udfff", "text").dropped == {"broken characters replaced": 1}
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<p>You see <code>cafÃ©</code>: cafÃ© again.</p>",
+        "<p>Read as Latin-1 instead of UTF-8 it is cafÃ©.</p>",
+        "<pre># cafÃ©</pre>",
+    ],
+)
+def test_what_is_shown_as_an_example_of_damage_is_not_mended(html: str) -> None:
+    reading = read_body(html + "<p>cafÃ©</p>", "html")
+    assert "cafÃ©" in reading.segments[0].text
+    assert reading.segments[1].text == "café"
+    assert reading.dropped == {"encoding damage mended": 1}
 
 
 # ---- whatever comes
@@ -566,7 +757,7 @@ FRAGMENTS = st.sampled_from(
 WILD = st.one_of(st.text(), st.text(alphabet="<>/abp[]&;!-`*_#|\n {}%\"'=\x00\ud800"))
 BODIES = st.lists(st.one_of(FRAGMENTS, WILD), max_size=30).map("".join)
 UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 
 
@@ -664,6 +855,12 @@ DEEP = {
     "stars": ("seen " + "*a " * 10_000, "markdown"),
     "fences": ("seen\n" + "```\n" * 10_001, "markdown"),
     "template tags": ("seen " + "{% highlight x %}" * 5_000, "markdown"),
+    "attributes in braces": ("seen " + ("{:" + "a=b.c" * 38 + " !}") * 2000, "markdown"),
+    "formulas": ("seen " + "$$ a " * 20_000, "markdown"),
+    "definitions": ("seen\n" + ": a\n" * 20_000, "markdown"),
+    "indented code": ("seen\n\n" + "    {{ x }}\n\ny {{ z }}\n\n" * 4_000, "markdown"),
+    "signatures": ("> seen\n" + "> — a\n" * 10_000, "markdown"),
+    "full lines": (("seen " * 15 + "\n") * 50_000, "text"),
     "blank lines": ("seen" + "\n \n" * 200_000, "text"),
 }
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from exports import blogger as export
 from items import documents, notes
 from ownwords.archive.document import Item, Site, Skipped
+from ownwords.archive.segments import read_body
 from ownwords.archive.sources import blogger, recognise
 from ownwords.core.errors import SourceError
 
@@ -187,3 +188,41 @@ def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name
     except SourceError:
         return
     assert all(isinstance(each, Item) for each in items)
+
+
+def test_the_caption_of_a_picture_is_a_caption_though_it_stands_in_a_table(tmp_path: Path) -> None:
+    body = (
+        '<table class="tr-caption-container"><tbody><tr><td><img src="a.jpg"/></td></tr><tr>'
+        '<td class="tr-caption" style="x">A <a href="/b.html">hat</a></td></tr></tbody></table>'
+        "<p>Mine.</p><table><tr><td>1</td><td>2</td></tr></table>"
+    )
+    (post,) = documents(of(tmp_path, export.entry("post-1", "Hat", body))).values()
+    reading = read_body(post.body, "html")
+    assert [(each.kind, each.text) for each in reading.segments] == [
+        ("caption", "A hat"),
+        ("prose", "Mine."),
+        ("table", "1 | 2"),
+    ]
+    assert [link.href for link in reading.links] == ["/b.html"]
+
+
+def test_links_by_the_blogs_name_in_another_country_lead_to_it(tmp_path: Path) -> None:
+    first = "https://hats.blogspot.com/2020/01/two.html"
+    other = "http://hats.blogspot.co.uk/2020/01/two.html"
+    stranger = "http://coats.blogspot.de/2020/01/two.html"
+    body = "".join(f'<a href="{address}">x</a>' for address in (first, other, stranger))
+    one = export.entry("post-1", "One", body, file="/2020/01/one.html")
+    two = export.entry("post-2", "Two", "<p>b</p>", file="/2020/01/two.html")
+    post = documents(of(tmp_path, one, two))["post/1"]
+    assert post.body.count(first) == 2
+    assert stranger in post.body
+
+
+def test_comments_made_elsewhere_are_no_second_blog(tmp_path: Path) -> None:
+    path = tmp_path / "takeout.zip"
+    feed = export.HEAD + export.entry("post-1", "One", "<p>a</p>") + export.TAIL
+    with zipfile.ZipFile(path, "w") as packed:
+        for folder in ("Blogs", "Comments"):
+            packed.writestr(f"Takeout/Blogger/{folder}/Hats/feed.atom", feed)
+    assert blogger.detect(path) == "a Blogger blog"
+    assert len(documents(blogger.read(path))) == 1

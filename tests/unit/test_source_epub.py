@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from exports import epub as export
 from ownwords.archive.document import Item, RawDocument, Site, Skipped
+from ownwords.archive.files import pages
 from ownwords.archive.sources import epub
 from ownwords.core.errors import SourceError
 
@@ -140,3 +141,15 @@ def test_any_bytes_give_items_or_a_source_error(
         assert "\n" not in error.message
     else:
         assert isinstance(found, list)
+
+
+def test_numbers_of_pages_and_notes_are_not_glued_to_words(tmp_path: Path) -> None:
+    chapter = export.page(
+        "<h1>On hats</h1><p>A hat<a epub:type='noteref' href='notes.xhtml#n1'>1</a>"
+        "<span epub:type='pagebreak' id='p5'>5</span>, x<sup>2</sup>, a roof"
+        "<sup><a href='#n2'>2</a></sup><span class='pagenum'>[Pg 12]</span>"
+        " and <a href='ch%202.xhtml#x'>coats</a>.</p>"
+    )
+    body = documents(book(tmp_path, OEBPS__text__ch1_dot_xhtml=chapter))[0].body
+    plain = pages.text_of(pages.parse(body))
+    assert plain == "A hat, x2, a roof and coats."

@@ -140,3 +140,22 @@ def test_any_bytes_give_items_or_a_source_error(
         assert "\n" not in error.message
     else:
         assert isinstance(found, list)
+
+
+def test_what_programs_put_below_an_entry_goes_and_names_lose_their_entities(
+    tmp_path: Path,
+) -> None:
+    path = saved(
+        tmp_path,
+        '<rss version="2.0" xmlns:content="http://purl.org/rss/1.0/modules/content/"><channel>'
+        "<title>Hats &amp;amp; Heads</title><item><title>A</title><link>https://a.org/a</link>"
+        "<category><![CDATA[Fish &amp; hats]]></category><content:encoded><![CDATA[<p>Mine.</p>"
+        '<div class="sharedaddy"><h3>CHROME</h3></div><div class="jp-relatedposts">CHROME</div>'
+        '<p>The post <a href="x">A</a> appeared first on <a href="y">Hats</a>.</p>'
+        "]]></content:encoded></item></channel></rss>",
+    )
+    (entry,) = documents(path)
+    assert entry.body.strip() == "<p>Mine.</p>"
+    assert entry.tags == ("Fish & hats",)
+    assert next(iter(feed.read(path))) == Site("Hats & Heads")
+    assert "holds 1 entry;" in notes(path)

@@ -218,3 +218,33 @@ def test_any_tables_give_items(tmp_path: Path, tables: dict[str, Any]) -> None:
     path = tmp_path / "export.json"
     path.write_text(json.dumps({"db": [{"data": tables}]}), encoding="utf-8")
     assert list(ghost.read(path))
+
+
+def test_of_rendered_cards_only_the_authors_part_is_kept(tmp_path: Path) -> None:
+    content = export.export()
+    data(content)["posts"][0]["html"] = (
+        '<p>Mine.</p><figure class="kg-card kg-bookmark-card"><a class="kg-bookmark-container"'
+        ' href="https://o.org"><div class="kg-bookmark-title">INTRUDER</div></a><figcaption>My'
+        ' remark</figcaption></figure><div class="kg-card kg-button-card"><a class="kg-btn">CHROME'
+        '</a></div><div class="kg-card kg-callout-card"><div class="kg-callout-emoji">CHROME</div>'
+        '<div class="kg-callout-text">Mind it.</div></div><div class="kg-card kg-signup-card"><h2>'
+        'CHROME</h2></div><figure class="kg-card kg-video-card"><div'
+        ' class="kg-video-player-container">0:00/CHROME</div><figcaption>Film</figcaption></figure>'
+    )
+    post = next(iter(documents(of(tmp_path, content)).values()))
+    assert "INTRUDER" not in post.body
+    assert "CHROME" not in post.body
+    for kept in ("Mine.", "My remark", "Mind it.", "Film"):
+        assert kept in post.body
+
+
+def test_the_caption_of_a_bookmark_and_a_call_to_action_are_the_authors() -> None:
+    cards = [
+        {"type": "bookmark", "metadata": {"title": "INTRUDER"}, "caption": "My remark"},
+        {"type": "call-to-action", "textValue": "<p>Write to me.</p>", "buttonText": "CHROME"},
+    ]
+    html = from_lexical({"root": {"children": cards}})
+    assert "My remark" in html
+    assert "Write to me." in html
+    assert "INTRUDER" not in html
+    assert "CHROME" not in html

@@ -129,3 +129,13 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, mar
         assert list(gutenberg.read(path))
     except SourceError as error:
         assert "\n" not in error.message
+
+
+def test_the_oldest_name_the_book_in_their_first_line_and_marks_of_pictures_go(
+    tmp_path: Path,
+) -> None:
+    first = "*****The Project Gutenberg Etext of On Hats, by Ann Author*****\n\n"
+    path = saved(tmp_path, f"{first}{START}{export.PROSE}\n\n[Illustration: A hat]\n\nMore.{END}")
+    (book,) = documents(path)
+    assert book.title == "On Hats"
+    assert book.body == f"{JOINED}\n\nMore."

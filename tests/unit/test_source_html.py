@@ -209,3 +209,31 @@ def test_titles_keep_words_together() -> None:
 )
 def test_what_is_no_whole_address_is_not_given_as_one(tmp_path: Path, address: str) -> None:
     assert one(tmp_path, f'<link rel=canonical href="{address}"><p>Text.</p>').url == ""
+
+
+def test_signs_beside_headings_are_no_part_of_them(tmp_path: Path) -> None:
+    heading = '{}<a class="headerlink" href="#x" title="Permanent link">&para;</a>'
+    document = one(
+        tmp_path,
+        f"<!doctype html><title>Hats</title><main><h1>{heading.format('On hats')}</h1><p>Mine.</p>"
+        f"<h2>{heading.format('More')}</h2><p>More of mine.</p></main>",
+    )
+    assert document.title == "On hats"
+    assert "¶" not in document.body
+    assert "<h2>More</h2>" in document.body
+
+
+def test_links_beside_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> None:
+    parts = "".join(
+        f'<h2>Part {n}<a class="header-anchor" href="#{n}">#</a></h2><p>Two words.</p>'
+        for n in range(8)
+    )
+    (tmp_path / "hats.html").write_text(f"<!doctype html><title>Hats</title><main>{parts}</main>")
+    assert list(documents(tmp_path)) == ["hats.html"]
+
+
+def test_menus_known_by_their_names_alone_go(tmp_path: Path) -> None:
+    page = '<html><body><div id="nav">CHROME</div><p>Mine.</p><div id="footer">CHROME</div></body>'
+    document = one(tmp_path, page)
+    assert "CHROME" not in document.body
+    assert "Mine." in document.body

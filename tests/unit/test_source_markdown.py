@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from exports import markdown as export
 from ownwords.archive.document import Note, RawDocument, Site, Skipped
 from ownwords.archive.files import dates, front_matter, note_links
+from ownwords.archive.links import addresses
 from ownwords.archive.sources import markdown
 from ownwords.core.errors import SourceError
 
@@ -286,3 +287,79 @@ def test_any_front_matter_splits(text: str) -> None:
         meta.words("a", "b")
         meta.date()
     assert isinstance(note_links.rewrite(text), str)
+
+
+def site(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+def targets(path: Path, *links: str) -> list[str]:
+    """The states of links, as they would stand in a text of the site."""
+    found = documents(path)
+    homes = [item.url for item in markdown.read(path) if isinstance(item, Site)]
+    names = addresses(found.items(), homes)
+    return [names.resolve(link, next(iter(found)))[1] for link in links]
+
+
+def test_hugos_own_patterns_and_full_addresses_reach_a_post(tmp_path: Path) -> None:
+    root = site(
+        tmp_path,
+        {
+            "hugo.toml": 'baseURL = "https://a.org/"\n[permalinks]\nposts = "/:year/:month/:slug/"',
+            "content/posts/hats.md": "---\ntitle: On hats!\ndate: 2020-01-31\n---\nHats.",
+            "content/notes/coats.md": "---\ntitle: Coats\ndate: 2020-01-31\n---\nCoats.",
+        },
+    )
+    hats, coats = "content/posts/hats.md", "content/notes/coats.md"
+    assert targets(
+        root,
+        *("/2020/01/hats/", "/2020/01/on-hats/", "https://a.org/2020/01/hats", "/posts/hats/"),
+        *("https://a.org/notes/coats/", "/2020/01/coats/"),
+    ) == [hats, hats, hats, hats, coats, ""]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "address"),
+    [
+        ("/:categories/:title/", "/wear/hats/"),
+        ("/:year-:i_month/:title:output_ext", "/2020-1/hats.html"),
+        ("pretty", "/wear/2020/01/31/hats/"),
+        ("none", "/wear/hats.html"),
+        ("/:nobody_knows/:title/", ""),
+    ],
+)
+def test_jekylls_own_patterns_below_its_baseurl(tmp_path: Path, pattern: str, address: str) -> None:
+    config = f"url: https://a.org\nbaseurl: /blog\npermalink: {pattern}"
+    post = "---\ntitle: Hats\ncategories: [Wear]\n---\nHats."
+    root = site(tmp_path, {"_config.yml": config, "_posts/old/2020-01-31-hats.md": post})
+    expected = "_posts/old/2020-01-31-hats.md" if address else ""
+    links = (address or "/hats/", f"/blog{address or '/hats/'}", f"https://a.org/blog{address}")
+    assert targets(root, *links[: 3 if address else 2]) == [expected] * (3 if address else 2)
+
+
+def test_pages_that_jekyll_fills_are_no_posts_and_others_lose_its_tags(tmp_path: Path) -> None:
+    root = site(
+        tmp_path,
+        {
+            "_config.yml": "title: Hats",
+            "index.html": "---\n---\n<ul>{% for x in site.posts %}<li>{{ x.title }}{% endfor %}",
+            "404.html": "---\n---\n<h1>Not here</h1>",
+            "_posts/2020-01-31-hats.html": "---\n---\n<p>Mine {{ site.x }}{% include a %}.</p>",
+        },
+    )
+    (post,) = documents(root).values()
+    assert post.body == "<p>Mine .</p>"
+    reasons = {item.reason for item in markdown.read(root) if isinstance(item, Skipped)}
+    assert reasons == {"an error page", "a page made of template tags, no post"}
+
+
+def test_a_vaults_marks_go_where_they_are_marks(tmp_path: Path) -> None:
+    text = "A ==marked== word. ^a1b2\n\n`a ==b== c` ^x\n\n```\nx ==y== ^z\n```\n\n1 == 2 == 3\n"
+    root = site(tmp_path, {".obsidian/app.json": "{}", "note.md": text})
+    (note,) = documents(root).values()
+    assert note.body == ("A marked word.\n\n`a ==b== c` ^x\n\n```\nx ==y== ^z\n```\n\n1 == 2 == 3")
+    assert one(tmp_path, text, "alone.md").body == text.strip()

@@ -299,3 +299,12 @@ def test_the_columnist() -> None:
         assert (each.kind == "page") == ("is-page" in flags)
         editor = known["editor"].split()[0]
         assert each.markup == {"blockeditor": "blocks", "markdown": "markdown"}.get(editor, "html")
+
+
+@pytest.mark.parametrize("name", ["backup.tar.gz", "backup.tgz"])
+def test_a_backup_packed_once_more_is_read(site: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with tarfile.open(path, "w:gz") as packed:
+        packed.add(site, arcname="hats")
+    assert publii.detect(path) == "a backup of a Publii site"
+    assert documents_of(path).keys() == documents_of(site).keys()

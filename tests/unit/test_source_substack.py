@@ -145,3 +145,26 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, table: bytes, wh
             assert "\n" not in error.message
         else:
             assert isinstance(found, list)
+
+
+def test_what_others_wrote_and_buttons_in_embeds_go(tmp_path: Path) -> None:
+    body = (
+        '<p>Mine.</p><div class="embedded-publication-wrap"><span>INTRUDER</span></div>'
+        '<div class="comment" data-attrs="{}"><div class="comment-body">INTRUDER</div></div>'
+        '<div class="preformatted-block"><label class="hide-text">CHROME</label><pre>A poem</pre>'
+        '</div><div class="file-embed-wrapper"><div class="file-embed-details-h1">My file</div>'
+        '<div class="file-embed-details-h2">CHROME</div><a class="file-embed-button wide">CHROME'
+        '</a></div><div class="footnote"><a class="footnote-number">CHROME</a><p>Noted.</p></div>'
+    )
+    members: dict[str, str | bytes] = dict(export.files())
+    name = next(name for name in members if name.endswith("101.on-hats.html"))
+    found = documents_of(pack(tmp_path / "export.zip", members | {name: body}))["post/101"]
+    assert "INTRUDER" not in found.body
+    assert "CHROME" not in found.body
+    for kept in ("Mine.", "A poem", "My file", "Noted."):
+        assert kept in found.body
+
+
+def test_a_link_to_the_comments_of_a_post_leads_to_it(tmp_path: Path) -> None:
+    found = documents_of(export.write(tmp_path))["post/101"]
+    assert f"{found.url}/comments" in found.aliases

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from exports import wordpress as export
 from items import documents, notes
 from ownwords.archive.document import Expected, Item, RawDocument, Site, Skipped
+from ownwords.archive.segments import read_body
 from ownwords.archive.sources import wordpress
 from ownwords.core.errors import SourceError
 
@@ -226,3 +227,40 @@ def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name
     except SourceError:
         return
     assert all(isinstance(each, Item) for each in items)
+
+
+def test_titles_and_tags_lose_the_entities_and_emphasis_they_are_stored_with(
+    tmp_path: Path,
+) -> None:
+    tag = '<category domain="post_tag" nicename="s"><![CDATA[Soup &amp; stew]]></category>'
+    title = "Salt &amp; <em>pepper</em> &lt;3"
+    (post,) = documents(of(tmp_path, export.item(1, title, "<p>a</p>", more=tag))).values()
+    assert post.title == "Salt & pepper <3"
+    assert post.tags == ("Soup & stew",)
+
+
+def test_bare_addresses_of_what_is_embedded_are_no_prose_but_code_stays(tmp_path: Path) -> None:
+    body = """<p>Mine.</p>
+
+<figure class="wp-block-embed"><div class="wp-block-embed__wrapper">
+https://video.example/1
+</div><figcaption>Watch it</figcaption></figure>
+
+https://video.example/2
+
+[youtube https://video.example/3&amp;w=640]
+
+<p>As at https://video.example/4 I said [sic], the [gist of it].</p>
+
+<pre>
+https://video.example/5
+</pre>"""
+    (post,) = documents(of(tmp_path, export.item(1, "Films", body))).values()
+    reading = read_body(post.body, "html")
+    assert [(each.kind, each.text) for each in reading.segments] == [
+        ("prose", "Mine."),
+        ("caption", "Watch it"),
+        ("prose", "As at https://video.example/4 I said [sic], the [gist of it]."),
+        ("code", "https://video.example/5"),
+    ]
+    assert reading.dropped["shortcode"] == 3

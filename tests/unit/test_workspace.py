@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ownwords.core.errors import WorkspaceError
-from ownwords.core.workspace import Workspace, name_of, write_atomically
+from ownwords.core.workspace import Workspace, name_of, shown, write_atomically
 
 
 def _hold(root: Path, held: "multiprocessing.synchronize.Event", go: object) -> None:
@@ -92,3 +92,39 @@ def test_a_source_gives_its_workspace_a_name(path: str, name: str, tmp_path: Pat
     (tmp_path / "sites/hats/input/db.sqlite").touch()
     (tmp_path / "export of 2020.xml").touch()
     assert name_of(tmp_path / path) == name
+
+
+def test_a_second_process_that_comes_at_once_takes_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "w.ownwords"
+    make = Path.mkdir
+
+    def make_late(self: Path, mode: int = 0o777, **more: bool) -> None:
+        if self == root:  # another process makes the folder between the look and the making
+            make(self)
+            (self / ".lock").touch()
+            (self / "archive.sqlite").write_bytes(b"theirs")
+        make(self, mode, **more)
+
+    monkeypatch.setattr(Path, "mkdir", make_late)
+    with pytest.raises(ZeroDivisionError), Workspace(root).opened():
+        raise ZeroDivisionError
+    assert (root / "archive.sqlite").read_bytes() == b"theirs"
+
+
+def test_what_goes_wrong_meanwhile_is_not_blamed_on_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), Workspace(tmp_path / "w").opened():
+        raise PermissionError(13, "Permission denied", "post.md")
+
+
+@pytest.mark.parametrize("name", ["file/w.ownwords", "w" * 300])
+def test_a_place_that_cannot_be_is_said(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(WorkspaceError, match="cannot be made"), Workspace(tmp_path / name).opened():
+        pass
+
+
+def test_a_name_that_is_no_utf_8_can_be_written_down() -> None:
+    assert shown(Path(os.fsdecode("caf\u00e9".encode()))) == "caf\u00e9"
+    shown(Path("w\udcff")).encode()

@@ -7,6 +7,8 @@ import math
 from bisect import bisect_right
 
 from ownwords.archive.report import Advice
+from ownwords.archive.report.words import count, size
+from ownwords.archive.split import LEAST_GROUPS
 
 # Hoffmann et al. 2022 ("Chinchilla"): tokens for which a model of a given size is best trained.
 TOKENS_PER_PARAMETER = 20
@@ -41,7 +43,10 @@ _HEADLINES = (
 def advise(
     own_words: int, training_words: int, training_bytes: int, posts: int, effective_posts: float
 ) -> Advice:
-    """What so much text is good for; `training_words` are left to learn from of `own_words`."""
+    """What so much text is good for; `training_words` are left to learn from of `own_words`.
+
+    `posts` are those that are learned from, pages among them.
+    """
     if not training_words:
         return Advice(
             "There is nothing here to learn from yet.",
@@ -59,11 +64,11 @@ def advise(
         )
     rows = [
         ("Train a model from nothing on this alone?", _from_nothing(training_bytes)),
-        ("Start from a model that knows English already?", _from_base(training_bytes)),
+        ("Start from a model that knows your language already?", _from_base(training_bytes)),
         ("How many times over should it read the posts?", _passes(training_bytes)),
         (
             "How much is held out, and what can that tell?",
-            _held_out(training_bytes, training_words),
+            _held_out(training_bytes, training_words, posts),
         ),
         ("Would more text help?", _more(training_words)),
         (
@@ -75,10 +80,10 @@ def advise(
     return Advice(_HEADLINES[bisect_right(_TIERS, training_words)], sentences, rows)
 
 
-def _amount(own: int, training: int, size: int, posts: int) -> str:
+def _amount(own: int, training: int, bytes_: int, posts: int) -> str:
     said = (
-        f"There are {_number(training)} words of yours to learn from ({_size(size)}), "
-        f"in {'one post' if posts == 1 else f'{posts:,} posts'}"
+        f"There {'is one word' if training == 1 else f'are {_number(training)} words'} of yours "
+        f"to learn from ({size(bytes_)}), in {'one text' if posts == 1 else count(posts, 'text')}"
     )
     if own > training:
         return f"{said}; {_number(own - training)} more were left out or capped, as is said below."
@@ -102,7 +107,7 @@ def _scale(words: int) -> str:
             "if you write English prose."
         )
     if times < 1:
-        fraction = f"a {_ordinal(round(1 / times))}" if times < 0.4 else "about half"
+        fraction = _part(round(1 / times)) if times < 0.4 else "about half"
         return (
             f"The measurements below were made on {_number(MEASURED_WORDS)} words of English; you "
             f"have {fraction} of that, so expect less than they show."
@@ -114,8 +119,8 @@ def _scale(words: int) -> str:
     )
 
 
-def _from_nothing(size: int) -> str:
-    tokens = size / BYTES_PER_TOKEN
+def _from_nothing(bytes_: int) -> str:
+    tokens = bytes_ / BYTES_PER_TOKEN
     said = (
         f"By the usual rule ({TOKENS_PER_PARAMETER} tokens a parameter, Hoffmann et al. 2022; "
         f"{BYTES_PER_TOKEN} bytes a token) this suits a model of "
@@ -124,28 +129,28 @@ def _from_nothing(size: int) -> str:
         f"{_number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER)} tokens."
     )
     measured = (
-        f" Measured on {_size(MEASURED_BYTES)} of columns: {FROM_SCRATCH} bits a byte from "
+        f" Measured on {size(MEASURED_BYTES)} of columns: {FROM_SCRATCH} bits a byte from "
         f"nothing, against {BASE_ALONE} for a small base model that had never seen the author."
     )
     return said + measured
 
 
-def _from_base(size: int) -> str:
-    if size < MEASURED_BYTES / 20:
+def _from_base(bytes_: int) -> str:
+    if bytes_ < MEASURED_BYTES / 20:
         return (
             "There is so little that it could hardly be told whether it helped. Use a base model "
             "as it is, and write more."
         )
     gain = (BASE_ALONE - FINE_TUNED) / BASE_ALONE
     return (
-        f"Yes, this is the way. Measured on {_size(MEASURED_BYTES)} of one columnist: "
+        f"Yes, this is the way. Measured on {size(MEASURED_BYTES)} of one columnist: "
         f"{FINE_TUNED} bits a byte on columns held out, after fine-tuning a base model of 8 "
         f"million parameters that alone had {BASE_ALONE}: {gain:.0%} fewer bits."
     )
 
 
-def _passes(size: int) -> str:
-    tokens = size / BYTES_PER_TOKEN
+def _passes(bytes_: int) -> str:
+    tokens = bytes_ / BYTES_PER_TOKEN
     return (
         f"About {FULL_PASSES}: so far each pass teaches nearly as much as new text would, and by "
         f"{LAST_PASSES} hardly anything (Muennighoff et al. 2023, on far larger corpora). That is "
@@ -154,8 +159,10 @@ def _passes(size: int) -> str:
     )
 
 
-def _held_out(size: int, words: int) -> str:
-    tokens = size / 10 / BYTES_PER_TOKEN
+def _held_out(bytes_: int, words: int, posts: int) -> str:
+    if posts < LEAST_GROUPS:
+        return f"Nothing is: texts are held out whole, and that takes {LEAST_GROUPS} to learn from."
+    tokens = bytes_ / 10 / BYTES_PER_TOKEN
     resolved = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tokens))
     said = (
         f"A tenth is {_number(words / 10)} words. By estimate (single tokens spread by about "
@@ -180,9 +187,10 @@ def _more(words: int) -> str:
     )
 
 
-def _ordinal(n: int) -> str:
-    names = {3: "third", 4: "quarter", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth"}
-    return names.get(n, "tenth" if n <= 14 else "twentieth" if n <= 30 else "small part")
+def _part(n: int) -> str:
+    names = {3: "a third", 4: "a quarter", 5: "a fifth", 6: "a sixth", 7: "a seventh"}
+    names[8] = "an eighth"
+    return names.get(n, "a tenth" if n <= 14 else "a twentieth" if n <= 30 else "a small part")
 
 
 def _number(n: float) -> str:
@@ -194,10 +202,3 @@ def _number(n: float) -> str:
         if rounded >= unit:
             return f"{rounded / unit:.3g} {name}"
     return f"{rounded:,.0f}"
-
-
-def _size(n: int) -> str:
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if n >= unit:
-            return f"{n / unit:.3g} {name}"
-    return f"{n} bytes"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from statistics import mean, median
+from statistics import fmean, median
 
 from ownwords.archive import duplicates, style
 from ownwords.archive.advice import advise
@@ -34,6 +34,7 @@ from ownwords.archive.report import (
     Year,
 )
 from ownwords.archive.report import Post as PostLine
+from ownwords.archive.report.words import CHOICES_FILE, count, title_of
 from ownwords.archive.split import Division, Part, SplitConfig, divide
 from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
@@ -45,6 +46,7 @@ _OPTIONS: dict[Decision, str] = {
     "leave out": "learn nothing from it; it can still be searched and cited",
 }
 _QUESTIONS = 12  # asking about every copy in a mirrored site would be a chore
+_GONE = 3  # ids shown of decisions about texts that are not there
 _FOUND_IN = 50  # titles listed under addresses and numbers
 
 
@@ -137,7 +139,7 @@ def analyse(
         )
         for o in judgement.outliers
     ]
-    notes = [judgement.note, *(division.note for division in divisions)]
+    notes = [_of_no_post(choices, corpus), judgement.note, *(d.note for d in divisions)]
     report.notes = [*intake.notes, *dict.fromkeys(note for note in notes if note)]
     _count(report, corpus, verdicts, divisions)
     _find_dumps(report, corpus)
@@ -149,7 +151,7 @@ def analyse(
         report.totals.own_words,
         report.totals.training_words,
         report.totals.training_bytes,
-        report.totals.posts,
+        sum(1 for post in report.posts if post.training_words),
         effective_posts(post.training_words for post in report.posts),
     )
     archive.set_rejected(intake.skipped)
@@ -172,14 +174,32 @@ def _fixed(verdict: Verdict) -> bool:
     return verdict.decision == "cap" or "dominant" in verdict.flags
 
 
+def _of_no_post(choices: Iterable[Choice], corpus: Corpus) -> str:
+    """A sentence about decisions on posts that are not there: gone, or misspelt."""
+    gone = [choice.id for choice in choices if choice.id not in corpus.heads]
+    if not gone:
+        return ""
+    names = ", ".join(gone[:_GONE]) + (", …" if len(gone) > _GONE else "")
+    return (
+        f"{CHOICES_FILE} decides about {count(len(gone), 'text')} that "
+        f"{'is' if len(gone) == 1 else 'are'} not in the archive: {names}."
+    )
+
+
 def _answers(verdicts: Mapping[str, Verdict], corpus: Corpus, ask: Ask) -> Iterator[Choice]:
     """Ask about what stood out and was not decided before, the longest posts first."""
     open_ = [
-        v for v in verdicts.values() if v.by == "default" and v.reason and v.flags != ("dump",)
+        v
+        for v in verdicts.values()
+        if v.by == "default"
+        and v.reason
+        and v.flags != ("dump",)
+        # Where no word is the author's own, every answer comes to the same.
+        and corpus.features[v.id].own_words
     ]
     open_.sort(key=lambda v: (-corpus.features[v.id].own_words, v.id))
     for verdict in open_[:_QUESTIONS]:
-        title = corpus.title(verdict.id)
+        title = title_of(corpus.title(verdict.id))
         question = Question(verdict.id, title, verdict.reason, _OPTIONS, verdict.decision)
         answer = ask(question)
         yield Choice(verdict.id, next(o for o in _OPTIONS if o == answer), by="you")
@@ -224,7 +244,7 @@ def _count(
     days = sorted(post.day for post in posts if post.day)
     lengths = [post.own_words for post in posts]
     report.words_by_kind = dict(kinds.most_common())
-    report.effective_posts = effective_posts(lengths)
+    report.effective_posts = effective_posts(post.own_words for post in report.posts)
     report.totals = Totals(
         posts=len(posts),
         pages=len(report.posts) - len(posts),
@@ -236,7 +256,7 @@ def _count(
             for p in report.posts
             if p.training_words
         ),
-        average_words=mean(lengths) if lengths else 0.0,
+        average_words=fmean(lengths) if lengths else 0.0,
         median_words=float(median(lengths)) if lengths else 0.0,
         tags=len({tag for head in corpus.heads.values() for tag in head.tags}),
         first_day=days[0] if days else "",
@@ -263,7 +283,8 @@ def _listen_for_phrases(
     with progress.stage("Listening for favourite phrases", len(chosen), "posts") as stage:
 
         def text_of(id_: str) -> str:
-            stage.advance()
+            if stage.done < len(chosen):  # some are looked up a second time
+                stage.advance()
             return corpus.archive.text(id_, OWN_KINDS)
 
         report.phrases = favourites(chosen, text_of)

@@ -20,6 +20,14 @@ _CONTROLS_ASCII = bytes([*range(9), *range(11, 32), 127])
 _NEIGHBOURS = re.compile(r"[\x80-\u05ff\u2000-\u26ff\uf000-\uffff]{2,}")
 _LONE_SIGNS = re.compile(r"[\x80-\x9f]|[ÃÂ] ")
 
+# "MANHÃ”" in capitals ends in a quotation mark, and was never "MANHÔ".
+_CAPITAL_AND_SIGN = re.compile(r"(?<=[A-ZÀ-Þ])[ÂÃÎÏÐÑÕØÙÛ](?=[“”‘’»…–—™]+(?![^\W\d_]))")
+# What looks damaged in a line on this matter is an example.
+_ON_ENCODINGS = re.compile(
+    r"mojibake|unicode|utf-?(?:8|16)|latin-?1|iso-?8859|(?:cp|windows)-?125\d|encoding|charset",
+    re.IGNORECASE,
+)
+
 _NEWLINES = re.compile("\r\n?|[\x0b\x0c\u2028\u2029]")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;?]{0,40}[ -/]{0,4}[@-~]")
 _UNSEEN = (
@@ -35,6 +43,8 @@ _JOINING = re.compile(
     "[\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1a00-\u1cff\ua800-\uabff"
     "\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00010aff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
 )
+# Thai, Lao, Burmese and Khmer are written without spaces; there U+200B tells the words apart.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\ua9e0-\uaa7f]")
 _EMOJI = re.compile("[\u00a9\u00ae\u203c-\u3299\ufe0f\U0001f000-\U0001faff]")
 _FLAG = "\U0001f3f4"
 _FLAG_TAGS = re.compile("[\U000e0020-\U000e007e]{1,8}\U000e007f")
@@ -43,9 +53,10 @@ _DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e")
 }
 
 
-def repair(text: str) -> tuple[str, dict[str, int]]:
+def repair(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
     """The text as its author meant it, and how much was mended or taken out, by reason.
 
+    Without `encoding`, text that looks wrongly decoded stays so, as in code, where it may be meant.
     Encoding damage is counted by lines mended, everything else by characters. Newlines become
     `\\n`; tabs, indentation, quotes and ligatures stay as they are; composed letters are used
     where Unicode has them (NFC). Ordinary text in any script comes back unchanged.
@@ -55,7 +66,7 @@ def repair(text: str) -> tuple[str, dict[str, int]]:
         if len(plain.translate(None, _CONTROLS_ASCII)) == len(plain):
             return text, {}
     counts: Counter[str] = Counter()
-    if _suspicious(text):
+    if encoding and suspicious(text):
         text = _mend_encoding(text, counts)
     if _ANY_UNSEEN.search(text):
         text = _take_out_unseen(_NEWLINES.sub("\n", text), counts)
@@ -79,7 +90,7 @@ def mend_surrogates(text: str) -> tuple[str, int]:
     return text, 0
 
 
-def _suspicious(text: str) -> bool:
+def suspicious(text: str) -> bool:
     """Whether anything looks like encoding damage; wrong only on the side of another look."""
     if text.isascii():
         return False
@@ -104,7 +115,7 @@ def _mend_encoding(text: str, counts: Counter[str]) -> str:
     # By lines, because damage in one says nothing about the next, and the mending is slow.
     lines = text.split("\n")
     for number, line in enumerate(lines):
-        if _suspicious(line):
+        if suspicious(_CAPITAL_AND_SIGN.sub("A", line)) and not _ON_ENCODINGS.search(line):
             mended = _mender()(line)
             if mended != line:
                 lines[number] = mended
@@ -148,6 +159,8 @@ def _kept(run: re.Match[str]) -> str:
     unseen = run.group()
     if before == _FLAG and (tags := _FLAG_TAGS.match(unseen)):
         return tags.group()
+    if "\u200b" in unseen and _UNSPACED.match(before) and _UNSPACED.match(after):
+        return "\u200b"
     if "\u200c" in unseen and _JOINING.match(before) and _JOINING.match(after):
         return "\u200c"
     if "\u200d" in unseen and (

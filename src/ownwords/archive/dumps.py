@@ -20,14 +20,14 @@ _DATE = (
 # A date with a time of day; a bare "12:30:05" begins a chapter list as well, so it does not count.
 _STAMP = re.compile(
     r"(?=.{0,42}?\d)(?:"  # most lines fail here, at once
-    rf".{{0,40}}?{_DATE}(?:T|:|,? {{1,2}}(?:\d{{4}} )?)\d\d?:\d\d"
+    rf".{{0,40}}?{_DATE}(?P<by>T|:|,? {{1,2}}(?:\d{{4}} )?)\d\d?:\d\d(?::\d\d)?"
     r"|\W{0,3}(?:\d\d?:)?\d\d?:\d\d[.,]\d{3}"  # 12:30:05.123
     r"|\[ {0,6}\d{1,7}\.\d{3,9}\]"  # the kernel's [    1.234567]
     r"|\W?1[0-9]{9}(?:\d{3})?(?:\.\d+)?\W"  # seconds or milliseconds since 1970
     r"|.{0,20}?\d{8}T\d{6})"
 )
 _LEVEL = re.compile(
-    r"(?=.{0,60}?[A-Z]{3}).{0,60}?(?<![A-Za-z_.])(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR!|FATAL|CRITICAL)\b"
+    r"(?=.{0,60}?[A-Z]{3}).{0,60}?(?<![A-Za-z_.])(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|ERR!|FATAL|CRITICAL)\b(?!\s*=|[,;()])"
 )
 _STACK = re.compile(r'\s*(?:at \S+[ (:]\S*:\d+|File "[^"\n]*", line \d+|#\d+\s+0x[0-9a-f]+ in )')
 _ADDRESS = re.compile(
@@ -38,6 +38,15 @@ _ADDRESS = re.compile(
 )
 _HEX_TOKEN = re.compile(r"(?:0x)?[0-9a-fA-F]{2,64}[:,;h]?")
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{40,}")
+# Dates with times stand before what people write as well, in diaries and in chats.
+_WRITTEN_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_AROUND_WORDS = ".,;:!?…()<>\"“”‘’'«»*—–-~"
+_PROGRAM = re.compile(
+    r"\{?\.?(?:c|cc|cpp|c\+\+|h|c#|csharp|cs|java|kotlin|scala|swift|go|golang|rust|rs|python|py|ruby|rb"
+    r"|perl|php|lua|r|julia|haskell|hs|elixir|erlang|clojure|lisp|scheme|zig|nim|dart|javascript|js|jsx"
+    r"|typescript|ts|tsx|css|scss|less|html|xml|svg|sql|asm|nasm|armasm|x86asm|verilog|vhdl|glsl|matlab)"
+)
+_CODE_END = re.compile(r"(?:[,;{}()\[\]]|\*/)\s*$")
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"\d+")
 _SIGNS = re.compile(r"[\d_]|[^\w\s]")
@@ -55,6 +64,8 @@ def why_dump(text: str) -> str | None:
     if len(text) < _LEAST_CHARACTERS and len(all_lines) < _LEAST_LINES:
         return None
     lines = _sample(all_lines)
+    if _kept_by_a_person(lines):
+        return None
     return (
         _by_lines(lines, len(all_lines))
         or _by_characters(lines)
@@ -92,9 +103,21 @@ def set_logs_apart(segments: Sequence[Segment]) -> list[Segment]:
             continue
         result += _split_prose(prose)
         prose = []
-        dumped = segment.kind == "code" and why_dump(segment.text)
+        dumped = segment.kind == "code" and _code_is_dump(segment)
         result.append(Segment("log", segment.text, segment.detail) if dumped else segment)
     return result + _split_prose(prose)
+
+
+def _code_is_dump(code: Segment) -> bool:
+    if not why_dump(code.text):
+        return False
+    lines = [line for line in code.text.split("\n") if line and not line.isspace()]
+    ends = sum(1 for line in lines if _CODE_END.search(line[-80:]))
+    if not _PROGRAM.fullmatch(code.detail.lower()) and (len(lines) < 3 or ends < 0.6 * len(lines)):
+        return True
+    # Tables of constants are source code, however many digits they hold; what a program printed
+    # is a log, in whatever language its author had it coloured.
+    return _by_lines(_sample(lines), len(lines), only_marks=True) is not None
 
 
 def _split_prose(paragraphs: list[Segment]) -> list[Segment]:
@@ -156,7 +179,7 @@ def _sample(lines: list[str]) -> list[str]:
     return [line[:most] for line in lines[::step]]
 
 
-def _by_lines(lines: list[str], count: int) -> str | None:
+def _by_lines(lines: list[str], count: int, only_marks: bool = False) -> str | None:
     if len(lines) < _LEAST_LINES:
         return None
 
@@ -169,12 +192,36 @@ def _by_lines(lines: list[str], count: int) -> str | None:
         return f"{marked:.0%} of its {count} lines are marked INFO, WARNING, ERROR or the like"
     if (stacked := share(_STACK)) >= 0.4:
         return f"{stacked:.0%} of its {count} lines are places in a program"
-    if len(lines) >= 12:
-        numbered = filter(_NUMBER.search, lines)
-        addressed = sum(1 for line in numbered if _ADDRESS.search(line)) / len(lines)
+    if len(lines) >= 12 and not only_marks:
+        numbered = (line for line in filter(_NUMBER.search, lines) if _ADDRESS.search(line))
+        addressed = sum(not _is_written(_ADDRESS.sub("", line), 6) for line in numbered) / len(
+            lines
+        )
         if addressed >= 0.7:
             return f"{addressed:.0%} of its {count} lines hold a machine's address"
     return None
+
+
+def _kept_by_a_person(lines: list[str]) -> bool:
+    """Whether a person's sentences follow most of the time stamps, as in a diary or a chat."""
+    written = 0
+    for line in lines:
+        # Nobody types "2024-01-02T03:04:05"; that is a machine's stamp, whatever follows.
+        if (stamp := _STAMP.match(line)) and stamp["by"] and stamp["by"] not in "T:":
+            written += _is_written(line[stamp.end() : stamp.end() + 300])
+    return written >= 0.6 * len(lines)
+
+
+def _is_written(text: str, least: int = 3) -> bool:
+    """Whether a text is nothing but words, so many at least, and short numbers."""
+    words = 0
+    for token in text.split():
+        word = token.strip(_AROUND_WORDS)
+        if _WRITTEN_WORD.fullmatch(word) or not word:
+            words += bool(word)
+        elif not word.isdecimal() or len(word) > 4:
+            return False
+    return words >= least
 
 
 def _by_characters(lines: list[str]) -> str | None:

@@ -56,8 +56,15 @@ def addresses(documents: Iterable[tuple[str, RawDocument]], homes: Iterable[str]
         for name in (document.url, document.ref, *document.aliases):
             if name:
                 targets.setdefault(_normalise(name), document_id)
-    hosts = {_host(urlsplit(home).netloc) for home in homes if home}
+    hosts = {_home_host(home) for home in homes}
     return Addresses(targets, frozenset(hosts - {""}))
+
+
+def _home_host(address: str) -> str:
+    try:
+        return _host(urlsplit(address).netloc)
+    except ValueError:  # as an author may have typed it into a site's settings
+        return ""
 
 
 def _host(netloc: str) -> str:

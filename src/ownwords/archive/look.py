@@ -20,13 +20,14 @@ from ownwords.archive.report import Report
 from ownwords.archive.report.page import render
 from ownwords.archive.split import SplitConfig
 from ownwords.archive.store import Archive
-from ownwords.core.errors import CorpusError, SourceError
+from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.network import counting_network_calls
 from ownwords.core.progress import JsonLines, Progress, Stage
 from ownwords.core.workspace import (
     SUFFIX,
     Workspace,
+    shown,
     telling_of_the_disk,
     write_atomically,
     writing_atomically,
@@ -53,6 +54,9 @@ def look(
     if not paths:
         raise SourceError("nothing to look at", hint="give the path of a blog, export or folder")
     place = Workspace(workspace) if workspace else Workspace.beside(paths[0])
+    _refuse_to_read_itself(paths, place)
+    if export:
+        _refuse_no_file(export)
     progress = progress or Progress()
     archive, provenance = archive or ArchiveConfig(), provenance or ProvenanceConfig()
     split = split or SplitConfig()
@@ -68,12 +72,11 @@ def look(
             if not intake.keys:
                 raise _nothing_found(paths, intake)
             command = _command(paths, place, archive)
-            state = _state(command, intake, provenance, split, choices)
+            state = _state(command, place, intake, provenance, split, choices)
             known = store.get_meta("report") if store.get_meta("state") == state else ""
             if known and not (ask and store.get_meta("asked") == "no"):
                 report = Report.from_dict(json.loads(known))
             else:
-                known = ""
                 report = _new_report(place, intake)
                 report.command = command
                 choices = analyse(
@@ -87,17 +90,48 @@ def look(
                     progress=progress,
                 )
                 report.privacy.network_calls = calls.count
-                store.set_meta("state", _state(command, intake, provenance, split, choices))
+                state = _state(command, place, intake, provenance, split, choices)
+                store.set_meta("state", state)
                 store.set_meta("report", json.dumps(report.to_dict(), ensure_ascii=False))
                 store.set_meta("asked", "yes" if ask else "no")
-        if not known or not place.report_page.exists():
+        # Who was killed after the transaction and before the files left files of another state.
+        stale = store.get_meta("written") != state
+        if stale or not place.report_page.exists():
             write_atomically(place.report_page, render(report))
-        if not known or not place.choices.exists():
+        if stale or not place.choices.exists():
             write_atomically(place.choices, write_choices(report.posts, choices))
+        if stale:
+            with store.transaction():
+                store.set_meta("written", state)
         if export:
             with progress.stage(f"Writing {export.name}", len(intake.keys), "posts") as stage:
                 _export(store, export, stage)
     return report
+
+
+def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:
+    """A workspace inside of what is read would be read with it, but for one that is named so."""
+    root = place.root.resolve()
+    for path in paths:
+        folder = path.resolve()
+        if folder.is_dir() and root.is_relative_to(folder):
+            below = root.relative_to(folder).parts
+            if not any(part.endswith(SUFFIX) for part in below):
+                raise WorkspaceError(
+                    f"the workspace {place.root} lies inside of {path}, and would be read with it",
+                    hint=f"give one outside, or one whose name ends in {SUFFIX}",
+                )
+
+
+def _refuse_no_file(export: Path) -> None:
+    """Said before anything is read, which may take long."""
+    if export.is_dir():
+        raise WorkspaceError(f"{export} is a folder", hint="give the name of a file to --export")
+    if not export.parent.is_dir():
+        raise WorkspaceError(
+            f"{export} cannot be written: there is no folder {export.parent}",
+            hint="make that folder, or give another file to --export",
+        )
 
 
 @contextmanager
@@ -118,6 +152,7 @@ def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
 
 def _state(
     command: str,
+    place: Workspace,
     intake: Intake,
     provenance: ProvenanceConfig,
     split: SplitConfig,
@@ -127,6 +162,7 @@ def _state(
     return digest(
         __version__,
         command,
+        shown(place.root),
         _fingerprint(intake),
         repr((provenance, split, sorted(choices, key=lambda choice: choice.id))),
         repr((intake.sources, intake.skipped, intake.notes, intake.statuses_excluded)),
@@ -140,25 +176,25 @@ def _fingerprint(intake: Intake) -> str:
 def _new_report(place: Workspace, intake: Intake) -> Report:
     first = intake.sources[0]
     return Report(
-        name=first.site_name or place.root.name.removesuffix(SUFFIX),
+        name=first.site_name or shown(Path(place.root.name.removesuffix(SUFFIX))),
         fingerprint=_fingerprint(intake),
         version=__version__,
         made_on=datetime.now(UTC).date().isoformat(),
-        workspace=str(place.root),
+        workspace=shown(place.root),
         sources=intake.sources,
     )
 
 
 def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) -> str:
     """What to type to read the same again, as far as flags say it; settings files say the rest."""
-    words = ["ownwords", "look", *(str(path) for path in paths)]
+    words = ["ownwords", "look", *(shown(path) for path in paths)]
     for name in ("drafts", "hidden", "private"):
         if getattr(archive, name):
             words.append(f"--{name}")
     if not archive.pages:
         words.append("--no-pages")
     if place.root.absolute() != Workspace.beside(paths[0]).root:
-        words += ["--workspace", str(place.root)]
+        words += ["--workspace", shown(place.root)]
     return shlex.join(words)
 
 

@@ -15,6 +15,12 @@ class ArchiveConfig:
     pages: bool = True  # pages such as "About"
     max_post_characters: int = 20_000_000  # a longer "post" is a data file
 
+    def __post_init__(self) -> None:
+        if self.max_post_characters < 1:
+            raise ValueError(
+                f"max_post_characters should be 1 at least: {self.max_post_characters}"
+            )
+
 
 def why_left_out(document: RawDocument, config: ArchiveConfig) -> str:
     """The reason a document stays out, in plain words; empty if it is taken in."""

@@ -4,14 +4,16 @@ A decision says only what a model is trained on. Every post stays in the archive
 and cited, and the author's own choice stands above every default here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
+from math import inf
 from typing import Literal
 
 from ownwords.archive.duplicates import Pair, groups
 from ownwords.archive.features import Features
+from ownwords.archive.report.words import count, quoted
 from ownwords.archive.style import Outlier
 
 Flag = Literal["dominant", "unlike", "dump", "duplicate"]
@@ -40,6 +42,13 @@ class ProvenanceConfig:
     unlike_distance: float = 2.5
     # A post with more than this share of all own words dominates the archive.
     dominant_share: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name in ("max_post_share", "near_duplicate", "dominant_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} should be over 0 and at most 1: {getattr(self, name)}")
+        if not 0 < self.unlike_distance < inf:
+            raise ValueError(f"unlike_distance should be over 0 and finite: {self.unlike_distance}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +163,9 @@ def _on_its_own(
     if "dump" in flags:
         logs = post.features.words.get("log", 0)
         return (
-            f"{logs:,} of its {post.features.all_words:,} words are logs, which are never trained "
-            f"on; your own {post.features.own_words:,} words in it stay",
+            f"{logs:,} of its {count(post.features.all_words, 'word')} "
+            f"{'is a log' if logs == 1 else 'are logs'}, which are never trained on; "
+            f"{_own_stay(post.features.own_words)}",
             False,
         )
     if "unlike" in flags:
@@ -167,6 +177,10 @@ def _on_its_own(
     return "", False
 
 
+def _own_stay(words: int) -> str:
+    return "your one word in it stays" if words == 1 else f"your own {words:,} words in it stay"
+
+
 def _copies(
     known: Mapping[str, Post], made: Mapping[str, Verdict], pairs: Sequence[Pair]
 ) -> dict[str, str]:
@@ -174,33 +188,35 @@ def _copies(
     inside = {id_ for id_, one in made.items() if one.decision != "leave out"}
     reasons: dict[str, str] = {}
     for group in groups(p for p in pairs if p.id in inside and p.other_id in inside):
-        kept = _kept(known, group)
+        kept = _kept(known, group, {id_ for id_ in group if made[id_].by == "you"})
         share = {p.other_id: p for p in pairs if p.id == kept}
         share |= {p.id: p for p in pairs if p.other_id == kept}
         for id_ in sorted(group - {kept}):
             if made[id_].by == "you":
                 continue
-            title = known[kept].title
+            title = quoted(known[kept].title, 90)
             if id_ in share and share[id_].exact:
-                reasons[id_] = f"the same text as “{title}”, which is kept"
+                reasons[id_] = f"the same text as {title}, which is kept"
             elif id_ in share:
-                reasons[id_] = f"{share[id_].share:.0%} shared with “{title}”, which is kept"
+                reasons[id_] = f"{share[id_].share:.0%} shared with {title}, which is kept"
             else:
-                reasons[id_] = f"shares text with others of a group of which “{title}” is kept"
+                reasons[id_] = f"shares text with others of a group of which {title} is kept"
     return reasons
 
 
-def _kept(known: Mapping[str, Post], group: frozenset[str]) -> str:
+def _kept(known: Mapping[str, Post], group: Set[str], chosen: Set[str]) -> str:
     """The earliest dated of those about as long as the longest; undated ones come last.
+
+    What the author chose comes before all of these.
 
     A short note that a long post took up later must not push out the long post, hence the length.
     """
     length = {id_: known[id_].features.own_words for id_ in group}
     longest = max(length.values())
 
-    def order(id_: str) -> tuple[bool, date, int, str]:
+    def order(id_: str) -> tuple[bool, bool, date, int, str]:
         day = known[id_].day
-        return (day is None, day or date.max, -length[id_], id_)
+        return (id_ not in chosen, day is None, day or date.max, -length[id_], id_)
 
     return min((id_ for id_ in group if length[id_] >= _AS_LONG * longest), key=order)
 
@@ -230,7 +246,10 @@ def _capped(
         elif id_ in whole or one.training_words <= limit:
             result[id_] = one
         else:
-            said = f"{shares[id_]:.0%} of all the prose: {why}, so {limit:,} of its words"
+            said = (
+                f"{shares[id_]:.0%} of all the prose: {why}, so {limit:,} of its "
+                f"{count(one.training_words, 'word')}"
+            )
             reason = f"{one.reason}; {said}" if one.reason else said
             result[id_] = replace(one, decision="cap", reason=reason, training_words=limit)
     return result

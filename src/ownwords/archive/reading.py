@@ -16,10 +16,10 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import SourceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
-from ownwords.core.workspace import name_of
+from ownwords.core.workspace import name_of, shown
 
 # Raised whenever the same body would be read differently, so that stored documents are read anew.
-READER_VERSION = "1"
+READER_VERSION = "2"
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ def read_into(
     before = archive.keys()
     for path, name in zip(paths, _names(paths), strict=True):
         source_name, seen_as = sources.recognise(path)
-        intake.sources.append(SourceRead(str(path), seen_as))
+        intake.sources.append(SourceRead(shown(path), seen_as))
         with progress.stage(f"Reading {name}", unit="posts") as stage:
             for item in sources.source(source_name).read(path):
                 if isinstance(item, RawDocument):

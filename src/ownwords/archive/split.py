@@ -96,7 +96,8 @@ def divide(
         return Division(
             name,
             sides,
-            f"With {_posts(len(together))} {held} held out for testing: that takes {LEAST_GROUPS}.",
+            f"With {_posts(len(together))} to learn from {held} held out for testing: that takes "
+            f"{LEAST_GROUPS}.",
         )
     free = [group for group in together if not group.train_only]
     if name == "by date":

@@ -14,6 +14,7 @@ from ownwords.core.errors import WorkspaceError
 # Raised whenever the tables change; an archive of another version is made anew, since all of it
 # comes from the author's own files.
 _VERSION = 1
+_EVER = {"documents"}  # tables of ours, whatever the version
 
 _SCHEMA = """
 CREATE TABLE documents (
@@ -65,6 +66,7 @@ class Archive:
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._db.execute("PRAGMA temp_store = MEMORY")
                 self._db.execute("PRAGMA cache_size = -65536")  # KiB; spares rewriting index pages
+                self._refuse_others()
                 if self._version() != _VERSION:
                     self._start_anew()
             except BaseException:
@@ -231,6 +233,14 @@ class Archive:
         """Store a value under a key."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
+    def _refuse_others(self) -> None:
+        names = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
+        if names and not names >= _EVER:
+            raise WorkspaceError(
+                f"{self.path} is the database of another program",
+                hint="give another folder to --workspace",
+            )
+
     def _version(self) -> int:
         version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
         return version
@@ -239,7 +249,7 @@ class Archive:
         with self.transaction():
             for kind, name in self._db.execute(
                 "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'table')"
-                " AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'search_%'"
+                " AND name NOT GLOB 'sqlite_*' AND name NOT GLOB 'search_*'"
             ).fetchall():
                 self._db.execute(f"DROP {kind} IF EXISTS {name}")
             for statement in _SCHEMA.split(";\n"):

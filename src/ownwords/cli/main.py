@@ -26,6 +26,7 @@ _REFUSED = {
     errno.EPERM: "permission denied",
     errno.EROFS: "the disk is read-only",
     errno.EIO: "the disk cannot be read or written",
+    errno.ENAMETOOLONG: "the name is too long",
 }
 
 

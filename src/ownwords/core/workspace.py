@@ -15,6 +15,14 @@ from ownwords.core.errors import WorkspaceError
 
 SUFFIX = ".ownwords"
 _UNFINISHED = ".unfinished"
+_NO_SUCH_PLACE = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EINVAL,
+}
 # Any of these in a folder says that it is a workspace, or is meant to become one.
 _MARKS = ("archive.sqlite", "ownwords.toml", "choices.toml", ".lock")
 
@@ -38,25 +46,34 @@ class Workspace:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Hold the workspace for writing; a folder made for a job that fails is taken away."""
-        existed = self.root.exists()
-        if existed and not self.root.is_dir():
-            raise WorkspaceError(f"{self.root} is a file", hint="give a folder to --workspace")
-        if existed and any(self.root.iterdir()) and not self._is_ours():
+        made = self._made()
+        if not made and any(self.root.iterdir()) and not self._is_ours():
             raise WorkspaceError(
                 f"{self.root} holds other files and is not an ownwords workspace",
                 hint="give an empty or new folder to --workspace",
             )
         try:
-            with telling_of_the_disk(self.root):
-                self.root.mkdir(parents=True, exist_ok=True)
             with self._locked():
                 for left in self.root.glob(f".*{_UNFINISHED}"):  # by a process that was killed
                     left.unlink(missing_ok=True)
                 yield
         except BaseException:
-            if not existed:
+            if made:
                 shutil.rmtree(self.root, ignore_errors=True)
             raise
+
+    def _made(self) -> bool:
+        """Make the folder; False if it was there, as when another process has just made it."""
+        with telling_of_the_disk(self.root):
+            try:
+                self.root.mkdir(parents=True)
+            except FileExistsError:
+                if self.root.is_dir():
+                    return False
+                raise WorkspaceError(
+                    f"{self.root} is a file", hint="give a folder to --workspace"
+                ) from None
+        return True
 
     def _is_ours(self) -> bool:
         return any((self.root / mark).exists() for mark in _MARKS)
@@ -64,7 +81,9 @@ class Workspace:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         path = self.root / ".lock"
-        with telling_of_the_disk(path), path.open("a+", encoding="utf-8") as file:
+        with telling_of_the_disk(path):
+            file = path.open("a+", encoding="utf-8")
+        with file:  # what goes wrong while it is held has nothing to do with it
             if not _try_lock(file.fileno()):
                 raise WorkspaceError(
                     f"another ownwords is working in {self.root}",
@@ -82,6 +101,11 @@ def name_of(source: Path) -> str:
         path = path.parent
     stem = path.stem if path.is_file() else path.name
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "corpus"
+
+
+def shown(path: Path) -> str:
+    """A path as text that any file can hold, also where its name is no valid UTF-8."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -124,6 +148,11 @@ def telling_of_the_disk(path: Path) -> Iterator[None]:
             raise WorkspaceError(
                 f"{path} cannot be written: {error.strerror}",
                 hint="give a folder of your own to --workspace",
+            ) from error
+        if error.errno in _NO_SUCH_PLACE:
+            raise WorkspaceError(
+                f"{path} cannot be made: {error.strerror}",
+                hint="give a path whose folders are there",
             ) from error
         raise
 

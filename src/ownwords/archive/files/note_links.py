@@ -13,18 +13,21 @@ _LINKS = re.compile(
     r"|\{%-?\s*(?:post_url|link)\s+(?P<post>[^%{}]+?)\s*-?%\}"
     r"|\{\{[<%]\s*(?:rel)?ref\s+\"?(?P<file>[^\"{}<>]+?)\"?\s*[>%]\}\}"
 )
+_NAME_OF_PARAGRAPH = re.compile(r"(?:^|(?<=[ \t]))\^[A-Za-z0-9-]+[ \t]*$")
+_MARKED = re.compile(r"(?<!=)==(?=[^\s=])([^=\n]*[^\s=])==(?!=)")
 _FILES = re.compile(
     r"\.(png|jpe?g|gif|svg|webp|avif|bmp|pdf|mp[34]|m4a|wav|ogg|webm|mov|canvas|base)$",
     re.IGNORECASE,
 )
 
 
-def rewrite(text: str) -> str:
+def rewrite(text: str, vault: bool = False) -> str:
     """`[[note|words]]`, `{% post_url %}` and `{{< ref >}}` as links to `ref:`; code stays as it is.
 
     `![[picture.png]]` is dropped; `![[note]]`, which shows another note, becomes a link to it.
+    In a `vault` of notes, `==marked==` words lose their marks, and paragraphs their `^names`.
     """
-    if "[[" not in text and "{%" not in text and "{{" not in text:
+    if not vault and "[[" not in text and "{%" not in text and "{{" not in text:
         return text
     lines = text.split("\n")
     fence = ""
@@ -33,8 +36,14 @@ def rewrite(text: str) -> str:
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         elif not fence and len(line) < _LONGEST_LINE:
-            lines[number] = _LINKS.sub(_link, line)
+            line = _LINKS.sub(_link, line)  # noqa: PLW2901
+            lines[number] = line if not vault or "`" in line else _unmarked(line)
     return "\n".join(lines)
+
+
+def _unmarked(line: str) -> str:
+    unnamed = _NAME_OF_PARAGRAPH.sub("", line)
+    return _MARKED.sub(r"\1", unnamed if unnamed == line else unnamed.rstrip())
 
 
 def _link(match: re.Match[str]) -> str:

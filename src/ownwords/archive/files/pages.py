@@ -29,7 +29,15 @@ _ARTICLE = (
     "#main",
 )
 _MACHINERY = "script, style, noscript, template, iframe, button, dialog, select, input, textarea"
-_FRAME = "nav, header, footer, aside, form, [role=navigation], [role=banner], [role=contentinfo]"
+# Signs beside a heading that link to it, and a page's own buttons.
+_ANCHORS = (
+    "a.headerlink, a.header-anchor, a.anchor, a.heading-anchor, a.anchorjs-link, a.hash-link,"
+    " a.md-content__button, .md-source-file"
+)
+_FRAME = (
+    "nav, header, footer, aside, form, [role=navigation], [role=banner], [role=contentinfo],"
+    " #nav, #navigation, #navbar, #menu, #header, #footer, #sidebar, .sidebar, .navbar, .navigation"
+)
 _AROUND = (
     "nav, form, [role=navigation], .share, .sharing, .sharedaddy, .social-share, .share-buttons,"
     " .related, .related-posts, .jp-relatedposts, .post-navigation, .nav-links, .pagination,"
@@ -49,6 +57,7 @@ _ONE_COMMENT = (
 )
 # Below it, a section of comments without a comment in sight only says "no comments yet".
 _WORDS_OF_A_COMMENT = 20
+_LONGEST_SIGN = 3
 # What pages may declare; Python knows others ("zip", "punycode") that are no encoding of text.
 _ENCODINGS = re.compile(
     r"utf-8|cp125\d|cp866|cp87\d|cp9\d\d|iso8859-\d+|koi8-[rut]|mac-\w+|shift_jis|euc_(jp|kr)"
@@ -126,6 +135,13 @@ def remove_comments(body: LexborNode) -> int:
             count += each or (1 if count_words(section) >= _WORDS_OF_A_COMMENT else 0)
         section.decompose()
     return count
+
+
+def remove_anchors(body: LexborNode) -> None:
+    """Takes out the signs beside headings that link to them ("¶")."""
+    for node in outermost(body, _ANCHORS):
+        if node.tag != "a" or len(text_of(node)) < _LONGEST_SIGN:
+            node.decompose()
 
 
 def cut_article(body: LexborNode) -> LexborNode:

@@ -89,17 +89,25 @@ def _totals(report: Report) -> Html:
     figures = [
         (
             say.count(totals.posts),
-            "post" if totals.posts == 1 else "posts",
+            say.noun(totals.posts, "post"),
             f"and {say.count(totals.pages, 'page')}" if totals.pages else "",
         ),
-        (say.count(totals.own_words), "words of your own", f"of {say.count(totals.words)} in all"),
+        (
+            say.count(totals.own_words),
+            f"{say.noun(totals.own_words, 'word')} of your own",
+            f"of {say.count(totals.words)} in all",
+        ),
         (years or "–", "years" if "–" in years or not years else "year", _days(report)),
         (
             say.count(totals.internal_links + totals.external_links),
-            "links",
+            say.noun(totals.internal_links + totals.external_links, "link"),
             f"{say.count(totals.internal_links)} within, {say.count(totals.external_links)} out",
         ),
-        (say.count(totals.training_words), "words to train with", say.size(totals.training_bytes)),
+        (
+            say.count(totals.training_words),
+            f"{say.noun(totals.training_words, 'word')} to train with",
+            say.size(totals.training_bytes),
+        ),
     ]
     cells = (
         tag(

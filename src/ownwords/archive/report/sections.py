@@ -315,6 +315,7 @@ def _with_gaps(dated: list[Year], out: dict[int, int]) -> list[Column]:
 def _left_out_by_year(posts: list[Post]) -> dict[int, int]:
     words: dict[int, int] = {}
     for post in posts:
-        if post.decision == "leave out" and post.day[:4].isdecimal():
+        # The years count posts alone, so pages stay out here too.
+        if post.kind == "post" and post.decision == "leave out" and post.day[:4].isdecimal():
             words[int(post.day[:4])] = words.get(int(post.day[:4]), 0) + post.own_words
     return words

@@ -57,16 +57,21 @@ class _Printer(Sheet):
         rows = [
             (
                 say.count(totals.posts),
-                ("post" if totals.posts == 1 else "posts") + pages + (years and f", {years}"),
+                say.noun(totals.posts, "post") + pages + (years and f", {years}"),
             ),
-            (say.count(totals.words), f"words, {say.count(totals.own_words)} of them your own"),
+            (
+                say.count(totals.words),
+                f"{say.noun(totals.words, 'word')}, {say.count(totals.own_words)} of them your own",
+            ),
             (
                 say.count(totals.training_words),
-                f"words to train with ({say.size(totals.training_bytes)})",
+                f"{say.noun(totals.training_words, 'word')} to train with "
+                f"({say.size(totals.training_bytes)})",
             ),
             (
                 say.count(totals.internal_links + totals.external_links),
-                f"links, {say.count(totals.internal_links)} within the site, "
+                f"{say.noun(totals.internal_links + totals.external_links, 'link')}, "
+                f"{say.count(totals.internal_links)} within the site, "
                 f"{say.count(totals.external_links)} out of it",
             ),
         ]

@@ -64,11 +64,16 @@ def sentence(text: str, limit: int = 300) -> str:
     return line[:1].upper() + line[1:] + ("" if not line or line[-1] in ".!?…" else ".")
 
 
-def count(number: int, noun: str = "") -> str:
+def count(number: int, word: str = "") -> str:
     """12,345, and with a noun "1 post", "12,345 posts"."""
-    if not noun:
+    if not word:
         return f"{number:,}"
-    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+    return f"{number:,} {noun(number, word)}"
+
+
+def noun(number: int, word: str) -> str:
+    """The form of a noun that goes with a number: "post", "posts"."""
+    return word if number == 1 else _plural(word)
 
 
 def _plural(noun: str) -> str:
@@ -108,7 +113,9 @@ def size(number: int) -> str:
         return count(number, "byte")
     if number < 1_000_000:
         return f"{number / 1000:,.0f} kB"
-    return f"{number / 1_000_000:,.1f} MB"
+    if number < 1_000_000_000:
+        return f"{number / 1_000_000:,.1f} MB"
+    return f"{number / 1_000_000_000:,.1f} GB"
 
 
 def day(iso: str) -> str:
@@ -122,7 +129,7 @@ def day(iso: str) -> str:
 
 def years_spanned(report: Report) -> str:
     """ "2009–2024", "2024", or nothing where no post has a date."""
-    first, last = (d[:4] for d in (report.totals.first_day, report.totals.last_day))
+    first, last = (d[:4].lstrip("0") for d in (report.totals.first_day, report.totals.last_day))
     return plain(first if first == last or not last else f"{first}–{last}")
 
 
@@ -137,13 +144,24 @@ def lede(report: Report) -> tuple[str, str]:
     totals = report.totals
     if not totals.words:
         return "There are no words here yet.", "Nothing was found that could be trained with."
+    if not totals.own_words:
+        return (
+            f"None of the {count(totals.words, 'word')} here {'is' if totals.words == 1 else 'are'}"
+            " your own.",
+            "All of it is quoted, code, tables or written by a machine, so there is nothing to "
+            "train with.",
+        )
     ready = f"Of these, {count(totals.training_words, 'word')} can be used for training."
     if totals.training_words == totals.own_words:
-        ready = "All of them can be used for training."
+        one = totals.own_words == 1
+        ready = f"{'It' if one else 'All of them'} can be used for training."
     if len(report.posts) == 1:
-        return f"One {_kind(report.posts[0])}, {count(totals.words, 'word')}.", ready
+        said = count(totals.words, "word")
+        if totals.own_words < totals.words:
+            said = f"{count(totals.own_words)} of its {said} your own"
+        return f"One {_kind(report.posts[0])}, {said}.", ready
     top = max(report.posts, key=lambda post: post.share, default=None)
-    if top and len(report.posts) > 3 and top.share > 0.33:
+    if top and len(report.posts) > 3 and top.share > 1 / 3:
         return (
             f"One {_kind(top)} is {_fraction(top.share)}: {quoted(top.title, 90)} "
             f"holds {percent(top.share)}.",
@@ -156,14 +174,20 @@ def lede(report: Report) -> tuple[str, str]:
             "The rest is quoted, code, tables or written by a machine. "
             f"{count(totals.training_words, 'word')} can be used for training.",
         )
-    written = count(totals.posts, "post") if totals.posts else count(totals.pages, "page")
-    when = ""
-    if totals.first_day:
-        when = f", written between {day(totals.first_day)} and {day(totals.last_day)}"
-    return (
-        f"{count(totals.own_words, 'word')} of your own in {written}{when}.",
-        ready,
+    written = " and ".join(
+        count(number, one)
+        for number, one in ((totals.posts, "post"), (totals.pages, "page"))
+        if number
     )
+    return f"{count(totals.own_words, 'word')} of your own in {written}{_when(report)}.", ready
+
+
+def _when(report: Report) -> str:
+    first, last = day(report.totals.first_day), day(report.totals.last_day)
+    if not first:
+        return ""
+    dated = ", the dated ones written" if undated(report) else ", written"
+    return f"{dated} on {first}" if first == last else f"{dated} between {first} and {last}"
 
 
 def _kind(post: Post) -> str:

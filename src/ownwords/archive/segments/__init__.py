@@ -5,13 +5,15 @@ from collections.abc import Callable
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
-from ownwords.archive.clean import BROKEN, mend_surrogates, repair_line
+from ownwords.archive.clean import BROKEN, mend_surrogates, repair_line, suspicious
 from ownwords.archive.document import Link, Markup, Reading, Segment, SegmentKind
 from ownwords.archive.dumps import set_logs_apart
 from ownwords.archive.segments.blocks import blocks_to_html
-from ownwords.archive.segments.gathering import DASHES, Gathering
+from ownwords.archive.segments.gathering import BLOCKS, DASHES, LONGEST_NAME, LOOSE, Gathering
 from ownwords.archive.segments.hidden import flattened, why_dropped
 from ownwords.archive.segments.markup import markdown_to_html, open_shortcodes
+from ownwords.archive.segments.names import is_caption, is_card, is_verse, language_of, only_layout
+from ownwords.archive.segments.plain import paragraphs
 
 Closer = Callable[[], None]
 _Opened = list[tuple[int, Closer | None]]
@@ -19,19 +21,9 @@ _Opened = list[tuple[int, Closer | None]]
 _ROOT = "<own-words>"  # a fragment needs one root; no text closes this one by accident
 _ANY_PARAGRAPH = re.compile(r"<p[\s>]", re.IGNORECASE)
 _BLANK_START = re.compile(r"\A(?:[ \t]*\n)+")
-_LANGUAGE = re.compile(r"(?:^|\s)(?:lang(?:uage)?-|brush:\s*)([\w+#.-]{1,40})")
-_UNCOUNTED_COMMENT = re.compile(r"\s*(?:/?wp:|more\b|nextpage|noteaser)")
+_UNCOUNTED_COMMENT = re.compile(r"\s*(?:/?wp:|more\b|nextpage|noteaser|kg-card-(?:begin|end))")
 _MOST_INDENT = 12
 _NEVER = 1 << 60
-
-_LOOSE = frozenset(
-    {"div", "section", "article", "main", "center", "aside", "header", "footer", "details"}
-    | {"figure", "blockquote", "td", "publii-non-amp"}
-)
-_BLOCKS = _LOOSE | frozenset(
-    {"p", "address", "dd", "dt", "dialog", "fieldset", "hgroup", "legend", "summary", "search"}
-    | {"tbody", "thead", "tfoot", "tr", "th", "li"}
-)
 
 
 def read_body(body: str, markup: Markup) -> Reading:
@@ -105,13 +97,8 @@ class _Reader(Gathering):
         _leave(opened, root.mem_id)
 
     def read_text(self, text: str) -> None:
-        lines: list[str] = []
-        for line in [*self.repaired(text).split("\n"), ""]:
-            if words := line.split():
-                lines.append(" ".join(words))
-            elif lines:
-                self.emit("prose", "\n".join(lines))
-                lines = []
+        for lines in paragraphs(self.repaired(text)):
+            self.emit("prose", "\n".join(lines))
 
     def _comment(self, node: LexborNode) -> None:
         comment = node.comment_content
@@ -122,15 +109,17 @@ class _Reader(Gathering):
         tag = node.tag or ""
         if self.mode == "pre" and tag not in ("a", "br"):
             return None
+        if tag in ("div", "a") and is_card(node):
+            return self._card(node)
         if opener := _OPENERS.get(tag):
             return opener(self, node)
-        return self._block(node) if tag in _BLOCKS else None
+        return self._block(node) if tag in BLOCKS else None
 
     # ---- elements
 
     def _block(self, node: LexborNode) -> Closer:
         self.end_block()
-        loose, self.loose = self.loose, node.tag in _LOOSE
+        loose, self.loose = self.loose, node.tag in LOOSE
         figure = self.figure_from
         if node.tag == "figure":
             self.figure_from = len(self.segments)
@@ -189,9 +178,8 @@ class _Reader(Gathering):
             self.mode = mode
             in_figure = self.figure_from is not None and self.figure_from < len(self.segments)
             last = self.segments[-1] if in_figure and kind == "caption" else None
-            if last and last.kind == "quote":
-                author = last.detail or text.lstrip(DASHES)
-                self.segments[-1] = Segment("quote", last.text, author)
+            if last and last.kind == "quote" and not last.detail and len(text) <= LONGEST_NAME:
+                self.segments[-1] = Segment("quote", last.text, text.lstrip(DASHES))
             else:
                 self.emit(kind, text, detail)
 
@@ -260,6 +248,29 @@ class _Reader(Gathering):
 
         return leave
 
+    def _card(self, node: LexborNode) -> Closer:
+        leave_link = self._anchor(node) if node.tag == "a" else None
+        leave_quotation = self._quotation(node)
+
+        def leave() -> None:
+            leave_quotation()
+            if leave_link:
+                leave_link()
+            # The caption below a card is the author's own, not the name of who is quoted.
+            if self.figure_from is not None:
+                self.figure_from = len(self.segments)
+
+        return leave
+
+    def _code(self, _: LexborNode) -> Closer:
+        start = len(self.parts)
+
+        def leave() -> None:
+            code = "".join(self.parts[start:])
+            self.spared = self.spared or (not code.isascii() and suspicious(code))
+
+        return leave
+
     def _citation(self, node: LexborNode) -> Closer | None:
         if self.quote is None or self.mode != "flow":
             return None
@@ -288,21 +299,21 @@ class _Reader(Gathering):
             return self._block(node)
         self.end_block()
         mode, self.mode = self.mode, "pre"
-        verse = "wp-block-verse" in (node.attributes.get("class") or "")
+        verse = is_verse(node)
 
         def leave() -> None:
             self.mode = mode
             if verse:
                 self.end_block()
                 return
-            code = self.repaired("".join(self.parts)).replace("\xa0", " ")
+            code = self.repaired("".join(self.parts), encoding=False).replace("\xa0", " ")
             self.parts.clear()
-            self.emit("code", _BLANK_START.sub("", code).rstrip(), _language(node))
+            self.emit("code", _BLANK_START.sub("", code).rstrip(), language_of(node))
 
         return leave
 
     def _table(self, node: LexborNode) -> Closer:
-        if self.mode not in ("flow", "list") or self._only_layout(node):
+        if self.mode not in ("flow", "list") or self.layout_tables > 8 or only_layout(node):
             self.layout_tables += 1
             leave_block = self._block(node)
 
@@ -322,13 +333,6 @@ class _Reader(Gathering):
 
         return leave
 
-    def _only_layout(self, table: LexborNode) -> bool:
-        """Whether a table only places things on the page: one cell, or tables within."""
-        if self.layout_tables > 8 or table.attributes.get("role") == "presentation":
-            return True
-        cells = [cell for cell in table.css("td, th") if not why_dropped(cell)]
-        return len(cells) < 2 or len(table.css("table")) > 1
-
     def _row(self, node: LexborNode) -> Closer:
         if self.mode != "table":
             return self._block(node)
@@ -342,7 +346,7 @@ class _Reader(Gathering):
 
     def _cell(self, node: LexborNode) -> Closer:
         if self.mode != "table":
-            return self._block(node)
+            return self._caption(node) if is_caption(node) else self._block(node)
         self.end_block()
         self.mode = "line"
 
@@ -360,15 +364,6 @@ def _leave(opened: _Opened, holder: int) -> None:
             leave()
 
 
-def _language(pre: LexborNode) -> str:
-    """The language that a block of code, its `code` within, or the `div`s around it name."""
-    code, around = pre.css_first("code"), pre.parent
-    for node in (pre, code, around, around.parent if around else None):
-        if node is not None and (match := _LANGUAGE.search(node.attributes.get("class") or "")):
-            return "" if match[1] in ("none", "plaintext") else match[1]
-    return ""
-
-
 _OPENERS: dict[str, Callable[[_Reader, LexborNode], Closer | None]] = {
     **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), _Reader._heading),
     **dict.fromkeys(("figcaption", "caption"), _Reader._caption),
@@ -380,6 +375,7 @@ _OPENERS: dict[str, Callable[[_Reader, LexborNode], Closer | None]] = {
     "blockquote": _Reader._quotation,
     "br": _Reader._line_break,
     "cite": _Reader._citation,
+    "code": _Reader._code,
     "footer": _Reader._footer,
     "hr": _Reader._rule,
     "img": _Reader._image,

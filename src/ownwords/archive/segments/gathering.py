@@ -9,13 +9,28 @@ from ownwords.archive.clean import repair, repair_line
 from ownwords.archive.document import Segment, SegmentKind
 from ownwords.archive.dumps import machine_line
 
+# Elements that part what is in them from what is around; loose text stands in some as it is.
+LOOSE = frozenset(
+    {"div", "section", "article", "main", "center", "aside", "header", "footer", "details"}
+    | {"figure", "blockquote", "td", "publii-non-amp"}
+)
+BLOCKS = LOOSE | frozenset(
+    {"p", "address", "dd", "dt", "dialog", "fieldset", "hgroup", "legend", "summary", "search"}
+    | {"tbody", "thead", "tfoot", "tr", "th", "li"}
+)
+
 _BLANK_LINES = re.compile(r"\n\s*\n")
 # While gathered, "\n" is a break that shows and "\r" a newline that shows as a space.
 _SOFT_BLANK_LINES = re.compile(r"\r\s*\r")
 _SOFT_AFTER_BREAK = re.compile(r"\n[ \t]*\r")
 _CALLOUT = re.compile(r"\[!(?!quote|cite)\w+\][-+]?\s*", re.IGNORECASE)
+_SENTENCE = (".", "!", "?", "…", ",", ";", ":", "”", "»")
 _SENTENCE_ENDS = tuple(".!?…\"”»’'")
 DASHES = "-–—―~ \r\n\t\xa0"
+LONGEST_NAME = 150  # of who said a quote, with the work it is from
+# "— Ann" on a quote's last line says who is quoted; it is no sentence.
+_SIGNED = re.compile(r"(?:[—–―]|--)\s*([^\W\d_].*)")
+_SIGNS = ("—", "–", "―", "--")
 
 
 class Gathering:
@@ -36,6 +51,7 @@ class Gathering:
         self.captions: list[str] = []  # waiting for the end of the paragraph they stand in
         self.loose = True  # text outside <p>, where blank lines part paragraphs
         self.newlines_show = False
+        self.spared = False  # what looks damaged in the text open now is there to be looked at
         self.lists: list[tuple[bool, int]] = []  # of each open list: ordered, number of the next
         self.list_lines: list[str] = []
         self.marker = self.indent = ""
@@ -49,8 +65,9 @@ class Gathering:
             words.append(text)
         self.parts.append(text if self.mode == "pre" else text.replace("\n", "\r"))
 
-    def repaired(self, text: str) -> str:
-        text, counts = repair(text)
+    def repaired(self, text: str, encoding: bool = True) -> str:
+        text, counts = repair(text, encoding=encoding and not self.spared)
+        self.spared = False
         if counts:
             self.dropped.update(counts)
         return text
@@ -80,6 +97,11 @@ class Gathering:
         if self.cite:
             self._take_cite(*self.cite)
         if self.parts:
+            if self.quote is not None and self.is_markdown:
+                text = "".join(self.parts).rstrip()
+                said, _, last = text.rpartition("\r")
+                if last.lstrip().startswith(_SIGNS):
+                    self.parts = [said, "\n", last]
             for paragraph in _BLANK_LINES.split(self._shown()):
                 lines = (" ".join(line.split()) for line in paragraph.split("\n"))
                 self.emit("prose", "\n".join(line for line in lines if line))
@@ -129,7 +151,25 @@ class Gathering:
             paragraphs[0] = paragraphs[0][callout.end() :]
             self.segments += [Segment("prose", text) for text in paragraphs if text]
         else:
-            self.segments.append(Segment("quote", "\n\n".join(paragraphs)))
+            self.segments.append(Segment("quote", self._without_name("\n\n".join(paragraphs))))
+
+    def _without_name(self, quote: str) -> str:
+        said, _, last = quote.rpartition("\n")
+        if (
+            not self.is_markdown
+            or self.quote_author
+            or not said
+            or len(last) > LONGEST_NAME
+            or last.endswith(_SENTENCE)
+        ):
+            return quote
+        # In a dialogue every speech may begin with a dash.
+        if any(line.startswith(_SIGNS) for line in said.split("\n")):
+            return quote
+        if signed := _SIGNED.fullmatch(last):
+            self.quote_author = signed[1]
+            return said.rstrip()
+        return quote
 
     def _take_cite(self, start: int, end: int, directly: bool) -> None:
         """The cited author out of a quote, where the citation ends it outside any sentence."""

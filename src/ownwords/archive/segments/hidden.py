@@ -16,6 +16,9 @@ _ELEMENTS = {
     "style": "style",
     "noscript": "shown only without scripts",
     "template": "template",
+    "rt": "reading aid",
+    "rp": "reading aid",
+    "rtc": "reading aid",
     "math": "formula",
     "video": "video",
     "audio": "audio",
@@ -35,6 +38,15 @@ _CONTENTS_ELEMENTS = frozenset({"div", "nav", "ul", "ol", "aside", "section", "d
 _FOOTNOTE_MARK = re.compile(
     r"(?:^|\s)(?:footnote-(?:ref|backref|anchor)|footnotes?__backlink|fn)(?:\s|$)"
 )
+_TO_NOTE = re.compile(
+    r"#_?(?:fn|ftn|edn|footnote|endnote|cite|note-|reference-|easy-footnote|sdfootnote)",
+    re.IGNORECASE,
+)
+_MARK = re.compile(r"[\W_]*(?:\d{1,3}|[a-z]|[ivx]{1,4})?[\W_]*", re.IGNORECASE)
+_LONGEST_MARK = 8
+_TO_ITSELF = frozenset("¶#§🔗⚓")
+_BACK = re.compile("[↩↑⤴⬆⏎↵⮐\ufe0e\ufe0f\\s]+")
+_PLAYER = re.compile(r"(?:^|\s)(?:kg-(?:audio|video)-player|kg-file-card-metadata)(?:\s|$)")
 _LINE_NUMBERS = re.compile(r"(?:^|\s)(?:linenos?|lineno|gutter|\w+-gutter|blob-num)(?:\s|$)")
 _LONGEST_FORM = 500
 
@@ -50,6 +62,8 @@ def why_dropped(node: LexborNode) -> str | None:
     attributes = node.attributes
     if not attributes:
         return None
+    if tag == "a" and (attributes.get("href") or "")[:1] == "#" and (reason := _mark(node)):
+        return reason
     if "hidden" in attributes or attributes.get("aria-hidden") == "true":
         return "hidden element"
     if (style := attributes.get("style")) and _UNSEEN_STYLE.search(style):
@@ -65,7 +79,26 @@ def _by_name(tag: str, named: str) -> str | None:
         return "footnote mark"
     if tag in ("td", "span", "div", "pre") and _LINE_NUMBERS.search(named):
         return "line numbers"
+    if tag == "div" and _PLAYER.search(named):
+        return "player"
+    if tag == "label" and named.startswith("hide-text "):
+        return "hidden element"
     return None
+
+
+def _mark(link: LexborNode) -> str | None:
+    """Why a link within the page is no text: it marks a note, leads back from one, or to itself."""
+    text = link.text(deep=True).strip()
+    if not text or len(text) > _LONGEST_MARK:
+        return None
+    if text in _TO_ITSELF:
+        return "heading mark"
+    if _BACK.fullmatch(text):
+        return "footnote mark"
+    href, parent = link.attributes.get("href") or "", link.parent
+    raised = (parent is not None and parent.tag == "sup") or link.css_first("sup") is not None
+    to_note = _TO_NOTE.match(href) or (raised and "#" not in href[1:])
+    return "footnote mark" if to_note and _MARK.fullmatch(text) else None
 
 
 _MOST_OPEN = 200

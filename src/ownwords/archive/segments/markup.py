@@ -22,6 +22,7 @@ _KNOWN = re.compile(
 _ADDRESS = re.compile(r"embed|audio|video|youtube|vimeo|tweet|gist|soundcloud|spotify")
 _CODE = re.compile(r"(source)?code|php|python|javascript|js|css|html|xml|sql|bash|ruby")
 _CAPTION = re.compile(r"(wp_)?caption")
+_QUOTE = re.compile(r"(block|pull)?quote")
 
 _SHORTCODE = re.compile(
     r"(?<!\[)\[(/?)([A-Za-z][\w-]{0,40})((?:[\s=][^\[\]<>]{0,2000})?)\](?![(:]|\[\d)"
@@ -55,7 +56,11 @@ def open_shortcodes(html: str, dropped: Drops) -> str:
         if tag.start() < position:
             continue
         if tag[1]:
-            put, end = "</figcaption>" if _CAPTION.fullmatch(tag[2]) else "", tag.end()
+            put, end = "", tag.end()
+            if _CAPTION.fullmatch(tag[2]):
+                put = "</figcaption>"
+            elif _QUOTE.fullmatch(tag[2]):
+                put = "</blockquote>"
             is_shortcode = tag[2] in opened
         else:
             put, end = _opened(html, tag, closer_of.get(tag.start()))
@@ -82,6 +87,10 @@ def _opened(html: str, tag: re.Match[str], closer: re.Match[str] | None) -> tupl
         return "", closer.end()
     if closer and _CAPTION.fullmatch(name):
         return f"<figcaption>{attributes.get('caption', '')}", tag.end()
+    if closer and _QUOTE.fullmatch(name):
+        return "<blockquote>", tag.end()
+    if _ADDRESS.fullmatch(name) and "://" in tag[3]:
+        return "", tag.end()
     is_shortcode = closer or attributes or _KNOWN.fullmatch(name)
     return "", tag.end() if is_shortcode else 0
 
@@ -120,20 +129,41 @@ _MARK = re.compile(
     r"|(?P<html><(?:pre|code|script|style)\b|<!--)"
     r"|(?P<liquid>\{%-?\s*(?P<tag>\w+)(?P<words>[^%{}]{0,500})-?%\})"
     r"|(?P<hugo>\{\{[<%]\s*(?P<name>/?\s*[\w./-]+)(?P<arguments>[^{}]{0,1000})[>%]\}\})"
-    r"|(?P<output>\{\{[^{}]{0,500}\}\})"
+    # Not "{{ }}" itself, nor an object in a script: {{ color: 'red' }}
+    r"|(?P<output>\{\{(?![<%]?/\*|\s*[\"']?\w+[\"']?\s*:)(?=[^{}]*\w)[^{}]{0,500}\}\})"
+    r"|(?P<formula>\$\$(?=[^$\n]|\n\S))"
     r"|(?P<comment>(?<![\w%])%%(?!%))",
     re.MULTILINE | re.IGNORECASE,
 )
 _DEEPEST_BRACKETS = 50
+_LONGEST_FORMULA = 3000
 _BRACKET_OR_BLANK_LINE = re.compile(r"[\[\]]|\n[ \t]*\n")
-_FIGURE_CAPTION = re.compile(r'\bcaption="([^"]*)"')
+_FIGURE_CAPTION = re.compile(r"""\bcaption=(?:"([^"]*)"|'([^']*)')""")
+_INDENTED = re.compile(r"^(?: {4}|\t| {1,3}\t)", re.MULTILINE)
+_IN_TEMPLATES = re.compile(r"\{[{%:]|%%|---READMORE|\]\([^\s()]+[ \t]+=|\$\$|==")
+_CODE_TAGS = frozenset({"highlight", "codeblock", "code", "mermaid"})
+_QUOTE_TAGS = frozenset({"quote", "blockquote", "pullquote"})
+_SIGNS = re.compile(r"[\\`*_{}\[\]<>()#+.!|~$=^:-]")
 _PUBLII_AND_ATTRIBUTES = [
     (re.compile(r"^[ \t]*---READMORE---[ \t]*$", re.MULTILINE), "\n"),
     # Publii writes an image's size into its address: ![alt](a.png =640x480 "caption")
     (re.compile(r"(\]\([^\s()]{1,2000})[ \t]+=\d{0,5}%?x?\d{0,5}%?(?=[ \t)])"), r"\1"),
+    # Pandoc's other sign of a definition: elsewhere "~ Ann" is who signs.
+    (re.compile(r"^( {0,3})~(?=[ \t])", re.MULTILINE), r"\1\\~"),
     # Kramdown's and Hugo's attributes: {:toc}, {: .wide}, "# Heading {#anchor}"
     (re.compile(r"^[*-] .*\n\{:toc\}[ \t]*$", re.MULTILINE), ""),
-    (re.compile(r"\{:[^{}\n]{0,200}\}"), ""),
+    (
+        re.compile(
+            r"\{:(?=[^{}\n]{1,200}\})(?>\s*[.#][\w-]+|\s*toc|"
+            r"""\s*[\w-]+=(?:"[^"]*"|'[^']*'|[\w-]+))++\s*\}"""
+        ),
+        "",
+    ),
+    (
+        re.compile(r"^([^\n{}]*\S)[ \t]*\{#[\w-]+\}[ \t]*(?=\n(?:=+|-+)[ \t]*$)", re.MULTILINE),
+        r"\1",
+    ),
+    (re.compile(r"(?<![\w=])==(?=[^\s=])([^=\n]{1,500})(?<!\s)==(?![\w=])"), r"\1"),
     (re.compile(r"^(#{1,6} [^\n{}]*)\{[#.][^{}\n]{0,200}\}[ \t]*$", re.MULTILINE), r"\1"),
 ]
 
@@ -151,6 +181,7 @@ def markdown_to_html(text: str, dropped: Drops) -> str:
 def _markdown() -> Callable[[str], Any]:
     # Imported late: it costs half of a quick start, and many archives need it never.
     from markdown_it import MarkdownIt  # noqa: PLC0415
+    from mdit_py_plugins.deflist import deflist_plugin  # noqa: PLC0415
     from mdit_py_plugins.footnote import footnote_plugin  # noqa: PLC0415
 
     class Markdown(MarkdownIt):
@@ -163,7 +194,29 @@ def _markdown() -> Callable[[str], Any]:
             return True
 
     parser = Markdown("commonmark", {"html": True, "maxNesting": 100})
-    return parser.enable(["table", "strikethrough"]).use(footnote_plugin).render
+    parser.enable(["table", "strikethrough"]).use(footnote_plugin).use(deflist_plugin)
+    return parser.render
+
+
+@cache
+def _blocks_alone() -> Callable[[str], Any]:
+    from markdown_it import MarkdownIt  # noqa: PLC0415 (late, as above)
+
+    parser = MarkdownIt("commonmark", {"maxNesting": 100})
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser.parse
+
+
+def _indented_code(text: str) -> list[tuple[int, int]]:
+    """Where code stands that only its indentation shows, last first; only a parser can tell."""
+    if not (_INDENTED.search(text) and _IN_TEMPLATES.search(text)):
+        return []
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    tokens = _blocks_alone()(text)
+    maps = [token.map for token in tokens if token.type == "code_block" and token.map]
+    return [(starts[begin], min(starts[end], len(text))) for begin, end in reversed(maps)]
 
 
 class _Templates:
@@ -176,10 +229,26 @@ class _Templates:
     def taken_out(self) -> str:
         pieces: list[str] = []
         position = 0
-        while mark := _MARK.search(self.text, position):
-            pieces.append(_plain(self.text[position : mark.start()]))
-            position, put = self._read(mark)
-            pieces.append(self.text[mark.start() : position] if put is None else put)
+        code = _indented_code(self.text)
+        mark = _MARK.search(self.text)
+        while mark:
+            while code and code[-1][0] < position:
+                code.pop()
+            if code and code[-1][0] <= mark.start():
+                start, end = code.pop()
+                pieces += _plain(self.text[position:start]), self.text[start:end]
+                position = end
+            else:
+                pieces.append(_plain(self.text[position : mark.start()]))
+                position, put = self._read(mark)
+                pieces.append(self.text[mark.start() : position] if put is None else put)
+            if mark.start() < position:
+                mark = _MARK.search(self.text, position)
+        while code:
+            start, end = code.pop()
+            if start >= position:
+                pieces += _plain(self.text[position:start]), self.text[start:end]
+                position = end
         pieces.append(_plain(self.text[position:]))
         return "".join(pieces)
 
@@ -195,6 +264,8 @@ class _Templates:
         """Where the text goes on after a mark, and what stands in its place (None: itself)."""
         if mark["comment"]:
             return self._comment(mark)
+        if mark["formula"]:
+            return self._formula(mark)
         if not (mark["fence"] or mark["ticks"] or mark["html"]):
             return self._tag(mark)
         if sign := mark["sign"]:
@@ -208,35 +279,59 @@ class _Templates:
         closer = self._closer("%%", mark.end())
         if closer is None:
             return mark.end(), None
+        if self.text[closer.end() : closer.end() + 1].isalnum():
+            return mark.end(), None  # "%%d and %%s"
         inside = self.text[mark.end() : closer.start()]
         if "\n\n" in inside and not inside.startswith("\n"):
             return mark.end(), None
         self.dropped["comment in the markup"] += 1
         return closer.end(), ""
 
+    def _formula(self, mark: re.Match[str]) -> tuple[int, str | None]:
+        closer = self._closer(r"\$\$", mark.end())
+        inside = self.text[mark.end() : closer.start()] if closer else "\n\n"
+        amounts = closer and self.text[closer.end() : closer.end() + 1].isdecimal()
+        if (
+            closer is None
+            or amounts
+            or "\n\n" in inside
+            or "`" in inside
+            or len(inside) > _LONGEST_FORMULA
+        ):
+            return mark.end(), None
+        # What would be emphasis or an escape elsewhere is part of the formula here.
+        return closer.end(), f"$${_SIGNS.sub(lambda sign: chr(92) + sign[0], inside)}$$"
+
     def _tag(self, mark: re.Match[str]) -> tuple[int, str | None]:
         name = (mark["tag"] or mark["name"] or "").lower()
         words = (mark["words"] or mark["arguments"] or "").split()
-        if name in ("highlight", "raw", "comment") and (
+        if name in (*_CODE_TAGS, *_QUOTE_TAGS, "raw", "comment") and (
             closer := self._closer(
                 rf"\{{%-?\s*end{name}\s*-?%\}}|\{{\{{[<%]\s*/\s*{name}\s*[>%]\}}\}}", mark.end()
             )
         ):
             inside = self.text[mark.end() : closer.start()]
-            if name == "highlight":
-                return closer.end(), f"\n\n{code_html(inside, words[0] if words else '')}\n\n"
+            if name in _CODE_TAGS:
+                language = next((w[5:] for w in words if w.startswith("lang:")), "")
+                if name == "highlight" and words:
+                    language = words[0]
+                return closer.end(), f"\n\n{code_html(inside, language)}\n\n"
+            if name in _QUOTE_TAGS:
+                self.dropped[SHORTCODE if mark["hugo"] else TEMPLATE_TAG] += 1
+                inside = _Templates(inside, self.dropped).taken_out()
+                return closer.end(), f"\n\n<blockquote>\n\n{inside}\n\n</blockquote>\n\n"
             if name == "raw":
                 return closer.end(), inside
             self.dropped["comment in the markup"] += 1
             return closer.end(), ""
         if name == "figure" and (caption := _FIGURE_CAPTION.search(mark["arguments"] or "")):
-            return mark.end(), f"\n\n<figcaption>{caption[1]}</figcaption>\n\n"
+            return mark.end(), f"\n\n<figcaption>{caption[1] or caption[2]}</figcaption>\n\n"
         self.dropped[SHORTCODE if mark["hugo"] else TEMPLATE_TAG] += 1
         return mark.end(), ""
 
 
 def _plain(stretch: str) -> str:
-    if "---READMORE---" in stretch or "{" in stretch or " =" in stretch:
+    if any(sign in stretch for sign in ("---READMORE---", "{", " =", "==", "~ ")):
         for pattern, replacement in _PUBLII_AND_ATTRIBUTES:
             stretch = pattern.sub(replacement, stretch)
     return _unnested(stretch) if stretch.count("[") > _DEEPEST_BRACKETS else stretch

@@ -41,11 +41,43 @@ SOURCE_NAMES = (
     "html",
     "text",
 )
+_FIRST_FILES = 20
 
 
 def source(name: str) -> Source:
     """The source of that name; imported only now, since each brings its own parser."""
     return cast(Source, import_module(f"{__name__}.{name}"))
+
+
+# What people give that is nearly readable, and what makes it so.
+_SAVE_AS_TEXT = "save it as plain text (.txt), Markdown or HTML, and give that file"
+_ADVICE = {
+    **dict.fromkeys((".docx", ".doc", ".odt", ".rtf", ".pages", ".pdf"), _SAVE_AS_TEXT),
+    **dict.fromkeys((".org", ".rst", ".adoc", ".tex"), _SAVE_AS_TEXT),
+    **dict.fromkeys((".mobi", ".azw", ".azw3", ".fb2"), "give the book as EPUB"),
+    **dict.fromkeys(
+        (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar"),
+        "it holds no export that is known; unpack it, and give the folder",
+    ),
+}
+
+
+def _advice(path: Path) -> str:
+    """What to do with a path that nothing recognises; "" where all kinds had better be named."""
+    if not path.is_dir():
+        if not path.suffix:
+            return "if it is a text, give it a name that ends in .txt or .md"
+        return _ADVICE.get(path.suffix.lower(), "")
+    try:
+        inside = sorted(path.iterdir())
+    except OSError as error:
+        return f"the folder cannot be listed: {error.strerror}"
+    if not inside:
+        return "the folder is empty"
+    for file in inside[:_FIRST_FILES]:
+        if file.is_file() and any(source(name).detect(file) for name in SOURCE_NAMES):
+            return f"the folder as a whole is no export, but files in it can be given, as {file}"
+    return ""
 
 
 def recognise(path: Path) -> tuple[str, str]:
@@ -58,5 +90,7 @@ def recognise(path: Path) -> tuple[str, str]:
         seen = source(name).detect(path)
         if seen:
             return name, seen
+    if advice := _advice(path):
+        raise SourceError(f"{path} is none of the kinds that can be read", hint=advice)
     known = ", ".join(source(name).LABEL for name in SOURCE_NAMES)
     raise SourceError(f"{path} is none of the kinds that can be read", hint=f"they are: {known}")

@@ -37,6 +37,14 @@ _STATUSES: dict[str, Status] = {
     "SOFT_TRASHED": "trashed",
     "HARD_TRASHED": "trashed",
 }
+# A picture with its caption, which Blogger puts in a table.
+_PICTURE = re.compile(
+    r"<table\b[^<>]{0,500}?\btr-caption-container\b[^<>]{0,500}>((?:(?!</?table).)*)</table>",
+    re.DOTALL | re.IGNORECASE,
+)
+_CAPTION = re.compile(
+    r"<td\b[^<>]{0,500}?\btr-caption\b[^<>]{0,500}>(.*?)(?:</td>|$)", re.DOTALL | re.IGNORECASE
+)
 _ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#]+\.html)")
 
 
@@ -106,6 +114,7 @@ def _entry(
     else:
         document = _document(entry, "page" if what == "page" else "post")
         file = _text(entry, f"{_BLOGGER}filename")
+        document = replace(document, body=_at_home(document.body, home))
         if home and file.startswith("/"):
             document = replace(document, url=home + file, base=home + file)
         yield document
@@ -170,7 +179,12 @@ def _body(content: etree._Element | None) -> str:
         return ""
     if content.get("type") == "xhtml":
         return "".join(etree.tostring(child, encoding="unicode") for child in content)
-    return _text_of(content)
+    return _PICTURE.sub(_captioned, _text_of(content))
+
+
+def _captioned(picture: re.Match[str]) -> str:
+    caption = _CAPTION.search(picture[1])
+    return f"<figure><figcaption>{caption[1]}</figcaption></figure>" if caption else ""
 
 
 def _text(element: etree._Element, name: str) -> str:
@@ -199,6 +213,14 @@ def _home(path: Path, opened: IO[bytes]) -> str:
     )
 
 
+def _at_home(body: str, home: str) -> str:
+    """The body with links to the blog's names in other countries as links to itself."""
+    name = re.match(r"https://([\w-]+)\.blogspot\.", home)
+    if not name:
+        return body
+    return re.sub(rf"https?://{name[1]}\.blogspot\.[a-z.]{{2,6}}(?=[/\"'?#])", home, body)
+
+
 def _is_feed(path: Path) -> bool:
     with path.open("rb") as opened:
         head = opened.read(_HEAD_BYTES)
@@ -215,5 +237,6 @@ def _feeds_among(members: safely.Members) -> list[str]:
         name
         for name in members.names
         if name.lower().endswith((".atom", ".xml"))
+        and "/Comments/" not in name  # those one wrote elsewhere
         and any(mark in members.read(name, _HEAD_BYTES) for mark in _MARKS)
     )

@@ -30,6 +30,9 @@ _FRAME = (
     (re.compile(r"copyright([-_ ]?page)?|imprint|colophon|legal"), "the copyright page"),
     (re.compile(r"(half[-_ ]?)?title[-_ ]?page"), "the title page"),
 )
+_MARKS = frozenset({"pagebreak", "doc-pagebreak", "pagenum", "pageno", "noteref", "doc-noteref"})
+_NUMBER_OF_NOTE = re.compile(r"[\[(]?(?:\d{1,4}|[*†‡§]{1,3}|[a-z])[\])]?")
+_LONGEST_MARK = 8
 # Above it, a page is a chapter, whatever its file is called.
 _FRAME_WORDS = 500
 
@@ -188,7 +191,24 @@ def _body(data: bytes) -> LexborNode:
     text = _DOCTYPE.sub("", pages.decode(data), count=1)
     body = pages.parse(_SELF_CLOSED.sub(r"<\1\2></\1>", text))
     pages.remove(body, "script, style")
+    for node in body.css("a, span, div, hr, sup"):
+        if _is_mark(node):
+            node.decompose()
     return body
+
+
+def _is_mark(node: LexborNode) -> bool:
+    """Whether it is the number of a printed page, or of a note."""
+    attributes = node.attributes
+    kinds = f"{attributes.get('epub:type') or ''} {attributes.get('role') or ''}".split()
+    if not _MARKS.isdisjoint((*kinds, *(attributes.get("class") or "").split())):
+        return len(pages.text_of(node)) <= _LONGEST_MARK
+    if node.tag != "a" or "#" not in (attributes.get("href") or ""):
+        return False
+    raised = node.css_first("sup") is not None or (
+        node.parent is not None and node.parent.tag == "sup"
+    )
+    return raised and _NUMBER_OF_NOTE.fullmatch(pages.text_of(node)) is not None
 
 
 def _frame(name: str, title: str, body: LexborNode, package: _Package) -> str:

@@ -1,5 +1,6 @@
 """A feed saved to a file: RSS or Atom, often only the last posts and only their beginnings."""
 
+import html
 import io
 import re
 import time
@@ -30,6 +31,14 @@ _APPEARED = re.compile(
     r"\s*<p>\s*The post\s*<a [^<>]*>[^<>]*</a>\s*(?:first appeared|appeared first) on"
     r"\s*<a [^<>]*>[^<>]*</a>\.?\s*</p>\s*$"
 )
+# Buttons to share by and lists of other posts, which programs put below every entry of a feed.
+_CHROME = (
+    ".sharedaddy, .jp-relatedposts, .feedflare, .addtoany_share_save_container, .yarpp-related,"
+    " .wp-block-jetpack-subscriptions, .subscription-widget-wrap, .subscription-widget-wrap-editor"
+)
+_CHROME_NAMES = re.compile(
+    r"sharedaddy|jp-related|feedflare|addtoany|yarpp|jetpack-subscr|subscription-widget"
+)
 _FEW_ENTRIES = 20
 _LOOK_BYTES = 64 << 10
 
@@ -46,7 +55,7 @@ def detect(path: Path) -> str | None:
 def read(path: Path) -> Iterator[Item]:
     """The entries, in the order of the feed; a feed of comments is counted and not handed over."""
     feed = _parsed(path)
-    name, home = _text(feed["feed"], "title"), pages.web_address(_text(feed["feed"], "link"))
+    name, home = _title(feed["feed"]), pages.web_address(_text(feed["feed"], "link"))
     if name or home:
         yield Site(name or home, home)
     if isinstance(feed.get("bozo_exception"), SAXException):
@@ -98,7 +107,9 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> I
             date=_date(entry),
             url=link,
             author=_text(entry, "author"),
-            tags=tuple(tag["term"] for tag in entry.get("tags", ()) if tag.get("term")),
+            tags=tuple(
+                html.unescape(tag["term"]) for tag in entry.get("tags", ()) if tag.get("term")
+            ),
             base=link or home,
         )
     if comments:
@@ -110,8 +121,8 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> I
         )
     if 0 < read <= _FEW_ENTRIES:
         yield Note(
-            f"The feed holds {read} entries; feeds often hold only the last 10 to 20 posts of a"
-            " blog. An export holds all of them."
+            f"The feed holds {read} entr{'ies' if read > 1 else 'y'}; feeds often hold only the"
+            " last 10 to 20 posts of a blog. An export holds all of them."
         )
 
 
@@ -121,15 +132,20 @@ def _text(entry: dict[str, Any], key: str) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
+def _title(entry: dict[str, Any]) -> str:
+    """The title of an entry or of the feed, without its markup where it may have some."""
+    title = _text(entry, "title")
+    plain = dict.get(entry, "title_detail", {}).get("type") == "text/plain"
+    return title if plain else pages.text_of(pages.parse(title))
+
+
 def _is_comment(entry: dict[str, Any], title: str) -> bool:
     return "thr_in-reply-to" in entry or bool(_COMMENT_TITLE.match(title))
 
 
 def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
     """Title, body, its markup, and whether it looks like an excerpt."""
-    title = _text(entry, "title")
-    if dict.get(entry, "title_detail", {}).get("type") != "text/plain":
-        title = pages.text_of(pages.parse(title))
+    title = _title(entry)
     bodies = [part for part in dict.get(entry, "content", ()) if (part.get("value") or "").strip()]
     part = max(bodies, key=lambda part: len(part["value"]), default=None)
     whole = part is not None
@@ -141,7 +157,17 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
     ends = _EXCERPT.search(shown.rstrip()[-40:]) is not None
     # A description with paragraphs is often the whole post; one without markup rarely.
     excerpt = ends or (not whole and "<p" not in body)
-    return title, body if plain else _APPEARED.sub("", body), "text" if plain else "html", excerpt
+    if plain:
+        return title, body, "text", excerpt
+    return title, _without_chrome(_APPEARED.sub("", body)), "html", excerpt
+
+
+def _without_chrome(body: str) -> str:
+    if not _CHROME_NAMES.search(body):
+        return body
+    parsed = pages.parse(body)
+    pages.remove(parsed, _CHROME)
+    return _APPEARED.sub("", parsed.inner_html or "")
 
 
 def _date(entry: dict[str, Any]) -> datetime | None:

@@ -28,6 +28,11 @@ _CREDITS = re.compile(
     re.I,
 )
 _FIELD = re.compile(r"^(Title|Author):[ \t]*(.+(?:\n[ \t]+\S.*)*)", re.M)
+_OLD_TITLE = re.compile(
+    r"^\**\s*(?:The )?Project Gutenberg(?:'s)? (?:E-?text|E-?book),? (?:of )?(.{2,100}?)\**\s*$",
+    re.M | re.I,
+)
+_ILLUSTRATION = re.compile(r"\[Illustration(?::[^\[\]]{0,2000})?\]")
 _CHAPTER = re.compile(
     r"\s*(?:(?:CHAPTER|BOOK|PART|ACT|CANTO|LETTER|STAVE)\s+[\dIVXLC]+\b.{0,80}|[IVXLC]{1,7}\.?)\s*",
     re.I,
@@ -109,6 +114,8 @@ def _parts(file: Path, name: str) -> Iterator[Item]:
 
 def _book(text: str, name: str) -> _Book:
     fields = {key: " ".join(value.split()) for key, value in _FIELD.findall(text[:_LOOK_BYTES])}
+    named = _OLD_TITLE.search(text[:2000])
+    old = re.sub(r",? by .*", "", named[1]).strip() if named else name
     start = _START.search(text) or _OLD_START.search(text)
     begin = start.end() if start else 0
     end_mark = _END.search(text, begin)
@@ -119,7 +126,7 @@ def _book(text: str, name: str) -> _Book:
     if (end - begin) * 2 < len(text):
         doubts, begin, end = ["its markers would leave under half of it"], 0, len(text)
     return _Book(
-        fields.get("Title", name), fields.get("Author", ""), text[begin:end], "; ".join(doubts)
+        fields.get("Title") or old, fields.get("Author", ""), text[begin:end], "; ".join(doubts)
     )
 
 
@@ -128,7 +135,8 @@ def _paragraphs(text: str) -> Iterator[str]:
     blocks = [block.strip("\n") for block in re.split(r"\n[ \t]*\n", text)]
     lengths = sorted(len(line) for block in blocks for line in block.split("\n") if line.strip())
     width = lengths[len(lengths) * 9 // 10] if lengths else 0
-    for number, block in enumerate(block for block in blocks if block.strip()):
+    shown = (_ILLUSTRATION.sub("", block) for block in blocks)
+    for number, block in enumerate(block for block in shown if block.strip()):
         if _ANY_MENTION.search(block):
             continue
         if number < _CREDITS_STAND_WITHIN and _CREDITS.match(block):

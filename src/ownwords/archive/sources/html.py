@@ -145,8 +145,9 @@ def _comments(count: int) -> Iterator[Skipped]:
 
 def _page(data: bytes, name: str, around: bool = False) -> _Page:
     tree = LexborHTMLParser(pages.decode(data))
-    own, title = pages.titles(tree)
     body = tree.body or pages.parse("")
+    pages.remove_anchors(body)
+    own, title = pages.titles(tree)
     comments = pages.remove_comments(body)
     listing = _is_listing(tree, body, name)
     keys = frozenset(key for _, key in _keyed_blocks(body)) if around else frozenset()

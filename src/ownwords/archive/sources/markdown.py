@@ -2,13 +2,22 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
 from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped, Status
-from ownwords.archive.files import dates, folders, front_matter, note_links, pages, safely
+from ownwords.archive.files import (
+    dates,
+    folders,
+    front_matter,
+    note_links,
+    pages,
+    permalinks,
+    safely,
+)
 from ownwords.core.errors import SourceError
 
 LABEL = "a folder of Markdown files"
@@ -53,6 +62,8 @@ _PROJECT_FILES = (
     "pyproject.toml",
     "go.mod",
 )
+_MADE_OF_TAGS = re.compile(r"\{%-?\s*(?:for|include|paginate)\b")
+_TAGS = re.compile(r"\{%[^{}]*%\}|\{\{[^{}]*\}\}")
 _HEADING = re.compile(r"^ {0,3}#[ \t]+(\S.*?)[ \t]*#*[ \t]*$")
 _UNDERLINED = re.compile(r"^={2,}[ \t]*$")
 _FENCE = re.compile(r"^[ \t>]*(```|~~~)")
@@ -65,6 +76,8 @@ class _Site:
     tool: str
     name: str = ""
     url: str = ""
+    # The patterns of posts' addresses by section; "" is for all others.
+    permalinks: Mapping[str, str] = field(default_factory=dict)
 
 
 def detect(path: Path) -> str | None:
@@ -118,6 +131,9 @@ def _folder(path: Path) -> Iterator[Item]:
             left[reason] += 1
             return
         meta = front_matter.split(_text(folders.read_file(file)))
+        if not _is_markdown(file) and _MADE_OF_TAGS.search(meta.body) and "_posts" not in name:
+            left["a page made of template tags, no post"] += 1
+            return
         if not _is_markdown(file) and not meta.present:
             left["a page without front matter, no post"] += 1
             return
@@ -136,8 +152,8 @@ def _folder(path: Path) -> Iterator[Item]:
 def _notes(broken: int) -> Iterator[Note]:
     if broken:
         yield Note(
-            f"The front matter of {broken} files is broken; their texts were kept, and of what"
-            " stands above them only plain lines such as a title were read."
+            f"The front matter of {broken} file{'s' if broken > 1 else ''} is broken; all the text"
+            " was kept, and of what stands above it only plain lines such as a title were read."
         )
 
 
@@ -161,7 +177,10 @@ def _configured(folder: Path) -> _Site:
         address = values.text("baseurl") if tool == "hugo" else values.text("url")
         below = values.text("baseurl").strip("/") if tool == "jekyll" else ""
         home = f"{address.rstrip('/')}/{below}".rstrip("/") + "/"
-        return _Site(tool, values.text("title"), pages.web_address(home))
+        patterns = values.values.get("permalinks" if tool == "hugo" else "permalink")
+        return _Site(
+            tool, values.text("title"), pages.web_address(home), permalinks.by_section(patterns)
+        )
     return _Site(tool)
 
 
@@ -176,6 +195,8 @@ def _no_post(path: PurePosixPath, tool: str, project: bool) -> str:
         return "made by the site's program, not by you"
     if suffix in _OTHER_TEXTS or (suffix in _PAGES and tool not in ("hugo", "jekyll", "eleventy")):
         return f"not Markdown ({suffix})"
+    if tool and path.stem == "404":
+        return "an error page"
     if re.fullmatch(r"_index(\.[\w-]+)?", path.stem):
         return "a listing page"
     return ""
@@ -189,7 +210,10 @@ def _document(meta: front_matter.FrontMatter, name: str, site: _Site) -> RawDocu
     date = meta.date() or dates.in_name(called.name)
     title, body = meta.text("title"), meta.body
     if markdown:
-        title, body = _with_heading(title, note_links.rewrite(body))
+        body = note_links.rewrite(body, vault=site.tool == "obsidian")
+        title, body = _with_heading(title, body)
+    elif site.tool:
+        body = _TAGS.sub("", body)
     permalink = meta.text("permalink", "url")
     permalink = "" if ":" in permalink.removeprefix("https:").removeprefix("http:") else permalink
     relative = permalink and site.url and not permalink.startswith("http")
@@ -232,14 +256,35 @@ def _aliases(
     if site.tool == "hugo":
         in_content = PurePosixPath(*called.parts[1:])
         names += [f"/{in_content}", f"/{in_content.parent / slug}"]
-    elif site.tool == "jekyll" and date and called.parent.name in ("_posts", "_drafts"):
+        pattern = site.permalinks.get(in_content.parts[0] if in_content.parts else "", "")
+        title = permalinks.slugified(meta.text("title"))
+        for shown in (slug, title):
+            names.append(
+                pattern and permalinks.expanded(pattern, in_content, slug=shown, date=date)
+            )
+    elif site.tool == "jekyll" and date and {"_posts", "_drafts"} & set(called.parts):
         day = dates.in_name(called.name) or date
-        below = "/".join((*meta.words("categories"), *meta.names("category"), f"{day:%Y/%m/%d}"))
+        categories = (*meta.words("categories"), *meta.names("category"))
+        below = "/".join((*categories, f"{day:%Y/%m/%d}"))
         names += [f"/{day:%Y/%m/%d}/{slug}", f"/{below}/{slug}"]
+        for pattern in (meta.text("permalink"), site.permalinks.get("", "")):
+            if ":" in pattern or pattern in permalinks.NAMED:
+                place = called.relative_to(called.parts[0])
+                made = permalinks.expanded(
+                    pattern, place, slug=slug, date=day, categories=categories
+                )
+                names.append(made)
     elif site.tool == "eleventy":
         names += [f"/{called.parent / slug}"]
     names += [*meta.names("aliases"), *meta.names("alias"), *meta.names("redirect_from")]
-    return tuple(dict.fromkeys(name for name in names if name and name != "/"))
+    names = [name for name in names if name and name != "/"]
+    if site.url:
+        # Within the site, links are as often written with its address, or with the path it lies at.
+        inside = [name for name in names if name.startswith("/")]
+        below = urlsplit(site.url).path.rstrip("/")
+        names += [f"{site.url.rstrip('/')}{name}" for name in inside]
+        names += [f"{below}{name}" for name in inside if below]
+    return tuple(dict.fromkeys(names))
 
 
 def _with_heading(title: str, body: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -17,6 +18,8 @@ LABEL = "a Medium export"
 # posts/2020-01-31_The-Title-0a1b2c3d4e5f.html, posts/draft_The-Title-0a1b2c3d4e5f.html
 _STORY = re.compile(r"(?:^|/)posts/(?:draft|\d{4}-\d{2}-\d{2})_[^/]*\.html$")
 _ID = re.compile(r"-{1,2}([0-9a-f]{8,14})$")
+# The title and description of a page that is linked to.
+_PREVIEW = ".graf--mixtapeEmbed"
 _FIRST_STORIES = 50
 _SHORT_WORDS = 100
 
@@ -76,7 +79,9 @@ def _site(members: safely.Members, names: list[str]) -> Iterator[Site]:
         author = tree.css_first("a.p-author[href]")
         address = pages.web_address(_attribute(tree, "a.p-author[href]", "href"))
         if author is not None and address:
-            yield Site(pages.text_of(author), address)
+            # Medium itself is nobody's site: most of what is linked there is by others.
+            shared = urlsplit(address).netloc in ("medium.com", "www.medium.com")
+            yield Site(pages.text_of(author), "" if shared else address)
             return
 
 
@@ -104,6 +109,7 @@ def _stories(members: safely.Members, names: list[str]) -> Iterator[Item]:
                 continue
             kept += 1
         pages.remove_heading(body, story.title)
+        pages.remove(body, _PREVIEW)
         yield replace(story, body=body.inner_html or "")
     if kept:
         yield Note(

@@ -23,9 +23,14 @@ _HEADER = (b"post_id", b"is_published")
 _CHROME = (
     ".subscription-widget-wrap, .subscription-widget-wrap-editor, .subscription-widget,"
     " .subscribe-widget, .button-wrapper, .captioned-button-wrap, .install-substack-app-embed,"
-    " .embedded-post-wrap, .digest-post-embed"
+    " .embedded-post-wrap, .digest-post-embed, .embedded-publication-wrap, div.comment[data-attrs],"
+    " .community-chat, .poll-embed, .file-embed-details-h2, .file-embed-button, .footnote-number,"
+    " label.hide-text"
 )
-_CHROME_NAMES = re.compile(r"subscri|button-wrap|substack-app-embed|post-(wrap|embed)")
+_CHROME_NAMES = re.compile(
+    r"subscri|button-wrap|substack-app-embed|(post|publication)-(wrap|embed)|-embed\b|file-embed"
+    r"|community-chat|footnote-number|hide-text|\"comment\""
+)
 _OWN_LINK = re.compile(r"https?://([\w.-]+)/p/([\w-]+)")
 
 
@@ -140,6 +145,7 @@ def _post(members: safely.Members, row: _Row, home: str) -> Iterator[Item]:
         yield Skipped("post", f"it cannot be unpacked: {error.message}", title=title, ref=ref)
         return
     published = row.fields.get("is_published", "").strip().lower() in ("true", "1", "t")
+    url = f"https://{home}/p/{row.slug}" if home else ""
     yield RawDocument(
         ref=ref,
         title=title,
@@ -148,15 +154,17 @@ def _post(members: safely.Members, row: _Row, home: str) -> Iterator[Item]:
         status="published" if published else "draft",
         kind="page" if row.fields.get("type", "") == "page" else "post",
         date=from_iso(row.fields.get("post_date", "")),
-        url=f"https://{home}/p/{row.slug}" if home and published else "",
+        url=url if published else "",
         summary=row.fields.get("subtitle", "").strip(),
-        base=f"https://{home}/p/{row.slug}" if home else "",
-        aliases=(f"/p/{row.slug}", row.slug) if row.slug else (),
+        base=url,
+        aliases=(*((f"{url}/comments",) if url else ()), f"/p/{row.slug}", row.slug)
+        if row.slug
+        else (),
     )
 
 
 def _without_chrome(html: str) -> str:
-    """The post without subscribe boxes, share buttons and previews of other posts."""
+    """The post without subscribe boxes, buttons, previews of others' posts and comments."""
     if not _CHROME_NAMES.search(html):
         return html
     body = pages.parse(html)

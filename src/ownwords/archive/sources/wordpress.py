@@ -1,5 +1,7 @@
 """A WordPress export (WXR): one XML file, or the several that a large site is split into."""
 
+import html
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -32,6 +34,17 @@ _NOT_TEXTS = {
     "nav_menu_item": "entries of the site's menu",
 }
 _PINGS = {"pingback", "trackback"}
+# What the editors store of a film or post shown from elsewhere: its bare address.
+_EMBEDDED = re.compile(
+    r'(?<=<div class="wp-block-embed__wrapper">)\s*https?://[^\s<>"]+\s*(?=</div>)'
+    r"|^[ \t]*https?://[^\s<>\"\[\]]+[ \t\r]*$"
+    r"|\[(?:youtube|vimeo|twitter|tweet|gist|instagram|soundcloud|spotify|ted|dailymotion|flickr"
+    r"|wpvideo)[ =](?=https?://|\d|[\w-]+=)[^\[\]<>\n]+\]",
+    re.MULTILINE,
+)
+_CODE_EDGE = re.compile(r"(<pre\b|</pre>|\[(?:source)?code\b|\[/(?:source)?code\])", re.IGNORECASE)
+_CODE_ENDS = {"<pre": "</pre>", "[code": "[/code]", "[sourcecode": "[/sourcecode]"}
+_TITLE_MARKS = re.compile(r"</?(?:em|i|b|strong|span|small|sup|sub|code)\b[^<>]*>|<br ?/?>")
 
 
 def detect(path: Path) -> str | None:
@@ -136,7 +149,8 @@ def _entry(
         left_out["entry", reason] += 1
     elif "content:encoded" not in parts:
         ref = f"{kind}/{number}"
-        yield Skipped(kind, "its text is missing from the file", 1, parts.get("title", ""), ref)
+        title = _plain(parts.get("title", ""))
+        yield Skipped(kind, "its text is missing from the file", 1, title, ref)
     else:
         link = parts.get("link", "")
         status = _STATUSES.get(parts.get("status", ""), "draft")
@@ -145,19 +159,36 @@ def _entry(
         terms = (c for c in item if c.get("domain") in ("category", "post_tag"))
         yield RawDocument(
             ref=f"{kind}/{number or guid}",
-            title=parts.get("title", ""),
-            body=parts["content:encoded"],
+            title=_plain(parts.get("title", "")),
+            body=_body(parts["content:encoded"]),
             markup="html",
             status=status,
             kind="page" if kind == "page" else "post",
             date=_date(parts),
             url=link,
             author=authors.get(parts.get("creator", ""), parts.get("creator", "")),
-            tags=tuple(dict.fromkeys(name for term in terms if (name := _text(term)))),
+            tags=tuple(dict.fromkeys(name for term in terms if (name := _plain(_text(term))))),
             summary=parts.get("excerpt:encoded", "").strip(),
             base=link,
             aliases=tuple(name for name in (guid, f"/?p={number}" if number else "") if name),
         )
+
+
+def _plain(title: str) -> str:
+    """A title or tag without the entities and emphasis that WordPress keeps in it."""
+    return html.unescape(_TITLE_MARKS.sub("", title)).strip()
+
+
+def _body(body: str) -> str:
+    """The body with what is shown from elsewhere as shortcodes, which its reader counts."""
+    parts = _CODE_EDGE.split(body)
+    end = ""
+    for number, part in enumerate(parts):
+        if number % 2:
+            end = ("" if part.lower() == end else end) or _CODE_ENDS.get(part.lower(), "")
+        elif not end:
+            parts[number] = _EMBEDDED.sub(lambda m: f"[embed]{m[0].strip()}[/embed]", part)
+    return "".join(parts)
 
 
 def _date(parts: dict[str, str]) -> datetime | None:

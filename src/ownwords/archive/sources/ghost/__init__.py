@@ -20,7 +20,12 @@ from ownwords.archive.document import (
 )
 from ownwords.archive.files import safely
 from ownwords.archive.files.timestamps import from_iso, from_milliseconds
-from ownwords.archive.sources.ghost.html import UnreadableError, from_lexical, from_mobiledoc
+from ownwords.archive.sources.ghost.html import (
+    UnreadableError,
+    from_lexical,
+    from_mobiledoc,
+    without_chrome,
+)
 from ownwords.core.errors import SourceError
 
 LABEL = "a Ghost export"
@@ -140,7 +145,7 @@ class _Library:
 def _body(post: Row) -> tuple[str, Markup]:
     """The rendered HTML where the export has it, else what the editor stored."""
     if _word(post, "html").strip():
-        return _word(post, "html"), "html"
+        return without_chrome(_word(post, "html")), "html"
     for field, convert in (("lexical", from_lexical), ("mobiledoc", from_mobiledoc)):
         stored = post.get(field)
         if stored:

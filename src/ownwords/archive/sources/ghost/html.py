@@ -6,17 +6,35 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
+from ownwords.archive.files import pages
+
 Node = Mapping[str, Any]
 
 # Bits of a Lexical text's `format`. Underline has no meaning of its own and is left out.
 _FORMATS = ((16, "code"), (1, "strong"), (2, "em"), (4, "s"))
 _MOBILEDOC_MARKS = {"a", "b", "strong", "i", "em", "code", "s", "sub", "sup"}
-# A bookmark shows the title and description of somebody else's page.
-_SILENT = {"bookmark", "paywall", "signup", "button", "horizontalrule", "hr", "divider"}
+_SILENT = {"paywall", "signup", "button", "horizontalrule", "hr", "divider"}
 
 
 class UnreadableError(ValueError):
     """The stored document has not the shape that the editor gives it."""
+
+
+# In rendered cards: buttons, players' clocks, and what somebody else's page says of itself.
+_CARD_CHROME = (
+    ".kg-bookmark-container, .kg-button-card, .kg-signup-card, .kg-callout-emoji, .kg-audio-player,"
+    " .kg-video-player-container, .kg-file-card-metadata, .kg-btn, .kg-header-card-button,"
+    " .kg-product-card-button, .kg-product-card-rating, .kg-cta-button,"
+    " .kg-cta-sponsor-label-wrapper"
+)
+
+
+def without_chrome(rendered: str) -> str:
+    """Rendered HTML with only the author's part of Ghost's cards."""
+    if "kg-" not in rendered:
+        return rendered
+    body = pages.parse(rendered)
+    return (body.inner_html or "") if pages.remove(body, _CARD_CHROME) else rendered
 
 
 def from_lexical(document: Node) -> str:
@@ -170,6 +188,15 @@ def _callout(card: Node) -> str:
     return _wrapped("p", _word(card, "calloutText"))
 
 
+def _bookmark(card: Node) -> str:
+    # Its title and description are those of somebody else's page.
+    return _wrapped("figure", _caption(card))
+
+
+def _call_to_action(card: Node) -> str:
+    return _word(card, "textValue")
+
+
 def _toggle(card: Node) -> str:
     return _wrapped("h4", _word(card, "heading")) + _word(card, "content")
 
@@ -200,6 +227,8 @@ _CARDS: dict[str, Callable[[Node], str]] = {
     "html": _html,
     "email": _html,
     "email-cta": _html,
+    "bookmark": _bookmark,
+    "call-to-action": _call_to_action,
     "callout": _callout,
     "toggle": _toggle,
     "header": _header,

@@ -28,7 +28,7 @@ from ownwords.core.errors import SourceError
 LABEL = "a Publii site"
 
 _DATABASE_SUFFIXES = {".sqlite", ".sqlite3", ".db"}
-_PACKED_SUFFIXES = {".tar", ".zip"}
+_PACKED_SUFFIXES = {".tar", ".tgz", ".gz", ".zip"}
 _SETTINGS = ("config/site.config.json", "config/pages.config.json")
 _POSTS = """
 SELECT id, title, authors, slug, text, created_at, status,

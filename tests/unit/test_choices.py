@@ -1,0 +1,62 @@
+"""`choices.toml`: what the author wrote is kept, or the mistake in it is said."""
+
+from pathlib import Path
+
+import pytest
+
+from ownwords.archive.choices import read_choices, write_choices
+from ownwords.archive.provenance import Choice
+from ownwords.core.errors import ConfigError
+from unit import sample_report
+
+MINE = '[[post]]\nid = "blog:post/1"\ndecision = "leave out"\n'
+
+
+def read(tmp_path: Path, text: str, encoding: str = "utf-8") -> list[Choice]:
+    path = tmp_path / "choices.toml"
+    path.write_text(text, encoding=encoding)
+    return read_choices(path)
+
+
+def test_only_what_differs_from_the_proposal_is_a_choice(tmp_path: Path) -> None:
+    assert read(tmp_path, "") == []
+    assert read(tmp_path, MINE) == [Choice("blog:post/1", "leave out")]
+    assert read(tmp_path, MINE + 'proposed = "leave out"\n') == []
+    assert read(tmp_path, MINE + 'proposed = "cap"\n') == [Choice("blog:post/1", "leave out")]
+
+
+def test_what_notepad_writes_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, MINE, "utf-8-sig") == [Choice("blog:post/1", "leave out")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (MINE.replace("[[post]]", "[[posts]]"), "'posts' means nothing here"),
+        (MINE.replace("decision", "decison"), "did you mean decision"),
+        ('[[post]]\nid = "blog:post/1"\n', "has no decision"),
+        (MINE + MINE.replace("leave out", "keep"), "two entries for 'blog:post/1'"),
+        (MINE + 'remark = "mine"\n', "'remark', which means nothing here"),
+    ],
+)
+def test_what_would_be_lost_or_misread_is_said(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read(tmp_path, text)
+    assert said in str(raised.value)
+
+
+def test_what_is_written_is_read_again_with_the_same_choices(tmp_path: Path) -> None:
+    report = sample_report.hostile()
+    for post in report.posts:
+        post.decision = "keep"
+    report.posts[0].title = "w" * 5_000
+    mine = [Choice(report.posts[1].id, "keep"), Choice("gone", "cap")]
+    text = write_choices(report.posts, mine)
+    assert read(tmp_path, text) == mine
+    assert max(map(len, text.splitlines())) < 2_000
+
+
+def test_why_is_said_in_words(tmp_path: Path) -> None:
+    (post,) = sample_report.plain_report(["One"]).posts
+    post.flags = ["duplicate"]
+    assert 'why = "shares text with another"' in write_choices([post], [])
