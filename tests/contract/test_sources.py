@@ -190,3 +190,13 @@ def test_a_folder_of_single_exports_names_one(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
         sources.recognise(tmp_path)
     assert str(feed) in caught.value.hint
+
+
+def test_a_part_of_a_site_has_no_dead_links(tmp_path: Path) -> None:
+    path = tmp_path / "one.md"
+    path.write_text("# Hats\n\nSee [coats](coats.md) and [[Caps]].\n", encoding="utf-8")
+    assert not look([path], workspace=tmp_path / "one.ownwords").dead_links
+    folder = tmp_path / "all"
+    folder.mkdir()
+    path.rename(folder / "one.md")
+    assert len(look([folder], workspace=tmp_path / "all.ownwords").dead_links) == 2

@@ -7,7 +7,10 @@ HATS = RawDocument(
     "post/1", "Hats", "", "html", url="https://www.example.org/2020/hats/", aliases=("post/1",)
 )
 NOTE = RawDocument("notes/A Note.md", "A Note", "", "markdown", aliases=("A Note", "notes/a note"))
-NAMES = addresses([("blog:post/1", HATS), ("vault:note", NOTE)], ["https://example.org"])
+CAPS = RawDocument("post/7", "Caps", "", "html", aliases=("/?p=7",))
+NAMES = addresses(
+    [("blog:post/1", HATS), ("blog:post/7", CAPS), ("vault:note", NOTE)], ["https://example.org"]
+)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +29,11 @@ NAMES = addresses([("blog:post/1", HATS), ("vault:note", NOTE)], ["https://examp
         ("https://example.org/tags/hats/", "", "site", ""),
         ("https://example.org/", "", "site", ""),
         ("/media/posts/1/hat.jpg", "https://example.org/", "site", ""),
+        ("https://example.org/2020/", "", "site", ""),
+        ("https://example.org/2020/03/", "", "site", ""),
+        ("https://example.org/?p=7", "", "internal", "blog:post/7"),
+        ("/?utm_source=x&p=7#brim", "https://example.org/", "internal", "blog:post/7"),
+        ("https://example.org/?p=8", "", "site", ""),
         ("https://elsewhere.net/2020/hats/", "", "external", ""),
         ("mailto:me@example.org", "", "other", ""),
         ("#the-brim", "https://example.org/2020/hats/", "other", ""),

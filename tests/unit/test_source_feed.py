@@ -56,7 +56,7 @@ def test_atom_with_xhtml_and_plain_text(tmp_path: Path) -> None:
 
 def test_the_feed_names_the_site(tmp_path: Path) -> None:
     assert next(iter(feed.read(export.write(tmp_path)))) == Site(
-        "Hats & Heads", "https://hats.example.org/"
+        "Hats & Heads", "https://hats.example.org/", whole=False
     )
 
 
@@ -157,5 +157,5 @@ def test_what_programs_put_below_an_entry_goes_and_names_lose_their_entities(
     (entry,) = documents(path)
     assert entry.body.strip() == "<p>Mine.</p>"
     assert entry.tags == ("Fish & hats",)
-    assert next(iter(feed.read(path))) == Site("Hats & Heads")
+    assert next(iter(feed.read(path))) == Site("Hats & Heads", whole=False)
     assert "holds 1 entry;" in notes(path)

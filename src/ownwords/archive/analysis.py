@@ -312,6 +312,8 @@ def _follow_links(report: Report, corpus: Corpus, intake: Intake) -> None:
     reached: set[str] = set()
     for row, id_, link in corpus.archive.links():
         state, target = names.resolve(link.href, intake.bases[id_])
+        if state == "dead" and id_ in intake.of_a_part:
+            state = "site"  # it may well be in the part that was not given
         states.append((state, target, row))
         if state == "internal":
             report.totals.internal_links += 1

@@ -53,10 +53,14 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The site as a whole: its name, and its home address (links to it are internal)."""
+    """The site as a whole: its name, and its home address (links to it are internal).
+
+    Not `whole` where only a part of it is at hand: what a link leads to may then be in the rest.
+    """
 
     name: str
     url: str = ""
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ State = Literal["internal", "site", "external", "dead", "other"]
 
 # Addresses on the site itself that are no document: listings, feeds, files.
 _NOT_A_DOCUMENT = re.compile(
-    r"^$|^(tags?|categor(y|ies)|authors?|page|feed|rss|search|archives?|media|assets|static|images?"
+    r"^$|^(subscribe|tags?|categor(y|ies)|authors?|page|feed|rss|search|archives?|media|assets|static|images?"
     r"|img|files?|uploads?|wp-content|wp-admin|content)(/|$)"
 )
+_POST_NUMBER = re.compile(r"(?<![^&])(?:p|page_id)=\d+(?![^&])")
+_DATES = re.compile(r"^(19|20)\d\d(/\d\d?){0,2}$")  # the archives of a year, a month, a day
 _FILE = re.compile(r"\.(?!html?$|php$|aspx?$|md$|markdown$)[a-z0-9]{2,5}$")
 
 
@@ -43,8 +45,15 @@ class Addresses:
             return "internal", target
         if parts.netloc and _host(parts.netloc) not in self.hosts:
             return "external", ""
+        here = _normalise(parts._replace(scheme="", netloc="").geturl())
+        if here and here in self.targets:  # of a document whose own address is not known
+            return "internal", self.targets[here]
         path = _path(parts.path)
-        if _NOT_A_DOCUMENT.search(path) or _FILE.search(parts.path.casefold()):
+        if (
+            _NOT_A_DOCUMENT.search(path)
+            or _DATES.search(path)
+            or _FILE.search(parts.path.casefold())
+        ):
             return "site", ""
         return "dead", ""
 
@@ -82,6 +91,7 @@ def _normalise(address: str) -> str:
         parts = urlsplit(address)
     except ValueError:
         return address
-    if parts.netloc:
-        return f"//{_host(parts.netloc)}/{_path(parts.path)}"
-    return _path(parts.path)
+    # WordPress tells posts apart by number where its author chose no nicer addresses.
+    number = _POST_NUMBER.search(parts.query)
+    place = _path(parts.path) + (f"?{number[0]}" if number else "")
+    return f"//{_host(parts.netloc)}/{place}" if parts.netloc else place

@@ -32,6 +32,8 @@ class Intake:
     statuses_excluded: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     homes: list[str] = field(default_factory=list)  # addresses of the sites
+    is_whole: bool = True  # the source being read holds all of its site
+    of_a_part: set[str] = field(default_factory=set)  # ids of documents of which that is not so
     bases: dict[str, str] = field(default_factory=dict)  # document id -> where its links start
     reachable: list[tuple[str, RawDocument]] = field(default_factory=list)  # without bodies
     new: int = 0
@@ -50,6 +52,7 @@ def read_into(
     for path, name in zip(paths, _names(paths), strict=True):
         source_name, seen_as = sources.recognise(path)
         intake.sources.append(SourceRead(shown(path), seen_as))
+        intake.is_whole = True
         with progress.stage(f"Reading {name}", unit="posts") as stage:
             for item in sources.source(source_name).read(path):
                 if isinstance(item, RawDocument):
@@ -75,6 +78,7 @@ def _names(paths: Sequence[Path]) -> Iterator[str]:
 def _note_down(item: Site | Skipped | Note, intake: Intake) -> None:
     if isinstance(item, Site):
         intake.homes.append(item.url)
+        intake.is_whole = item.whole
         read = intake.sources[-1]
         # One export may hold several sites; it is called after the first.
         read.site_name = read.site_name or repair_line(item.name)
@@ -129,6 +133,8 @@ def _take_in(
         archive.put(document, key, reading, to_bytes(features_of(document)))
         intake.new += 1
     intake.keys[document_id] = key
+    if not intake.is_whole:
+        intake.of_a_part.add(document_id)
     intake.bases[document_id] = raw.base or raw.url or (intake.homes[-1] if intake.homes else "")
     intake.reachable.append((document_id, replace(raw, body="")))
     intake.sources[-1].documents += 1

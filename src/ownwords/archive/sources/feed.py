@@ -56,8 +56,7 @@ def read(path: Path) -> Iterator[Item]:
     """The entries, in the order of the feed; a feed of comments is counted and not handed over."""
     feed = _parsed(path)
     name, home = _title(feed["feed"]), pages.web_address(_text(feed["feed"], "link"))
-    if name or home:
-        yield Site(name or home, home)
+    yield Site(name or home, home, whole=False)
     if isinstance(feed.get("bozo_exception"), SAXException):
         yield Note(f"{path.name} is damaged; what could be read of it was read.")
     yield Expected(len(feed["entries"]))

@@ -82,6 +82,7 @@ def read(path: Path) -> Iterator[Item]:
     """The articles in order of their files, without what repeats on half of the pages."""
     if not path.is_dir():
         page = _page(folders.read_file(path), path.name)
+        yield Site("", whole=False)
         yield from _comments(page.comments)
         yield _document(page, path.name, _Folder())
         return

@@ -113,6 +113,7 @@ def read(path: Path) -> Iterator[Item]:
         yield from _folder(path)
         return
     meta = front_matter.split(_text(folders.read_file(path)))
+    yield Site("", whole=False)
     yield _document(meta, path.name, _Site(""))
     yield from _notes(int(meta.broken))
 
