@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ownwords.core.version import __version__
+
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "look"]
 
 

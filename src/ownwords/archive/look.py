@@ -9,7 +9,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ownwords import __version__
 from ownwords.archive.analysis import Ask, analyse
 from ownwords.archive.choices import read_choices, write_choices
 from ownwords.archive.document import OWN_KINDS
@@ -24,6 +23,7 @@ from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.network import counting_network_calls
 from ownwords.core.progress import JsonLines, Progress, Stage
+from ownwords.core.version import __version__
 from ownwords.core.workspace import (
     SUFFIX,
     Workspace,

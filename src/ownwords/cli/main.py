@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ownwords import __version__
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.version import __version__
 
 if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
