@@ -39,6 +39,7 @@ format: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python bench/look.py
+	$(BIN)/python bench/tokenizers.py
 
 fuzz: $(DEV)
 	$(BIN)/python -m pytest -n auto -m fuzz

@@ -1,0 +1,1 @@
+"""Text to ids and back: byte-level BPE, bytes, imported tokenizers, chat templates."""

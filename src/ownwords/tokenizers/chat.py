@@ -1,0 +1,177 @@
+"""Conversations as text and ids: the chat template of a model, rendered in a sandbox."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from ownwords.tokenizers.text import END, START, TURN, TokenizerError, utf8
+from ownwords.tokenizers.tokenizer import Tokenizer
+
+Messages = Sequence[Mapping[str, object]]
+
+# One document; each turn names who speaks and ends as a document ends, which is where to stop.
+DEFAULT_TEMPLATE = (
+    START
+    + "{% for message in messages %}"
+    + f"{{{{ '{TURN}' + message['role'] + '\\n' + message['content'] + '{END}\\n' }}}}"
+    + "{% endfor %}"
+    + f"{{% if add_generation_prompt %}}{{{{ '{TURN}assistant\\n' }}}}{{% endif %}}"
+)
+
+
+class ChatTemplate:
+    """A Jinja template as transformers takes them; one that asks for too much is an error.
+
+    It sees `messages`, `add_generation_prompt` and whatever else `render` is given.
+    """
+
+    def __init__(self, source: str = DEFAULT_TEMPLATE) -> None:
+        from ownwords.tokenizers.sandbox import LONGEST_TEMPLATE, Sandbox  # noqa: PLC0415 - Jinja
+
+        utf8(source)
+        if len(source) > LONGEST_TEMPLATE:
+            raise TokenizerError(
+                f"the chat template has {len(source):,} characters;"
+                f" at most {LONGEST_TEMPLATE:,} are read"
+            )
+        self._sandbox = Sandbox()
+        self._lock = Lock()  # the sandbox counts for one rendering at a time
+        try:
+            self._template = self._sandbox.from_string(source)
+        except Exception as error:
+            raise TokenizerError(
+                f"the chat template cannot be used: {_first_line(error)}",
+                hint="correct it in tokenizer_config.json, or take it out",
+            ) from None
+
+    def render(
+        self, messages: Messages, *, add_generation_prompt: bool = False, **variables: object
+    ) -> str:
+        """The conversation as the text that the model reads.
+
+        Each message has a `role` and what the template asks for, usually `content`; all of it
+        plain data. `add_generation_prompt` ends the text where the model is to answer.
+        """
+        given = _plain({"tools": None, "documents": None, **variables, "messages": messages})
+        pieces: list[str] = []
+        with self._lock:
+            try:
+                self._sandbox.allow()
+                for piece in self._template.generate(
+                    given, add_generation_prompt=add_generation_prompt
+                ):
+                    self._sandbox.charge(len(piece))
+                    pieces.append(piece)
+            except Exception as error:
+                raise TokenizerError(
+                    f"the chat template cannot write this conversation: {_first_line(error)}",
+                    hint="check the roles and their order, or take another template",
+                ) from None
+        return "".join(pieces)
+
+
+def render(
+    tokenizer: Tokenizer,
+    messages: Messages,
+    *,
+    add_generation_prompt: bool = False,
+    **variables: object,
+) -> str:
+    """The text of a conversation by the tokenizer's own template, as `apply_chat_template` does."""
+    return _template_of(tokenizer).render(
+        messages,
+        add_generation_prompt=add_generation_prompt,
+        **_named(tokenizer),
+        **variables,
+    )
+
+
+def encode(
+    tokenizer: Tokenizer, messages: Messages, *, add_generation_prompt: bool = False
+) -> list[int]:
+    """The ids of a conversation.
+
+    Special tokens come from the template alone: a message that spells one has it as text, so that
+    nobody can end a turn or speak as somebody else from inside a message.
+    """
+    names = sorted(tokenizer.special, key=len, reverse=True)
+    if not names:
+        text = render(tokenizer, messages, add_generation_prompt=add_generation_prompt)
+        return tokenizer.encode(text)
+    special = re.compile("|".join(map(re.escape, names)))
+    plain = _plain({"messages": messages})
+    everything = json.dumps(plain, ensure_ascii=False)
+    mark = next(chr(code) for code in range(0xF0000, 0xFFFFE) if chr(code) not in everything)
+
+    def hide(value: object) -> object:
+        match value:
+            case str():
+                return special.sub(lambda found: found[0][0] + mark + found[0][1:], value)
+            case list():
+                return [hide(entry) for entry in value]
+            case dict():
+                return {name: hide(entry) for name, entry in value.items()}
+        return value
+
+    hidden = [{name: hide(value) for name, value in one.items()} for one in plain["messages"]]
+    text = render(tokenizer, hidden, add_generation_prompt=add_generation_prompt)
+    ids: list[int] = []
+    begin = 0
+    for found in special.finditer(text):
+        ids += tokenizer.encode(text[begin : found.start()].replace(mark, ""))
+        ids.append(tokenizer.special[found[0]])
+        begin = found.end()
+    return ids + tokenizer.encode(text[begin:].replace(mark, ""))
+
+
+def _template_of(tokenizer: Tokenizer) -> ChatTemplate:
+    if tokenizer.template is not None:
+        return ChatTemplate(tokenizer.template)
+    if all(name in tokenizer.special for name in (START, TURN, END)):
+        return ChatTemplate()
+    raise TokenizerError(
+        "this model has no chat template",
+        hint="let it continue a text instead, or give it a template to keep to",
+    )
+
+
+def _named(tokenizer: Tokenizer) -> dict[str, object]:
+    """The names by which templates know the special tokens."""
+    given = {"bos_token": tokenizer.start, "eos_token": tokenizer.end}
+    return {name: tokenizer.decode([i]) for name, i in given.items() if i is not None}
+
+
+def _plain(variables: Mapping[str, object]) -> dict[str, Any]:
+    """A copy in plain data: a template gets nothing that it could call or change."""
+    try:
+        text = json.dumps(variables, ensure_ascii=False, default=_as_data)
+        utf8(text)
+        given = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TokenizerError(
+            f"the conversation is not plain data: {_first_line(error)}",
+            hint="messages are dictionaries of text, like {'role': 'user', 'content': '...'}",
+        ) from None
+    messages = given["messages"]
+    if not isinstance(messages, list) or not all(
+        isinstance(one, dict) and isinstance(one.get("role"), str) for one in messages
+    ):
+        raise TokenizerError(
+            "the conversation is not a list of messages with a role",
+            hint="like [{'role': 'user', 'content': '...'}]",
+        )
+    return dict(given)
+
+
+def _as_data(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is neither text, number, list nor dictionary")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,207 @@
+"""tokenizer.json and tokenizer_config.json: read within bounds, compared, fingerprinted."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ownwords.core.fingerprint import digest
+from ownwords.tokenizers.text import TokenizerError
+
+TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
+# Kept beside them by other tools: the chat template on its own, and the names of special tokens.
+TEMPLATE, SPECIAL_MAP = "chat_template.jinja", "special_tokens_map.json"
+FILES = (TOKENIZER, CONFIG, TEMPLATE, SPECIAL_MAP)
+
+# The largest known, of 262,144 tokens, takes 33 MB, 0.6 million brackets and 2 million commas. A
+# parsed value takes up to 80 bytes, so that a file within these limits stays under half a GB.
+LARGEST, MOST_BRACKETS, MOST_COMMAS = 64 << 20, 2_000_000, 4_000_000
+
+Json = dict[str, object]
+
+
+def _alphabet() -> dict[int, str]:
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {
+        byte: chr(256 + n) for n, byte in enumerate(others)
+    }
+
+
+# GPT-2's way of writing any bytes as printable text, which tokenizer.json keeps to.
+LETTER_OF = _alphabet()
+BYTE_OF = {letter: byte for byte, letter in LETTER_OF.items()}
+_AS_LETTERS = {byte: ord(letter) for byte, letter in LETTER_OF.items()}
+
+
+def letters(data: bytes) -> str:
+    """Bytes as tokenizer.json writes them in a byte-level vocabulary."""
+    return data.decode("latin-1").translate(_AS_LETTERS)
+
+
+def unlettered(token: str) -> bytes | None:
+    """The bytes that such a token stands for; None where it is not written in that alphabet."""
+    try:
+        return bytes([BYTE_OF[letter] for letter in token])
+    except KeyError:
+        return None
+
+
+def write(document: Mapping[str, object]) -> bytes:
+    """JSON as these files have it: UTF-8, nothing escaped that need not be."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
+
+def read(name: str, data: bytes) -> Json:
+    """A JSON object; what is too large, cut off, too deep or anything else is an error."""
+    if len(data) > LARGEST:
+        raise TokenizerError(f"{name} has {len(data) >> 20} MB; at most {LARGEST >> 20} are read")
+    if data.count(b"[") + data.count(b"{") > MOST_BRACKETS or data.count(b",") > MOST_COMMAS:
+        raise TokenizerError(f"{name} holds more values than any tokenizer needs")
+    try:
+        document = json.loads(data, parse_constant=_refuse)
+        if b"\\u" in data:  # a lone surrogate passes the parser and breaks whatever comes after
+            json.dumps(document, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise TokenizerError(
+            f"{name} is not valid JSON: {reason[:200]}",
+            hint="the file is damaged or cut off; copy it again",
+        ) from None
+    if not isinstance(document, dict):
+        raise TokenizerError(f"{name} is not a JSON object")
+    return document
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no value of JSON")
+
+
+def fingerprint(document: Mapping[str, object]) -> str:
+    """A key of all that decides which ids a text gets: equal however the file was laid out."""
+    kept = {
+        part: _plain(document.get(part))
+        for part in ("added_tokens", "normalizer", "pre_tokenizer", "model")
+    }
+    return digest(json.dumps(kept, sort_keys=True, ensure_ascii=True))
+
+
+def _plain(value: object) -> object:
+    """Without the entries that say the same as being absent; merges always as pairs."""
+    if isinstance(value, dict):
+        return {
+            name: _merges(entry) if name == "merges" else _plain(entry)
+            for name, entry in value.items()
+            if entry is not None and entry is not False and entry != ""
+        }
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _merges(value: object) -> object:
+    if isinstance(value, list):
+        return [entry.split(" ", 1) if isinstance(entry, str) else entry for entry in value]
+    return value
+
+
+def document(
+    vocabulary: Mapping[bytes, int],
+    merges: Sequence[tuple[bytes, bytes]],
+    special: Mapping[str, int],
+    pattern: str | None,
+) -> Json:
+    """The tokenizer.json of a byte-level tokenizer of ours; no `pattern`, no splitting."""
+    split: Json = {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    as_letters: Json = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    both: Json = {"type": "Sequence", "pretokenizers": [split, as_letters]}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": i, "content": name, **flags, "special": True} for name, i in special.items()
+        ],
+        "normalizer": None,
+        "pre_tokenizer": as_letters if pattern is None else both,
+        "post_processor": None,
+        "decoder": {**as_letters, "add_prefix_space": True, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {letters(token): i for token, i in vocabulary.items()},
+            "merges": [[letters(left), letters(right)] for left, right in merges],
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What tokenizer_config.json and its neighbours add to tokenizer.json."""
+
+    start: str | None = None
+    end: str | None = None
+    template: str | None = None
+
+    @classmethod
+    def read(cls, files: Mapping[str, bytes]) -> "Roles":
+        config = read(CONFIG, files[CONFIG]) if CONFIG in files else {}
+        named = read(SPECIAL_MAP, files[SPECIAL_MAP]) if SPECIAL_MAP in files else {}
+        template = config.get("chat_template")
+        if TEMPLATE in files:
+            try:
+                template = files[TEMPLATE].decode("utf-8")
+            except UnicodeDecodeError:
+                raise TokenizerError(f"{TEMPLATE} is not UTF-8") from None
+        if isinstance(template, list):  # several, by name; the one called default speaks
+            template = next(
+                (
+                    entry.get("template")
+                    for entry in template
+                    if isinstance(entry, dict) and entry.get("name") == "default"
+                ),
+                None,
+            )
+        if template is not None and not isinstance(template, str):
+            raise TokenizerError(
+                f"{CONFIG}: chat_template is neither text nor a list of named ones"
+            )
+        return cls(
+            _content("bos_token", config, named), _content("eos_token", config, named), template
+        )
+
+    def config(self) -> Json:
+        """The tokenizer_config.json by which transformers reads tokenizer.json as it stands."""
+        told = {"bos_token": self.start, "eos_token": self.end, "chat_template": self.template}
+        return {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+            "add_bos_token": False,
+            "add_eos_token": False,
+            **{name: value for name, value in told.items() if value is not None},
+        }
+
+
+def _content(name: str, *places: Json) -> str | None:
+    value = next((place[name] for place in places if place.get(name) is not None), None)
+    if isinstance(value, dict):  # written out with its flags
+        value = value.get("content")
+    if value is not None and not isinstance(value, str):
+        raise TokenizerError(f"{CONFIG}: {name} is not the text of a token")
+    return value

@@ -1,0 +1,96 @@
+"""What the rest of the house knows of a tokenizer, and how one is read from a model directory."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.tokenizers import saved
+from ownwords.tokenizers.bpe import BPE
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.imported import Imported
+from ownwords.tokenizers.text import TokenizerError
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back. `template` is the model's chat template, None if it has none."""
+
+    template: str | None
+
+    @property
+    def vocabulary_size(self) -> int: ...
+    @property
+    def special(self) -> Mapping[str, int]: ...
+    @property
+    def start(self) -> int | None: ...
+    @property
+    def end(self) -> int | None: ...
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]: ...
+    def encode_batch(
+        self, texts: Iterable[str], *, threads: int | None = None
+    ) -> Sequence[npt.NDArray[np.uint32]]: ...
+    def decode(self, ids: Iterable[int]) -> str: ...
+    def decode_bytes(self, ids: Iterable[int]) -> bytes: ...
+    def stream(self, ids: Iterable[int]) -> Iterator[str]: ...
+    def files(self) -> dict[str, bytes]: ...
+    def fingerprint(self) -> str: ...
+
+
+def load(folder: Path) -> Tokenizer:
+    """The tokenizer of a model directory."""
+    files = {}
+    for name in saved.FILES:
+        path = folder / name
+        try:
+            if path.stat().st_size > saved.LARGEST:
+                raise TokenizerError(f"{path} is larger than any tokenizer")
+            files[name] = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise TokenizerError(f"{path} cannot be read: {error.strerror}") from error
+    if saved.TOKENIZER not in files:
+        raise TokenizerError(
+            f"{folder} holds no {saved.TOKENIZER}",
+            hint="a model needs the tokenizer it was trained with; copy the whole directory",
+        )
+    return from_files(files)
+
+
+def from_files(files: Mapping[str, bytes]) -> Tokenizer:
+    """The same from the contents of the files by name; the names of others are ignored.
+
+    A tokenizer.json that one of our own tokenizers would write word for word is read as that
+    tokenizer, whatever wrote it; any other through the `tokenizers` library.
+    """
+    if saved.TOKENIZER not in files:
+        raise TokenizerError(f"there is no {saved.TOKENIZER}")
+    document = saved.read(saved.TOKENIZER, files[saved.TOKENIZER])
+    roles = saved.Roles.read(files)
+    for ours in (BPE, Bytes):
+        if found := ours.from_document(document, roles):
+            return found
+    return Imported(document, roles, files)
+
+
+def check_fits(tokenizer: Tokenizer, vocabulary_size: int, fingerprint: str | None) -> None:
+    """An error that says what does not match, if this is not the tokenizer of a model.
+
+    `vocabulary_size` is the model's, which may be padded beyond the tokenizer's; `fingerprint` is
+    that of the tokenizer it was trained with, None where nobody wrote it down.
+    """
+    if fingerprint is not None and tokenizer.fingerprint() != fingerprint:
+        raise TokenizerError(
+            "this is not the tokenizer that the model was trained with: its fingerprint is"
+            f" {tokenizer.fingerprint()}, the model's {fingerprint}",
+            hint="use the tokenizer.json that was saved with the model",
+        )
+    if tokenizer.vocabulary_size > vocabulary_size:
+        raise TokenizerError(
+            f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model only"
+            f" {vocabulary_size:,}: they do not belong together",
+            hint="use the tokenizer.json that was saved with the model",
+        )

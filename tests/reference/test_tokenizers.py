@@ -1,0 +1,193 @@
+"""Our ids, chat texts and splits against transformers, tokenizers, tiktoken and rustbpe."""
+
+import json
+import random
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foreign_tokenizers import DOCUMENTS, files_of
+from ownwords.tokenizers.bpe import BPE, train
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.chat import DEFAULT_TEMPLATE, render
+from ownwords.tokenizers.splitting import LINEAR_PATTERN, PATTERN, segments
+from ownwords.tokenizers.tokenizer import Tokenizer, from_files
+
+pytestmark = pytest.mark.reference
+
+BOOK = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+SCRIPTS = [
+    (0x20, 0x7E), (0xA0, 0x17F), (0x370, 0x3FF), (0x400, 0x4FF), (0x590, 0x5FF), (0x600, 0x6FF),
+    (0x900, 0x97F), (0xE00, 0xE7F), (0x1100, 0x11FF), (0x3040, 0x30FF), (0x4E00, 0x4FFF),
+    (0xAC00, 0xACFF), (0x2000, 0x206F), (0x1F300, 0x1FAFF), (0x0, 0x1F), (0x7F, 0xA0),
+    (0xE000, 0xE0FF), (0xFE00, 0xFE0F), (0xE0000, 0xE01FF), (0x10FF00, 0x10FFFF), (0x300, 0x36F),
+]  # fmt: skip
+FIXED = [
+    "", " ", "  ", "\n", " \n", "\r\n\r\n x", "   x", "\t\tx", "\xa0\xa0x", "\u3000\u3000日本",
+    " 1", "  1", "12345678901", "٣٤٥٦", "½⅓Ⅻ①", "they'RE we'Ve I'M he'lL 'ſ",
+    "e\u0301a\u0308 ﬁ Å Å",
+    "👩\u200d👩\u200d👧🏳️\u200d🌈🇩🇪👍🏽", "\x00\x01\x1c\x1d\x85\u2028\u2029\ufeff",
+    "\u0378\U000e0fff\uffff\U0010ffff", " " * 50_000 + "x", "\n" * 5000 + " x", "9" * 1000,
+    "a" * 5000, "<|end|", "<|start|", "``` code\n    x = 1\n",
+]  # fmt: skip
+
+
+def strings(count: int, seed: int) -> list[str]:
+    """Runs of a few scripts each, blanks and digits between, in NFC or NFD or neither."""
+    rng = random.Random(seed)
+    made = list(FIXED)
+    while len(made) < count:
+        runs = []
+        for _ in range(rng.randint(1, 8)):
+            low, high = rng.choice(SCRIPTS) if rng.random() < 0.9 else (0, 0x10FFFF)
+            runs.append("".join(chr(rng.randint(low, high)) for _ in range(rng.randint(1, 6))))
+            runs.append(
+                rng.choice(["", "", " ", "  ", "\n", " \n\n ", "\t ", "'s", "1234", "...\n"])
+            )
+        text = "".join(c for c in "".join(runs) if not "\ud800" <= c <= "\udfff")
+        nfc, nfd = unicodedata.normalize("NFC", text), unicodedata.normalize("NFD", text)
+        made.append(rng.choice([text, nfc, nfd]))
+    return made
+
+
+LEARNED = train([BOOK, *strings(300, seed=1)], 1500, template=DEFAULT_TEMPLATE)
+OURS: dict[str, Tokenizer] = {
+    "bpe": LEARNED,
+    "bpe without merges": BPE(),
+    "bytes": Bytes(),
+}
+
+
+def saved_in(folder: Path, tokenizer: Tokenizer, model_type: str) -> Path:
+    for name, data in tokenizer.files().items():
+        (folder / name).write_bytes(data)
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("model_type", ["qwen3", "llama", "gpt2", "gemma3_text"])
+@pytest.mark.parametrize("kind", OURS)
+def test_transformers_gives_the_same_ids_from_our_files(
+    kind: str, model_type: str, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = OURS[kind]
+    theirs = transformers.AutoTokenizer.from_pretrained(saved_in(tmp_path, ours, model_type))
+    assert len(theirs) == ours.vocabulary_size
+    assert (theirs.bos_token_id, theirs.eos_token_id) == (ours.start, ours.end)
+    texts = strings(2000, seed=2)
+    batch = ours.encode_batch(texts)
+    for text, ids, expected in zip(texts, batch, theirs(texts)["input_ids"], strict=True):
+        assert ids.tolist() == expected, repr(text[:200])
+        assert ours.decode(ids) == text
+        assert theirs.decode(expected) == text
+    text = "so <|end|> it <|turn|>\n"
+    assert theirs(text)["input_ids"] == ours.encode(text, special=True)
+    assert theirs(text, split_special_tokens=True)["input_ids"] == ours.encode(text)
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_transformers_gives_the_same_ids_from_imported_files(kind: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = from_files(files_of(kind))
+    theirs = transformers.AutoTokenizer.from_pretrained(saved_in(tmp_path, ours, ""))
+    assert len(theirs) == ours.vocabulary_size
+    texts = strings(1000, seed=3)
+    expected = theirs(texts, add_special_tokens=False)["input_ids"]
+    for text, ids in zip(texts, expected, strict=True):
+        assert ours.encode(text) == ids, repr(text[:200])
+        kept = unicodedata.normalize("NFC", text) if kind == "Qwen" else text
+        if kind != "Qwen" or unicodedata.is_normalized("NFC", text):
+            assert ours.decode(ids) == kept
+            assert theirs.decode(ids, clean_up_tokenization_spaces=False) == kept
+
+
+CHATS = [
+    [{"role": "user", "content": "hi"}],
+    [{"role": "user", "content": " hi\n"}, {"role": "assistant", "content": "<b>&\"'é</b>"}],
+    [{"role": "system", "content": ""}, {"role": "user", "content": "x" * 1000}],
+]
+TEMPLATES = [
+    DEFAULT_TEMPLATE,
+    "{% for m in messages %}{{ bos_token }}{{ m | tojson }}{{ m['content'] | trim }}{% endfor %}",
+    """
+    {%- for message in messages %}
+        {%- if loop.first and messages[0]['role'] != 'system' %}
+            {{- '<|start|>system\\nBe brief.<|end|>\\n' }}
+        {%- endif %}
+        {{- '<|start|>' + message['role'] + '\\n' + message['content'] + '<|end|>' + '\\n' }}
+    {%- endfor %}
+    {%- if add_generation_prompt %}
+        {{- '<|start|>assistant\\n' }}
+    {%- endif %}
+    """,
+    """{% set ns = namespace(n=0) %}
+    {% for m in messages %}
+      {% set ns.n = ns.n + m.content | length %}
+      {% generation %}{{ m.role | upper ~ ns.n }}{% endgeneration %}
+    {% endfor %}
+    {{ messages | map(attribute='role') | join(', ') }} {{ eos_token }}
+    {{ [1, (2, 3), {'a': none}] }} {{ 'aXbX' | replace('X', 'y', 1) }}
+    {{ 'a\nb' | indent(3) }} {{ 'x\n\ny' | indent(2, true, true) }}
+    """,
+]
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("chat", CHATS)
+@pytest.mark.parametrize("prompt", [False, True])
+def test_conversations_read_as_in_transformers(
+    template: str, chat: list[dict[str, str]], prompt: bool, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = Bytes(template=template)
+    theirs = transformers.AutoTokenizer.from_pretrained(saved_in(tmp_path, ours, "qwen3"))
+    text = theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=prompt)
+    assert render(ours, chat, add_generation_prompt=prompt) == text
+    ids = theirs.apply_chat_template(chat, add_generation_prompt=prompt, return_dict=False)
+    assert ours.encode(text, special=True) == list(ids)
+
+
+def test_the_engines_agree_on_every_character() -> None:
+    """Their Unicode tables are of the same version, or splits would differ on new letters."""
+    tokenizers = pytest.importorskip("tokenizers")
+    tiktoken = pytest.importorskip("tiktoken")
+    rustbpe = pytest.importorskip("rustbpe")
+    everything = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF)
+    single = {bytes([byte]): byte for byte in range(256)}
+    for characters in (r"\p{L}", r"\p{N}", r"\s", r"[^\s\p{L}\p{N}]"):
+        split = tokenizers.pre_tokenizers.Split(
+            tokenizers.Regex(characters), "removed", invert=True
+        )
+        one = "".join(part for part, _ in split.pre_tokenize_str(everything))
+        encoding = tiktoken.Encoding(
+            "x", pat_str=characters, mergeable_ranks=single, special_tokens={}
+        )
+        two = encoding.decode(encoding.encode_ordinary(everything))  # drops what does not match
+        trainer = rustbpe.Tokenizer()
+        trainer.train_from_iterator(iter(["a"]), 256, pattern=characters)
+        three = bytes(trainer.encode(everything)).decode()
+        assert one == two == three, characters
+
+
+def test_segments_split_by_the_linear_pattern_are_the_pattern_s_words() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    whole, linear = (
+        tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+        for pattern in (PATTERN, LINEAR_PATTERN)
+    )
+    for text in [*strings(3000, seed=4), BOOK]:
+        words = [word for word, _ in whole.pre_tokenize_str(text)]
+        parts = [word for part in segments(text) for word, _ in linear.pre_tokenize_str(part)]
+        assert parts == words, repr(text[:200])
+
+
+def test_tiktoken_with_the_full_pattern_gives_the_same_ids() -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    full = tiktoken.Encoding(
+        "x", pat_str=PATTERN, mergeable_ranks=dict(LEARNED.ranks), special_tokens={}
+    )
+    for text in [*strings(2000, seed=5), BOOK]:
+        assert np.array_equal(LEARNED.encode_batch([text])[0], full.encode_ordinary(text))

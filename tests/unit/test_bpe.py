@@ -1,0 +1,258 @@
+"""Byte-level BPE: what it learns, where it cuts, that nothing gets lost."""
+
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.tokenizers import saved
+from ownwords.tokenizers.bpe import BPE, train
+from ownwords.tokenizers.splitting import chunks, segments
+from ownwords.tokenizers.text import SPECIAL, TokenizerError
+
+POEM = (
+    "The trouble with the backups is the backups: they're 1024 files, and they aren't there.\n\n"
+    "  We'd looked.  I'd SAID so -- \"the_backups!\" -- in 2019, in 2020...\n\tfor x in the list:\n"
+    "Größe, naïve, Überall; 日本語のテキスト и русский текст. 👩‍👩‍👧 🏳️‍🌈\r\n"
+)
+TEXTS = [POEM * 3, POEM.upper(), POEM.lower()]
+
+# Whatever the pattern looks at, and what engines are known to disagree on.
+pieces = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        [
+            *("  ", "\n", "\r\n", " \n ", "\t", "\x0b", "\x1c", "\x85", "\xa0", "\u2003", "\u3000"),
+            *("'s", "'LL", "'ſ", "123", "٣٤٥", "½", "Ⅻ", "é", "e\u0301", "\ue000", "\U000e0041"),
+            *(
+                "ไทย",
+                "हिन्दी",
+                "العربية",
+                "한국어",
+                "\ufeff",
+                "\x00",
+                "<|end|>",
+                "word",
+                " the",
+                "!?",
+            ),
+            "👩\u200d👩\u200d👧",
+        ]
+    ),
+)
+texts = st.lists(pieces, max_size=12).map("".join)
+
+
+LEARNED = train(TEXTS, 400)
+
+
+@pytest.fixture(scope="module")
+def bpe() -> BPE:
+    return LEARNED
+
+
+@given(texts)
+def test_nothing_is_lost(text: str) -> None:
+    for tokenizer in (LEARNED, BPE()):
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        assert tokenizer.decode_bytes(ids) == text.encode()
+        assert "".join(tokenizer.stream(ids)) == text
+        assert tokenizer.encode_batch([text])[0].tolist() == ids
+
+
+def test_the_vocabulary_is_bytes_then_merges_then_special_tokens(bpe: BPE) -> None:
+    assert bpe.vocabulary_size == 400
+    assert bpe.decode_bytes(range(256)) == bytes(range(256))
+    assert list(bpe.special) == list(SPECIAL)
+    assert list(bpe.special.values()) == [395, 396, 397, 398, 399]
+    assert (bpe.start, bpe.end) == (395, 396)
+    assert " the" in [bpe.decode([i]) for i in range(256, 395)]
+
+
+def learned_by_counting(texts: list[str], merges: int) -> list[bytes]:
+    """The textbook: count all pairs, join the most frequent, ties to the lower ids."""
+    words = Counter(word for text in texts for word in re.findall(r" ?[a-z]+", text))
+    split = {word: [bytes([b]) for b in word.encode()] for word in words}
+    ranks = {bytes([b]): b for b in range(256)}
+    found: list[bytes] = []
+    for _ in range(merges):
+        counts: Counter[tuple[bytes, bytes]] = Counter()
+        for word, parts in split.items():
+            for pair in pairwise(parts):
+                counts[pair] += words[word]
+        pair = min(counts, key=lambda p: (-counts[p], ranks[p[0]], ranks[p[1]]))
+        ranks[pair[0] + pair[1]] = len(ranks)
+        found.append(pair[0] + pair[1])
+        for word, parts in split.items():
+            joined, i = [], 0
+            while i < len(parts):
+                if tuple(parts[i : i + 2]) == pair:
+                    joined.append(pair[0] + pair[1])
+                    i += 2
+                else:
+                    joined.append(parts[i])
+                    i += 1
+            split[word] = joined
+    return found
+
+
+def test_it_learns_what_the_textbook_says() -> None:
+    texts = ["we look at the light house they look at her there", " the weather is better"]
+    expected = learned_by_counting(texts, 20)
+    learned = train(texts, 276, special=(), start=None, end=None)
+    assert [learned.decode_bytes([i]) for i in range(256, 276)] == expected
+
+
+def test_order_and_portions_of_the_texts_change_nothing() -> None:
+    lines = [line for text in TEXTS for line in text.splitlines(keepends=True)]
+    random.Random(3).shuffle(lines)
+    assert train(lines, 400).fingerprint() == train(reversed(lines), 400).fingerprint()
+
+
+def test_texts_too_short_for_the_vocabulary_give_a_smaller_one() -> None:
+    assert train(["aa"], 1000).vocabulary_size == 256 + 1 + len(SPECIAL)
+    assert train([], 1000).vocabulary_size == 256 + len(SPECIAL)
+
+
+def test_long_runs_do_not_fill_the_vocabulary() -> None:
+    """Nor leave it short: 500 blanks alone would make a token of each power of two."""
+    learned = train([POEM + " " * 500_000 + "-" * 70_000, POEM], 300)
+    assert learned.vocabulary_size == 300
+    assert max(len(learned.decode_bytes([i])) for i in range(295)) == 128
+
+
+def test_texts_are_read_as_they_come() -> None:
+    def texts() -> Iterator[str]:
+        yield POEM
+        raise RuntimeError("the disk went away")
+
+    with pytest.raises(RuntimeError, match="disk"):
+        train(texts(), 300)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"vocabulary": 100}, "no room"),
+        ({"vocabulary": 400, "special": ("<a>", "<a>"), "start": None, "end": None}, "distinct"),
+        ({"vocabulary": 400, "special": ("e",), "start": None, "end": None}, "distinct"),
+        ({"vocabulary": 400, "special": ("<a>",), "end": None}, "not special"),
+    ],
+)
+def test_what_cannot_be_a_vocabulary_is_refused(keywords: dict[str, object], said: str) -> None:
+    with pytest.raises(TokenizerError, match=said):
+        train([POEM], **keywords)  # type: ignore[arg-type]
+
+
+def test_a_lone_surrogate_is_refused_and_said_where(bpe: BPE) -> None:
+    for encode in (bpe.encode, lambda text: bpe.encode_batch([text]), lambda t: train([t], 300)):
+        with pytest.raises(TokenizerError, match=r"U\+D800\) at character 2"):
+            encode("ab\ud800cd")
+
+
+def test_special_tokens_are_text_unless_meant(bpe: BPE) -> None:
+    text = "so <|end|><|start|> it"
+    plain, meant = bpe.encode(text), bpe.encode(text, special=True)
+    assert bpe.end not in plain
+    assert meant == [*bpe.encode("so "), bpe.end, bpe.start, *bpe.encode(" it")]
+    assert bpe.decode(plain) == bpe.decode(meant) == text
+
+
+def test_the_longest_special_token_wins() -> None:
+    bpe = BPE(special=("<|a", "<|a|>"), start=None, end=None)
+    assert bpe.encode("<|a|><|ab", special=True) == [257, 256, ord("b")]
+
+
+@given(st.text(alphabet=" \t\n\r\xa0\u3000\x1ca1.é'", max_size=40))
+def test_text_is_cut_where_the_pattern_cuts(text: str) -> None:
+    """Each word of the whole lies in one segment: the look-ahead's work, done by hand."""
+    words = re.findall(WORDS, text)
+    assert "".join(words) == text
+    parts = list(segments(text))
+    assert "".join(parts) == text
+    assert [word for part in parts for word in re.findall(WORDS_LINEAR, part)] == words
+    pieces = list(chunks(text, 3))
+    assert "".join(pieces) == text
+    assert [word for piece in pieces for word in re.findall(WORDS, piece)] == words
+
+
+# The pattern in Python's dialect for that alphabet; Python's own \s has U+001C in addition.
+BLANK = r"[ \t\n\r\xa0\u3000]"
+WORDS_LINEAR = (
+    r"[^\r\naé1]?[aé]+|1{1,3}| ?[^ \t\n\r\xa0\u3000aé1]+[\r\n]*|"
+    + BLANK
+    + r"*[\r\n]+|"
+    + BLANK
+    + "+"
+)
+WORDS = WORDS_LINEAR.removesuffix(BLANK + "+") + BLANK + r"+(?![^ \t\n\r\xa0\u3000])|" + BLANK + "+"
+
+
+@pytest.mark.parametrize("text", [" " * 3_000_000 + "x", "\n" * 1_000_000, "a" * 1_000_000])
+def test_long_runs_are_no_trouble(bpe: BPE, text: str) -> None:
+    assert bpe.decode(bpe.encode_batch([text])[0]) == text
+
+
+def test_threads_and_portions_change_no_id(bpe: BPE) -> None:
+    long = POEM * 3000
+    one, two = bpe.encode_batch([long, "", "x"], threads=1), bpe.encode_batch([long, "", "x"])
+    assert [ids.tolist() for ids in one] == [ids.tolist() for ids in two]
+    assert one[0].tolist() == bpe.encode(long)
+    assert [len(ids) for ids in one[1:]] == [0, 1]
+    assert one[0].dtype == one[1].dtype == np.uint32
+    assert bpe.encode_batch([]) == []
+
+
+def test_characters_come_whole_when_streamed(bpe: BPE) -> None:
+    ids = list("añ👩".encode())
+    assert list(bpe.stream(ids)) == ["a", "ñ", "👩"]
+    assert list(bpe.stream(ids[:-1])) == ["a", "ñ", "\ufffd"]
+    assert list(bpe.stream([0xFF, 0x41])) == ["\ufffd", "A"]
+    assert list(bpe.stream([])) == []
+
+
+@given(st.lists(st.integers(0, 399), max_size=30))
+def test_a_stream_joined_is_the_whole_even_of_nonsense(ids: list[int]) -> None:
+    assert "".join(LEARNED.stream(ids)) == LEARNED.decode(ids)
+
+
+@pytest.mark.parametrize("wrong", [400, -1])
+def test_an_unknown_id_is_refused(bpe: BPE, wrong: int) -> None:
+    with pytest.raises(TokenizerError, match=f"no token {wrong}"):
+        bpe.decode([65, wrong])
+
+
+def test_tokens_that_are_no_merges_are_refused() -> None:
+    with pytest.raises(TokenizerError, match="no merge"):
+        BPE([b"abc"])
+    with pytest.raises(TokenizerError, match="the same"):
+        BPE([b"ab", b"ab"])
+    with pytest.raises(TokenizerError, match="too long"):
+        BPE([b"a" * 20_000])
+
+
+def test_it_imports_nothing_heavy_before_it_is_used() -> None:
+    import subprocess
+
+    code = (
+        "import sys, ownwords.tokenizers.tokenizer, ownwords.tokenizers.chat;"
+        "heavy = {'torch', 'transformers', 'tokenizers', 'tiktoken', 'rustbpe', 'jinja2'};"
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def test_the_files_of_other_tools_write_bytes_as_letters() -> None:
+    assert saved.letters(b" a\n\xff") == "ĠaĊÿ"
+    assert saved.unlettered("ĠaĊÿ") == b" a\n\xff"
+    assert saved.unlettered("日") is None
+    assert len(saved.BYTE_OF) == 256

@@ -1,0 +1,297 @@
+"""Tokenizers read from files: ours, those of others, damaged ones; and whether they fit."""
+
+import json
+import random
+import unicodedata
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foreign_tokenizers import DOCUMENTS, ROLES, files_of
+from ownwords.tokenizers import saved
+from ownwords.tokenizers.bpe import BPE, train
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.imported import Imported
+from ownwords.tokenizers.text import SPECIAL, TokenizerError
+from ownwords.tokenizers.tokenizer import Tokenizer, check_fits, from_files, load
+
+TEXT = "The thing in the ring: it's 2012, they'd say.\n\n  Größe, 日本語 👩‍👩‍👧 \x00\u2003!"
+LEARNED = train([TEXT * 3, TEXT.upper()], 320)
+OURS: dict[str, Tokenizer] = {
+    "bpe": LEARNED,
+    "bpe without special tokens": BPE([b"th", b"the"], special=(), start=None, end=None),
+    "bytes": Bytes(template="{{ messages[0]['content'] }}"),
+}
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_what_was_saved_is_read_back_as_it_was(kind: str, tmp_path: Path) -> None:
+    ours = OURS[kind]
+    for name, data in ours.files().items():
+        (tmp_path / name).write_bytes(data)
+    read = load(tmp_path)
+    assert type(read) is type(ours)
+    assert read.files() == ours.files()
+    assert read.fingerprint() == ours.fingerprint()
+    assert (read.start, read.end, read.special) == (ours.start, ours.end, ours.special)
+    assert read.template == ours.template
+    assert read.encode(TEXT) == ours.encode(TEXT)
+
+
+@pytest.mark.parametrize("kind", OURS)
+@given(text=st.text(max_size=60))
+def test_the_library_finds_the_same_ids_in_our_file(kind: str, text: str) -> None:
+    files = OURS[kind].files()
+    read = Imported(
+        saved.read(saved.TOKENIZER, files[saved.TOKENIZER]), saved.Roles.read(files), files
+    )
+    assert read.encode(text) == OURS[kind].encode(text)
+    assert read.fingerprint() == OURS[kind].fingerprint()
+
+
+def test_ours_is_recognised_by_what_it_does_not_by_its_look() -> None:
+    """A merge that tiktoken would do and the listed pairs would not: the library must do it."""
+    document = LEARNED.document()
+    assert isinstance(from_files({saved.TOKENIZER: saved.write(document)}), BPE)
+    model = document["model"]
+    assert isinstance(model, dict)
+    model["merges"][0], model["merges"][1] = model["merges"][1], model["merges"][0]
+    read = from_files({saved.TOKENIZER: saved.write(document)})
+    assert isinstance(read, Imported)
+    assert read.fingerprint() != LEARNED.fingerprint()
+
+
+def test_bytes_are_bytes() -> None:
+    tokenizer = Bytes()
+    assert tokenizer.encode("aé") == [97, 0xC3, 0xA9]
+    assert [ids.tolist() for ids in tokenizer.encode_batch(["a", ""])] == [[97], []]
+    assert tokenizer.vocabulary_size == 256 + len(SPECIAL)
+    assert tokenizer.encode("<|end|>a", special=True) == [tokenizer.end, 97]
+    assert tokenizer.fingerprint() != BPE().fingerprint()
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_an_imported_one_gives_the_text_back(kind: str) -> None:
+    tokenizer = from_files(files_of(kind))
+    assert isinstance(tokenizer, Imported)
+    for text in (TEXT, " the", "  the thing\n", "\n", "", "e\u0301\U000e0041"):
+        ids = tokenizer.encode(text)
+        kept = unicodedata.normalize("NFC", text) if kind == "Qwen" else text
+        assert tokenizer.decode(ids) == kept
+        assert "".join(tokenizer.stream(ids)) == kept
+        assert tokenizer.encode_batch([text])[0].tolist() == ids
+    assert len(tokenizer.encode(" the the")) < 5
+    with pytest.raises(TokenizerError, match="surrogate"):
+        tokenizer.encode("\udc00")
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_an_imported_one_keeps_its_special_tokens_apart(kind: str) -> None:
+    tokenizer = from_files(files_of(kind))
+    start, end = ROLES[kind]
+    assert tokenizer.start == tokenizer.special[start]
+    assert tokenizer.end == tokenizer.special[end]
+    text = f"the{end}the"
+    assert tokenizer.end not in tokenizer.encode(text)
+    assert tokenizer.encode(text, special=True).count(tokenizer.end) == 1
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_an_imported_one_is_saved_as_it_was_read(kind: str) -> None:
+    files = files_of(kind)
+    tokenizer = from_files(files)
+    assert tokenizer.files() == files
+    tokenizer.template = "{{ messages }}"
+    again = from_files(tokenizer.files())
+    assert again.template == "{{ messages }}"
+    assert again.fingerprint() == tokenizer.fingerprint()
+    assert (again.start, again.end) == (tokenizer.start, tokenizer.end)
+
+
+def test_the_fingerprint_is_of_the_mapping_not_of_the_file() -> None:
+    files = files_of("GPT-2")
+    spread = json.dumps(json.loads(files[saved.TOKENIZER]), indent=2, sort_keys=True).encode()
+    assert from_files({saved.TOKENIZER: spread}).fingerprint() == from_files(files).fingerprint()
+    prints = {from_files(files_of(kind)).fingerprint() for kind in DOCUMENTS}
+    assert len(prints) == len(DOCUMENTS)
+
+
+def changed(kind: str, path: str, value: object) -> dict[str, bytes]:
+    document = deepcopy(DOCUMENTS[kind])
+    *steps, last = path.split(".")
+    place: dict[str, object] = document
+    for step in steps:
+        place = place[step]  # type: ignore[assignment]
+    place[last] = value
+    return {saved.TOKENIZER: json.dumps(document).encode()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "said"),
+    [
+        ("GPT-2", "normalizer", {"type": "Lowercase"}, "normalizer of kind 'Lowercase'"),
+        ("GPT-2", "normalizer", {"type": "Sequence", "normalizers": [{"type": "NFKC"}]}, "NFKC"),
+        ("GPT-2", "pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer of kind 'Whitespace'"),
+        ("GPT-2", "pre_tokenizer.add_prefix_space", True, "add_prefix_space"),
+        ("GPT-2", "decoder", {"type": "WordPiece", "prefix": "##"}, "decoder of kind 'WordPiece'"),
+        ("GPT-2", "decoder", None, "neither byte-level"),
+        ("GPT-2", "post_processor", {"type": "BertProcessing"}, "post_processor of kind"),
+        ("GPT-2", "model.type", "WordPiece", "model of kind 'WordPiece'"),
+        ("GPT-2", "model", [], "model of kind 'None'"),
+        ("GPT-2", "model.dropout", 0.1, "model.dropout"),
+        ("GPT-2", "model.vocab", {"a": 0}, "lacks 255"),
+        ("GPT-2", "model.vocab", {"a": 0, "b": 0}, "distinct"),
+        ("GPT-2", "model.vocab", {"a": 1 << 40}, "distinct small"),
+        ("GPT-2", "model.vocab", {}, "lacks"),
+        ("GPT-2", "model.vocab", {"a" * 5000: 0}, "5000|over"),
+        ("GPT-2", "model.merges", ["zz zzz"], "library"),
+        ("GPT-2", "added_tokens", [{"id": 3, "content": "<x>"}], "two tokens"),
+        ("GPT-2", "added_tokens", {"a": 1}, "added_tokens"),
+        ("Llama 2", "model.byte_fallback", False, "neither byte-level"),
+        ("Llama 3", "pre_tokenizer.pretokenizers", [{"type": "Split"}], "not known here: None"),
+        (
+            "Gemma",
+            "pre_tokenizer.pattern",
+            {"Regex": "(a+)+b"},
+            r"not known here: .*\(a\+\)\+b",
+        ),
+        ("Gemma", "normalizer.content", "▁" * 1000, "content"),
+    ],
+)
+def test_an_unknown_part_is_refused_by_name(kind: str, path: str, value: object, said: str) -> None:
+    with pytest.raises(TokenizerError, match=said):
+        from_files(changed(kind, path, value))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"model": NaN}',
+        b'{"a": "\\ud800"}',
+        b'{"a": ' + b"9" * 10_000 + b"}",
+        b"[" + b"[]," * 2_100_000 + b"1]",
+        b" " * (65 << 20),
+    ],
+    ids=range(10),
+)
+def test_a_file_that_is_none_is_refused(data: bytes) -> None:
+    for name in (saved.TOKENIZER, saved.CONFIG, saved.SPECIAL_MAP):
+        with pytest.raises(TokenizerError, match=name):
+            from_files({**files_of("GPT-2"), name: data})
+
+
+def test_a_directory_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"no tokenizer\.json"):
+        load(tmp_path)
+    with pytest.raises(TokenizerError, match=r"no tokenizer\.json"):
+        from_files({})
+    (tmp_path / "tokenizer.json").mkdir()
+    with pytest.raises(TokenizerError, match="cannot be read"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"bos_token": "<nobody>"}, {"bos_token": 5}, {"chat_template": 5}]
+)
+def test_a_config_of_another_tokenizer_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json"):
+        from_files({**files_of("GPT-2"), saved.CONFIG: json.dumps(wrong).encode()})
+
+
+def test_what_stands_beside_the_config_is_read_too() -> None:
+    files = files_of("Qwen")
+    del files[saved.CONFIG]
+    files[saved.SPECIAL_MAP] = b'{"eos_token": {"content": "<|im_end|>", "lstrip": false}}'
+    files[saved.TEMPLATE] = b"{{ messages }}"
+    tokenizer = from_files(files)
+    assert tokenizer.end == tokenizer.special["<|im_end|>"]
+    assert tokenizer.start is None
+    assert tokenizer.template == "{{ messages }}"
+    several = [{"name": "tools", "template": "no"}, {"name": "default", "template": "yes"}]
+    config = json.dumps({"chat_template": several}).encode()
+    assert from_files({**files_of("Qwen"), saved.CONFIG: config}).template == "yes"
+
+
+def test_a_tokenizer_is_welded_to_its_model() -> None:
+    check_fits(LEARNED, LEARNED.vocabulary_size, LEARNED.fingerprint())
+    check_fits(LEARNED, 384, None)  # embeddings may be padded
+    with pytest.raises(TokenizerError, match="320 tokens, the model only 300"):
+        check_fits(LEARNED, 300, LEARNED.fingerprint())
+    with pytest.raises(TokenizerError, match=f"{LEARNED.fingerprint()}, the model's {'0' * 32}"):
+        check_fits(LEARNED, 320, "0" * 32)
+
+
+SEED = 5
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """Cut off, bits flipped, parts doubled, a value put in the place of another."""
+    kind = rng.randrange(5)
+    if kind == 0:
+        return data[: rng.randrange(len(data))]
+    if kind == 1:
+        found = bytearray(data)
+        for _ in range(rng.randint(1, 8)):
+            found[rng.randrange(len(found))] = rng.randrange(256)
+        return bytes(found)
+    if kind == 2:
+        a, b = sorted(rng.sample(range(len(data)), 2))
+        return data[:b] + data[a : min(b, a + 200)] + data[b:]
+    document = json.loads(data)
+    values: list[object] = [
+        None,
+        True,
+        -1,
+        0,
+        1e308,
+        1 << 70,
+        "",
+        "a",
+        "\x00",
+        "▁" * 99,
+        [],
+        {},
+        [[]],
+        "Sequence",
+    ]
+    place = document
+    for _ in range(rng.randint(1, 4)):
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if not keys:
+            break
+        key = rng.choice(keys)
+        if isinstance(place[key], dict | list) and rng.random() < 0.8:
+            place = place[key]
+        elif kind == 3 or isinstance(place, list):
+            place[key] = rng.choice(values)
+        else:
+            del place[key]
+    return json.dumps(document).encode()
+
+
+def test_a_thousand_damaged_files_are_read_or_refused() -> None:
+    rng = random.Random(SEED)
+    kinds = [*(files_of(kind) for kind in DOCUMENTS), LEARNED.files(), Bytes().files()]
+    read = refused = 0
+    for n in range(1000):
+        files = dict(kinds[n % len(kinds)])
+        name = saved.CONFIG if n % 10 == 9 else saved.TOKENIZER
+        files[name] = mutate(files[name], rng)
+        try:
+            tokenizer = from_files(files)
+            tokenizer.decode(tokenizer.encode(TEXT, special=True))
+            tokenizer.fingerprint()
+            read += 1
+        except TokenizerError:
+            refused += 1
+    assert read > 50
+    assert refused > 500
