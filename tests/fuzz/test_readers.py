@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import damage
 from ownwords.archive import sources
 from ownwords.archive.document import RawDocument
 from ownwords.archive.segments import read_body
@@ -15,28 +16,6 @@ from ownwords.core.errors import SourceError
 pytestmark = pytest.mark.fuzz
 
 SECONDS_EACH = 30
-
-
-def damaged(data: bytes, generator: random.Random) -> bytes:
-    """A file after an accident: bytes flipped, a stretch cut out, doubled, overwritten; cut off."""
-    changed = bytearray(data)
-    for _ in range(generator.choice([1, 1, 2, 5, 20])):
-        if not changed:
-            break
-        start = generator.randrange(len(changed))
-        end = min(len(changed), start + generator.choice([1, 4, 64, 4096]))
-        match generator.randrange(5):
-            case 0:
-                changed[start] ^= 1 << generator.randrange(8)
-            case 1:
-                del changed[start:end]
-            case 2:
-                changed[start:start] = changed[start:end]
-            case 3:
-                changed[start:end] = generator.randbytes(end - start)
-            case _:
-                del changed[start:]
-    return bytes(changed)
 
 
 @pytest.mark.parametrize("name", sources.SOURCE_NAMES)
@@ -51,7 +30,7 @@ def test_a_damaged_export_is_read_or_refused_with_a_sentence(name: str, tmp_path
     tried = 0
     while time.monotonic() < ends:
         file = generator.choice(files)
-        file.write_bytes(damaged(whole[file], generator))
+        file.write_bytes(damage.of_bytes(whole[file], generator))
         sources.source(name).detect(path)
         try:
             for item in sources.source(name).read(path):

@@ -1,0 +1,1 @@
+"""A model at work: ids in, ids out."""

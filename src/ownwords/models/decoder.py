@@ -1,0 +1,319 @@
+"""What all families share: the base of their configs and models, and the table of their names.
+
+Shapes: B batch, T tokens of this call, C width, V vocabulary.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.models.cache import Cache, View, visible
+from ownwords.models.layers import Embedding, Sight
+from ownwords.models.loss import IGNORED, chunked_cross_entropy
+
+
+@dataclass(frozen=True)
+class Name:
+    """One weight: our name, the name in a Hugging Face directory; "{i}" is the layer's number."""
+
+    ours: str
+    theirs: str
+    transposed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a model. `kv_heads` 0: as many as heads; `head_dim` 0: width / heads."""
+
+    MODEL_TYPE: ClassVar[str]
+    # Beyond any model there is: a config that asks for more is damaged or hostile.
+    LIMITS: ClassVar[Mapping[str, int]] = {
+        "vocabulary": 2**24,
+        "context": 2**30,
+        "width": 2**20,
+        "layers": 2**10,
+        "heads": 2**12,
+        "kv_heads": 2**12,
+        "head_dim": 2**14,
+        "hidden": 2**22,
+    }
+
+    vocabulary: int
+    context: int
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int = 0
+    head_dim: int = 0
+    hidden: int
+    norm_eps: float
+    tied: bool
+
+    def __post_init__(self) -> None:
+        if self.kv_heads == 0:
+            object.__setattr__(self, "kv_heads", self.heads)
+        if self.head_dim == 0:
+            if self.heads < 1 or self.width % self.heads:
+                raise ConfigError(f"heads ({self.heads}) must divide width ({self.width})")
+            object.__setattr__(self, "head_dim", self.width // self.heads)
+        for name, limit in self.LIMITS.items():
+            value = getattr(self, name)
+            if not 1 <= value <= limit:
+                raise ConfigError(f"{name} ({value}) must be from 1 to {limit}")
+        if self.heads % self.kv_heads:
+            raise ConfigError(f"kv_heads ({self.kv_heads}) must divide heads ({self.heads})")
+        if not 0 < self.norm_eps < 1:
+            raise ConfigError(f"norm_eps ({self.norm_eps}) must be between 0 and 1")
+
+    def windows(self) -> tuple[int | None, ...]:
+        """For each layer how many tokens it sees, itself included; None: all of them."""
+        return (None,) * self.layers
+
+    @classmethod
+    def from_hf(cls, data: Mapping[str, object]) -> Self:
+        """From a parsed `config.json`; ConfigError names what is wrong, missing or refused."""
+        raise NotImplementedError
+
+    def to_hf(self) -> dict[str, object]:
+        """A `config.json` that stock loaders read, old and new; the dtype is the directory's."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one call of `forward` stands on: where its tokens are, and what they may look at."""
+
+    positions_BT: Tensor  # [B, T], or [1, T] where all rows are alike
+    sights: Mapping[int | None, Sight]  # by window
+    cache: Cache | None = None
+    counts: tuple[int, ...] = ()
+
+    def end(self) -> None:
+        if self.cache is not None:
+            self.cache.advance(self.counts)
+
+
+class CausalLM(nn.Module):
+    """A language model of any family: ids in, hidden states out; logits and loss from those.
+
+    What replaces `embedding` or `head` (a quantised one, say) must have what is called of them:
+    `as_head` of an embedding, and `weight`, which the loss multiplies by.
+
+    `checkpointing` trades time for memory in training: blocks are run again in the backward pass.
+    """
+
+    CONFIG: ClassVar[type[Config]]
+    NAMES: ClassVar[tuple[Name, ...]]
+
+    embedding: Embedding
+    blocks: nn.ModuleList
+    final_norm: nn.Module
+    head: nn.Linear | None  # None: tied, the embedding is the head
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Allocate the parameters and leave them unfilled; on "meta" not even that."""
+        super().__init__()
+        self.config = config
+        self.checkpointing = False
+        # PyTorch's layers fill themselves from the global random state; on "meta" they cannot.
+        with torch.device("meta"):
+            self.assemble()
+            self.head = None if config.tied else nn.Linear(config.width, config.vocabulary, False)
+        self.to(dtype)
+        device = torch.device("cpu" if device is None else device)
+        if device.type != "meta":
+            self.to_empty(device=device)
+
+    def assemble(self) -> None:
+        """Make the family's parts, all but the head."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        ids_BT: Tensor,
+        *,
+        documents_BT: Tensor | None = None,
+        cache: Cache | None = None,
+        lengths_B: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states after the final norm, [B, T, C].
+
+        `documents_BT` numbers the documents packed into each row: attention never crosses a border
+        and positions restart there. With a cache the tokens follow those it holds; `lengths_B` says
+        how many of each row are real, the rest being padding on the right.
+        """
+        raise NotImplementedError
+
+    def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
+        """Mean and spread of a parameter before training."""
+        raise NotImplementedError
+
+    def init_weights(self, seed: int) -> None:
+        """Fill every parameter from `seed`: the same values on any device, in any order.
+
+        Each tensor has its own generator, seeded with its name, and is drawn in float32 on the CPU;
+        PyTorch's global random state is neither read nor changed.
+        """
+        for name, parameter in self.named_parameters():
+            mean, spread = self.initial(name, parameter.shape)
+            key = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+            generator = torch.Generator("cpu").manual_seed(int.from_bytes(key) >> 1)
+            drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
+            with torch.no_grad():
+                if spread:
+                    drawn.normal_(mean, spread, generator=generator)
+                else:
+                    drawn.fill_(mean)
+                parameter.copy_(drawn)
+
+    def logits(self, hidden_BTC: Tensor) -> Tensor:
+        """[B, T, V]. For training use `loss`, which never holds them whole."""
+        if self.head is None:
+            logits_BTV = self.embedding.as_head(hidden_BTC)
+        else:
+            logits_BTV = self.head(hidden_BTC)
+        if self.softcap is not None:
+            logits_BTV = (logits_BTV / self.softcap).tanh() * self.softcap
+        return logits_BTV
+
+    def loss(
+        self,
+        ids_BT: Tensor,
+        targets_BT: Tensor,
+        *,
+        documents_BT: Tensor | None = None,
+        weights_BT: Tensor | None = None,
+        z_weight: float = 0.0,
+    ) -> tuple[Tensor, Tensor]:
+        """Summed cross entropy in nats and the number of tokens; targets of -100 do not count.
+
+        `targets_BT` are the ids that follow, already moved by one.
+        """
+        self._check_targets(targets_BT, ids_BT)
+        hidden_BTC = self(ids_BT, documents_BT=documents_BT)
+        return chunked_cross_entropy(
+            hidden_BTC.flatten(0, 1),
+            self.embedding.weight if self.head is None else self.head.weight,
+            targets_BT.flatten(),
+            None if weights_BT is None else weights_BT.flatten(),
+            softcap=self.softcap,
+            z_weight=z_weight,
+        )
+
+    @property
+    def softcap(self) -> float | None:
+        """Bound of the logits, in the families that have one."""
+        return None
+
+    def new_cache(self, batch: int, length: int, dtype: torch.dtype | None = None) -> Cache:
+        """Room for `batch` texts of up to `length` tokens each."""
+        if not 1 <= length <= self.config.context:
+            raise OwnwordsError(
+                f"a cache of {length} tokens was asked for; the context is {self.config.context}"
+            )
+        weight = next(self.final_norm.parameters())  # never quantised, as the embedding may be
+        return Cache(
+            self.config.windows(),
+            batch=batch,
+            length=length,
+            kv_heads=self.config.kv_heads,
+            head_dim=self.config.head_dim,
+            device=weight.device,
+            dtype=weight.dtype if dtype is None else dtype,
+        )
+
+    def read(
+        self,
+        ids_BT: Tensor,
+        documents_BT: Tensor | None,
+        cache: Cache | None,
+        lengths_B: Tensor | None,
+    ) -> Reading:
+        """Check a call's input and work out, once for all layers, what each token may look at."""
+        self._check(ids_BT, documents_BT)
+        batch, tokens = ids_BT.shape
+        windows = set(self.config.windows())
+        if cache is not None:
+            if documents_BT is not None:
+                raise OwnwordsError("packed documents cannot be read into a cache")
+            counts = cache.counts(batch, tokens, lengths_B)
+            views = {window: View(cache, window, tokens, counts) for window in windows}
+            sights = {window: Sight(v.mask, v.causal, v) for window, v in views.items()}
+            # Padding may lie beyond the last position there is; nothing ever looks at it.
+            positions_BT = cache.positions(tokens).clamp(max=cache.length - 1)
+            return Reading(positions_BT, sights, cache, tuple(counts))
+        row_1T = torch.arange(tokens, device=ids_BT.device)[None]
+        if documents_BT is None:
+            return Reading(row_1T, {window: _causal(row_1T, window) for window in windows})
+        borders_BT = torch.ones_like(documents_BT, dtype=torch.bool)
+        borders_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
+        starts_BT = torch.where(borders_BT, row_1T, 0).cummax(dim=1).values
+        same_B1TT = (starts_BT[:, :, None] == starts_BT[:, None, :])[:, None]
+        sights = {window: Sight(same_B1TT & visible(row_1T, row_1T, window)) for window in windows}
+        return Reading(row_1T - starts_BT, sights)
+
+    def run(self, block: nn.Module, *inputs: object) -> Tensor:
+        """A block's output; in training with `checkpointing` its inside is not kept."""
+        if self.checkpointing and torch.is_grad_enabled():
+            out_BTC: Tensor = checkpoint(block, *inputs, use_reentrant=False)
+        else:
+            out_BTC = block(*inputs)
+        return out_BTC
+
+    def _check(self, ids_BT: Tensor, documents_BT: Tensor | None) -> None:
+        if ids_BT.ndim != 2 or ids_BT.shape[1] == 0:
+            raise OwnwordsError(f"ids must be [batch, tokens], not {list(ids_BT.shape)}")
+        if documents_BT is not None and documents_BT.shape != ids_BT.shape:
+            raise OwnwordsError(
+                f"documents {list(documents_BT.shape)} are not shaped like ids {list(ids_BT.shape)}"
+            )
+        if ids_BT.shape[1] > self.config.context:
+            raise OwnwordsError(
+                f"{ids_BT.shape[1]} tokens do not fit the model's context ({self.config.context})"
+            )
+        self._check_range("id", ids_BT)
+
+    def _check_targets(self, targets_BT: Tensor, ids_BT: Tensor) -> None:
+        if targets_BT.shape != ids_BT.shape:
+            raise OwnwordsError(
+                f"targets {list(targets_BT.shape)} are not shaped like ids {list(ids_BT.shape)}"
+            )
+        self._check_range("target", targets_BT, ignored=IGNORED)
+
+    def _check_range(self, name: str, ids_BT: Tensor, ignored: int = 0) -> None:
+        if ids_BT.device.type != "cpu":  # there, looking at the values would wait for the device
+            return
+        lowest, highest = (int(end) for end in torch.aminmax(ids_BT))
+        if lowest < min(0, ignored) or highest >= self.config.vocabulary:
+            wrong = highest if highest >= self.config.vocabulary else lowest
+            raise OwnwordsError(
+                f"{name} {wrong} is not in the vocabulary ({self.config.vocabulary} tokens)",
+                hint="use the tokenizer that belongs to this model",
+            )
+
+
+def embedding_spread(width: int) -> float:
+    """0.02, and less above a width of 256.
+
+    Where the head is the embedding, a fresh model bets on repeating the token it has just read,
+    with a logit of about spread * width: 5 is harmless, the 20 of width 1,024 would not be.
+    """
+    return 0.02 * min(1.0, 256 / width)
+
+
+def _causal(row_1T: Tensor, window: int | None) -> Sight:
+    if window is None or window >= row_1T.shape[1]:
+        return Sight(None, causal=True)
+    return Sight(visible(row_1T, row_1T, window))

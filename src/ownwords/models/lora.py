@@ -1,0 +1,214 @@
+"""LoRA: a small matrix pair beside each chosen layer is trained, the layer itself is not.
+
+    y = layer(x) + alpha / rank * up(down(dropout(x)))
+
+`up` starts at zero, so that a fresh adapter changes nothing. Hu et al. 2021,
+https://arxiv.org/abs/2106.09685. peft.py saves and loads adapters.
+
+Suffixes of tensors: R rank, I inputs, O outputs of the layer.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ownwords.core.errors import ConfigError
+from ownwords.models.family import CausalLM
+from ownwords.models.quantize import QuantizedLinear
+from ownwords.models.safely import ModelError, shown
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an adapter is: its size, how strongly it counts, and which layers have it."""
+
+    rank: int = 8
+    alpha: float = 16.0
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ("blocks.*",)  # patterns of module names, as in a shell
+    rank_stabilised: bool = False  # alpha / sqrt(rank), https://arxiv.org/abs/2312.03732
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ConfigError(f"a LoRA rank of {self.rank} is not possible", hint="use 8 or so")
+        if not math.isfinite(self.alpha) or not 0 <= self.dropout < 1:
+            raise ConfigError(
+                f"alpha {self.alpha} must be finite, and dropout {self.dropout} from 0 to below 1"
+            )
+
+    def scale(self, rank: int, alpha: float) -> float:
+        return alpha / (math.sqrt(rank) if self.rank_stabilised else rank)
+
+
+class LoraLinear(nn.Module):
+    """A linear layer, which stays as it is, and its pair of matrices.
+
+    Dropout draws its mask from `seed` and `draw` alone, so that a block that is run again in the
+    backward pass has the mask it had before.
+    """
+
+    def __init__(
+        self,
+        base: nn.Module,
+        settings: Settings,
+        rank: int,
+        alpha: float,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        outputs, inputs = size_of(base)
+        device = next(chain(base.parameters(), base.buffers())).device
+        self.base, self.alpha, self.scale = base, alpha, settings.scale(rank, alpha)
+        self.dropout, self.seed = settings.dropout, seed
+        self.draw = 0
+        self.merged = False
+        source = torch.Generator().manual_seed(seed)
+        bound = 1 / math.sqrt(inputs)
+        down_RI = torch.empty(rank, inputs).uniform_(-bound, bound, generator=source)
+        # Float32 whatever the layer is: small steps would vanish in bfloat16.
+        self.down = nn.Parameter(down_RI.to(device))
+        self.up = nn.Parameter(torch.zeros(outputs, rank, device=device))
+
+    @property
+    def rank(self) -> int:
+        return self.down.shape[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.base(x)
+        if self.merged:
+            return y
+        kept = self._dropped(x).to(self.down.dtype)
+        beside = functional.linear(functional.linear(kept, self.down), self.up)
+        return y + (self.scale * beside).to(y.dtype)
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        if not (self.training and self.dropout):
+            return x
+        source = torch.Generator(x.device).manual_seed(_seed_of(self.seed, str(self.draw)))
+        mask = torch.empty_like(x).bernoulli_(1 - self.dropout, generator=source)
+        return x * mask / (1 - self.dropout)
+
+    def delta(self) -> Tensor:
+        """What the adapter adds to the layer's matrix, as float32."""
+        return self.scale * (self.up.detach().float() @ self.down.detach().float())
+
+
+class Adapter:
+    """What is attached to a model.
+
+    `draws` counts the dropout masks: with the adapter's weights it is all that a pause must keep.
+    With gradient checkpointing a backward pass must come before the next forward pass in training.
+    """
+
+    def __init__(
+        self, model: CausalLM, settings: Settings, layers: Mapping[str, LoraLinear]
+    ) -> None:
+        self.model, self.settings, self.layers = model, settings, dict(layers)
+        self.draws = 0
+        # Before each reading of a text, not of each layer: a block may be read twice for one mask.
+        drops = settings.dropout > 0
+        self._hook = model.register_forward_pre_hook(self._next_masks) if drops else None
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What there is to train."""
+        return [each for layer in self.layers.values() for each in (layer.down, layer.up)]
+
+    def merge(self) -> None:
+        """Add the adapter to the layers' own weights, computed in float32; `unmerge` takes it out.
+
+        The weights are then right to the rounding of their type, and after `unmerge` again.
+        """
+        frozen = [n for n, layer in self.layers.items() if isinstance(layer.base, QuantizedLinear)]
+        if frozen:
+            raise ModelError(
+                f"{shown(frozen)} cannot take an adapter in: the layer is quantised",
+                hint="merge into the model as it was before, then quantise",
+            )
+        self._add(+1, wanted=True)
+
+    def unmerge(self) -> None:
+        self._add(-1, wanted=False)
+
+    def detach(self) -> None:
+        """Put the layers back in their places, merged or not, and leave the adapter aside."""
+        for name, layer in self.layers.items():
+            self.model.set_submodule(name, layer.base)
+        if self._hook is not None:
+            self._hook.remove()
+
+    def _next_masks(self, *_: object) -> None:
+        if self.model.training:
+            for layer in self.layers.values():
+                layer.draw = self.draws
+            self.draws += 1
+
+    def _add(self, sign: int, wanted: bool) -> None:
+        for layer in self.layers.values():
+            if layer.merged is not wanted:
+                weight = layer.base.get_parameter("weight").detach()
+                weight.copy_(weight.float() + sign * layer.delta())
+                layer.merged = wanted
+
+
+def attach(model: CausalLM, settings: Settings, seed: int) -> Adapter:
+    """Put fresh adapters beside the layers that `settings.targets` name, and freeze the rest.
+
+    The same seed gives the same adapters and the same dropout on any machine.
+    """
+    check_has_none(model)
+    linear = [name for name, module in model.named_modules() if can_be_adapted(name, module)]
+    found: dict[str, tuple[int, float]] = {}
+    for pattern in settings.targets:
+        matching = [name for name in linear if fnmatchcase(name, pattern)]
+        if not matching:
+            raise ConfigError(
+                f"no layer is called {pattern!r}",
+                hint=f"patterns are held to names like {shown(linear)}",
+            )
+        found |= dict.fromkeys(matching, (settings.rank, settings.alpha))
+    return attach_layers(model, settings, {n: found[n] for n in linear if n in found}, seed)
+
+
+def attach_layers(
+    model: CausalLM, settings: Settings, found: Mapping[str, tuple[int, float]], seed: int
+) -> Adapter:
+    """The same for the layers of `found`, each with its rank and alpha."""
+    model.requires_grad_(False)
+    layers = {}
+    for name, (rank, alpha) in found.items():
+        base = model.get_submodule(name)
+        layers[name] = LoraLinear(base, settings, rank, alpha, _seed_of(seed, name))
+        model.set_submodule(name, layers[name].train(model.training))
+    return Adapter(model, settings, layers)
+
+
+def check_has_none(model: CausalLM) -> None:
+    """ModelError if the model has an adapter: a second would be trained on top of the first."""
+    if any(isinstance(module, LoraLinear) for module in model.modules()):
+        raise ModelError("the model has an adapter already", hint="detach it first, merged or not")
+
+
+def can_be_adapted(name: str, module: nn.Module) -> bool:
+    """Whether it is a linear layer that is called; the loss uses the weight of the head instead."""
+    return isinstance(module, nn.Linear | QuantizedLinear) and name != "head"
+
+
+def size_of(layer: nn.Module) -> tuple[int, int]:
+    """Outputs and inputs of a linear layer, quantised or not."""
+    if isinstance(layer, QuantizedLinear):
+        return layer.rows, layer.columns
+    if isinstance(layer, nn.Linear):
+        return layer.out_features, layer.in_features
+    raise ModelError(f"an adapter of a {type(layer).__name__} is not implemented")
+
+
+def _seed_of(seed: int, what: str) -> int:
+    key = hashlib.blake2b(f"{seed}/{what}".encode(), digest_size=8).digest()
+    return int.from_bytes(key) >> 1

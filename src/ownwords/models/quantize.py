@@ -1,0 +1,342 @@
+"""Weight-only quantisation: a matrix kept as small integers, each run of them with one scale.
+
+`int8` gives a row (an output channel) one scale; `int4` gives one to every 32, 64 or 128 numbers of
+a row. Scales have a sign: b bits count from -2^(b-1) to 2^(b-1) - 1, one step further down than
+up, so the sign that puts the larger extreme below needs the smaller step. Rounding reaches half a
+step beyond the outermost codes, and that half is used too. So for every number of a matrix
+
+    |weight - code * scale| <= |scale| / 2        (and the rounding of float32)
+
+At equal bits a number this lost less than a step of max|w|/7, than llama.cpp's q4_0 and than a
+minimum or a zero point stored beside the scale; docs/verification.md has the figures.
+
+Suffixes of tensors: O outputs (rows), I inputs (columns), G groups in a row, N numbers in a group,
+P packed bytes in a row, B and T batch and time.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from ownwords.core.errors import ConfigError
+from ownwords.models.safely import ModelError, parse_object, shown
+
+FIELD: Final = "ownwords.quantization"
+VERSION: Final = 1
+# What the model reads and writes words with; they lose the most by rounding.
+ENDS: Final = ("embedding", "head")
+# Numbers that exist as float32 at a time: 4 MiB, which stays in a processor's cache.
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How finely a matrix is rounded; `group` numbers share a scale, 0 stands for a whole row."""
+
+    bits: int
+    group: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.bits, self.group) not in {(8, 0), (4, 32), (4, 64), (4, 128)}:
+            raise ConfigError(
+                f"there is no quantisation to {self.bits} bits in groups of {self.group}",
+                hint="int8 has one scale a row (group 0), int4 groups of 32, 64 or 128",
+            )
+
+    @property
+    def name(self) -> str:
+        return f"int{self.bits}"
+
+    def groups(self, columns: int) -> int:
+        """How many scales a row of `columns` numbers has; its last group may be shorter."""
+        return -(-columns // self.group) if self.group else 1
+
+    def stored(self, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+        """The packed codes and the scales of a matrix of this size, without memory."""
+        width = columns if self.bits == 8 else -(-columns // 2)
+        # A scale of bfloat16 costs a group of int4 16 bits; among a row of int8 32 are nothing.
+        kinds = (torch.int8, torch.float32) if self.bits == 8 else (torch.uint8, torch.bfloat16)
+        return (
+            torch.empty(rows, width, dtype=kinds[0], device="meta"),
+            torch.empty(rows, self.groups(columns), dtype=kinds[1], device="meta"),
+        )
+
+
+INT8: Final = Scheme(8)
+INT4: Final = Scheme(4, 32)
+
+
+def pack(codes_OI: Tensor) -> Tensor:
+    """Two codes of -8..7 in a byte, plus 8, the even column in its low half."""
+    shifted_OI = functional.pad((codes_OI + 8).to(torch.uint8), (0, codes_OI.shape[1] % 2))
+    return shifted_OI[:, 0::2] | (shifted_OI[:, 1::2] << 4)
+
+
+def unpack(packed_OP: Tensor, columns: int) -> Tensor:
+    """The codes that `pack` was given, as int8."""
+    halves_OP2 = torch.stack((packed_OP & 15, packed_OP >> 4), dim=-1)
+    return halves_OP2.flatten(-2)[:, :columns].to(torch.int8) - 8
+
+
+def rounded(weight_OI: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+    """The packed codes and the scales of a matrix of finite numbers; ModelError for others."""
+    parts = torch.split(weight_OI.detach(), _rows_at_once(weight_OI.shape[1]))
+    packed, scales = zip(*(_rounded(part_OI, scheme) for part_OI in parts), strict=True)
+    return torch.cat(packed), torch.cat(scales)
+
+
+def _rounded(weight_OI: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+    columns, groups = weight_OI.shape[1], scheme.groups(weight_OI.shape[1])
+    weight_OI = weight_OI.float()
+    if not weight_OI.isfinite().all():
+        raise ModelError("it holds numbers that are not finite")
+    group = scheme.group or columns
+    padded_OI = functional.pad(weight_OI, (0, groups * group - columns))
+    weight_OGN = padded_OI.view(-1, groups, group)
+    half = 1 << (scheme.bits - 1)
+    high_OG = weight_OGN.amax(-1).clamp_min(0)
+    low_OG = weight_OGN.amin(-1).clamp_max(0).neg()
+    plain_OG = torch.maximum(low_OG / (half + 0.5), high_OG / (half - 0.5))
+    mirrored_OG = torch.maximum(high_OG / (half + 0.5), low_OG / (half - 0.5))
+    step_OG = torch.minimum(plain_OG, mirrored_OG)
+    # A group of zeros still needs a scale to be divided by.
+    step_OG = step_OG.clamp_min(torch.finfo(torch.float32).tiny)
+    if scheme.bits == 4:
+        step_OG = _raised_to_bfloat16(step_OG)
+    scale_OG = torch.where(plain_OG <= mirrored_OG, step_OG, -step_OG)
+    codes_OGN = (weight_OGN / scale_OG[..., None]).round_().clamp_(-half, half - 1)
+    codes_OI = codes_OGN.flatten(1)[:, :columns].to(torch.int8)
+    if scheme.bits == 4:
+        return pack(codes_OI), scale_OG.to(torch.bfloat16)
+    return codes_OI.contiguous(), scale_OG
+
+
+def _raised_to_bfloat16(step: Tensor) -> Tensor:
+    """The next bfloat16 that is not smaller: a smaller step would not reach the extremes."""
+    return ((step.view(torch.int32) + 0xFFFF) & ~0xFFFF).view(torch.float32)
+
+
+def restored(packed: Tensor, scale_OG: Tensor, scheme: Scheme, columns: int) -> Tensor:
+    """The float32 matrix that codes and scales stand for."""
+    codes_OI = packed if scheme.bits == 8 else unpack(packed, columns)
+    rows, groups = scale_OG.shape
+    group = scheme.group or columns
+    codes_OI = functional.pad(codes_OI, (0, groups * group - columns))
+    weight_OGN = codes_OI.view(rows, groups, group) * scale_OG.float()[..., None]
+    return weight_OGN.view(rows, -1)[:, :columns]
+
+
+def _rows_at_once(columns: int) -> int:
+    return max(1, _CHUNK // columns)
+
+
+class _Quantized(nn.Module):
+    """A matrix as packed codes and scales; empty, on the device "meta", until it is filled."""
+
+    packed: Tensor
+    scale: Tensor
+
+    def __init__(self, rows: int, columns: int, scheme: Scheme) -> None:
+        super().__init__()
+        self.rows, self.columns, self.scheme = rows, columns, scheme
+        packed, scale = scheme.stored(rows, columns)
+        self.register_buffer("packed", packed)
+        self.register_buffer("scale", scale)
+
+    def fill(self, weight_OI: Tensor) -> None:
+        self.packed, self.scale = rounded(weight_OI, self.scheme)
+
+    @property
+    def weight(self) -> Tensor:
+        """The whole matrix as float32, made anew at every call."""
+        return restored(self.packed, self.scale, self.scheme, self.columns)
+
+    def product(self, x: Tensor) -> Tensor:
+        """x times the transposed matrix; as float32 only some of its rows exist at a time."""
+        count = _rows_at_once(self.columns)
+        again = torch.is_grad_enabled() and x.requires_grad
+        parts = []
+        for first in range(0, self.rows, count):
+            rows = self.packed[first : first + count], self.scale[first : first + count]
+            # Backward restores the rows a second time rather than keep them all until then.
+            parts.append(
+                checkpoint(self._rows, x, *rows, use_reentrant=False, preserve_rng_state=False)
+                if again
+                else self._rows(x, *rows)
+            )
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+    def _rows(self, x: Tensor, packed: Tensor, scale_OG: Tensor) -> Tensor:
+        weight_OI = restored(packed, scale_OG, self.scheme, self.columns)
+        return functional.linear(x, weight_OI.to(x.dtype))
+
+    def extra_repr(self) -> str:
+        return f"{self.columns} -> {self.rows}, {self.scheme.name}, group={self.scheme.group}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move to a device as any module does; a change of type is none to codes and scales."""
+        scale = self.scale
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.scale = scale.to(self.packed.device)
+        return self
+
+
+class QuantizedLinear(_Quantized):
+    """`nn.Linear` over a quantised matrix."""
+
+    bias: nn.Parameter | None
+
+    def __init__(self, rows: int, columns: int, scheme: Scheme, bias: nn.Parameter | None) -> None:
+        super().__init__(rows, columns, scheme)
+        self.register_parameter("bias", bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.product(x)
+        return y if self.bias is None else y + self.bias.to(y.dtype)
+
+
+class QuantizedEmbedding(_Quantized):
+    """The embedding of the tokens over a quantised matrix; its vectors come in `dtype`."""
+
+    def __init__(self, rows: int, columns: int, scheme: Scheme, dtype: torch.dtype) -> None:
+        super().__init__(rows, columns, scheme)
+        self.dtype = dtype
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.dtype = fn(torch.empty(0, dtype=self.dtype, device=self.packed.device)).dtype
+        return super()._apply(fn, recurse)
+
+    def forward(self, ids_BT: Tensor) -> Tensor:
+        ids = ids_BT.reshape(-1)
+        rows_NC = restored(self.packed[ids], self.scale[ids], self.scheme, self.columns)
+        return rows_NC.to(self.dtype).view(*ids_BT.shape, self.columns)
+
+    def as_head(self, hidden_BTC: Tensor) -> Tensor:
+        return self.product(hidden_BTC)
+
+
+def quantize(model: nn.Module, scheme: Scheme = INT4, ends: Scheme = INT8) -> None:
+    """Replace the matrices of a model in place: the ends (embedding and head) by their own scheme.
+
+    Norms, biases and learned positions stay as they are. A model that is already quantised, or
+    that holds numbers which are not finite, is a ModelError and stays unchanged.
+    """
+    if _quantized(model):
+        raise ModelError("the model is quantised already", hint="quantise the original instead")
+    plain = dict(_matrices(model))
+    for name, module in plain.items():
+        if not module.weight.isfinite().all():
+            raise ModelError(f"{name}.weight holds numbers that are not finite")
+    _replace(model, scheme, ends)
+    for name, module in plain.items():
+        model.get_submodule(name).fill(module.weight)  # type: ignore[operator]
+
+
+def quantized_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor by our name: `<module>.packed`, `<module>.scale`, and what is not rounded."""
+    yield from model.state_dict().items()
+
+
+def metadata(model: nn.Module) -> dict[str, str]:
+    """What the header of a safetensors file says of the quantisation; nothing for a plain model."""
+    found = _quantized(model)
+    if not found:
+        return {}
+    any_of = next(iter(found.values())).scheme
+    schemes = {name in ENDS: module.scheme for name, module in found.items()}
+    body, ends = schemes.get(False, any_of), schemes.get(True, any_of)
+    return {FIELD: json.dumps({"version": VERSION, **_said(body), "ends": _said(ends)})}
+
+
+def load_quantized(
+    model: nn.Module, tensors: Iterable[tuple[str, Tensor]], header: Mapping[str, str]
+) -> None:
+    """Turn a plain model (on "meta" too) into the quantised one that a file holds, streamed.
+
+    `header` is the `__metadata__` of the file, `tensors` what `quantized_tensors` gave, in any
+    order, each on the device where it is to stay. Names, shapes and types must match; ModelError.
+    """
+    _replace(model, *_schemes(header))
+    wanted = dict(quantized_tensors(model))
+    for name, tensor in tensors:
+        if name not in wanted:
+            raise ModelError(f"the file holds {shown([name])}, which the quantised model lacks")
+        _check(name, tensor, wanted.pop(name))
+        owner, _, leaf = name.rpartition(".")
+        module = model.get_submodule(owner)
+        old = module._parameters.get(leaf)
+        if old is not None:
+            weight = nn.Parameter(tensor.to(old.dtype), requires_grad=old.requires_grad)
+        setattr(module, leaf, tensor if old is None else weight)
+    if wanted:
+        raise ModelError(f"the file lacks {shown(set(wanted))}", hint="is it whole?")
+
+
+def _matrices(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Embedding]]:
+    """What quantisation replaces: every linear layer, and of the embeddings that of the words."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) or (isinstance(module, nn.Embedding) and name in ENDS):
+            yield name, module
+
+
+def _quantized(model: nn.Module) -> dict[str, _Quantized]:
+    return {name: each for name, each in model.named_modules() if isinstance(each, _Quantized)}
+
+
+def _replace(model: nn.Module, scheme: Scheme, ends: Scheme) -> None:
+    for name, module in list(_matrices(model)):
+        chosen = ends if name in ENDS else scheme
+        rows, columns = module.weight.shape
+        new: _Quantized
+        if isinstance(module, nn.Linear):
+            new = QuantizedLinear(rows, columns, chosen, module.bias)
+        else:
+            new = QuantizedEmbedding(rows, columns, chosen, module.weight.dtype)
+        model.set_submodule(name, new.train(module.training))
+
+
+def _said(scheme: Scheme) -> dict[str, object]:
+    return {"scheme": scheme.name, "group": scheme.group}
+
+
+def _schemes(header: Mapping[str, object]) -> tuple[Scheme, Scheme]:
+    """The schemes of the matrices and of the ends; ModelError for what this version cannot read."""
+    if FIELD not in header:
+        raise ModelError(f"its header has no field {FIELD}", hint="it is not a quantised model")
+    said = parse_object(str(header[FIELD]).encode(), FIELD)
+    if said.get("version") != VERSION:
+        raise ModelError(
+            f"{FIELD} has version {str(said.get('version'))[:20]}, and this reads {VERSION}",
+            hint="a newer ownwords may have written it",
+        )
+    return _scheme(said), _scheme(said.get("ends"))
+
+
+def _scheme(said: object) -> Scheme:
+    if isinstance(said, dict):
+        for bits, group in ((8, 0), (4, 32), (4, 64), (4, 128)):
+            if (said.get("scheme"), said.get("group")) == (f"int{bits}", group):
+                return Scheme(bits, group)
+    raise ModelError(f"{FIELD} names no scheme of ours: {str(said)[:80]}")
+
+
+def _check(name: str, tensor: Tensor, wanted: Tensor) -> None:
+    is_weight = wanted.is_floating_point() and not name.endswith((".packed", ".scale"))
+    fits = tensor.is_floating_point() if is_weight else tensor.dtype == wanted.dtype
+    if tensor.shape != wanted.shape or not fits:
+        raise ModelError(
+            f"{name!r} is {_kind(tensor)}, and the model asks for {_kind(wanted)}",
+            hint="is config.json the one that came with these weights?",
+        )
+    if tensor.is_floating_point() and not tensor.isfinite().all():
+        raise ModelError(f"{name!r} holds numbers that are not finite")
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

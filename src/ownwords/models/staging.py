@@ -1,0 +1,186 @@
+"""A folder written whole or not at all: made beside, flushed to the disk, exchanged in one step."""
+
+import ctypes
+import errno
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ownwords.core.errors import WorkspaceError
+from ownwords.core.workspace import telling_of_the_disk
+
+_UNFINISHED = ".writing"
+_ASIDE = ".replaced"
+# Where a lock cannot tell, a folder as old as this is no longer being written.
+_ABANDONED_S = 24 * 3600
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """An empty folder to write into, which becomes `folder` when the block ends without an error.
+
+    Killed at any moment, `folder` is the old one or the new, each whole; what was left unfinished
+    is cleared away by the next `replacing`. Linux and macOS exchange the two in one step. Elsewhere
+    the old one is moved aside first, and stays readable through `standing` if that is all that
+    happened. WorkspaceError if the disk is full or refuses.
+    """
+    folder = Path(os.path.realpath(folder))
+    with _telling(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _settle(folder)
+        beside = Path(
+            tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=_UNFINISHED, dir=folder.parent)
+        )
+        try:
+            with _held(beside):
+                yield beside
+                beside.chmod(0o777 & ~_UMASK)  # mkdtemp makes folders only their owner reads
+                _flush(beside)
+                _put(beside, folder)
+                _flush(folder.parent)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextmanager
+def _telling(folder: Path) -> Iterator[None]:
+    try:
+        with telling_of_the_disk(folder):
+            yield
+    except OSError as error:  # as where the folder is a mount point, or open in another program
+        raise WorkspaceError(
+            f"{folder} cannot be replaced: {error.strerror or error}",
+            hint="nothing was changed; save to another folder",
+        ) from error
+
+
+def standing(folder: Path) -> Path:
+    """Where `folder` can be read: aside, if a replacement without exchange was killed half-way."""
+    aside = _aside(Path(os.path.realpath(folder)))
+    return aside if not folder.exists() and aside.exists() else folder
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a new file and wait until it is on the disk."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _settle(folder: Path) -> None:
+    """Finish or clear away what a killed process left."""
+    aside = _aside(folder)
+    if aside.exists():
+        if folder.exists():
+            shutil.rmtree(aside)
+        else:
+            aside.rename(folder)
+    for left in folder.parent.glob(f".{_literal(folder.name)}.*{_UNFINISHED}"):
+        if _is_abandoned(left):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}{_ASIDE}")
+
+
+def _put(beside: Path, folder: Path) -> None:
+    if not folder.exists():
+        beside.rename(folder)
+    elif not _exchange(beside, folder):
+        folder.rename(_aside(folder))
+        beside.rename(folder)
+        shutil.rmtree(_aside(folder), ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change names in one step; False where the system cannot."""
+    if sys.platform not in ("linux", "darwin"):
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    here, there = os.fsencode(one), os.fsencode(other)
+    if hasattr(libc, "renameat2"):
+        cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        failed = libc.renameat2(cwd, here, cwd, there, exchange)
+    elif hasattr(libc, "renamex_np"):
+        failed = libc.renamex_np(here, there, 2)  # RENAME_SWAP
+    else:
+        return False
+    if not failed:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # not on this file system
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def _read_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# Read once, at import: asking for it later would change it for a moment under other threads.
+_UMASK = _read_umask()
+
+
+if sys.platform == "win32":
+
+    def _flush(folder: Path) -> None:
+        """Windows has no such call; its file system keeps names in a journal."""
+
+    @contextmanager
+    def _held(folder: Path) -> Iterator[None]:
+        yield
+
+    def _is_abandoned(folder: Path) -> bool:
+        with suppress(OSError):
+            return time.time() - folder.stat().st_mtime > _ABANDONED_S
+        return False
+
+else:
+    import fcntl
+
+    def _flush(folder: Path) -> None:
+        """Wait until the names in a folder are on the disk."""
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _held(folder: Path) -> Iterator[None]:
+        """Hold a folder as being written, until the end of this process at the latest."""
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # not on every network file system; then age must tell
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(handle)
+
+    def _is_abandoned(folder: Path) -> bool:
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return time.time() - folder.stat().st_mtime > _ABANDONED_S
+        finally:
+            os.close(handle)
+        return True

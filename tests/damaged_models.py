@@ -1,0 +1,80 @@
+"""One damaged model directory after another: what the quick test and the long one share."""
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import damage
+import model_directories as models
+from ownwords.core.errors import OwnwordsError
+from ownwords.models import bundle, quantize
+from ownwords.models.family import CausalLM
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.tokenizer import from_files
+
+# Of what kind, and in files of how many bytes; a quantised model is one file.
+CASES: list[tuple[str, int | None]] = [
+    *((kind, size) for kind in models.CONFIGS for size in (None, 6000)),
+    *(("int8", None), ("int4", None)),
+]
+VOCABULARY = 300  # all bytes, and some
+# A tiny model takes milliseconds and a megabyte; what takes longer or more was led astray.
+LONGEST_S = 5.0
+MOST_BYTES = 512 << 20
+
+
+def model(kind: str) -> CausalLM:
+    """A tiny model of a family, or a quantised one."""
+    if kind in models.CONFIGS:
+        return models.model(kind, vocab_size=VOCABULARY)
+    made = models.model("qwen3", vocab_size=VOCABULARY)
+    quantize.quantize(made, quantize.INT8 if kind == "int8" else quantize.INT4)
+    return made
+
+
+def peak_bytes() -> int:
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def try_damaged(
+    folder: Path,
+    model: CausalLM,
+    shard_bytes: int | None,
+    generator: random.Random,
+    goes_on: Callable[[int], bool],
+) -> int:
+    """Damage one file at a time of a whole directory and load it; returns how often it was tried.
+
+    Any error but our own, a message of more than a line, a hang or a surge of memory fails.
+    """
+    bundle.save(folder, model, Bytes(), shard_bytes=shard_bytes)
+    files = sorted(folder.iterdir())
+    whole = {path: path.read_bytes() for path in files}
+    bundle.load(folder)
+    before, tried, refused = peak_bytes(), 0, 0
+    while goes_on(tried):
+        path = generator.choice(files)
+        path.write_bytes(damage.of_file(path, whole[path], generator))
+        began = time.monotonic()
+        try:
+            loaded = bundle.load(folder)
+            loaded.check_tokenizer(from_files(loaded.tokenizer_files))
+        except OwnwordsError as error:
+            refused += 1
+            assert error.message
+            assert "\n" not in str(error)
+            assert len(str(error)) < 1200
+            str(error).encode("utf-8")
+        assert time.monotonic() - began < LONGEST_S, path.read_bytes()[:2000]
+        assert peak_bytes() - before < MOST_BYTES, path.read_bytes()[:2000]
+        path.write_bytes(whole[path])
+        tried += 1
+    assert refused > tried // 4
+    return tried

@@ -1,0 +1,30 @@
+"""Damaged and hostile model directories: each is loaded, or refused with one sentence."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from damaged_models import CASES, model, try_damaged
+
+pytestmark = pytest.mark.fuzz
+
+SECONDS_EACH = 60
+
+
+@pytest.mark.parametrize(("kind", "shard_bytes"), CASES)
+def test_a_damaged_model_is_loaded_or_refused_with_a_sentence(
+    kind: str, shard_bytes: int | None, tmp_path: Path
+) -> None:
+    seed = time.time_ns()
+    print(f"seed {seed}")  # noqa: T201 - shown by pytest when the test fails
+    ends = time.monotonic() + SECONDS_EACH
+    tried = try_damaged(
+        tmp_path / "m",
+        model(kind),
+        shard_bytes,
+        random.Random(seed),
+        lambda _: time.monotonic() < ends,
+    )
+    assert tried > 200

@@ -1,0 +1,102 @@
+"""Tiny model directories for the tests: one config a family, and the smallest tokenizer."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ownwords.models import bundle
+from ownwords.models.family import CausalLM, build, config_from_hf
+
+VOCABULARY = 97
+
+_LLAMA: dict[str, object] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+}
+CONFIGS: Mapping[str, Mapping[str, object]] = {
+    "gpt2": {
+        "model_type": "gpt2",
+        "vocab_size": VOCABULARY,
+        "n_positions": 128,
+        "n_embd": 24,
+        "n_layer": 2,
+        "n_head": 3,
+        "layer_norm_epsilon": 1e-5,
+        "activation_function": "gelu_new",
+        "tie_word_embeddings": True,
+    },
+    "llama": {**_LLAMA, "model_type": "llama", "head_dim": 4},
+    "qwen3": {**_LLAMA, "model_type": "qwen3", "head_dim": 8, "tie_word_embeddings": True},
+    "gemma3_text": {
+        **_LLAMA,
+        "model_type": "gemma3_text",
+        "head_dim": 8,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "rope_local_base_freq": 10000.0,
+        "rope_theta": 1000000.0,
+        "query_pre_attn_scalar": 8,
+        "sliding_window": 32,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-6,
+    },
+}
+
+
+def model(family: str, seed: int = 1, **changed: object) -> CausalLM:
+    """A model of a tiny config, its weights drawn from the seed."""
+    made = build(config_from_hf({**CONFIGS[family], **changed}))
+    made.init_weights(seed)
+    return made
+
+
+class Letters:
+    """A tokenizer of single characters, with the files of a byte-level BPE without merges."""
+
+    start: int | None = 0
+    end: int | None = 0
+
+    def __init__(self, size: int = VOCABULARY, first: int = 0x21) -> None:
+        self.vocabulary_size = size
+        self._tokens = {"<|text|>": 0} | {chr(first + n): n for n in range(1, size)}
+
+    def files(self) -> dict[str, bytes]:
+        tokenizer = {
+            "version": "1.0",
+            "added_tokens": [{"id": 0, "content": "<|text|>", "special": True}],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+            "model": {"type": "BPE", "vocab": self._tokens, "merges": []},
+        }
+        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        return {
+            "tokenizer.json": json.dumps(tokenizer).encode(),
+            "tokenizer_config.json": json.dumps(settings).encode(),
+        }
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(json.dumps(self._tokens).encode()).hexdigest()[:16]
+
+
+def write(folder: Path, family: str = "qwen3", seed: int = 1, **changed: object) -> CausalLM:
+    """Save a tiny model there; `changed` are fields of its config.json."""
+    made = model(family, seed, **changed)
+    bundle.save(folder, made, Letters())
+    return made
+
+
+def edit(path: Path, **changed: object) -> None:
+    """Change fields of a JSON file; None takes one away."""
+    said = json.loads(path.read_bytes()) | changed
+    kept = {name: value for name, value in said.items() if value is not None}
+    path.write_text(json.dumps(kept), encoding="utf-8")

@@ -1,0 +1,198 @@
+"""Adapters go to PEFT and come from it: on the transformers twin of a model, the same logits."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+import torch
+import transformers
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
+
+from ownwords.models import lora, peft
+from ownwords.models.family import CausalLM, build, config_from_hf, hf_names
+from ownwords.models.lora import Settings
+from ownwords.models.safely import ModelError
+
+pytestmark = [
+    pytest.mark.reference,
+    pytest.mark.filterwarnings("ignore::FutureWarning:transformers"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers"),
+    pytest.mark.filterwarnings("ignore::UserWarning:peft"),
+]
+
+VOCABULARY = 61
+ROPE = {
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+FAMILIES: dict[str, dict[str, object]] = {
+    "gpt2": {
+        "vocab_size": VOCABULARY,
+        "n_positions": 64,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    },
+    "llama": {**ROPE, "hidden_act": "silu", "tie_word_embeddings": False},
+    "qwen3": {**ROPE, "hidden_act": "silu", "tie_word_embeddings": True},
+    "gemma3_text": {
+        **ROPE,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": 8,
+        "query_pre_attn_scalar": 8,
+        "rope_local_base_freq": 1000.0,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+}
+
+
+def _pair(kind: str) -> tuple[CausalLM, torch.nn.Module]:
+    """A model of ours and its twin in transformers, with the same weights."""
+    theirs = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        transformers.AutoConfig.for_model(kind, **FAMILIES[kind])
+    ).eval()
+    ours = build(config_from_hf(theirs.config.to_dict())).eval()
+    source = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, twin, transposed in hf_names(ours):
+            value = ours.get_parameter(name)
+            # Not `init_weights`, which begins with blocks that add nothing.
+            value.copy_(0.2 * torch.randn(value.shape, generator=source) + name.count("norm"))
+            theirs.get_parameter(twin).copy_(value.T if transposed else value)
+    return ours, theirs
+
+
+def _ids() -> Tensor:
+    return torch.randint(VOCABULARY, (2, 20), generator=torch.Generator().manual_seed(2))
+
+
+@torch.no_grad()
+def _distance(ours: CausalLM, theirs: torch.nn.Module) -> float:
+    logits: Tensor = theirs(_ids()).logits
+    return (ours.logits(ours(_ids())) - logits).abs().max().item()
+
+
+def _fill(parameters: list[torch.nn.Parameter]) -> None:
+    source = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=source))
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(4, 8.0),
+        Settings(3, 16.0, 0.1, ("*.mlp.down", "*.attention.output"), rank_stabilised=True),
+        Settings(2, 4.0, targets=("blocks.1.mlp.down",)),
+    ],
+    ids=["all layers", "rank-stabilised", "one layer"],
+)
+def test_ours_loads_in_peft(kind: str, settings: Settings, tmp_path: Path) -> None:
+    ours, theirs = _pair(kind)
+    assert _distance(ours, theirs) < 1e-4
+    adapter = lora.attach(ours, settings, seed=7)
+    _fill(adapter.parameters())
+    assert _distance(ours, theirs) > 1e-2  # or the comparison would show nothing
+    peft.save(tmp_path, adapter)
+    assert _distance(ours, PeftModel.from_pretrained(theirs, str(tmp_path)).eval()) < 1e-4
+
+
+# PEFT's own names for layers, as its users write them.
+TARGETS: dict[str, list[str] | str] = {
+    "gpt2": ["c_attn", "mlp.c_proj"],
+    "llama": ["q_proj", "v_proj"],
+    "qwen3": "all-linear",
+    "gemma3_text": r".*\.layers\.1\.(mlp\.(up|down)|self_attn\.k)_proj",
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("stabilised", [False, True])
+def test_theirs_loads_here(kind: str, stabilised: bool, tmp_path: Path) -> None:
+    ours, theirs = _pair(kind)
+    config = LoraConfig(
+        r=4,
+        lora_alpha=6,
+        lora_dropout=0.1,
+        target_modules=TARGETS[kind],
+        use_rslora=stabilised,
+        fan_in_fan_out=kind == "gpt2",
+        task_type="CAUSAL_LM",
+    )
+    adapted = get_peft_model(theirs, config).eval()
+    _fill([p for name, p in adapted.named_parameters() if "lora_" in name])
+    assert _distance(ours, adapted) > 1e-2
+    adapted.save_pretrained(str(tmp_path))
+    adapter = peft.load(tmp_path, ours)
+    assert _distance(ours, adapted) < 1e-4
+    adapter.merge()
+    adapter.detach()
+    assert _distance(ours, adapted) < 1e-4
+
+
+def test_ranks_and_alphas_of_single_layers_are_those_of_peft(tmp_path: Path) -> None:
+    ours, theirs = _pair("llama")
+    config = LoraConfig(
+        r=4,
+        lora_alpha=6,
+        target_modules=["q_proj", "down_proj"],
+        rank_pattern={"down_proj": 2, "layers.1.self_attn.q_proj": 5},
+        alpha_pattern={"q_proj": 11},
+        task_type="CAUSAL_LM",
+    )
+    adapted = get_peft_model(theirs, config).eval()
+    _fill([p for name, p in adapted.named_parameters() if "lora_" in name])
+    adapted.save_pretrained(str(tmp_path / "theirs"))
+    adapter = peft.load(tmp_path / "theirs", ours)
+    assert _distance(ours, adapted) < 1e-4
+    peft.save(tmp_path / "ours", adapter)
+    _, fresh = _pair("llama")
+    assert _distance(ours, PeftModel.from_pretrained(fresh, str(tmp_path / "ours")).eval()) < 1e-4
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"use_dora": True},
+        {"bias": "lora_only"},
+        {"modules_to_save": ["lm_head"]},
+        {"lora_bias": True},
+        {"init_lora_weights": "pissa"},
+        {"target_modules": ["embed_tokens", "q_proj"]},
+        {"target_modules": ["lm_head"]},
+        {"trainable_token_indices": [1, 2]},
+    ],
+    ids=str,
+)
+def test_what_we_lack_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    ours, theirs = _pair("llama")
+    said: dict[str, Any] = {
+        "r": 4,
+        "target_modules": ["q_proj"],
+        "task_type": "CAUSAL_LM",
+        **changed,
+    }
+    get_peft_model(theirs, LoraConfig(**said)).save_pretrained(str(tmp_path))
+    with pytest.raises(ModelError):
+        peft.load(tmp_path, ours)

@@ -1,0 +1,373 @@
+import errno
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import model_directories as models
+from model_directories import Letters
+from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.models import bundle, quantize, staging
+from ownwords.models.safely import ModelError
+from ownwords.tokenizers.bpe import train
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.tokenizer import from_files
+
+NOTHING: tuple[None, dict[str, object]] = (None, {})
+
+
+def test_a_directory_has_what_every_tool_expects(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    made = models.model("qwen3")
+    provenance = {"corpus": "abc", "recipe": {"minutes": 10}, "scores": {"bits_per_byte": 2.5}}
+    bundle.save(folder, made, Letters(), provenance=provenance)
+    assert {path.name for path in folder.iterdir()} == {
+        *("config.json", "generation_config.json", "model.safetensors", "tokenizer.json"),
+        *("tokenizer_config.json", "README.md", "ownwords.json"),
+    }
+    config = json.loads((folder / "config.json").read_bytes())
+    assert config["model_type"] == "qwen3"
+    assert config["torch_dtype"] == "float32"
+    assert (config["bos_token_id"], config["eos_token_id"]) == (0, 0)
+    said = json.loads((folder / "ownwords.json").read_bytes())
+    assert said["format"] == 1
+    assert said["tokenizer"]["fingerprint"] == Letters().fingerprint()
+    card = (folder / "README.md").read_text("utf-8")
+    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: text-generation\n")
+    assert "\nlicense:" not in card
+
+    loaded = bundle.load(folder)
+    assert loaded.provenance == provenance
+    assert loaded.tokenizer_files == Letters().files()
+    assert loaded.generation == {"bos_token_id": 0, "eos_token_id": 0}
+    assert loaded.config == made.config
+    loaded.check_tokenizer(Letters())
+    for one, other in zip(made.parameters(), loaded.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("family", list(models.CONFIGS))
+def test_a_saved_directory_saves_again_the_same(family: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "1" / "model", tmp_path / "2" / "model"
+    bundle.save(first, models.model(family), Letters(), dtype=torch.bfloat16)
+    bundle.save(second, bundle.load(first).model, Letters())
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+
+
+@pytest.mark.parametrize("family", list(models.CONFIGS))
+@pytest.mark.parametrize("scheme", [quantize.INT8, quantize.INT4], ids=["int8", "int4"])
+def test_a_quantised_model_is_saved_and_loaded_as_it_is(
+    family: str, scheme: quantize.Scheme, tmp_path: Path
+) -> None:
+    made = models.model(family)
+    quantize.quantize(made, scheme)
+    bundle.save(tmp_path / "m", made, Letters())
+    loaded = bundle.load(tmp_path / "m")
+    ids = torch.arange(12)[None]
+    with torch.no_grad():
+        assert torch.equal(loaded.model(ids), made(ids))
+    with pytest.raises(ModelError, match="saved as it is"):
+        bundle.save(tmp_path / "m", made, Letters(), dtype=torch.bfloat16)
+
+
+def test_cards_keep_what_their_author_wrote(tmp_path: Path) -> None:
+    made = models.model("llama")
+    own = "---\nlicense: cc-by-4.0\n---\n\nMine.\n"
+    bundle.save(tmp_path / "a", made, Letters(), card=own)
+    assert bundle.load(tmp_path / "a").card == own
+    bundle.save(tmp_path / "b", made, Letters(), card="Text alone.\n")
+    assert bundle.load(tmp_path / "b").card.endswith("---\n\nText alone.\n")
+
+
+def test_a_tokenizer_too_large_for_the_model_is_refused(tmp_path: Path) -> None:
+    made = models.model("llama", vocab_size=90)
+    with pytest.raises(ModelError, match=r"has 97 tokens, and the model knows 90 \(vocab_size"):
+        bundle.save(tmp_path / "m", made, Letters())
+    assert list(tmp_path.iterdir()) == []
+    bundle.save(tmp_path / "m", made, Letters(90))
+    (tmp_path / "m" / "tokenizer.json").write_bytes(Letters().files()["tokenizer.json"])
+    for foreign in (False, True):
+        if foreign:
+            (tmp_path / "m" / "ownwords.json").unlink()
+        with pytest.raises(ModelError, match=r"tokenizer.json has 97 tokens"):
+            bundle.load(tmp_path / "m")
+    (tmp_path / "m" / "tokenizer.json").write_bytes(Letters(80).files()["tokenizer.json"])
+    with pytest.raises(ModelError, match="has 97 tokens"):
+        bundle.load(tmp_path / "m").check_tokenizer(Letters())
+
+
+def test_another_tokenizer_of_the_same_size_is_refused(tmp_path: Path) -> None:
+    models.write(tmp_path / "m")
+    other = Letters(first=0x100)
+    loaded = bundle.load(tmp_path / "m")
+    with pytest.raises(ModelError, match="the tokenizer is not the one that the model was saved"):
+        loaded.check_tokenizer(other)
+    path = tmp_path / "m" / "tokenizer.json"
+    reordered = json.dumps(json.loads(path.read_bytes()), indent=3, sort_keys=True)
+    path.write_text(reordered, encoding="utf-8")
+    bundle.load(tmp_path / "m")  # the same table, laid out by another program
+    path.write_bytes(other.files()["tokenizer.json"])
+    with pytest.raises(ModelError, match=r"tokenizer.json is not the one"):
+        bundle.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("family", list(models.CONFIGS))
+def test_our_own_tokenizers_are_welded_to_their_models(family: str, tmp_path: Path) -> None:
+    made = models.model(family, vocab_size=512)
+    texts = ["one hat", "two hats, and a cap", "a cap and a hat"] * 9
+    for name, tokenizer in (("bytes", Bytes()), ("bpe", train(texts, 300))):
+        bundle.save(tmp_path / name, made, tokenizer)
+        loaded = bundle.load(tmp_path / name)
+        again = from_files(loaded.tokenizer_files)
+        loaded.check_tokenizer(again)
+        assert again.encode("a hat ☂") == tokenizer.encode("a hat ☂")
+    with pytest.raises(ModelError, match="is not the one"):
+        loaded.check_tokenizer(Bytes())
+    shutil.copy(tmp_path / "bytes" / "tokenizer.json", tmp_path / "bpe")
+    with pytest.raises(ModelError, match="is not the one"):
+        bundle.load(tmp_path / "bpe")
+
+
+class Missing(Letters):
+    def files(self) -> dict[str, bytes]:
+        return {"vocab.json": b"{}"}
+
+
+class Foreign(Letters):
+    def files(self) -> dict[str, bytes]:
+        return super().files() | {"config.json": b"{}"}
+
+
+@pytest.mark.parametrize("tokenizer", [Missing(), Foreign()])
+def test_a_model_is_saved_with_its_tokenizer_and_nothing_else(
+    tokenizer: Letters, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=r"saved with its tokenizer\.json, and was given"):
+        bundle.save(tmp_path / "m", models.model("llama"), tokenizer)
+    with pytest.raises(ModelError, match=r"'format' in ownwords.json cannot be given"):
+        bundle.save(tmp_path / "m", models.model("llama"), Letters(), provenance={"format": 2})
+    with pytest.raises(ModelError, match="no JSON"):
+        bundle.save(tmp_path / "m", models.model("llama"), Letters(), provenance={"x": {1}})
+
+
+def test_a_foreign_directory_needs_its_tokenizer_too(tmp_path: Path) -> None:
+    models.write(tmp_path / "m")
+    (tmp_path / "m" / "ownwords.json").unlink()
+    loaded = bundle.load(tmp_path / "m")
+    assert (loaded.fingerprint, loaded.provenance) == NOTHING
+    loaded.check_tokenizer(Letters(first=0x100))  # nobody can know
+    (tmp_path / "m" / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"holds no tokenizer.json, and a model without"):
+        bundle.load(tmp_path / "m")
+
+
+def test_what_is_no_model_directory_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is no folder"):
+        bundle.load(tmp_path / "absent")
+    with pytest.raises(ModelError, match=r"holds no config\.json"):
+        bundle.load(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match="an adapter, not a model"):
+        bundle.load(tmp_path)
+    models.write(tmp_path / "m")
+    models.edit(tmp_path / "m" / "config.json", model_type="t5")
+    with pytest.raises(ConfigError, match="t5"):
+        bundle.load(tmp_path / "m")
+
+
+def test_a_directory_of_a_newer_format_is_told(tmp_path: Path) -> None:
+    models.write(tmp_path / "m")
+    models.edit(tmp_path / "m" / "ownwords.json", format=2)
+    with pytest.raises(ModelError, match="upgrade ownwords"):
+        bundle.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("field", "size"),
+    [
+        ("vocab_size", 1 << 23),
+        ("hidden_size", 1 << 19),
+        ("intermediate_size", 1 << 21),
+        ("num_hidden_layers", 1000),
+        ("head_dim", 1 << 13),
+        ("num_attention_heads", 1 << 11),
+    ],
+)
+def test_sizes_that_the_files_cannot_fill_cost_nothing(
+    field: str, size: int, tmp_path: Path
+) -> None:
+    models.write(tmp_path / "m")
+    models.edit(tmp_path / "m" / "config.json", **{field: size, "layer_types": None})
+    with pytest.raises(ModelError, match=rf"config\.json (has|asks for) .*{field}"):
+        bundle.load(tmp_path / "m")
+
+
+def test_a_folder_of_other_files_is_not_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    models.write(folder)
+    (folder / "thesis.docx").write_bytes(b"mine")
+    with pytest.raises(ModelError, match=r"not a model's, and is not replaced: 'thesis.docx'"):
+        models.write(folder)
+    (folder / "thesis.docx").unlink()
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelError, match="not replaced"):
+        models.write(folder)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ModelError, match="is a file"):
+        models.write(tmp_path / "file")
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_model_replaces_a_model_and_nothing_is_left_over(
+    exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not exchange:
+        monkeypatch.setattr(staging, "_exchange", lambda *_: False)
+    folder = tmp_path / "deep" / "model [1]*"
+    bundle.save(folder, models.model("llama"), Letters(), shard_bytes=6000)
+    bundle.save(folder, models.model("qwen3"), Letters())
+    assert bundle.load(folder).config.MODEL_TYPE == "qwen3"
+    assert not (folder / "model.safetensors.index.json").exists()
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    if sys.platform != "win32":
+        umask = os.umask(0)
+        os.umask(umask)
+        assert folder.stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+def test_a_link_to_a_model_stays_a_link(tmp_path: Path) -> None:
+    models.write(tmp_path / "run-1")
+    (tmp_path / "best").symlink_to("run-1")
+    models.write(tmp_path / "best", "llama")
+    assert (tmp_path / "best").is_symlink()
+    assert bundle.load(tmp_path / "run-1").config.MODEL_TYPE == "llama"
+
+
+def test_a_full_disk_is_one_sentence_and_the_old_model_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    models.write(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WorkspaceError, match=r"the disk is full: .*model could not be written"):
+        models.write(folder, "llama")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_folder_that_cannot_be_moved_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models.write(tmp_path / "model")
+
+    def busy(*_: object) -> bool:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(staging, "_exchange", busy)
+    with pytest.raises(WorkspaceError, match="model cannot be replaced: Device or resource busy"):
+        models.write(tmp_path / "model", "llama")
+
+
+# A process that saves two models in turn, over and over; its children are killed.
+_KILLED = """
+import os, random, signal, sys, time
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import model_directories as models
+from ownwords.models import bundle, quantize, staging
+
+folder, how, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+os.fsync = lambda _: None  # a matter of power cuts, which cannot be had here; it only takes time
+if how.endswith("without exchange"):
+    staging._exchange = lambda *_: False
+old, new = models.model("qwen3", 1), models.model("llama", 2, tie_word_embeddings=False)
+known = {m.config.MODEL_TYPE: [p.detach().clone() for p in m.parameters()] for m in (old, new)}
+
+def save(model):
+    bundle.save(folder, model, models.Letters(), shard_bytes=8000)
+
+def check():
+    found = bundle.load(folder)
+    found.check_tokenizer(models.Letters())
+    same = zip(known[found.config.MODEL_TYPE], found.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in same)
+    return found.config.MODEL_TYPE
+
+def child(work):
+    number = os.fork()
+    if not number:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return number
+
+save(old)
+seen = []
+if how.startswith("at random"):
+    random.seed(seed)
+    def forever():
+        while True:
+            save(new)
+            save(old)
+    for _ in range(40):
+        number = child(forever)
+        time.sleep(random.uniform(0.001, 0.08))
+        os.kill(number, signal.SIGKILL)
+        os.waitpid(number, 0)
+        seen.append(check())
+else:  # at each thing that is asked of the operating system, one after the other
+    def until(step):
+        def dying(event, _):
+            left[0] -= 1
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+        left = [step]
+        sys.addaudithook(dying)
+        save(new)
+    for step in range(1, 10_000):
+        save(old)
+        _, status = os.waitpid(child(lambda: until(step)), 0)
+        seen.append(check())
+        if not os.WIFSIGNALED(status):
+            break
+    assert seen[0] == "qwen3" and seen[-1] == "llama"
+    assert seen == sorted(seen, reverse=True), "new, then old again"
+save(old)
+assert check() == "qwen3"
+left = [path.name for path in folder.parent.iterdir()]
+assert left == [folder.name], left
+print(len(seen), {kind: seen.count(kind) for kind in known})
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no such call on Windows")
+@pytest.mark.parametrize("how", ["at random", "at each step"])
+@pytest.mark.parametrize("exchange", ["", " without exchange"])
+def test_killed_at_any_moment_it_is_the_old_model_or_the_new(
+    how: str, exchange: str, tmp_path: Path
+) -> None:
+    seed = random.randrange(1 << 30)
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(tmp_path / "in" / "model"), how + exchange, str(seed)],
+        capture_output=True,
+        check=False,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    print(f"seed {seed}: {done.stdout}")  # noqa: T201 - shown by pytest when the test fails
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,120 @@
+"""Reading with a cache gives what reading at once gives, whatever the pieces."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from families import TINY, some_ids, tiny
+from ownwords.core.errors import OwnwordsError
+from ownwords.models.family import CausalLM, build
+from ownwords.models.gemma3 import PRESETS
+
+MODELS = {name: tiny(name, torch.float64) for name in TINY}
+
+
+def _alone(model: CausalLM, ids: Tensor) -> Tensor:
+    with torch.no_grad():
+        hidden: Tensor = model(ids)
+    return hidden
+
+
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("pieces", [[1] * 40, [40], [12, *[1] * 28], [3, 9, 1, 20, 7], [39, 1]])
+def test_pieces_give_what_the_whole_gives(name: str, pieces: list[int]) -> None:
+    model, ids = MODELS[name], some_ids(2, 40)
+    cache = model.new_cache(2, 40)
+    with torch.no_grad():
+        made = [model(piece, cache=cache) for piece in torch.split(ids, pieces, dim=1)]
+    torch.testing.assert_close(torch.cat(made, dim=1), _alone(model, ids))
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_ragged_batch_gives_what_each_text_gives_alone(name: str) -> None:
+    model, lengths = MODELS[name], [11, 2, 19, 6]
+    ids = some_ids(4, 19 + 20)
+    cache = model.new_cache(4, 39)
+    padded = ids[:, :19].clone()
+    for row, length in enumerate(lengths):
+        padded[row, length:] = 96 - row  # what the padding is must not matter
+    with torch.no_grad():
+        prompt = model(padded, cache=cache, lengths_B=torch.tensor(lengths))
+        steps = [
+            model(
+                torch.stack([ids[row, n + step] for row, n in enumerate(lengths)])[:, None],
+                cache=cache,
+            )
+            for step in range(20)
+        ]
+    for row, length in enumerate(lengths):
+        text = ids[row : row + 1, : length + 20]
+        expected = _alone(model, text)[0]
+        torch.testing.assert_close(prompt[row, :length], expected[:length])
+        torch.testing.assert_close(torch.cat(steps, dim=1)[row], expected[length:])
+
+
+@settings(max_examples=25)
+@given(name=st.sampled_from(sorted(TINY)), data=st.data())
+def test_any_ragged_pieces_give_what_each_text_gives_alone(name: str, data: st.DataObject) -> None:
+    model, ids = MODELS[name], some_ids(3, 60, seed=5)
+    cache = model.new_cache(3, 60)
+    made: list[list[Tensor]] = [[], [], []]
+    for tokens in data.draw(st.lists(st.integers(1, 15), min_size=1, max_size=4)):
+        counts = data.draw(st.lists(st.integers(0, tokens), min_size=3, max_size=3))
+        piece = torch.zeros(3, tokens, dtype=torch.long)
+        for row, count in enumerate(counts):
+            start = cache.lengths[row]
+            piece[row, :count] = ids[row, start : start + count]
+        with torch.no_grad():
+            hidden = model(piece, cache=cache, lengths_B=torch.tensor(counts))
+        for row, count in enumerate(counts):
+            made[row].append(hidden[row, :count])
+    for row, length in enumerate(cache.lengths):
+        if length:
+            expected = _alone(model, ids[row : row + 1, :length])[0]
+            torch.testing.assert_close(torch.cat(made[row]), expected)
+
+
+def test_layers_with_a_window_keep_no_more_than_the_window() -> None:
+    model = build(PRESETS["gemma3-270m"], device="meta")
+    cache = model.new_cache(1, 8192, dtype=torch.bfloat16)
+    held = {tuple(keys.shape) for keys in cache.keys_BKSD}
+    assert held == {(1, 1, 512, 256), (1, 1, 8192, 256)}
+    assert sum(keys.shape[2] == 512 for keys in cache.keys_BKSD) == 15
+
+
+def test_a_cache_may_be_kept_in_less_precision() -> None:
+    model, ids = tiny("qwen3"), some_ids(1, 30)
+    cache = model.new_cache(1, 30, dtype=torch.bfloat16)
+    with torch.no_grad():
+        made = torch.cat(
+            [model(piece, cache=cache) for piece in torch.split(ids, 10, dim=1)], dim=1
+        )
+    expected = _alone(model, ids)
+    assert made.dtype == torch.float32
+    assert 0 < (made - expected).norm() < 0.02 * expected.norm()
+
+
+def test_a_cache_keeps_no_gradients() -> None:
+    model, ids = tiny("gemma3"), some_ids(1, 12)
+    cache = model.new_cache(1, 12)
+    for piece in torch.split(ids, [8, 1, 3], dim=1):
+        model(piece, cache=cache)
+    assert not any(kept.requires_grad for kept in cache.keys_BKSD + cache.values_BKSD)
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence() -> None:
+    model = MODELS["llama"]
+    with pytest.raises(OwnwordsError, match=r"cache of 65 tokens .* context is 64"):
+        model.new_cache(1, 65)
+    cache = model.new_cache(2, 8)
+    with pytest.raises(OwnwordsError, match="holds 2 texts, and 3 were given"):
+        model(some_ids(3, 4), cache=cache)
+    with pytest.raises(OwnwordsError, match="text of 9 tokens does not fit a cache made for 8"):
+        model(some_ids(2, 9), cache=cache)
+    with pytest.raises(OwnwordsError, match=r"lengths \[5, 1\] do not fit"):
+        model(some_ids(2, 4), cache=cache, lengths_B=torch.tensor([5, 1]))
+    with pytest.raises(OwnwordsError, match="packed documents cannot be read into a cache"):
+        model(some_ids(2, 4), cache=cache, documents_BT=some_ids(2, 4))
+    assert cache.lengths == [0, 0]

@@ -1,0 +1,307 @@
+"""What every family promises, at tiny shapes."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd import backward
+from torch.nn.functional import cross_entropy
+
+from families import TINY, some_ids, tiny
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.models import gemma3, gpt2
+from ownwords.models.family import FAMILIES, Config, build, config_from_hf, hf_names
+from ownwords.models.qwen3 import Qwen3Config, parameters, sized
+
+QWEN3 = cast(Qwen3Config, TINY["qwen3"])
+LLAMA = TINY["llama"]
+GEMMA3 = TINY["gemma3"]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_the_table_names_every_weight_once(name: str) -> None:
+    model = build(TINY[name], device="meta")
+    names = hf_names(model)
+    assert sorted(ours for ours, _, _ in names) == sorted(model.state_dict())
+    assert len({theirs for _, theirs, _ in names}) == len(names)
+    assert names == hf_names(TINY[name])
+    assert any(ours == "head.weight" for ours, _, _ in names) != TINY[name].tied
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_the_same_seed_gives_the_same_weights_everywhere(name: str) -> None:
+    state, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    first, second, third = (build(TINY[name]) for _ in range(3))
+    first.init_weights(5)
+    try:
+        torch.set_num_threads(3)
+        second.init_weights(5)
+    finally:
+        torch.set_num_threads(threads)
+    third.init_weights(6)
+    rounded = build(TINY[name], dtype=torch.bfloat16)
+    rounded.init_weights(5)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    for key, weight in first.state_dict().items():
+        assert torch.equal(weight, second.state_dict()[key])
+        assert torch.equal(weight.bfloat16(), rounded.state_dict()[key])
+        assert weight.isfinite().all()
+    assert not torch.equal(first.embedding.weight, third.embedding.weight)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_fresh_model_expects_every_token_alike_and_learns_one_batch(name: str) -> None:
+    model = build(TINY[name])
+    model.init_weights(1)
+    ids = some_ids(2, 33)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(60):
+        total, count = model.loss(ids[:, :-1], ids[:, 1:])
+        backward(total / count)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append((total / count).item())
+    assert losses[0] == pytest.approx(torch.tensor(97.0).log().item(), abs=0.15)
+    assert losses[-1] < losses[0] / 4
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_packed_documents_are_as_if_each_were_alone(name: str) -> None:
+    model, ids = tiny(name, torch.float64), some_ids(2, 50)
+    lengths = ([20, 1, 29], [8, 30, 12])
+    # A number that comes back names another document: only the border counts.
+    documents = torch.stack(
+        [torch.tensor([4, 9, 4]).repeat_interleave(torch.tensor(row)) for row in lengths]
+    )
+    made = model(ids, documents_BT=documents)
+    for row, parts in enumerate(lengths):
+        alone = [model(part[None])[0] for part in torch.split(ids[row], parts)]
+        torch.testing.assert_close(made[row], torch.cat(alone))
+    total, _ = model.loss(ids, ids, documents_BT=documents)
+    assert total.item() != pytest.approx(model.loss(ids, ids)[0].item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_checkpointing_changes_memory_only(name: str) -> None:
+    model, ids = tiny(name), some_ids(2, 30)
+    documents = torch.tensor([[0] * 10 + [1] * 20] * 2)
+    grads = []
+    for checkpointing in (False, True):
+        model.checkpointing = checkpointing
+        total, _ = model.loss(ids, ids, documents_BT=documents)
+        backward(total)
+        grads.append([total, *(p.grad for p in model.parameters())])
+        model.zero_grad()
+    torch.testing.assert_close(grads[0], grads[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_loss_is_cross_entropy_of_the_logits(name: str) -> None:
+    model, ids = tiny(name, torch.float64), some_ids(2, 30)
+    targets = some_ids(2, 30, seed=1)
+    targets[0, :5] = -100
+    total, count = model.loss(ids, targets)
+    logits = model.logits(model(ids)).flatten(0, 1)
+    torch.testing.assert_close(
+        total, cross_entropy(logits, targets.flatten(), ignore_index=-100, reduction="sum")
+    )
+    assert int(count) == 55
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_token_never_sees_what_follows(name: str) -> None:
+    model, ids = tiny(name), some_ids(1, 40)
+    changed = ids.clone()
+    changed[0, 25:] = 3
+    torch.testing.assert_close(model(ids)[0, :25], model(changed)[0, :25], rtol=0, atol=1e-6)
+
+
+def test_a_model_on_meta_allocates_nothing() -> None:
+    model = build(gemma3.PRESETS["gemma3-1b"], device="meta", dtype=torch.bfloat16)
+    assert {p.device.type for p in model.parameters()} == {"meta"}
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        (gpt2.PRESETS["gpt2"], 124_439_808),
+        (gpt2.PRESETS["gpt2-medium"], 354_823_168),
+        (gpt2.PRESETS["gpt2-large"], 774_030_080),
+        (gpt2.PRESETS["gpt2-xl"], 1_557_611_200),
+        (gpt2.PRESETS["gpt3-small"], 125_226_240),
+        (gpt2.PRESETS["gpt3-xl"], 1_315_723_264),
+        (gemma3.PRESETS["gemma3-270m"], 268_098_176),
+        (gemma3.PRESETS["gemma3-1b"], 999_885_952),
+    ],
+)
+def test_presets_have_the_published_sizes(config: Config, count: int) -> None:
+    model = build(config, device="meta")
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_config_comes_back_from_the_file_it_writes(name: str) -> None:
+    assert config_from_hf(TINY[name].to_hf()) == TINY[name]
+
+
+def _newer(config: Config) -> dict[str, Any]:
+    """The same as newer loaders write it: rope in one table, or one for each kind of layer."""
+    data = config.to_hf()
+    table: dict[str, Any] = {"rope_theta": data.pop("rope_theta"), "rope_type": "default"}
+    table |= cast(dict[str, Any], data.pop("rope_scaling") or {})
+    if "rope_local_base_freq" in data:
+        near = {"rope_theta": data.pop("rope_local_base_freq"), "rope_type": "default"}
+        table = {"full_attention": table, "sliding_attention": near}
+        del data["sliding_window_pattern"]
+    return {**data, "rope_parameters": table, "dtype": "float32"}
+
+
+@pytest.mark.parametrize("name", [name for name in TINY if name != "gpt2"])
+def test_older_and_newer_configs_say_the_same(name: str) -> None:
+    assert config_from_hf(_newer(TINY[name])) == TINY[name]
+
+
+@pytest.mark.parametrize("key", ["sliding_window_pattern", "_sliding_window_pattern", None])
+def test_gemma_configs_without_layer_types_have_a_pattern(key: str | None) -> None:
+    data = GEMMA3.to_hf()
+    del data["layer_types"], data["sliding_window_pattern"]
+    config = config_from_hf(data if key is None else {**data, key: 3})
+    full = [layer for layer, window in enumerate(config.windows()) if window is None]
+    assert full == ([5] if key is None else [2, 5])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("llama", {"model_type": "mamba"}, "model_type 'mamba'"),
+        ("llama", {"model_type": None}, "model_type None"),
+        ("llama", {"vocab_size": None}, "has no vocab_size"),
+        ("llama", {"hidden_size": "24"}, "hidden_size = '24'"),
+        ("llama", {"num_hidden_layers": True}, "num_hidden_layers = True"),
+        ("llama", {"num_hidden_layers": 10**6}, r"layers \(1000000\) must be from 1 to 1024"),
+        ("llama", {"hidden_size": -24}, "hidden_size = -24"),
+        ("llama", {"rms_norm_eps": float("nan")}, "rms_norm_eps = nan"),
+        ("llama", {"tie_word_embeddings": 1}, "tie_word_embeddings = 1"),
+        ("llama", {"num_key_value_heads": 4}, r"kv_heads \(4\) must divide heads \(6\)"),
+        ("llama", {"head_dim": None, "num_attention_heads": 5}, r"heads \(5\) must divide width"),
+        ("llama", {"head_dim": 5}, r"head_dim \(5\) must be even"),
+        ("llama", {"attention_bias": True}, "attention_bias = True, which is not implemented"),
+        ("llama", {"mlp_bias": True}, "mlp_bias = True"),
+        ("llama", {"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'"),
+        ("llama", {"rope_scaling": {"type": "longrope"}}, "type = 'longrope'"),
+        (
+            "llama",
+            {"rope_scaling": {"type": "linear"}},
+            "rope_scaling in config.json has no factor",
+        ),
+        ("llama", {"rope_scaling": [1]}, r"rope_scaling = \[1\]"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+        ("qwen3", {"num_key_value_heads": None}, "has no num_key_value_heads"),
+        ("qwen3", {"layer_types": ["full_attention"]}, "1 layer_types for 2 num_hidden_layers"),
+        ("qwen3", {"layer_types": ["linear_attention"] * 2}, "layer_types = "),
+        ("qwen3", {"layer_types": ["sliding_attention"] * 2}, "sliding layers need a window"),
+        ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
+        ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
+        ("gemma3", {"sliding_window": 0}, "sliding_window = 0"),
+        ("gpt2", {"activation_function": "relu"}, "activation_function = 'relu'"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ("gpt2", {"n_head": 4}, r"heads \(4\) must divide width \(30\)"),
+    ],
+)
+def test_what_a_config_asks_wrongly_is_named(
+    name: str, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config_from_hf({**TINY[name].to_hf(), **change})
+
+
+@given(data=st.data())
+def test_a_damaged_config_is_read_or_refused(data: st.DataObject) -> None:
+    config = TINY[data.draw(st.sampled_from(sorted(TINY)))].to_hf()
+    wild = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+        max_leaves=4,
+    )
+    for key in data.draw(st.lists(st.sampled_from(sorted(config)), min_size=1, max_size=3)):
+        config[key] = data.draw(wild)
+    try:
+        read = config_from_hf(config)
+    except ConfigError as error:
+        assert str(error)
+    else:
+        assert read.layers <= 1024
+
+
+def test_ids_and_shapes_that_cannot_be_are_refused_in_a_sentence() -> None:
+    model = tiny("qwen3")
+    with pytest.raises(OwnwordsError, match=r"id 97 is not in the vocabulary \(97 tokens\)"):
+        model(torch.tensor([[1, 97, 2]]))
+    with pytest.raises(OwnwordsError, match="id -1 is not in the vocabulary"):
+        model(torch.tensor([[1, -1, 2]]))
+    with pytest.raises(OwnwordsError, match=r"65 tokens do not fit the model's context \(64\)"):
+        model(some_ids(1, 65))
+    with pytest.raises(OwnwordsError, match=r"ids must be \[batch, tokens\], not \[3\]"):
+        model(torch.tensor([1, 2, 3]))
+    with pytest.raises(OwnwordsError, match=r"documents \[1, 3\] are not shaped like ids \[1, 4\]"):
+        model(some_ids(1, 4), documents_BT=some_ids(1, 3))
+    with pytest.raises(OwnwordsError, match=r"targets \[1, 3\] are not shaped like ids \[1, 4\]"):
+        model.loss(some_ids(1, 4), some_ids(1, 3))
+    with pytest.raises(OwnwordsError, match="target 97 is not in the vocabulary"):
+        model.loss(some_ids(1, 2), torch.tensor([[5, 97]]))
+
+
+def test_shapes_that_do_not_fit_name_the_field() -> None:
+    with pytest.raises(ConfigError, match=r"kv_heads \(3\) must divide heads \(8\)"):
+        replace(LLAMA, width=64, heads=8, kv_heads=3)
+    with pytest.raises(ConfigError, match=r"vocabulary \(0\) must be from 1"):
+        replace(QWEN3, vocabulary=0)
+    with pytest.raises(ConfigError, match="sliding names 1 of 2 layers"):
+        replace(QWEN3, sliding=(True,), window=4)
+    with pytest.raises(ConfigError, match="sliding layers need a window, not None"):
+        replace(QWEN3, sliding=(True, False))
+    with pytest.raises(ConfigError, match=r"kv_heads \(1\) must be heads \(3\) in GPT-2"):
+        replace(TINY["gpt2"], kv_heads=1)
+    with pytest.raises(ConfigError, match=r"norm_eps \(0\) must be between"):
+        replace(QWEN3, norm_eps=0)
+
+
+@pytest.mark.parametrize("vocabulary", [256, 1024, 8192, 32_000])
+@pytest.mark.parametrize("budget", [500_000, 2_000_000, 9_000_000, 40_000_000, 300_000_000])
+def test_the_default_shape_has_the_size_asked_for(budget: int, vocabulary: int) -> None:
+    if budget < 100 * vocabulary:
+        pytest.skip("the embedding alone decides")
+    config = sized(budget, vocabulary, 512)
+    made = build(config, device="meta")
+    assert sum(parameter.numel() for parameter in made.parameters()) == parameters(config)
+    assert parameters(config) == pytest.approx(budget, rel=0.12)
+    assert config.tied
+    assert config.heads * config.head_dim == config.width
+    assert config.hidden == pytest.approx(config.width * 8 / 3, rel=0.15)
+    assert 12 <= config.width / config.layers <= 80
+
+
+def test_the_default_shape_refuses_a_vocabulary_that_leaves_no_room() -> None:
+    with pytest.raises(ConfigError, match="no model of 500,000 parameters has a vocabulary"):
+        sized(500_000, 100_000, 256)
+
+
+def test_the_default_shape_is_documented_by_these() -> None:
+    def short(config: Qwen3Config) -> tuple[int, int, int, int, int]:
+        return config.width, config.layers, config.heads, config.kv_heads, config.hidden
+
+    assert short(sized(500_000, 512, 256)) == (96, 4, 3, 3, 256)
+    assert short(sized(8_000_000, 8192, 256)) == (256, 8, 4, 2, 704)
+    assert short(sized(124_000_000, 32_000, 1024)) == (768, 15, 12, 6, 2048)
+
+
+def test_every_family_is_found_by_its_model_type() -> None:
+    assert sorted(FAMILIES) == ["gemma3_text", "gpt2", "llama", "qwen3"]
+    for name, config in TINY.items():
+        assert isinstance(tiny(name), FAMILIES[config.MODEL_TYPE])

@@ -1,0 +1,126 @@
+"""The parts: each against its definition, written out."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from families import TINY, tiny
+from ownwords.models.layers import RMSNorm, Sight, attend
+from ownwords.models.rope import RopeScaling, Rotary, rotate
+
+
+def _random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=dtype)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_rms_norm_is_its_definition(offset: float) -> None:
+    norm = RMSNorm(12, eps=1e-3, offset=offset).double()
+    with torch.no_grad():
+        norm.weight.copy_(_random(12))
+    x = _random(3, 5, 12)
+    expected = x / (x.square().mean(-1, keepdim=True) + 1e-3).sqrt() * (norm.weight + offset)
+    torch.testing.assert_close(norm(x), expected)
+
+
+def test_rms_norm_of_bfloat16_rounds_only_once() -> None:
+    norm = RMSNorm(64, eps=1e-6).bfloat16()
+    with torch.no_grad():
+        norm.weight.copy_(_random(64))
+    x = _random(4, 64).bfloat16()
+    made = norm(x)
+    assert made.dtype == torch.bfloat16
+    torch.testing.assert_close(made, norm.float()(x.float()).bfloat16(), atol=0, rtol=0)
+
+
+def _written_out(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
+    shared = query.shape[1] // key.shape[1]
+    heads = []
+    for head in range(query.shape[1]):
+        scores = query[:, head] @ key[:, head // shared].transpose(1, 2) * 0.3
+        heads.append(scores.masked_fill(~allowed, -math.inf).softmax(-1) @ value[:, head // shared])
+    return torch.cat(heads, dim=-1)
+
+
+@pytest.mark.parametrize("kv_heads", [6, 3, 1])
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_attention_is_its_definition(kv_heads: int, tokens: int) -> None:
+    query, key = _random(2, 6, tokens, 8), _random(2, kv_heads, tokens, 8)
+    value = _random(2, kv_heads, tokens, 8) + 1
+    allowed = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+    expected = _written_out(query, key, value, allowed)
+    torch.testing.assert_close(attend(query, key, value, Sight(None, causal=True), 0.3), expected)
+    masked = Sight(allowed[None, None])
+    torch.testing.assert_close(attend(query, key, value, masked, 0.3), expected)
+
+
+def test_a_single_query_sees_all_keys_it_is_given() -> None:
+    query, key, value = _random(2, 4, 1, 8), _random(2, 2, 9, 8), _random(2, 2, 9, 8)
+    everything = torch.ones(1, 9, dtype=torch.bool)
+    expected = _written_out(query, key, value, everything)
+    torch.testing.assert_close(attend(query, key, value, Sight(None), 0.3), expected)
+
+
+def test_rotation_keeps_lengths_and_shows_only_distances() -> None:
+    rotary = Rotary(10, 100.0)
+    query, key = _random(1, 1, 1, 10), _random(1, 1, 1, 10)
+
+    def turned(x: Tensor, position: int) -> Tensor:
+        return rotate(x, rotary.angles(torch.tensor([[position]]), torch.float64))
+
+    torch.testing.assert_close(turned(query, 29).norm(), query.norm(), rtol=1e-6, atol=0)
+    near = (turned(query, 5) * turned(key, 2)).sum()
+    far = (turned(query, 45) * turned(key, 42)).sum()
+    torch.testing.assert_close(near, far, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(near, (turned(query, 5) * turned(key, 3)).sum())
+
+
+def test_rotation_turns_pairs_by_their_own_frequency() -> None:
+    rotary = Rotary(4, 100.0)
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 1, 4)
+    made = rotate(x, rotary.angles(torch.tensor([[3]]), torch.float32)).flatten().tolist()
+    fast, slow = 3 * 1.0, 3 * 100.0**-0.5
+    expected = [
+        math.cos(fast) - 3 * math.sin(fast),
+        2 * math.cos(slow) - 4 * math.sin(slow),
+        3 * math.cos(fast) + math.sin(fast),
+        4 * math.cos(slow) + 2 * math.sin(slow),
+    ]
+    assert made == pytest.approx(expected, rel=1e-5)
+
+
+def test_linear_scaling_divides_every_frequency() -> None:
+    plain = Rotary(8, 10_000.0).frequencies
+    scaled = Rotary(8, 10_000.0, RopeScaling(kind="linear", factor=4.0)).frequencies
+    torch.testing.assert_close(scaled, plain / 4)
+
+
+def test_llama3_scaling_keeps_fast_turns_and_divides_slow_ones() -> None:
+    scaling = RopeScaling(kind="llama3", factor=8.0, original_context=8192)
+    plain = Rotary(128, 500_000.0).frequencies
+    scaled = Rotary(128, 500_000.0, scaling).frequencies
+    turns = 8192 * plain / (2 * math.pi)
+    many, few = turns > 4, turns < 1
+    torch.testing.assert_close(scaled[many], plain[many])
+    torch.testing.assert_close(scaled[few], plain[few] / 8)
+    between = ~many & ~few
+    assert between.any()
+    assert ((scaled < plain) & (scaled > plain / 8))[between].all()
+
+
+def test_dynamic_scaling_changes_nothing_within_the_context() -> None:
+    scaled = Rotary(8, 10_000.0, RopeScaling(kind="dynamic", factor=4.0)).frequencies
+    assert torch.equal(scaled, Rotary(8, 10_000.0).frequencies)
+
+
+@pytest.mark.parametrize("name", [name for name in TINY if name != "gpt2"])
+def test_casting_a_model_does_not_round_its_frequencies(name: str) -> None:
+    model = tiny(name)
+    rotary = model.rotary
+    assert isinstance(rotary, Rotary)
+    before = rotary.frequencies.clone()
+    model.to(torch.bfloat16)
+    assert torch.equal(rotary.frequencies, before)
+    assert rotary.frequencies.dtype == torch.float32

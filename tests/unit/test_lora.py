@@ -1,0 +1,323 @@
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.models import lora, peft, quantize
+from ownwords.models.family import CausalLM, build, config_from_hf
+from ownwords.models.lora import Adapter, Settings
+from ownwords.models.safely import ModelError
+from ownwords.models.safetensors import read_header
+
+QWEN = {
+    "model_type": "qwen3",
+    "vocab_size": 53,
+    "max_position_embeddings": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
+GPT2 = {
+    "model_type": "gpt2",
+    "vocab_size": 53,
+    "n_positions": 64,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+}
+
+
+def _model(said: dict[str, object] = QWEN, dtype: torch.dtype = torch.float32) -> CausalLM:
+    model = build(config_from_hf(said), dtype=dtype)
+    model.init_weights(1)
+    return model.eval()
+
+
+def _ids(batch: int = 2, length: int = 12) -> Tensor:
+    return torch.randint(53, (batch, length), generator=torch.Generator().manual_seed(2))
+
+
+def _logits(model: CausalLM) -> Tensor:
+    with torch.no_grad():
+        return model.logits(model(_ids()))
+
+
+def _filled(adapter: Adapter, seed: int = 3) -> Adapter:
+    """As if it had been trained: a fresh one is zero."""
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in adapter.parameters():
+            parameter.copy_(0.2 * torch.randn(parameter.shape, generator=source))
+    return adapter
+
+
+def test_a_fresh_adapter_changes_nothing_and_alone_is_trained() -> None:
+    model = _model()
+    before = _logits(model)
+    adapter = lora.attach(model, Settings(rank=3), seed=5)
+    assert torch.equal(_logits(model), before)
+    trained = {id(p) for p in model.parameters() if p.requires_grad}
+    assert trained == {id(p) for p in adapter.parameters()}
+    assert len(adapter.layers) == 14  # four of attention and three of the MLP, twice
+
+
+def test_the_same_seed_gives_the_same_adapter() -> None:
+    torch.manual_seed(0)
+    one = lora.attach(_model(), Settings(rank=3), seed=5).parameters()
+    torch.manual_seed(1)
+    two = lora.attach(_model(), Settings(rank=3), seed=5).parameters()
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    other = lora.attach(_model(), Settings(rank=3), seed=6).parameters()
+    assert not torch.equal(one[0], other[0])
+
+
+def test_patterns_choose_the_layers() -> None:
+    targets = ("*.attention.query", "*.attention.value")
+    adapter = lora.attach(_model(), Settings(targets=targets), seed=0)
+    assert set(adapter.layers) == {
+        f"blocks.{i}.attention.{part}" for i in (0, 1) for part in ("query", "value")
+    }
+    for pattern in ("*.q_proj", "head", "embedding"):
+        with pytest.raises(ConfigError, match="no layer is called"):
+            lora.attach(_model(), Settings(targets=(pattern,)), seed=0)
+
+
+def test_training_it_leaves_the_model_alone() -> None:
+    model = _model().train()
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    adapter = lora.attach(model, Settings(rank=4, dropout=0.1), seed=1)
+    optimiser = torch.optim.AdamW(adapter.parameters(), lr=3e-2)
+    losses = []
+    for _ in range(60):
+        loss, count = model.loss(_ids()[:, :-1], _ids()[:, 1:])
+        optimiser.zero_grad()
+        torch.autograd.backward(loss / count)
+        optimiser.step()
+        losses.append(loss.item() / int(count))
+    assert losses[-1] < 0.9 * losses[0]  # the head is fresh, and frozen
+    adapter.detach()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+
+
+@pytest.mark.parametrize("stabilised", [False, True])
+def test_merging_is_exact_to_rounding_and_can_be_undone(stabilised: bool) -> None:
+    model = _model()
+    plain = _logits(model)
+    names = {name for name, _ in model.named_parameters()}
+    adapter = _filled(lora.attach(model, Settings(4, 8.0, rank_stabilised=stabilised), seed=1))
+    attached = _logits(model)
+    assert (attached - plain).abs().max() > 0.1
+    adapter.merge()
+    adapter.merge()  # once is enough
+    assert torch.allclose(_logits(model), attached, atol=1e-5)
+    adapter.unmerge()
+    assert torch.allclose(_logits(model), attached, atol=1e-5)
+    adapter.merge()
+    adapter.detach()
+    assert {name for name, _ in model.named_parameters()} == names
+    assert torch.allclose(_logits(model), attached, atol=1e-5)
+
+
+def test_unmerged_weights_are_the_old_ones_to_rounding() -> None:
+    for dtype, bound in ((torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
+        model = _model(dtype=dtype)
+        before = {name: p.clone() for name, p in model.named_parameters()}
+        adapter = _filled(lora.attach(model, Settings(4), seed=1))
+        adapter.merge()
+        adapter.unmerge()
+        adapter.detach()
+        for name, parameter in model.named_parameters():
+            assert parameter.dtype == dtype
+            assert torch.allclose(parameter, before[name], atol=bound), name
+
+
+def _gradient(checkpointing: bool, draws: int, calls: int = 1) -> tuple[Tensor, int]:
+    model = _model().train()
+    adapter = _filled(lora.attach(model, Settings(4, dropout=0.5), seed=1))
+    adapter.draws = draws
+    model.checkpointing = checkpointing
+    for _ in range(calls):
+        loss, _ = model.loss(_ids()[:, :-1], _ids()[:, 1:])
+        torch.autograd.backward(loss)
+    gradient = adapter.parameters()[0].grad
+    assert gradient is not None
+    return gradient, adapter.draws
+
+
+def test_dropout_is_reproducible_with_checkpointing_and_after_a_pause() -> None:
+    torch.manual_seed(0)
+    plain, draws = _gradient(checkpointing=False, draws=0)
+    state = torch.random.get_rng_state()
+    again, _ = _gradient(checkpointing=True, draws=0)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.allclose(plain, again, atol=1e-6)
+    assert draws == 1
+    second, _ = _gradient(checkpointing=False, draws=1)
+    assert not torch.allclose(plain, second, atol=1e-3)
+    both, _ = _gradient(checkpointing=False, draws=0, calls=2)
+    assert torch.allclose(both, plain + second, atol=1e-5)
+
+
+def test_dropout_ends_with_training() -> None:
+    model = _model()
+    adapter = _filled(lora.attach(model, Settings(4, dropout=0.5), seed=1))
+    assert torch.equal(_logits(model), _logits(model))
+    assert adapter.draws == 0
+
+
+def test_an_adapter_is_trained_on_a_quantised_model_and_not_merged_into_it() -> None:
+    model = _model()
+    quantize.quantize(model)
+    adapter = lora.attach(model, Settings(4), seed=1)
+    loss, _ = model.loss(_ids()[:, :-1], _ids()[:, 1:])
+    torch.autograd.backward(loss)
+    assert all(layer.up.grad is not None for layer in adapter.layers.values())
+    with pytest.raises(ModelError, match="quantised"):
+        adapter.merge()
+
+
+@pytest.mark.parametrize("said", [QWEN, GPT2], ids=["qwen3", "gpt2"])
+def test_a_saved_adapter_comes_back(said: dict[str, object], tmp_path: Path) -> None:
+    model = _model(said)
+    settings = Settings(4, 8.0, 0.1, ("*.attention.*",), rank_stabilised=True)
+    adapter = _filled(lora.attach(model, settings, seed=1))
+    peft.save(tmp_path / "adapter", adapter, base="mine")
+    again = _model(said)
+    loaded = peft.load(tmp_path / "adapter", again)
+    assert loaded.layers.keys() == adapter.layers.keys()
+    assert torch.equal(_logits(again), _logits(model))
+    peft.save(tmp_path / "again", loaded, base="mine")
+    for name in (peft.CONFIG, peft.WEIGHTS):
+        first, second = ((tmp_path / each / name).read_bytes() for each in ("adapter", "again"))
+        assert first == second
+
+
+def test_what_is_saved_is_named_as_in_peft(tmp_path: Path) -> None:
+    adapter = lora.attach(_model(GPT2), Settings(targets=("*.mlp.down", "*.query_*")), seed=1)
+    peft.save(tmp_path, adapter)
+    config = json.loads((tmp_path / peft.CONFIG).read_text())
+    assert config["target_modules"] == [  # c_proj alone would mean attention's too
+        f"transformer.h.{i}.{part}" for i in (0, 1) for part in ("attn.c_attn", "mlp.c_proj")
+    ]
+    assert config["fan_in_fan_out"] is True
+    names = set(read_header(tmp_path / peft.WEIGHTS))
+    assert "base_model.model.transformer.h.1.mlp.c_proj.lora_B.weight" in names
+    assert len(names) == 8
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    adapter = lora.attach(_model(), Settings(4, targets=("*.query", "*.up")), seed=1)
+    peft.save(tmp_path / "adapter", _filled(adapter))
+    return tmp_path / "adapter"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("use_dora", True),
+        ("use_qalora", True),
+        ("modules_to_save", ["lm_head"]),
+        ("bias", "all"),
+        ("lora_bias", True),
+        ("init_lora_weights", "pissa_niter_4"),
+        ("layer_replication", [[0, 1]]),
+        ("trainable_token_indices", [1]),
+        ("target_parameters", ["experts"]),
+        ("something_new", {"a": 1}),
+        ("peft_type", "LOHA"),
+        ("r", "4"),
+        ("r", 0),
+        ("r", 5),
+        ("lora_alpha", None),
+        ("lora_alpha", 1e300),
+        ("lora_dropout", 1.5),
+        ("rank_pattern", {"q_proj": 7}),
+        ("rank_pattern", {"(a+)+$": 7}),
+        ("alpha_pattern", ["q_proj"]),
+        ("target_modules", ["q_proj", "up_proj", "down_proj"]),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(name: str, value: object, saved: Path) -> None:
+    config = json.loads((saved / peft.CONFIG).read_text())
+    (saved / peft.CONFIG).write_text(json.dumps({**config, name: value}))
+    model = _model()
+    with pytest.raises(ModelError) as caught:
+        peft.load(saved, model)
+    told = caught.value.message
+    assert str(saved) in told
+    if name not in ("peft_type", "r", "rank_pattern", "target_modules"):
+        assert name.removeprefix("lora_") in told
+    assert not any(isinstance(module, lora.LoraLinear) for module in model.modules())
+
+
+def test_single_layers_may_have_their_own_rank_and_alpha(saved: Path, tmp_path: Path) -> None:
+    config = json.loads((saved / peft.CONFIG).read_text())
+    patterns = {"rank_pattern": {"q_proj": 4}, "alpha_pattern": {"layers.1.mlp.up_proj": 99}}
+    (saved / peft.CONFIG).write_text(
+        json.dumps({**config, **patterns, "r": 9, "rank_pattern": {"q_proj": 4, "up_proj": 4}})
+    )
+    loaded = peft.load(saved, _model())
+    assert loaded.layers["blocks.1.mlp.up"].scale == 99 / 4
+    assert loaded.layers["blocks.0.mlp.up"].scale == 16 / 4
+    peft.save(tmp_path / "again", loaded)
+    again = peft.load(tmp_path / "again", _model())
+    assert [each.scale for each in again.layers.values()] == [
+        each.scale for each in loaded.layers.values()
+    ]
+
+
+def test_another_model_or_a_second_adapter_is_refused(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no LoRA matrix"):
+        peft.load(saved, _model(GPT2))
+    with pytest.raises(ModelError, match="another model"):
+        peft.load(saved, _model({**QWEN, "hidden_size": 40}))
+    with pytest.raises(ModelError, match="no matrices"):
+        peft.load(saved, _model({**QWEN, "num_hidden_layers": 3}))
+    model = _model()
+    adapter = peft.load(saved, model)
+    with pytest.raises(ModelError, match="already"):
+        peft.load(saved, model)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "diary.txt").touch()
+    with pytest.raises(ModelError, match=r"diary\.txt"):
+        peft.save(tmp_path / "full", adapter)
+
+
+def test_a_damaged_adapter_is_one_clear_error(saved: Path) -> None:
+    source = random.Random(5)
+    kept = {name: (saved / name).read_bytes() for name in (peft.CONFIG, peft.WEIGHTS)}
+    refused = 0
+    for _ in range(300):
+        for name, whole in kept.items():
+            (saved / name).write_bytes(whole)
+        name = source.choice(list(kept))
+        data = bytearray(kept[name])
+        if source.random() < 0.2:
+            del data[source.randrange(len(data)) :]
+        else:
+            length = len(data) if name == peft.CONFIG else 8 + int.from_bytes(data[:8], "little")
+            for _ in range(source.randint(1, 4)):
+                data[source.randrange(length)] = source.randrange(256)
+        (saved / name).write_bytes(data)
+        try:
+            peft.load(saved, _model())
+        except OwnwordsError as error:
+            refused += 1
+            assert str(saved) in error.message
+    assert refused > 200

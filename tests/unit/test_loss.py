@@ -1,0 +1,156 @@
+"""Chunked cross entropy against the plain one, and what it never holds."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import backward
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ownwords.models import loss as module
+from ownwords.models.loss import chunked_cross_entropy
+
+N, C, V = 23, 9, 41
+
+
+def _inputs(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    hidden = torch.randn(N, C, generator=generator, dtype=torch.float64).to(dtype)
+    head = torch.randn(V, C, generator=generator, dtype=torch.float64).to(dtype)
+    targets = torch.randint(0, V, (N,), generator=generator)
+    targets[[0, 7, 22]] = -100
+    return hidden.requires_grad_(), head.requires_grad_(), targets
+
+
+def _plain(
+    hidden: Tensor,
+    head: Tensor,
+    targets: Tensor,
+    weights: Tensor | None,
+    softcap: float | None,
+    z_weight: float,
+) -> Tensor:
+    logits = hidden @ head.T
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    each = cross_entropy(logits, targets, ignore_index=-100, reduction="none")
+    each = each + z_weight * logits.logsumexp(-1).square() * (targets != -100)
+    return (each if weights is None else each * weights).sum()
+
+
+@pytest.mark.parametrize("rows", [1, 5, 23, 1000])
+@pytest.mark.parametrize("softcap", [None, 2.5])
+@pytest.mark.parametrize("z_weight", [0.0, 0.01])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("dtype", "exact"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+def test_loss_and_gradients_are_the_plain_ones(
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    softcap: float | None,
+    z_weight: float,
+    weighted: bool,
+    dtype: torch.dtype,
+    exact: float,
+) -> None:
+    monkeypatch.setattr(module, "CHUNK_LOGITS", rows * V)
+    monkeypatch.setattr(module, "LEAST_ROWS", 1)
+    hidden, head, targets = _inputs(dtype)
+    weights = torch.linspace(0, 2, N, dtype=dtype) if weighted else None
+    made, count = chunked_cross_entropy(
+        hidden, head, targets, weights, softcap=softcap, z_weight=z_weight
+    )
+    backward(3 * made)
+    twins = [x.detach().clone().requires_grad_() for x in (hidden, head)]
+    expected = _plain(twins[0], twins[1], targets, weights, softcap, z_weight)
+    backward(3 * expected)
+    torch.testing.assert_close(made, expected, rtol=10 * exact, atol=0)
+    for one, twin in zip((hidden, head), twins, strict=True):
+        assert one.grad is not None
+        assert twin.grad is not None
+        assert (one.grad - twin.grad).norm() <= exact * twin.grad.norm()
+    if weights is None:
+        assert int(count) == N - 3
+    else:
+        torch.testing.assert_close(count, weights[targets != -100].sum())
+
+
+def test_only_wanted_gradients_are_made() -> None:
+    hidden, head, targets = _inputs(torch.float64)
+    loss, _ = chunked_cross_entropy(hidden, head.detach(), targets)
+    backward(loss)
+    assert hidden.grad is not None
+    loss, _ = chunked_cross_entropy(hidden.detach(), head, targets)
+    backward(loss)
+    assert head.grad is not None
+    with torch.no_grad():
+        alone, _ = chunked_cross_entropy(hidden, head, targets)
+    assert not alone.requires_grad
+    torch.testing.assert_close(alone, loss.detach())
+
+
+def test_backward_twice_adds_up() -> None:
+    hidden, head, targets = _inputs(torch.float64)
+    loss, _ = chunked_cross_entropy(hidden, head, targets)
+    backward(loss, retain_graph=True)
+    assert hidden.grad is not None
+    once = hidden.grad.clone()
+    backward(loss)
+    torch.testing.assert_close(hidden.grad, 2 * once)
+
+
+def test_targets_that_are_all_ignored_cost_nothing() -> None:
+    hidden, head, targets = _inputs(torch.float32)
+    loss, count = chunked_cross_entropy(hidden, head, torch.full_like(targets, -100))
+    backward(loss)
+    assert loss.item() == 0
+    assert int(count) == 0
+    assert hidden.grad is not None
+    assert not hidden.grad.any()
+
+
+def test_mixed_precision_multiplies_in_bfloat16_and_adds_in_float32() -> None:
+    hidden, head, targets = _inputs(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made, _ = chunked_cross_entropy(hidden, head, targets)
+    backward(made)
+    assert made.dtype == torch.float32
+    assert head.grad is not None
+    assert head.grad.dtype == torch.float32
+    rounded = [x.detach().bfloat16().float().requires_grad_() for x in (hidden, head)]
+    expected = _plain(rounded[0], rounded[1], targets, None, None, 0.0)
+    backward(expected)
+    torch.testing.assert_close(made, expected, rtol=5e-3, atol=0)
+    assert rounded[1].grad is not None
+    assert (head.grad - rounded[1].grad).norm() < 1e-2 * rounded[1].grad.norm()
+
+
+class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The most numbers that any operation's result holds."""
+
+    numbers = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(one, Tensor):
+                self.numbers = max(self.numbers, one.numel())
+        return made
+
+
+def test_the_logits_of_a_large_vocabulary_are_never_whole() -> None:
+    vocabulary, width, tokens = 65_536, 8, 1024
+    hidden = torch.randn(tokens, width, requires_grad=True)
+    head = torch.randn(vocabulary, width, requires_grad=True)
+    targets = torch.randint(0, vocabulary, (tokens,))
+    with _Largest() as largest:  # type: ignore[no-untyped-call]
+        loss, _ = chunked_cross_entropy(hidden, head, targets)
+        backward(loss)
+    assert largest.numbers == module.LEAST_ROWS * vocabulary == tokens * vocabulary / 4

@@ -1,0 +1,312 @@
+import json
+import math
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+
+from ownwords.core.errors import ConfigError
+from ownwords.models import quantize
+from ownwords.models.family import CausalLM, build, config_from_hf
+from ownwords.models.quantize import FIELD, INT4, INT8, Scheme
+from ownwords.models.quantized_file import read, write
+from ownwords.models.safely import ModelError
+
+POSTS = Path(__file__).parents[2] / "examples" / "blog" / "posts"
+SCHEMES = (INT8, INT4, Scheme(4, 64), Scheme(4, 128))
+
+
+def _model(
+    kind: str = "qwen3", vocabulary: int = 61, width: int = 48, tied: bool = True
+) -> CausalLM:
+    shape: dict[str, object]
+    if kind == "gpt2":
+        shape = {"n_positions": 64, "n_embd": width, "n_layer": 2, "n_head": 4}
+    else:
+        shape = {
+            "max_position_embeddings": 128,
+            "hidden_size": width,
+            "intermediate_size": 2 * width,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": width // 4,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 10000.0,
+            "hidden_act": "silu",
+        }
+    said = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied, **shape}
+    model = build(config_from_hf(said))
+    source = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            # Not `init_weights`, which begins with blocks that add nothing.
+            parameter.copy_(0.2 * torch.randn(parameter.shape, generator=source))
+            parameter.add_(name.count("norm"))
+    return model.eval()
+
+
+def _ids(model: CausalLM, batch: int = 2, length: int = 20) -> Tensor:
+    source = torch.Generator().manual_seed(4)
+    return torch.randint(model.config.vocabulary, (batch, length), generator=source)
+
+
+def _error(weight: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+    """Each number's distance from what it was rounded to, and half the step beside it."""
+    packed, scale = quantize.rounded(weight, scheme)
+    columns = weight.shape[1]
+    back = quantize.restored(packed, scale, scheme, columns)
+    step = scale.double().abs().repeat_interleave(scheme.group or columns, 1)[:, :columns]
+    return (weight.double() - back.double()).abs(), step / 2
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("columns", [1, 31, 32, 33, 64, 100, 128, 257])
+def test_no_number_moves_by_more_than_half_a_step(scheme: Scheme, columns: int) -> None:
+    source = torch.Generator().manual_seed(columns)
+    for spread in (1e-42, 1e-30, 0.02, 1.0, 1e37):
+        for shift in (0.0, 1.0):
+            weight = (torch.randn(24, columns, generator=source) + shift) * spread
+            error, half = _error(weight, scheme)
+            slack = 1e-4 * half + 1e-45  # the rounding of float32 itself
+            assert (error <= half + slack).all()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_hard_rows_keep_the_bound(scheme: Scheme) -> None:
+    rows = torch.zeros(6, 160)
+    rows[1] = 1.0
+    rows[2] = -1.0
+    rows[3, 7] = 5.0
+    rows[4] = torch.linspace(-1, 1, 160)
+    rows[5] = torch.linspace(0, 3e38, 160)
+    error, half = _error(rows, scheme)
+    assert (error <= half * (1 + 1e-4)).all()
+    assert not error[0].any()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 31, 64])
+def test_packed_codes_come_back_as_they_were(columns: int) -> None:
+    source = torch.Generator().manual_seed(2)
+    codes = torch.randint(-8, 8, (5, columns), generator=source, dtype=torch.int8)
+    packed = quantize.pack(codes)
+    assert packed.shape == (5, -(-columns // 2))
+    assert torch.equal(quantize.unpack(packed, columns), codes)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_what_was_rounded_once_stays_as_it_is(scheme: Scheme) -> None:
+    """A matrix that quantisation made is its own best quantisation, to the rounding of scales."""
+    weight = torch.randn(8, 256, generator=torch.Generator().manual_seed(3))
+    once = quantize.restored(*quantize.rounded(weight, scheme), scheme, 256)
+    again, half = _error(once, scheme)
+    assert (again <= half * (1 + 1e-4)).all()
+
+
+def test_a_signed_scale_loses_less_than_a_plain_one() -> None:
+    weight = torch.randn(256, 256, generator=torch.Generator().manual_seed(5))
+    error, _ = _error(weight, INT4)
+    groups = weight.view(-1, 32)
+    step = (groups.abs().amax(1, keepdim=True) / 7).bfloat16().float()
+    plain = (groups / step).round().clamp(-7, 7) * step - groups
+    assert error.pow(2).mean().sqrt() < 0.9 * plain.pow(2).mean().sqrt()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_a_layer_multiplies_by_what_its_codes_stand_for(
+    scheme: Scheme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = torch.Generator().manual_seed(6)
+    plain = nn.Linear(70, 37)
+    holder = nn.ModuleDict({"layer": plain})
+    quantize.quantize(holder, scheme)
+    layer = holder["layer"]
+    assert isinstance(layer, quantize.QuantizedLinear)
+    x = torch.randn(3, 5, 70, generator=source, requires_grad=True)
+    wanted = nn.functional.linear(x, layer.weight, plain.bias)
+    (slope,) = torch.autograd.grad(wanted.sum(), x)
+    for chunk in (1 << 20, 70 * 10, 1):  # whole, in unequal parts, row by row
+        monkeypatch.setattr(quantize, "_CHUNK", chunk)
+        y = layer(x)
+        assert torch.allclose(y, wanted, atol=1e-5)
+        assert torch.allclose(torch.autograd.grad(y.sum(), x)[0], slope, atol=1e-5)
+        with torch.no_grad():
+            assert torch.allclose(layer(x), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "qwen3"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_computes_with_the_restored_matrices(kind: str, tied: bool) -> None:
+    model, twin = _model(kind, tied=tied), _model(kind, tied=tied)
+    quantize.quantize(model, INT4, INT8)
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, quantize.QuantizedLinear | quantize.QuantizedEmbedding):
+                twin.get_parameter(f"{name}.weight").copy_(module.weight)
+        ids = _ids(model)
+        assert torch.allclose(model.logits(model(ids)), twin.logits(twin(ids)), atol=1e-5)
+        ours, wanted = (each.loss(ids[:, :-1], ids[:, 1:])[0] for each in (model, twin))
+        assert torch.allclose(ours, wanted)
+
+
+def test_a_model_in_bfloat16_stays_in_it_and_keeps_its_scales() -> None:
+    model = _model()
+    quantize.quantize(model)
+    scale = model.get_buffer("embedding.scale").clone()
+    model.to(torch.bfloat16)
+    hidden = model(_ids(model))
+    assert hidden.dtype == torch.bfloat16
+    assert torch.equal(model.get_buffer("embedding.scale"), scale)
+
+
+def test_learned_positions_and_norms_stay_as_they_are() -> None:
+    model = _model("gpt2")
+    positions = model.get_parameter("positions.weight").clone()
+    quantize.quantize(model)
+    assert torch.equal(model.get_parameter("positions.weight"), positions)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "qwen3"])
+@pytest.mark.parametrize("scheme", [INT8, Scheme(4, 64)], ids=str)
+def test_a_file_brings_back_every_bit(kind: str, scheme: Scheme, tmp_path: Path) -> None:
+    model = _model(kind)
+    quantize.quantize(model, scheme)
+    write(tmp_path / "model.safetensors", model)
+    again = build(model.config, device="meta").eval()
+    read(tmp_path / "model.safetensors", again)
+    assert model.state_dict().keys() == again.state_dict().keys()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+    ids = _ids(model)
+    assert torch.equal(model.logits(model(ids)), again.logits(again(ids)))
+
+
+def test_the_header_says_how_it_was_rounded(tmp_path: Path) -> None:
+    model = _model()
+    quantize.quantize(model)
+    write(tmp_path / "model.safetensors", model)
+    data = (tmp_path / "model.safetensors").read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    said = json.loads(header["__metadata__"][FIELD])
+    ends = {"scheme": "int8", "group": 0}
+    assert said == {"version": 1, "scheme": "int4", "group": 32, "ends": ends}
+    assert quantize.metadata(_model()) == {}
+
+
+def test_it_is_refused_with_a_reason(tmp_path: Path) -> None:
+    model = _model()
+    with pytest.raises(ModelError, match="not quantised"):
+        write(tmp_path / "model.safetensors", model)
+    quantize.quantize(model)
+    with pytest.raises(ModelError, match="already"):
+        quantize.quantize(model)
+    with pytest.raises(ConfigError, match="3 bits in groups of 32"):
+        Scheme(3, 32)
+    broken = _model()
+    with torch.no_grad():
+        broken.get_parameter("blocks.1.mlp.up.weight")[0, 0] = math.nan
+    with pytest.raises(ModelError, match=r"blocks\.1\.mlp\.up\.weight holds"):
+        quantize.quantize(broken)
+    assert isinstance(broken.get_submodule("blocks.0.mlp.up"), nn.Linear)
+
+    tensors = dict(quantize.quantized_tensors(model))
+    header = quantize.metadata(model)
+
+    def loading(tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+        quantize.load_quantized(build(model.config, device="meta"), tensors.items(), header)
+
+    loading(tensors, header)
+    scale = "embedding.scale"
+    for changed, said, message in (
+        (tensors, {}, FIELD),
+        (tensors, {FIELD: '{"version": 2}'}, "version 2"),
+        (tensors, {FIELD: '{"version": 1, "scheme": "int3"}'}, "no scheme"),
+        (tensors, {FIELD: "nonsense"}, "JSON"),
+        ({**tensors, "odd": tensors[scale]}, header, "'odd'"),
+        ({n: t for n, t in tensors.items() if n != scale}, header, "lacks 'embedding.scale'"),
+        ({**tensors, scale: tensors[scale][:-1]}, header, "embedding.scale"),
+        ({**tensors, scale: tensors[scale].bfloat16()}, header, "bfloat16"),
+        ({**tensors, scale: tensors[scale] * math.inf}, header, "not finite"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            loading(changed, said)
+
+
+def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
+    model = _model(width=16, vocabulary=20)
+    quantize.quantize(model)
+    path = tmp_path / "model.safetensors"
+    write(path, model)
+    whole = path.read_bytes()
+    source = random.Random(8)
+    refused = 0
+    for _ in range(300):
+        data = bytearray(whole)
+        if source.random() < 0.2:
+            del data[source.randrange(len(data)) :]
+        else:
+            header = 8 + int.from_bytes(data[:8], "little")
+            for _ in range(source.randint(1, 4)):
+                data[source.randrange(header)] = source.randrange(256)
+        path.write_bytes(data)
+        try:
+            read(path, build(model.config, device="meta"))
+        except ModelError as error:
+            refused += 1
+            assert str(path) in error.message
+    assert refused > 200
+
+
+def _bits_per_byte(model: CausalLM, text: Tensor, length: int = 64) -> float:
+    rows = text[: len(text) // length * length].view(-1, length)
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for batch in torch.split(rows, 32):
+            loss, tokens = model.loss(batch[:, :-1], batch[:, 1:])
+            total, count = total + loss.item(), count + int(tokens)
+    return total / count / math.log(2)
+
+
+@pytest.mark.slow
+def test_what_rounding_costs_in_bits_per_byte() -> None:
+    """A byte model of the sample blog, trained for seconds, scored on posts it has not seen."""
+    posts = [path.read_bytes() for path in sorted(POSTS.glob("*.md"))]
+    seen, unseen = b"".join(posts[:-8]), b"".join(posts[-8:])
+    model = _model(vocabulary=256, width=64).train()
+    model.init_weights(1)
+    text = torch.tensor(list(seen))
+    optimiser = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.0)
+    source = torch.Generator().manual_seed(9)
+    for _ in range(250):
+        starts = torch.randint(len(text) - 65, (16, 1), generator=source)
+        rows = text[starts + torch.arange(65)]
+        loss, count = model.loss(rows[:, :-1], rows[:, 1:])
+        optimiser.zero_grad()
+        torch.autograd.backward(loss / count)
+        optimiser.step()
+    model.eval()
+    held_out = torch.tensor(list(unseen))
+    before = _bits_per_byte(model, held_out)
+    costs = {}
+    for name, scheme, ends in (
+        ("int8", INT8, INT8),
+        ("int4 in 32, ends int8", INT4, INT8),
+        ("int4 in 64, ends int8", Scheme(4, 64), INT8),
+        ("int4 in 32, ends too", INT4, INT4),
+    ):
+        rounded = build(model.config).eval()
+        rounded.load_state_dict(model.state_dict())
+        quantize.quantize(rounded, scheme, ends)
+        costs[name] = _bits_per_byte(rounded, held_out) - before
+    told = ", ".join(f"{name} {cost:+.4f}" for name, cost in costs.items())
+    sys.stdout.write(f"bits/byte {before:.4f}; {told}\n")  # pytest -rP shows it
+    assert before < 3.5
+    assert abs(costs["int8"]) < 0.002
+    assert costs["int4 in 32, ends int8"] < 0.05
+    assert costs["int4 in 32, ends too"] < 0.1

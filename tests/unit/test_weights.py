@@ -1,0 +1,444 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import model_directories as models
+from ownwords.models import weights
+from ownwords.models.family import build, hf_names
+from ownwords.models.safely import ModelError
+from ownwords.models.safetensors import Writable, read_header, write_tensors
+
+FAMILIES = list(models.CONFIGS)
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def stored(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """Name, type, shape and bytes of each tensor, read without the code under test."""
+    data = path.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    header.pop("__metadata__", None)
+    return {
+        name: (said["dtype"], tuple(said["shape"]), data[begin + start : begin + end])
+        for name, said in header.items()
+        for start, end in [said["data_offsets"]]
+    }
+
+
+def all_stored(folder: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    found: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
+    for path in folder.glob("*.safetensors"):
+        found |= stored(path)
+    return found
+
+
+def put(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """A safetensors file of these tensors, replacing what is there."""
+    path.unlink(missing_ok=True)
+    write_tensors(
+        path, [Writable(n, t.dtype, tuple(t.shape), [t.reshape(-1)]) for n, t in tensors.items()]
+    )
+
+
+def tensors(path: Path) -> dict[str, torch.Tensor]:
+    kinds = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+    return {
+        name: torch.frombuffer(bytearray(data), dtype=kinds[dtype]).view(shape)
+        for name, (dtype, shape, data) in stored(path).items()
+    }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shard_bytes", [None, 6000])
+def test_what_is_read_is_written_back_bit_for_bit(
+    family: str, tied: bool, dtype: torch.dtype, shard_bytes: int | None, tmp_path: Path
+) -> None:
+    model = models.model(family, tie_word_embeddings=tied)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    weights.write(first, model, dtype, shard_bytes)
+    again = weights.load(first, model.config, "cpu", None)
+    assert {p.dtype for p in again.parameters()} == {dtype}
+    weights.write(second, again, None, shard_bytes)
+    assert {p.name: p.read_bytes() for p in first.iterdir()} == {
+        p.name: p.read_bytes() for p in second.iterdir()
+    }
+    found = all_stored(first)
+    assert ("lm_head.weight" in found) is not tied
+    assert set(found) == {theirs for _, theirs, _ in hf_names(model)}
+    parameters = dict(model.named_parameters())
+    for ours, theirs, transposed in hf_names(model):
+        tensor = parameters[ours].detach().to(dtype)
+        tensor = tensor.t().contiguous() if transposed else tensor
+        assert found[theirs][1] == tuple(tensor.shape)
+        assert found[theirs][2] == tensor.view(-1).view(torch.uint8).numpy().tobytes()
+    if shard_bytes:
+        index = json.loads((first / weights.INDEX).read_bytes())
+        assert len(list(first.glob("model-*-of-*.safetensors"))) > 2
+        assert index["metadata"]["total_size"] == sum(len(data) for _, _, data in found.values())
+        assert index["weight_map"].keys() == found.keys()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_bits_survive_also_what_is_no_number(dtype: torch.dtype, tmp_path: Path) -> None:
+    config = models.model("llama").config
+    made = build(config, dtype=dtype)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            size = parameter.numel() * dtype.itemsize
+            noise = torch.randint(0, 256, (size,), generator=generator, dtype=torch.uint8)
+            parameter.copy_(noise.view(dtype).view(parameter.shape))
+    weights.write(tmp_path, made, None, None)
+    again = weights.load(tmp_path, config, "cpu", None)
+    for one, other in zip(made.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+
+
+def test_blocks_smaller_than_a_tensor_make_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = models.model("gpt2")
+    weights.write(tmp_path, model, None, None)
+    whole = (tmp_path / weights.SINGLE).read_bytes()
+    monkeypatch.setattr(weights, "BLOCK_BYTES", 100)
+    (tmp_path / weights.SINGLE).unlink()
+    weights.write(tmp_path, model, None, None)
+    assert (tmp_path / weights.SINGLE).read_bytes() == whole
+    for each in read_header(tmp_path / weights.SINGLE).values():
+        with each.path.open("rb") as file:
+            rows = [block.clone() for block in each.blocks(file, 100)]
+        assert torch.equal(torch.cat(rows), tensors(each.path)[each.name])
+
+
+def test_a_type_can_be_chosen_and_mixed_files_widen(tmp_path: Path) -> None:
+    model = models.model("qwen3")
+    weights.write(tmp_path, model, torch.bfloat16, None)
+    path = tmp_path / weights.SINGLE
+    chosen = weights.load(tmp_path, model.config, "cpu", torch.float32)
+    assert {p.dtype for p in chosen.parameters()} == {torch.float32}
+    found = tensors(path)
+    put(path, {n: t.float() if t.dim() == 1 else t for n, t in found.items()})
+    mixed = weights.load(tmp_path, model.config, "cpu", None)
+    for one, other in zip(chosen.parameters(), mixed.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_number_beyond_float16_is_told_and_not_made_infinite(tmp_path: Path) -> None:
+    model = models.model("qwen3")
+    with torch.no_grad():
+        model.get_parameter("blocks.0.mlp.up.weight")[1, 2] = 70_000
+    with pytest.raises(ModelError, match=r"mlp.up_proj.weight' holds 70,000, and float16 ends"):
+        weights.write(tmp_path, model, torch.float16, None)
+
+
+def test_a_copied_head_of_a_tied_model_is_accepted_if_equal(tmp_path: Path) -> None:
+    model = models.model("qwen3")
+    weights.write(tmp_path, model, None, None)
+    path = tmp_path / weights.SINGLE
+    found = tensors(path)
+    embedding = found["model.embed_tokens.weight"]
+    put(path, found | {"lm_head.weight": embedding})
+    again = weights.load(tmp_path, model.config, "cpu", None)
+    assert torch.equal(again.get_parameter("embedding.weight"), embedding)
+    other = embedding.clone()
+    other[-1, -1] += 1
+    put(path, found | {"lm_head.weight": other})
+    with pytest.raises(ModelError, match=r"tied.*'lm_head.weight' differs from 'model.embed_tok"):
+        weights.load(tmp_path, model.config, "cpu", None)
+
+
+def test_gpt2_as_first_published_is_read(tmp_path: Path) -> None:
+    """Names without their first part, and the masks that every reader computes for itself."""
+    model = models.model("gpt2")
+    weights.write(tmp_path, model, None, None)
+    path = tmp_path / weights.SINGLE
+    found = {name.removeprefix("transformer."): t for name, t in tensors(path).items()}
+    masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 8, 8) for i in range(2)}
+    put(path, found | masks | {"h.0.attn.masked_bias": torch.tensor(-1e4)})
+    again = weights.load(tmp_path, model.config, "cpu", None)
+    for one, other in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"],
+)
+def test_rotary_frequencies_of_older_files_are_skipped(name: str, tmp_path: Path) -> None:
+    model = models.model("llama")
+    weights.write(tmp_path, model, None, None)
+    path = tmp_path / weights.SINGLE
+    put(path, tensors(path) | {name: torch.ones(2)})
+    weights.load(tmp_path, model.config, "cpu", None)
+
+
+def test_unknown_and_missing_tensors_are_named(tmp_path: Path) -> None:
+    model = models.model("llama")
+    weights.write(tmp_path, model, None, None)
+    path = tmp_path / weights.SINGLE
+    found = tensors(path)
+    for name in [name for name in found if "layers.1.self_attn" in name]:
+        del found[name]
+    put(path, found | {"model.surprise": torch.ones(1)})
+    with pytest.raises(ModelError) as caught:
+        weights.load(tmp_path, model.config, "cpu", None)
+    assert "not those of a llama of 2 layers" in caught.value.message
+    assert "1 unknown: 'model.surprise'" in caught.value.message
+    assert "4 missing: 'model.layers.1.self_attn.k_proj.weight', " in caught.value.message
+    assert "and 1 more" in caught.value.message
+
+
+def test_a_wrong_shape_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
+    weights.write(tmp_path, models.model("llama"), None, None)
+    expectations = {
+        "hidden_size": (
+            20,
+            r"embed_tokens.weight' has the shape.*\[97, 20\] \(20 is hidden_size\)",
+        ),
+        "intermediate_size": (44, r"_proj.weight' has the shape.*44 is intermediate_size\)"),
+        "vocab_size": (99, r"has the shape \[97, 16\].*\[99, 16\] \(99 is vocab_size\)"),
+        "head_dim": (6, r"24 is head_dim x num_attention_heads"),
+    }
+    for field, (value, said) in expectations.items():
+        config = models.model("llama", **{field: value}).config
+        with pytest.raises(ModelError, match=said):
+            weights.load(tmp_path, config, "cpu", None)
+
+
+def test_a_wrong_type_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
+    model = models.model("llama")
+    weights.write(tmp_path, model, None, None)
+    path = tmp_path / weights.SINGLE
+    data = path.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    header["model.norm.weight"]["dtype"] = "I32"
+    encoded = json.dumps(header).encode()
+    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + data[begin:])
+    with pytest.raises(ModelError, match=r"'model.norm.weight' is I32.*torch_dtype"):
+        weights.load(tmp_path, model.config, "cpu", None)
+
+
+def test_a_model_with_parameters_of_another_kind_is_not_saved(tmp_path: Path) -> None:
+    model = models.model("llama")
+    model.register_parameter("adapter", torch.nn.Parameter(torch.ones(1)))
+    with pytest.raises(ModelError, match="no place for 'adapter'"):
+        weights.write(tmp_path, model, None, None)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["../../etc/passwd", "/etc/passwd", "a/b.safetensors", "..\\x.safetensors", "", 7, None],
+)
+def test_an_index_cannot_point_elsewhere(place: object, tmp_path: Path) -> None:
+    index = {"weight_map": {"x": place}}
+    (tmp_path / weights.INDEX).write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(ModelError, match="no safetensors file beside it"):
+        weights.find(tmp_path)
+
+
+def test_index_and_shards_must_agree(tmp_path: Path) -> None:
+    model = models.model("llama")
+    weights.write(tmp_path, model, None, 6000)
+    path = tmp_path / weights.INDEX
+    index = json.loads(path.read_bytes())
+    file = index["weight_map"].pop("model.norm.weight")
+    path.write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"disagree on 'model.norm.weight'"):
+        weights.find(tmp_path)
+    (tmp_path / file).unlink()
+    with pytest.raises(ModelError, match=f"{file} cannot be read: No such file"):
+        weights.find(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+def test_links_are_followed_only_within_a_download_cache(tmp_path: Path) -> None:
+    weights.write(tmp_path, models.model("llama"), None, None)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / weights.SINGLE).symlink_to(tmp_path / weights.SINGLE)
+    with pytest.raises(ModelError, match="is a link to another place"):
+        weights.find(elsewhere)
+    snapshot, blobs = tmp_path / "models--x" / "snapshots" / "1", tmp_path / "models--x" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (tmp_path / weights.SINGLE).rename(blobs / "abc")
+    (snapshot / weights.SINGLE).symlink_to(Path("..", "..", "blobs", "abc"))
+    assert weights.find(snapshot)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are none on Windows")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / weights.SINGLE)
+    with pytest.raises(ModelError, match="is not a file"):
+        weights.find(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "pytorch_model.bin.index.json"])
+def test_a_pickle_is_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"\x80\x04")
+    with pytest.raises(ModelError, match=r"only as a pickle.*save_pretrained"):
+        weights.find(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ModelError, match=r"holds no model\.safetensors"):
+        weights.find(tmp_path)
+
+
+def header_of(**said: object) -> dict[str, object]:
+    return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | said}
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        (header_of(dtype="F31"), "unknown type 'F31'"),
+        (header_of(dtype=["F32"]), "unknown type"),
+        (header_of(shape=[3]), r"is F32 \[3\], 12 bytes, and holds 8"),
+        (header_of(shape=[-2]), "impossible shape"),
+        (header_of(shape=[True, 2]), "impossible shape"),
+        (header_of(shape=[2.0]), "impossible shape"),
+        (header_of(shape=[1] * 9), "impossible shape"),
+        (header_of(shape=[1 << 62, 1 << 62]), "and holds 8"),
+        (header_of(shape=[1 << 80]), "impossible shape"),
+        (header_of(shape="2"), "impossible shape"),
+        (header_of(data_offsets=[8, 0]), "and holds -8"),
+        (header_of(data_offsets=[0]), "impossible offsets"),
+        (header_of(data_offsets=[4, 12]), "leave a gap at 'a'"),
+        (header_of(extra=1), "not described by"),
+        ({"a": 1}, "not described by"),
+        ({"": header_of()["a"]}, "impossible name"),
+        ({"a\n": header_of()["a"]}, "impossible name"),
+        ({"a" * 300: header_of()["a"]}, "impossible name"),
+        (header_of() | {"b": header_of()["a"]}, "overlap"),
+        (header_of() | {"__metadata__": 1}, "__metadata__"),
+        (header_of() | {"__metadata__": {"a": 1}}, "__metadata__"),
+        ({}, "has 18 bytes, and its header describes 10"),
+    ],
+)
+def test_a_false_header_is_refused(header: object, told: str, tmp_path: Path) -> None:
+    encoded = json.dumps(header).encode()
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + b"\0" * 8)
+    with pytest.raises(ModelError, match=told):
+        read_header(path)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "cut short or no safetensors file: 0 bytes"),
+        (b"1234", "cut short"),
+        (b"\xff" * 20, "cut short or no safetensors"),
+        ((5).to_bytes(8, "little") + b"[1,2]", "a JSON list"),
+        ((2).to_bytes(8, "little") + b"{x", "not valid JSON"),
+        ((3).to_bytes(8, "little") + b'"\xff"', "not valid JSON"),
+        ((13).to_bytes(8, "little") + b'{"a":1,"a":2}', "stands twice"),
+        ((100_000).to_bytes(8, "little") + b"[" * 100_000, "not valid JSON"),
+        ((17 << 20).to_bytes(8, "little") + b" " * (17 << 20), "which no model needs"),
+    ],
+    ids=range(9),
+)
+def test_what_is_no_header_is_refused(data: bytes, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(data)
+    with pytest.raises(ModelError, match=told):
+        read_header(path)
+
+
+def test_a_file_cut_short_at_any_byte_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / weights.SINGLE
+    put(path, {"a": torch.ones(3), "b": torch.ones(2, 2)})
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ModelError):
+            read_header(path)
+    path.write_bytes(whole + b"\0")
+    with pytest.raises(ModelError, match="describes"):
+        read_header(path)
+
+
+def test_a_file_cut_short_while_it_is_read_is_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / weights.SINGLE
+    put(path, {"a": torch.ones(100)})
+    (entry,) = read_header(path).values()
+    os.truncate(path, 200)
+    with path.open("rb") as file, pytest.raises(ModelError, match="ended within 'a'"):
+        list(entry.blocks(file))
+
+
+# What a job adds to the peak of a process that did the same in small before, in KiB. A fork starts
+# with its memory of that moment as its peak.
+_MEASURED = """
+import os, resource, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import model_directories as models
+from ownwords.models import weights
+from ownwords.models.family import build, config_from_hf
+
+sizes = dict(vocab_size=40000, hidden_size=512, intermediate_size=2048, num_hidden_layers=8,
+             num_attention_heads=8, num_key_value_heads=4, head_dim=64, n_embd=512, n_layer=10,
+             n_head=8, n_positions=128)
+
+def write(folder, config):
+    model = build(config)
+    for parameter in model.parameters():
+        parameter.data.fill_(0.5)
+    before = peak()
+    weights.write(folder, model, torch.bfloat16, None)
+    return peak() - before
+
+def load(folder, config, dtype=torch.bfloat16):
+    before = peak()
+    model = weights.load(folder, config, "cpu", dtype)
+    return peak() - before - sum(p.nbytes for p in model.parameters()) // 1024
+
+def convert(folder, config):
+    return load(folder, config, torch.float32)
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+for family in ("gpt2", "qwen3"):
+    small, large = (config_from_hf({**models.CONFIGS[family], **s}) for s in ({}, sizes))
+    folder = Path(sys.argv[1], family)
+    Path(folder, "small").mkdir(parents=True)
+    for job in (write, load, convert):
+        job(folder / "small", small)
+    for job in (write, load, convert):
+        number = os.fork()
+        if not number:
+            print(family, job.__name__, job(folder, large), flush=True)
+            os._exit(0)
+        assert os.waitpid(number, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is counted in another way elsewhere")
+def test_loading_and_saving_need_the_model_and_little_more(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURED, str(tmp_path)],
+        capture_output=True,
+        check=False,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
+    file_mib = (tmp_path / "qwen3" / weights.SINGLE).stat().st_size >> 20
+    print(f"a file of {file_mib} MiB: KiB beyond the model\n{done.stdout}")  # noqa: T201
+    assert file_mib > 90
+    beyond = {line: int(line.split()[-1]) for line in done.stdout.splitlines()}
+    assert len(beyond) == 6
+    one_tensor_kib = 40_000 * 512 * 2 >> 10
+    assert all(-1024 < kib < one_tensor_kib for kib in beyond.values()), beyond
