@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import inspect
 import io
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,6 +28,9 @@ from ownwords.core.config import as_toml, environment_name, expected
 
 REFERENCE = Path(__file__).parent / "reference.md"
 README = Path(__file__).resolve().parents[1] / "README.md"
+EXPLAINED = Path(__file__).parent / "how-it-works.md"
+SOURCE = Path(ownwords.__file__).parent
+NAMED = (ast.ClassDef, ast.FunctionDef)
 
 SHOWN_FROM, SHOWN_TO = "<!-- what the demo prints -->", "<!-- up to here -->"
 # The parts of it shown: from a line that holds the first, to before one that holds the second.
@@ -76,7 +80,7 @@ same sentence stands on stderr.
 
 def main(arguments: list[str]) -> int:
     stale = 0
-    for path, text_of in ((REFERENCE, reference), (README, readme)):
+    for path, text_of in ((REFERENCE, reference), (README, readme), (EXPLAINED, explained)):
         text = text_of()
         there = path.read_text(encoding="utf-8") if path.exists() else ""
         if there == text:
@@ -89,6 +93,26 @@ def main(arguments: list[str]) -> int:
         print("\n".join(list(lines)[:20]), file=sys.stderr)
         print(f"{path.name} is stale: run python docs/generate.py", file=sys.stderr)
     return stale
+
+
+def explained() -> str:
+    """how-it-works.md with the line at which each named place stands now."""
+
+    def placed(found: re.Match[str]) -> str:
+        path, name = found[1], found[2]
+        return f"`{path}:{line_of(SOURCE / path, name.split('.'))} {name}`"
+
+    return re.sub(r"`([\w/]+\.py):\d+ ([\w.]+)`", placed, EXPLAINED.read_text(encoding="utf-8"))
+
+
+def line_of(path: Path, names: list[str]) -> int:
+    """The line of a class, function or method."""
+    node: ast.AST = ast.parse(path.read_text(encoding="utf-8"))
+    for name in names:
+        below = ast.iter_child_nodes(node)
+        node = next(n for n in below if isinstance(n, NAMED) and n.name == name)
+    assert isinstance(node, NAMED)
+    return node.lineno
 
 
 def readme() -> str:
