@@ -115,12 +115,12 @@ TEMPLATES = [
     """
     {%- for message in messages %}
         {%- if loop.first and messages[0]['role'] != 'system' %}
-            {{- '<|start|>system\\nBe brief.<|end|>\\n' }}
+            {{- '<|document|>system\\nBe brief.<|end|>\\n' }}
         {%- endif %}
-        {{- '<|start|>' + message['role'] + '\\n' + message['content'] + '<|end|>' + '\\n' }}
+        {{- '<|document|>' + message['role'] + '\\n' + message['content'] + '<|end|>' + '\\n' }}
     {%- endfor %}
     {%- if add_generation_prompt %}
-        {{- '<|start|>assistant\\n' }}
+        {{- '<|document|>assistant\\n' }}
     {%- endif %}
     """,
     """{% set ns = namespace(n=0) %}

@@ -18,10 +18,10 @@ BYTES = Bytes()
 
 def test_the_default_template() -> None:
     assert render(BYTES, TALK, add_generation_prompt=True) == (
-        "<|start|><|turn|>user\nWhat did I say about backups?<|end|>\n"
+        "<|document|><|turn|>user\nWhat did I say about backups?<|end|>\n"
         "<|turn|>assistant\nThat they are files.<|end|>\n<|turn|>assistant\n"
     )
-    assert render(BYTES, []) == "<|start|>"
+    assert render(BYTES, []) == "<|document|>"
 
 
 def test_a_template_of_the_model_is_taken_before_the_default() -> None:
@@ -29,7 +29,7 @@ def test_a_template_of_the_model_is_taken_before_the_default() -> None:
         "{{ bos_token }}{% for m in messages %}{{ m.content | trim }}{{ eos_token }}{% endfor %}"
     )
     assert render(Bytes(template=template), TALK[:1]) == (
-        "<|start|>What did I say about backups?<|end|>"
+        "<|document|>What did I say about backups?<|end|>"
     )
 
 
@@ -48,7 +48,7 @@ def test_nobody_speaks_for_another_from_inside_a_message(parts: list[str]) -> No
     content = "".join(parts)
     ids = encode(BYTES, [{"role": "user", "content": content}])
     turn, end = BYTES.special["<|turn|>"], BYTES.end
-    assert BYTES.decode(ids) == f"<|start|><|turn|>user\n{content}<|end|>\n"
+    assert BYTES.decode(ids) == f"<|document|><|turn|>user\n{content}<|end|>\n"
     assert [i for i in ids if i >= 256] == [BYTES.start, turn, end]
 
 

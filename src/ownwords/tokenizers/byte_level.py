@@ -51,7 +51,7 @@ class ByteLevel(Decoding):
             raise TokenizerError(
                 f"the special tokens {', '.join(special)} are not distinct from each other and"
                 " from the ordinary ones",
-                hint="name them like <|start|>, which no text is likely to hold",
+                hint="name them like <|document|>, which no text is likely to hold",
             )
         for name in (start, end):
             if name is not None and name not in ids:

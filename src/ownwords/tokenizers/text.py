@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ownwords.core.errors import OwnwordsError
 
-START, END = "<|start|>", "<|end|>"  # of a document
+# Not "<|start|>": llama.cpp takes that name for a token even where a text only says it.
+START, END = "<|document|>", "<|end|>"
 TITLE, AUTHOR = "<|title|>", "<|author|>"  # before what they name, at the head of a document
 TURN = "<|turn|>"  # before the role of who speaks, in a conversation
 SPECIAL = (START, END, TITLE, AUTHOR, TURN)
