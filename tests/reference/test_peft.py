@@ -67,7 +67,7 @@ FAMILIES: dict[str, dict[str, object]] = {
 
 def _pair(kind: str) -> tuple[CausalLM, torch.nn.Module]:
     """A model of ours and its twin in transformers, with the same weights."""
-    theirs = transformers.AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+    theirs = transformers.AutoModelForCausalLM.from_config(
         transformers.AutoConfig.for_model(kind, **FAMILIES[kind])
     ).eval()
     ours = build(config_from_hf(theirs.config.to_dict())).eval()
