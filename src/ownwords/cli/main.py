@@ -115,9 +115,17 @@ def build() -> "App":
         help_epilogue="Example: ownwords look ~/Documents/Publii/sites/my-blog --drafts",
     )
     app.command(
+        "ownwords.cli.export:export",
+        name="export",
+        sort_key=2,
+        help="Write a model for other tools: as a directory, as GGUF, or for Ollama.",
+        usage="Usage: ownwords export MODEL --to hf|gguf|ollama [OPTIONS]",
+        help_epilogue="Example: ownwords export my-blog.ownwords/model --to gguf --type q8_0",
+    )
+    app.command(
         "ownwords.cli.doctor:doctor",
         name="doctor",
-        sort_key=2,
+        sort_key=3,
         help="Say what this machine has, how fast it is, and which optional parts are missing.",
         usage="Usage: ownwords doctor [OPTIONS]",
         help_epilogue="Example: ownwords doctor --json",

@@ -1,0 +1,66 @@
+"""`ownwords export`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+from rich.text import Text
+
+from ownwords.cli.options import DEFAULTS, Common
+from ownwords.core.errors import OwnwordsError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ownwords.inference.export import Exported
+
+
+def export(
+    model: Annotated[
+        Path, Parameter(name="MODEL", help="A model directory, or a GGUF file of one.")
+    ],
+    *,
+    to: Annotated[
+        Literal["hf", "gguf", "ollama"],
+        Parameter(
+            help="The form: a model directory, one GGUF file, or a folder for `ollama create`."
+        ),
+    ],
+    type: Annotated[
+        Literal["f32", "f16", "bf16", "q8_0", "q4_0"] | None,
+        Parameter(
+            help="How the weights are kept. [default: as they are for hf, f16 for gguf, q8_0 for"
+            " ollama]"
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, Parameter(help="Where to. [default: beside the model, named after it]")
+    ] = None,
+    common: Common = DEFAULTS,
+) -> None:
+    """Read the model, write it in another form."""
+    try:
+        from ownwords.inference.export import export as export_model
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise OwnwordsError(
+            "exporting a model takes PyTorch, which is not installed",
+            hint='pip install "ownwords[train]"',
+        ) from error
+
+    with common.watched() as (progress, _), progress.stage(f"Exporting {model.name}"):
+        written = export_model(model, to, out=out, type=type)
+    figures = asdict(written) | {"path": str(written.path), "notes": list(written.notes)}
+    common.show(figures, lambda console: _print(written, console))
+
+
+def _print(written: "Exported", console: "Console") -> None:
+    kind = f", {written.type}" if written.type else ""
+    console.print(Text(f"{written.path} ({written.bytes / 1e6:,.1f} MB{kind})"), soft_wrap=True)
+    for note in written.notes:
+        console.print(Text(note, style="dim"))
+    if written.form == "ollama":
+        folder = written.path.parent
+        console.print(Text(f"now: cd {folder} && ollama create {folder.name} -f Modelfile"))

@@ -1,0 +1,87 @@
+"""GGUF out and in: what comes back is what went in, and damage is one sentence."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import damage
+from families import TINY
+from ownwords.core.errors import OwnwordsError
+from ownwords.models import gguf
+from ownwords.models.family import CausalLM, build
+from ownwords.models.gguf_blocks import TYPES
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.tokenizer import from_files
+
+
+def model_of(name: str) -> CausalLM:
+    """A tiny model with room for the bytes tokenizer, no weight of it zero."""
+    from dataclasses import replace
+
+    model = build(replace(TINY[name], vocabulary=270))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_what_goes_out_in_f32_comes_back_to_the_bit(name: str, tmp_path: Path) -> None:
+    model = model_of(name)
+    files = Bytes().files()
+    try:
+        written = gguf.save(tmp_path / "m.gguf", model, files, type="f32")
+    except OwnwordsError as error:
+        pytest.skip(f"GGUF cannot say it: {error.message}")
+    back = gguf.load(written.path)
+    assert back.config.to_hf() == model.config.to_hf()
+    ours, theirs = dict(model.named_parameters()), dict(back.model.named_parameters())
+    assert ours.keys() == theirs.keys()
+    if name.startswith("gemma"):  # one is added to its norms for llama.cpp, and taken off again
+        assert all(torch.allclose(ours[key], theirs[key], atol=1e-6) for key in ours)
+    else:
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    its_own = from_files(back.tokenizer_files)
+    assert its_own.encode("Zażółć 🙂") == Bytes().encode("Zażółć 🙂")
+
+
+@pytest.mark.parametrize(("type", "error"), [("f16", 1e-3), ("bf16", 8e-3), ("q8_0", 1e-2)])
+def test_rounding_stays_within_its_bound(type: str, error: float) -> None:
+    values = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+    encoded = TYPES[type].encode(values)
+    back = TYPES[type].decode(encoded, values.shape)
+    assert np.abs(back - values).max() <= error * np.abs(values).max()
+
+
+def test_rows_that_do_not_fit_blocks_are_told(tmp_path: Path) -> None:
+    written = gguf.save(tmp_path / "m.gguf", model_of("qwen3"), Bytes().files(), type="q4_0")
+    assert any("multiple of 32" in note for note in written.notes)
+    assert "f16" in written.tensors.values()
+
+
+def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OwnwordsError, match="no type of weights"):
+        gguf.save(tmp_path / "m.gguf", model_of("qwen3"), Bytes().files(), type="q3_k")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
+def test_a_damaged_file_is_read_or_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    gguf.save(path, model_of(name), Bytes().files(), type="q8_0")
+    whole = path.read_bytes()
+    generator = random.Random(4)
+    head = whole[:20_000]
+    for number in range(500):
+        # Most of the file is weights, in which no damage can be seen: half go for the header.
+        spoilt = damage.of_bytes(head, generator) + whole[20_000:]
+        path.write_bytes(spoilt if number % 2 else damage.of_bytes(whole, generator))
+        try:
+            gguf.load(path)
+        except OwnwordsError as error:
+            assert error.message
+            assert "\n" not in error.message
