@@ -8,9 +8,11 @@ import pytest
 
 import ownwords
 from ownwords.cli.main import main
-from ownwords.models import bundle, gguf, qwen3
+from ownwords.models import bundle, gguf, ollama, qwen3
 from ownwords.models.family import build
+from ownwords.tokenizers import chat
 from ownwords.tokenizers.bpe import train
+from ownwords.tokenizers.text import START
 
 
 @pytest.fixture
@@ -53,6 +55,74 @@ def test_a_folder_for_ollama(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "PARAMETER num_ctx 64" in text
     assert "ollama create mine-ollama" in capsys.readouterr().out
     assert gguf.load(made / "mine.gguf").config.MODEL_TYPE == "qwen3"
+
+
+def turns_of(template: str, start: str = "", opening: str = "") -> ollama.Turns | None:
+    made = chat.ChatTemplate(template)
+    return ollama.turns_of(
+        lambda messages: made.render(messages, add_generation_prompt=True), start, opening
+    )
+
+
+MARKED = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# Without a turn for the system: its words go into the user's first, or are refused.
+INSIDE = (
+    "{% set system = messages[0]['content'] + '\n\n' if messages[0]['role'] == 'system' else '' %}"
+    "<s>{% for m in messages if m['role'] != 'system' %}{{ '[' + m['role'] + ']'"
+    " + (system if loop.first else '') + m['content'] + '[/]' }}{% endfor %}{{ '[assistant]' }}"
+)
+REFUSING = (
+    "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    "{{ '[' + m['role'] + ']' + m['content'] }}{% endfor %}{{ '[assistant]' }}"
+)
+
+
+def test_chat_templates_are_taken_apart() -> None:
+    start = START
+    ours = turns_of(chat.DEFAULT_TEMPLATE, start, start)
+    assert ours is not None
+    assert (ours.opening, ours.before_user) == (start, "<|turn|>user\n")
+    assert (ours.after_user, ours.after_answer) == ("<|end|>\n<|turn|>assistant\n", "<|end|>\n")
+    assert turns_of(MARKED) == ollama.Turns(
+        opening="",
+        before_system="<|im_start|>system\n",
+        after_system="<|im_end|>\n",
+        before_user="<|im_start|>user\n",
+        after_user="<|im_end|>\n<|im_start|>assistant\n",
+        after_answer="<|im_end|>\n",
+        system_inside=False,
+    )
+    inside = turns_of(INSIDE, "<s>")
+    assert inside == ollama.Turns("", "[user]", "\n\n", "[user]", "[/][assistant]", "[/]", True)
+    assert "[user]{{ if and $.System (le $i 1) }}{{ $.System }}\n\n{{ end }}" in inside.template()
+    refusing = turns_of(REFUSING)
+    assert refusing is not None
+    assert refusing.before_system is None
+    assert ".System" not in refusing.template()
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}",
+        "{% for m in messages %}{{ m['content'] + m['content'] }}{% endfor %}",
+        "{% for m in messages %}{{ m['role'] + loop.index | string + m['content'] }}{% endfor %}",
+        "{{ messages[-1]['content'] }}",
+        MARKED.replace("|im", "{{im"),
+        "{{ raise_exception('never') }}",
+    ],
+)
+def test_templates_that_do_more_are_not_guessed_at(template: str) -> None:
+    assert turns_of(template) is None
+
+
+def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
+    assert main(["export", str(folder), "--to", "ollama", "--quiet"]) == 0
+    text = (folder.parent / "mine-ollama" / "Modelfile").read_text(encoding="utf-8")
+    assert f'TEMPLATE """{START}{{{{ .Prompt }}}}"""' in text
 
 
 @pytest.mark.parametrize(

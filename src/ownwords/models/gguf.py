@@ -142,7 +142,12 @@ def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = N
         parameters = dict(model.named_parameters())
         with torch.no_grad():
             for name, ours in names.items():
-                values = from_gguf(family, hf_config, name, contents.tensor(name))
+                stored = contents.tensor(name)
+                if not np.isfinite(stored).all():
+                    raise ModelError(
+                        f"{path}: {name} holds what is no number", hint="get or make it again"
+                    )
+                values = from_gguf(family, hf_config, name, stored)
                 parameters[ours].copy_(torch.from_numpy(np.ascontiguousarray(values)))
     generation = gguf_tokenizer.special_ids(contents.metadata) | _sampled(contents.metadata)
     title = contents.metadata.get("general.name")
@@ -161,13 +166,21 @@ def _values(parameter: torch.Tensor) -> Floats:
     return values
 
 
+# The largest weight of each type; of blocks, by their scale, a float16 that ends at 65504.
+_REACH = {
+    "f32": 3.4028234e38,
+    "f16": 65_504.0,
+    "bf16": 3.3895e38,
+    "q8_0": 65_504.0 * 127,
+    "q4_0": 65_504.0 * 8,
+}
+
+
 def _check_reach(type: TensorType, values: Floats, name: str) -> None:
-    """A float16, as a weight or as a block's scale, ends at 65504."""
-    limit = {"f16": 65_504.0, "q8_0": 65_504.0 * 127, "q4_0": 65_504.0 * 8}.get(type.name)
-    if limit is not None and not float(np.abs(values).max(initial=0)) <= limit:
+    if not float(np.abs(values).max(initial=0)) <= _REACH[type.name]:
         raise ModelError(
             f"the weights of {name} are too large for {type.name}, or no numbers",
-            hint="export it with --type bf16 or f32",
+            hint="" if type.name == "f32" else "export it with --type bf16 or f32",
         )
 
 

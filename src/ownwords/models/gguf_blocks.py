@@ -95,7 +95,7 @@ def _to_q8_0(values: Floats) -> Bytes:
 
 def _from_q8_0(data: Bytes) -> Floats:
     scale, weights = _parted(data, _BLOCK)
-    return (scale * weights.view(np.int8)).reshape(-1)
+    return _scaled(scale, weights.view(np.int8))
 
 
 def _to_q4_0(values: Floats) -> Bytes:
@@ -110,7 +110,12 @@ def _to_q4_0(values: Floats) -> Bytes:
 def _from_q4_0(data: Bytes) -> Floats:
     scale, pairs = _parted(data, _BLOCK // 2)
     halves = np.concatenate([pairs & 15, pairs >> 4], axis=1).astype(np.int8) - np.int8(8)
-    return (scale * halves).reshape(-1)
+    return _scaled(scale, halves)
+
+
+def _scaled(scale: Floats, weights: npt.NDArray[np.int8]) -> Floats:
+    with np.errstate(invalid="ignore"):  # a scale that is no number is for the caller to judge
+        return (scale * weights).reshape(-1)
 
 
 def _inverse(scale: Floats) -> Floats:

@@ -93,6 +93,13 @@ def _metadata_of(
     return found, notes
 
 
+def adds_start(files: Mapping[str, bytes]) -> bool:
+    """Whether the tokenizer begins every text with its start token by itself."""
+    parsed: Mapping[str, Any] = parse_object(files[_TOKENIZER], _TOKENIZER)
+    settings = parse_object(files[_CONFIG], _CONFIG) if _CONFIG in files else {}
+    return _adds_start(parsed, settings)
+
+
 def _tokens(
     model: Mapping[str, Any], added: Iterable[Mapping[str, Any]], rows: int
 ) -> tuple[list[str], list[int]]:
@@ -269,7 +276,6 @@ def _listed(value: object) -> list[object]:
 
 
 def _adds_start(parsed: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Whether the tokenizer begins every text with its start token by itself."""
     steps = _steps(parsed.get("post_processor"), "processors")
     templates = [step for step in steps if step.get("type") == "TemplateProcessing"]
     if templates:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from ownwords.core.errors import OwnwordsError
 from ownwords.models import gguf, staging
 from ownwords.models.family import CausalLM
+from ownwords.models.gguf_tokenizer import adds_start
 from ownwords.models.safely import ModelError
 
 MODELFILE = "Modelfile"
@@ -31,22 +33,43 @@ Render: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]
 
 @dataclass(frozen=True)
 class Turns:
-    """What a chat template puts around the parts of a conversation."""
+    """What a chat template puts around the parts of a conversation.
 
-    before_system: str
+    `before_system` is None where it takes no words of a system. With `system_inside` those stand
+    within the first turn of the user.
+    """
+
+    opening: str  # of the whole, once
+    before_system: str | None
     after_system: str
     before_user: str
     after_user: str  # up to where the model answers
     after_answer: str
-    system_inside: bool  # the system's words stand within the first turn of the user
+    system_inside: bool
 
     def template(self) -> str:
-        """The same in Ollama's language, Go's templates; Ollama repeats it for each turn."""
-        head = "" if self.system_inside else self.before_system
-        system = "{{ if .System }}" + head + "{{ .System }}" + self.after_system + "{{ end }}"
-        parts = [self.before_user, system] if self.system_inside else [system, self.before_user]
-        answer = "{{ .Response }}" + self.after_answer
-        return "".join(parts) + "{{ .Prompt }}" + self.after_user + answer
+        """The same in Ollama's language, the templates of Go."""
+        system = inside = ""
+        if self.system_inside:
+            # The system's message is the first, and the user's first comes after it.
+            inside = (
+                "{{ if and $.System (le $i 1) }}{{ $.System }}" + self.after_system + "{{ end }}"
+            )
+        elif self.before_system is not None:
+            system = self.before_system + "{{ .Content }}" + self.after_system
+        return (
+            self.opening
+            + "{{ range $i, $_ := .Messages }}"
+            + '{{ if eq .Role "system" }}'
+            + system
+            + '{{ else if eq .Role "user" }}'
+            + (self.before_user + inside + "{{ .Content }}" + self.after_user)
+            + '{{ else if eq .Role "assistant" }}'
+            # An answer that is to be gone on with has no end yet.
+            + "{{ .Content }}{{ if gt (len (slice $.Messages $i)) 1 }}"
+            + self.after_answer
+            + "{{ end }}{{ end }}{{ end }}"
+        )
 
 
 def save(
@@ -64,8 +87,7 @@ def save(
     """Write a folder with `NAME.gguf` and its Modelfile, whole or not at all.
 
     `render` is the chat template, for a model that has one; `start` the text of the token that
-    begins a document, which Ollama puts first by itself where the GGUF file says so. `stops` are
-    the texts at which an answer ends.
+    begins a document. `stops` are the texts at which an answer ends.
     """
     folder, generation = Path(folder), generation or {}
     _check_replaceable(folder)
@@ -75,9 +97,11 @@ def save(
             beside / file, model, tokenizer_files, type=type, name=name, generation=generation
         )
         notes = list(written.notes)
-        template = "{{ .Prompt }}"
+        # Ollama puts the start first by itself where the tokenizer does.
+        opening = "" if adds_start(tokenizer_files) else start
+        template = opening + "{{ .Prompt }}"
         if render is not None:
-            turns = turns_of(render, start)
+            turns = turns_of(render, start, opening)
             if turns is None:
                 notes.append("its chat template cannot be said in Ollama's language: plain prompts")
             else:
@@ -105,46 +129,50 @@ def modelfile(
     return "\n".join(lines) + "\n"
 
 
-def turns_of(render: Render, start: str) -> Turns | None:
+def turns_of(render: Render, start: str, opening: str) -> Turns | None:
     """A chat template taken apart by what it makes of marked messages.
 
-    None if it does more than to put fixed texts around them, or such as Ollama would misread.
+    Where it begins with `start`, Ollama's is to begin with `opening`. None if it does more than to
+    put fixed texts around the messages, or such as Ollama would misread.
     """
-    system, first, answer, second = (
-        "\ue000sys\ue000",
-        "\ue000one\ue000",
-        "\ue000two\ue000",
-        "\ue000three\ue000",
-    )
+    system, first, answer, second = (f"\ue000aB{number}\ue001" for number in range(4))
     talk = [_said("user", first), _said("assistant", answer), _said("user", second)]
     try:
-        plain = render(talk).removeprefix(start)
-        whole = render([_said("system", system), *talk]).removeprefix(start)
-        before_user, rest = plain.split(first)
+        plain = render(talk)
+        before_user, rest = plain.removeprefix(start).split(first)
         middle, after_user = rest.split(second)
         to_answer, from_answer = middle.split(answer)
-        before_system, after_system = whole.split(first)[0].split(system)
-    except ValueError:  # something said once stands there twice, or not at all
+    except (OwnwordsError, ValueError):  # refused; or what was said once stands there otherwise
         return None
+    if to_answer != after_user or not from_answer.endswith(before_user):
+        return None
+    before_system: str | None = None
+    after_system = ""
+    try:
+        whole = render([_said("system", system), *talk]).removeprefix(start)
+        head, rest = whole.split(first)
+        before_system, after_system = head.split(system)
+    except (OwnwordsError, ValueError):  # many templates take no words of a system
+        pass
+    else:
+        if rest != plain.split(first)[1]:
+            return None
     inside = before_system == before_user
-    if not inside:
+    if before_system is not None and not inside:
         if not after_system.endswith(before_user):
             return None
-        after_system = after_system.removesuffix(before_user)
-    if not from_answer.endswith(before_user) or to_answer != after_user:
-        return None
+        after_system = after_system[: len(after_system) - len(before_user)]
     found = Turns(
+        opening if plain.startswith(start) else "",
         before_system,
         after_system,
         before_user,
         after_user,
-        from_answer.removesuffix(before_user),
+        from_answer[: len(from_answer) - len(before_user)],
         inside,
     )
-    fixed = (found.before_system, found.after_system, before_user, after_user, found.after_answer)
-    if any("{{" in text or '"""' in text for text in fixed):
-        return None
-    return found
+    fixed = (before_system or "", after_system, before_user, after_user, found.after_answer)
+    return None if any("{{" in text or '"""' in text for text in fixed) else found
 
 
 def _said(role: str, content: str) -> dict[str, str]:
