@@ -1,0 +1,1 @@
+"""How good a model is: bits per byte, what it memorised, and the baselines beside it."""
