@@ -5,6 +5,8 @@ BIN := .venv/bin
 BASE := .venv/base.ready
 DEV := .venv/dev.ready
 REFERENCE := .venv/reference.ready
+# What an install compiles or reads: after a change of these it is made again.
+INSTALLED := pyproject.toml hatch_build.py $(wildcard src/ownwords/native/*.py src/ownwords/native/source/*)
 
 .PHONY: help demo test check format docs blog bench fuzz test-reference wheel clean
 
@@ -61,11 +63,11 @@ clean:
 	$(PYTHON) -m venv .venv
 	@touch $@
 
-$(BASE): .venv/made pyproject.toml
+$(BASE): .venv/made $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-$(DEV): .venv/made pyproject.toml
+$(DEV): .venv/made $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@ $(BASE)
 

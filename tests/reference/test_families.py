@@ -135,7 +135,8 @@ def test_logits_are_theirs(name: str) -> None:
         ids = _ids(2, 90)
         expected = theirs(ids).logits
         assert expected.std() > 0.1
-        torch.testing.assert_close(ours.logits(ours(ids)), expected, atol=1e-4, rtol=0)
+        # Logits spread over 2.5 and more; from float64's either is up to 7e-5 away.
+        torch.testing.assert_close(ours.logits(ours(ids)), expected, atol=1.5e-4, rtol=0)
 
 
 @pytest.mark.parametrize("name", NAMES)

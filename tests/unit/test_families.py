@@ -14,6 +14,7 @@ from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import gemma3, gpt2
 from ownwords.models.family import FAMILIES, Config, build, config_from_hf, hf_names
+from ownwords.models.layers import Residual
 from ownwords.models.qwen3 import Qwen3Config, parameters, sized
 
 QWEN3 = cast(Qwen3Config, TINY["qwen3"])
@@ -97,6 +98,41 @@ def test_checkpointing_changes_memory_only(name: str) -> None:
         grads.append([total, *(p.grad for p in model.parameters())])
         model.zero_grad()
     torch.testing.assert_close(grads[0], grads[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_dropout_follows_the_random_state_and_ends_with_training(name: str) -> None:
+    model, ids = tiny(name), some_ids(2, 30)
+    plain = model.loss(ids, ids)[0].item()
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        total, _ = model.loss(ids, ids)
+        backward(total)
+        return total.item()
+
+    model.dropout = 0.3
+    assert model.dropout == 0.3
+    dropped = loss(1)
+    assert dropped != pytest.approx(plain, rel=1e-4)
+    assert loss(1) == dropped
+    assert loss(2) != pytest.approx(dropped, rel=1e-4)
+    model.checkpointing = True
+    assert loss(1) == dropped
+    model.eval()
+    assert loss(1) == pytest.approx(plain, rel=1e-6)
+
+
+def test_dropout_scales_what_it_keeps() -> None:
+    """The mean over many draws is what there is without dropout, in the embedding as in blocks."""
+    model = tiny("qwen3")
+    model.dropout = 0.25
+    x = torch.ones(1, 100, 400)
+    for made in (model.dropped(x), cast(Residual, model.blocks[0]).add(torch.zeros_like(x), x)):
+        assert sorted(set(made.flatten().tolist())) == pytest.approx([0.0, 4 / 3])
+        assert made.mean().item() == pytest.approx(1.0, abs=0.02)
+    with pytest.raises(ConfigError, match="dropout"):
+        model.dropout = 1.0
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -45,6 +45,8 @@ _INSTRUCTION_SETS = {
     "hw.optional.arm.feat_sme": "SME",
 }
 
+# Above this floor, so it is looked for and not asked.
+_NATIVE = Path(__file__).parent.parent / "native"
 _COMPILERS = ("c++", "g++", "clang++", "cl")
 _COMPILER_COMMANDS = {
     "apt-get": "sudo apt-get install g++",
@@ -351,10 +353,19 @@ def _parts(torch: ModuleType | None, problem: str) -> Iterator[Part]:
         command="" if torch else 'pip install "ownwords[train]"',
     )
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), "")
+    off = os.environ.get("OWNWORDS_NATIVE") == "0"
+    built = [] if off else sorted(_NATIVE.glob("kernels-*.so"))
+    yield Part(
+        name="Part in C++",
+        purpose="quicker training on the processor; PyTorch does without it",
+        found=f"built for {len(built)} levels of instructions" if built else "",
+        problem="switched off by OWNWORDS_NATIVE=0" if off else "",
+        command="" if built or off else "with a C++ compiler at hand, install ownwords again",
+    )
     adders = (command for tool, command in _COMPILER_COMMANDS.items() if shutil.which(tool))
     yield Part(
         name="C++ compiler",
-        purpose="compiled speed-ups; nothing needs it yet",
+        purpose="builds the part in C++ when ownwords is installed",
         found=compiler,
         problem="",
         command="" if compiler else next(adders, "install g++ or clang++"),

@@ -4,17 +4,19 @@ Shapes: B batch, T tokens of this call, C width, V vocabulary.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.models import fused
 from ownwords.models.cache import Cache, View, visible
-from ownwords.models.layers import Embedding, Sight
+from ownwords.models.layers import Embedding, Residual, Sight
 from ownwords.models.loss import IGNORED, chunked_cross_entropy
 
 
@@ -106,6 +108,8 @@ class CausalLM(nn.Module):
     `as_head` of an embedding, and `weight`, which the loss multiplies by.
 
     `checkpointing` trades time for memory in training: blocks are run again in the backward pass.
+    `dropout` is the share of numbers that training leaves out of the embedded ids and of what each
+    block adds, drawn from PyTorch's own random state.
     """
 
     CONFIG: ClassVar[type[Config]]
@@ -127,6 +131,7 @@ class CausalLM(nn.Module):
         super().__init__()
         self.config = config
         self.checkpointing = False
+        self._dropout = 0.0
         # PyTorch's layers fill themselves from the global random state; on "meta" they cannot.
         with torch.device("meta"):
             self.assemble()
@@ -260,9 +265,29 @@ class CausalLM(nn.Module):
         borders_BT = torch.ones_like(documents_BT, dtype=torch.bool)
         borders_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
         starts_BT = torch.where(borders_BT, row_1T, 0).cummax(dim=1).values
+        if fused.reads(ids_BT):
+            return Reading(row_1T - starts_BT, _packed(row_1T, starts_BT, windows))
         same_B1TT = (starts_BT[:, :, None] == starts_BT[:, None, :])[:, None]
         sights = {window: Sight(same_B1TT & visible(row_1T, row_1T, window)) for window in windows}
         return Reading(row_1T - starts_BT, sights)
+
+    @property
+    def dropout(self) -> float:
+        """See the class; 0 unless set."""
+        return self._dropout
+
+    @dropout.setter
+    def dropout(self, share: float) -> None:
+        if not 0 <= share < 1:
+            raise ConfigError(f"a dropout of {share} must be from 0 to below 1")
+        self._dropout = share
+        for block in self.blocks:
+            if isinstance(block, Residual):
+                block.dropout = share
+
+    def dropped(self, x_BTC: Tensor) -> Tensor:
+        """The embedded ids, in training less what dropout takes."""
+        return F.dropout(x_BTC, self._dropout, self.training)
 
     def run(self, block: nn.Module, *inputs: object) -> Tensor:
         """A block's output; in training with `checkpointing` its inside is not kept."""
@@ -313,7 +338,19 @@ def embedding_spread(width: int) -> float:
     return 0.02 * min(1.0, 256 / width)
 
 
+def _packed(
+    row_1T: Tensor, starts_BT: Tensor, windows: Iterable[int | None]
+) -> dict[int | None, Sight]:
+    """By window, of rows of several documents: the first token that each may look at."""
+    near = {
+        w: starts_BT if w is None else torch.maximum(starts_BT, row_1T - w + 1) for w in windows
+    }
+    return {w: Sight(None, first_BT=first_BT.to(torch.int32)) for w, first_BT in near.items()}
+
+
 def _causal(row_1T: Tensor, window: int | None) -> Sight:
     if window is None or window >= row_1T.shape[1]:
         return Sight(None, causal=True)
+    if fused.reads(row_1T):
+        return Sight(None, first_BT=(row_1T - window + 1).clamp(min=0).to(torch.int32))
     return Sight(visible(row_1T, row_1T, window))

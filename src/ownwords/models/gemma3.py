@@ -16,7 +16,15 @@ from ownwords.core.errors import ConfigError
 from ownwords.models.cache import Cache
 from ownwords.models.decoder import CausalLM, Config, Name, embedding_spread
 from ownwords.models.fields import Fields
-from ownwords.models.layers import Attention, Embedding, GatedMLP, RMSNorm, Sight, gelu_tanh
+from ownwords.models.layers import (
+    Attention,
+    Embedding,
+    GatedMLP,
+    Residual,
+    RMSNorm,
+    Sight,
+    gelu_tanh,
+)
 from ownwords.models.rope import Angles, RopeScaling, Rotary
 
 
@@ -146,7 +154,7 @@ PRESETS: dict[str, Gemma3Config] = {
 }
 
 
-class Block(nn.Module):
+class Block(Residual):
     """Attention, then MLP, each normed before and after, and added to what came in."""
 
     def __init__(self, layer: int, config: Gemma3Config) -> None:
@@ -172,9 +180,8 @@ class Block(nn.Module):
 
     def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
         read_BTC = self.attention(self.attention_norm(x_BTC), angles, sight)
-        x_BTC = x_BTC + self.attention_output_norm(read_BTC)
-        x_BTC = x_BTC + self.mlp_output_norm(self.mlp(self.mlp_norm(x_BTC)))
-        return x_BTC
+        x_BTC = self.add(x_BTC, self.attention_output_norm(read_BTC))
+        return self.add(x_BTC, self.mlp_output_norm(self.mlp(self.mlp_norm(x_BTC))))
 
 
 class Gemma3(CausalLM):
@@ -227,6 +234,7 @@ class Gemma3(CausalLM):
         x_BTC = self.embedding(ids_BT)
         # Rounded to the model's dtype before it multiplies, as in training: 33.94 is 34 in bf16.
         x_BTC = x_BTC * torch.tensor(self.config.width**0.5, dtype=x_BTC.dtype, device=x_BTC.device)
+        x_BTC = self.dropped(x_BTC)
         angles = self.rotary.angles(reading.positions_BT, x_BTC.dtype)
         angles_sliding = self.rotary_sliding.angles(reading.positions_BT, x_BTC.dtype)
         for block, window in zip(self.blocks, self.config.windows(), strict=True):

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.core.errors import ConfigError
+from ownwords.models import fused
 from ownwords.models.cache import Cache
 from ownwords.models.decoder import CausalLM, Config, Name
 from ownwords.models.fields import Fields
-from ownwords.models.layers import Embedding, Sight, attend, gelu_tanh, split_heads
+from ownwords.models.layers import Embedding, Residual, Sight, attend, gelu_tanh, split_heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +109,15 @@ class FusedAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
+        made_BTX = self.query_key_value(x_BTC)
+        plain = sight.view is None and (sight.causal or sight.first_BT is not None)
+        if plain and fused.ready(made_BTX) and fused.reads(made_BTX):
+            made_BTXD = made_BTX.view(*made_BTX.shape[:2], -1, self.head_dim)
+            heads, scale = made_BTXD.shape[2] // 3, self.head_dim**-0.5
+            alone: Tensor = self.output(fused.attention(made_BTXD, heads, sight.first_BT, scale))
+            return alone
         query, key, value = (
-            split_heads(part_BTC, self.head_dim)
-            for part_BTC in self.query_key_value(x_BTC).chunk(3, dim=-1)
+            split_heads(part_BTC, self.head_dim) for part_BTC in made_BTX.chunk(3, dim=-1)
         )
         if sight.view is not None:
             key, value = sight.view.extend(self.layer, key, value)
@@ -131,7 +138,7 @@ class MLP(nn.Module):
         return out_BTC
 
 
-class Block(nn.Module):
+class Block(Residual):
     """Attention, then MLP, each added to what came in."""
 
     def __init__(self, layer: int, config: GPT2Config) -> None:
@@ -142,9 +149,8 @@ class Block(nn.Module):
         self.mlp = MLP(config.width, config.hidden)
 
     def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
-        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), sight)
-        x_BTC = x_BTC + self.mlp(self.mlp_norm(x_BTC))
-        return x_BTC
+        x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), sight))
+        return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 
 
 class GPT2(CausalLM):
@@ -193,6 +199,7 @@ class GPT2(CausalLM):
     ) -> Tensor:
         reading = self.read(ids_BT, documents_BT, cache, lengths_B)
         x_BTC = self.embedding(ids_BT) + self.positions(reading.positions_BT)
+        x_BTC = self.dropped(x_BTC)
         for block in self.blocks:
             x_BTC = self.run(block, x_BTC, reading.sights[None])
         reading.end()

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ownwords.models import fused
 from ownwords.models.cache import View
 from ownwords.models.rope import Angles, rotate
 
@@ -28,6 +29,8 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(width))
 
     def forward(self, x: Tensor) -> Tensor:
+        if fused.ready(x, self.weight):
+            return fused.rms_norm(x, self.weight, self.eps, self.offset)
         precise = torch.promote_types(x.dtype, torch.float32)
         wide = x.to(precise)
         scale = self.weight.to(precise)
@@ -35,6 +38,19 @@ class RMSNorm(nn.Module):
             scale = scale + self.offset
         normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
         return (normed * scale).to(x.dtype)
+
+
+class Residual(nn.Module):
+    """A block: its parts read what came in, and what they make is added to it.
+
+    `dropout` is the share of that which training leaves out.
+    """
+
+    dropout = 0.0
+
+    def add(self, x_BTC: Tensor, made_BTC: Tensor) -> Tensor:
+        """What came in and what was made of it, in training less what dropout takes."""
+        return x_BTC + F.dropout(made_BTC, self.dropout, self.training)
 
 
 class Embedding(nn.Embedding):
@@ -51,6 +67,14 @@ class Sight:
     mask: Tensor | None  # [B or 1, 1, T, S], True where a token may look; None: no mask is needed
     causal: bool = False  # instead of a mask: each token looks at itself and what precedes it
     view: View | None = None  # where earlier keys and values are kept, if any are
+    first_BT: Tensor | None = None  # instead of a mask: from this token to itself
+
+    def attention_mask(self, tokens: int) -> Tensor | None:
+        """The mask, made of `first_BT` where that says it."""
+        if self.first_BT is None:
+            return self.mask
+        row_T = torch.arange(tokens, device=self.first_BT.device)
+        return ((row_T <= row_T[:, None]) & (row_T >= self.first_BT[:, :, None]))[:, None]
 
 
 def attend(
@@ -71,12 +95,26 @@ def attend(
         query_BHTD,
         key_BKSD,
         value_BKSD,
-        attn_mask=sight.mask,
+        attn_mask=sight.attention_mask(T),
         is_causal=sight.causal and T > 1,
         scale=scale,
         enable_gqa=shared > 1 and T == 1,
     )
     return out_BHTD.transpose(1, 2).reshape(B, T, H * D)
+
+
+def side_by_side(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
+    """What each of these makes of the same input; in training all in one, by one product.
+
+    Joining the matrices costs a copy of them, little beside a product of thousands of tokens, and
+    is saved again: the gradient of the input is then one product too, not a sum of several.
+    """
+    plain = [layer for layer in layers if type(layer) is nn.Linear and layer.bias is None]
+    many = x_BTC.shape[0] * x_BTC.shape[1] >= x_BTC.shape[2]
+    if len(plain) < len(layers) or not (torch.is_grad_enabled() and many):
+        return tuple(layer(x_BTC) for layer in layers)
+    joined = torch.cat([weight for layer in plain for weight in layer.parameters()])
+    return (F.linear(x_BTC, joined),)
 
 
 def split_heads(x_BTC: Tensor, head_dim: int) -> Tensor:
@@ -106,6 +144,7 @@ class Attention(nn.Module):
         self.layer = layer
         self.head_dim = head_dim
         self.scale = head_dim**-0.5 if scale is None else scale
+        self.sizes = [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
         self.query = nn.Linear(width, heads * head_dim, bias=False)
         self.key = nn.Linear(width, kv_heads * head_dim, bias=False)
         self.value = nn.Linear(width, kv_heads * head_dim, bias=False)
@@ -114,9 +153,14 @@ class Attention(nn.Module):
         self.key_norm = head_norm() if head_norm else None
 
     def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
-        query_BHTD = split_heads(self.query(x_BTC), self.head_dim)
-        key_BKTD = split_heads(self.key(x_BTC), self.head_dim)
-        value_BKTD = split_heads(self.value(x_BTC), self.head_dim)
+        parts = side_by_side(x_BTC, self.query, self.key, self.value)
+        plain = sight.view is None and (sight.causal or sight.first_BT is not None)
+        if plain and fused.reads(x_BTC) and fused.ready(*parts):
+            made_BTX = torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+            return self._fused(made_BTX, angles, sight)
+        if len(parts) == 1:
+            parts = torch.split(parts[0], self.sizes, dim=-1)
+        query_BHTD, key_BKTD, value_BKTD = (split_heads(made, self.head_dim) for made in parts)
         if self.query_norm is not None and self.key_norm is not None:
             query_BHTD = self.query_norm(query_BHTD)
             key_BKTD = self.key_norm(key_BKTD)
@@ -126,6 +170,19 @@ class Attention(nn.Module):
             key_BKTD, value_BKTD = sight.view.extend(self.layer, key_BKTD, value_BKTD)
         out_BTC: Tensor = self.output(
             attend(query_BHTD, key_BKTD, value_BKTD, sight, self.scale),
+        )
+        return out_BTC
+
+    def _fused(self, made_BTX: Tensor, angles: Angles, sight: Sight) -> Tensor:
+        made_BTXD = made_BTX.view(*made_BTX.shape[:2], -1, self.head_dim)
+        norms, eps, offset = None, 0.0, 0.0
+        if self.query_norm is not None and self.key_norm is not None:
+            norms = (self.query_norm.weight, self.key_norm.weight)
+            eps, offset = self.query_norm.eps, self.query_norm.offset
+        kv_heads = self.sizes[1] // self.head_dim
+        made_BTXD = fused.turned_heads(made_BTXD, norms, angles, kv_heads, eps, offset)
+        out_BTC: Tensor = self.output(
+            fused.attention(made_BTXD, kv_heads, sight.first_BT, self.scale)
         )
         return out_BTC
 
@@ -141,7 +198,14 @@ class GatedMLP(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        out_BTC: Tensor = self.down(self.activation(self.gate(x_BTC)) * self.up(x_BTC))
+        parts = side_by_side(x_BTC, self.gate, self.up)
+        if fused.ready(*parts) and self.activation in (F.silu, gelu_tanh):
+            both = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+            hidden_BTF = fused.gated(both, gelu=self.activation is gelu_tanh)
+        else:
+            gate_BTF, up_BTF = parts[0].chunk(2, dim=-1) if len(parts) == 1 else parts
+            hidden_BTF = self.activation(gate_BTF) * up_BTF
+        out_BTC: Tensor = self.down(hidden_BTF)
         return out_BTC
 
 

@@ -16,7 +16,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.models.cache import Cache
 from ownwords.models.decoder import CausalLM, Config, Name, embedding_spread
 from ownwords.models.fields import Fields
-from ownwords.models.layers import Attention, Embedding, GatedMLP, RMSNorm, Sight
+from ownwords.models.layers import Attention, Embedding, GatedMLP, Residual, RMSNorm, Sight
 from ownwords.models.rope import Angles, RopeScaling, Rotary
 
 
@@ -88,7 +88,7 @@ class LlamaConfig(Config):
         }
 
 
-class Block(nn.Module):
+class Block(Residual):
     """Attention, then MLP, each added to what came in."""
 
     def __init__(self, layer: int, config: LlamaConfig) -> None:
@@ -105,9 +105,8 @@ class Block(nn.Module):
         self.mlp = GatedMLP(config.width, config.hidden, F.silu)
 
     def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
-        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), angles, sight)
-        x_BTC = x_BTC + self.mlp(self.mlp_norm(x_BTC))
-        return x_BTC
+        x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), angles, sight))
+        return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 
 
 class Llama(CausalLM):
@@ -146,7 +145,7 @@ class Llama(CausalLM):
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         reading = self.read(ids_BT, documents_BT, cache, lengths_B)
-        x_BTC = self.embedding(ids_BT)
+        x_BTC = self.dropped(self.embedding(ids_BT))
         angles = self.rotary.angles(reading.positions_BT, x_BTC.dtype)
         for block in self.blocks:
             x_BTC = self.run(block, x_BTC, angles, reading.sights[None])

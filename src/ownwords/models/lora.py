@@ -48,11 +48,7 @@ class Settings:
 
 
 class LoraLinear(nn.Module):
-    """A linear layer, which stays as it is, and its pair of matrices.
-
-    Dropout draws its mask from `seed` and `draw` alone, so that a block that is run again in the
-    backward pass has the mask it had before.
-    """
+    """A linear layer, which stays as it is, and its pair of matrices."""
 
     def __init__(
         self,
@@ -66,8 +62,7 @@ class LoraLinear(nn.Module):
         outputs, inputs = size_of(base)
         device = next(chain(base.parameters(), base.buffers())).device
         self.base, self.alpha, self.scale = base, alpha, settings.scale(rank, alpha)
-        self.dropout, self.seed = settings.dropout, seed
-        self.draw = 0
+        self.dropout = settings.dropout
         self.merged = False
         source = torch.Generator().manual_seed(seed)
         bound = 1 / math.sqrt(inputs)
@@ -84,16 +79,9 @@ class LoraLinear(nn.Module):
         y: Tensor = self.base(x)
         if self.merged:
             return y
-        kept = self._dropped(x).to(self.down.dtype)
+        kept = functional.dropout(x, self.dropout, self.training).to(self.down.dtype)
         beside = functional.linear(functional.linear(kept, self.down), self.up)
         return y + (self.scale * beside).to(y.dtype)
-
-    def _dropped(self, x: Tensor) -> Tensor:
-        if not (self.training and self.dropout):
-            return x
-        source = torch.Generator(x.device).manual_seed(_seed_of(self.seed, str(self.draw)))
-        mask = torch.empty_like(x).bernoulli_(1 - self.dropout, generator=source)
-        return x * mask / (1 - self.dropout)
 
     def delta(self) -> Tensor:
         """What the adapter adds to the layer's matrix, as float32."""
@@ -101,20 +89,12 @@ class LoraLinear(nn.Module):
 
 
 class Adapter:
-    """What is attached to a model.
-
-    `draws` counts the dropout masks: with the adapter's weights it is all that a pause must keep.
-    With gradient checkpointing a backward pass must come before the next forward pass in training.
-    """
+    """What is attached to a model; it has no state but its weights."""
 
     def __init__(
         self, model: CausalLM, settings: Settings, layers: Mapping[str, LoraLinear]
     ) -> None:
         self.model, self.settings, self.layers = model, settings, dict(layers)
-        self.draws = 0
-        # Before each reading of a text, not of each layer: a block may be read twice for one mask.
-        drops = settings.dropout > 0
-        self._hook = model.register_forward_pre_hook(self._next_masks) if drops else None
 
     def parameters(self) -> list[nn.Parameter]:
         """What there is to train."""
@@ -140,14 +120,6 @@ class Adapter:
         """Put the layers back in their places, merged or not, and leave the adapter aside."""
         for name, layer in self.layers.items():
             self.model.set_submodule(name, layer.base)
-        if self._hook is not None:
-            self._hook.remove()
-
-    def _next_masks(self, *_: object) -> None:
-        if self.model.training:
-            for layer in self.layers.values():
-                layer.draw = self.draws
-            self.draws += 1
 
     def _add(self, sign: int, wanted: bool) -> None:
         for layer in self.layers.values():
@@ -160,7 +132,7 @@ class Adapter:
 def attach(model: CausalLM, settings: Settings, seed: int) -> Adapter:
     """Put fresh adapters beside the layers that `settings.targets` name, and freeze the rest.
 
-    The same seed gives the same adapters and the same dropout on any machine.
+    The same seed gives the same adapters on any machine.
     """
     check_has_none(model)
     linear = [name for name, module in model.named_modules() if can_be_adapted(name, module)]

@@ -7,10 +7,13 @@ backward pass merely scales it.
 Shapes: N tokens, C width, V vocabulary.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ownwords.models import fused
 
 IGNORED = -100
 # A chunk's logits fit the processor's cache where they can (16 MB in float32); but with fewer rows
@@ -18,6 +21,7 @@ IGNORED = -100
 # than 256 such a chunk is still smaller than that gradient.
 CHUNK_LOGITS = 2**22
 LEAST_ROWS = 256
+LARGEST_ROWS = 1024
 
 
 def chunked_cross_entropy(
@@ -60,6 +64,24 @@ def chunked_cross_entropy(
     return loss, count
 
 
+def _gather(
+    part: slice,
+    slope: Tensor,
+    hidden: Tensor,
+    head: Tensor,
+    grad_hidden_NC: Tensor | None,
+    grad_head_VC: Tensor | None,
+) -> None:
+    """Add what a chunk's slopes mean for the hidden states and for the head."""
+    if grad_hidden_NC is not None:
+        grad_hidden_NC[part] = slope @ head
+    if grad_head_VC is not None:
+        if slope.dtype == grad_head_VC.dtype:
+            grad_head_VC.addmm_(slope.T, hidden)
+        else:
+            grad_head_VC += slope.T @ hidden
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -79,11 +101,21 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         grad_hidden_NC = torch.empty_like(hidden_NC) if wanted[0] else None
         grad_head_VC = torch.zeros_like(head_VC, dtype=precise) if wanted[1] else None
         loss = torch.zeros((), dtype=precise, device=hidden_NC.device)
-        rows = max(LEAST_ROWS, CHUNK_LOGITS // head.shape[0])
-        for start in range(0, hidden_NC.shape[0], rows):
+        tokens, width = hidden_NC.shape
+        # No fewer than the width: adding up the head's gradient then costs less than making it.
+        rows = max(LEAST_ROWS, CHUNK_LOGITS // head.shape[0], min(width, LARGEST_ROWS))
+        rows = max(1, math.ceil(tokens / max(1, math.ceil(tokens / rows))))
+        for start in range(0, tokens, rows):
             part = slice(start, start + rows)
             hidden, weights = hidden_NC[part].to(compute), weights_N[part]
-            logits = (hidden @ head.T).to(precise)
+            logits = hidden @ head.T
+            if softcap is None and fused.ready(logits, weights):
+                sums = (logits, targets_N[part].contiguous(), weights, z_weight, any(wanted))
+                loss += fused.entropy_(*sums)
+                if any(wanted):
+                    _gather(part, logits, hidden, head, grad_hidden_NC, grad_head_VC)
+                continue
+            logits = logits.to(precise)
             if softcap is not None:
                 logits = logits.div_(softcap).tanh_().mul_(softcap)
             total = logits.logsumexp(-1)
@@ -100,14 +132,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             slope *= weights[:, None]
             if softcap is not None:
                 slope *= logits.div_(softcap).square_().neg_().add_(1)
-            small = slope.to(compute)
-            if grad_hidden_NC is not None:
-                grad_hidden_NC[part] = (small @ head).to(hidden_NC.dtype)
-            if grad_head_VC is not None:
-                if compute == precise:
-                    grad_head_VC.addmm_(small.T, hidden)
-                else:
-                    grad_head_VC += small.T @ hidden
+            _gather(part, slope.to(compute), hidden, head, grad_hidden_NC, grad_head_VC)
         ctx.gradients = (
             grad_hidden_NC,
             None if grad_head_VC is None else grad_head_VC.to(head_VC.dtype),

@@ -105,8 +105,8 @@ def save(folder: Path, adapter: Adapter, base: str = "") -> None:
         write_tensors(beside / WEIGHTS, tensors)
 
 
-def load(folder: Path, model: CausalLM, seed: int = 0) -> Adapter:
-    """Attach the adapter of a PEFT directory; `seed` is for the dropout of further training.
+def load(folder: Path, model: CausalLM) -> Adapter:
+    """Attach the adapter of a PEFT directory.
 
     ModelError for what is damaged, does not fit the model, or cannot be honoured: nothing of an
     adapter is left out in silence.
@@ -137,7 +137,7 @@ def load(folder: Path, model: CausalLM, seed: int = 0) -> Adapter:
         for name, pair in pairs.items()
         for part, stored in pair.items()
     }
-    adapter = attach_layers(model, settings, found, seed)
+    adapter = attach_layers(model, settings, found, seed=0)
     with torch.no_grad():
         for (name, part), value in values.items():
             getattr(adapter.layers[name], part).copy_(value)

@@ -18,7 +18,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.models.cache import Cache
 from ownwords.models.decoder import CausalLM, Config, Name, embedding_spread
 from ownwords.models.fields import Fields
-from ownwords.models.layers import Attention, Embedding, GatedMLP, RMSNorm, Sight
+from ownwords.models.layers import Attention, Embedding, GatedMLP, Residual, RMSNorm, Sight
 from ownwords.models.rope import Angles, RopeScaling, Rotary
 
 
@@ -114,7 +114,7 @@ class Qwen3Config(Config):
         }
 
 
-class Block(nn.Module):
+class Block(Residual):
     """Attention, then MLP, each added to what came in."""
 
     def __init__(self, layer: int, config: Qwen3Config) -> None:
@@ -132,9 +132,8 @@ class Block(nn.Module):
         self.mlp = GatedMLP(config.width, config.hidden, F.silu)
 
     def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
-        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), angles, sight)
-        x_BTC = x_BTC + self.mlp(self.mlp_norm(x_BTC))
-        return x_BTC
+        x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), angles, sight))
+        return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 
 
 class Qwen3(CausalLM):
@@ -175,7 +174,7 @@ class Qwen3(CausalLM):
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         reading = self.read(ids_BT, documents_BT, cache, lengths_B)
-        x_BTC = self.embedding(ids_BT)
+        x_BTC = self.dropped(self.embedding(ids_BT))
         angles = self.rotary.angles(reading.positions_BT, x_BTC.dtype)
         for block, window in zip(self.blocks, self.config.windows(), strict=True):
             x_BTC = self.run(block, x_BTC, angles, reading.sights[window])

@@ -1,0 +1,33 @@
+"""Builds the part in C++ with the package; without a compiler the package is the same less that."""
+
+import importlib.util
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class NativeBuildHook(BuildHookInterface[Any]):
+    """Compile, and say so in the wheel's name; editable installs find the libraries in src."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        room = Path(self.root, "src/ownwords/native")
+        # Loaded by itself: what the package needs is not there when it is built.
+        spec = importlib.util.spec_from_file_location("native_build", room / "build.py")
+        if spec is None or spec.loader is None:
+            return
+        native = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(native)
+        problem = native.build()
+        made = sorted(room.glob("kernels-*.so"))
+        if problem:
+            self.app.display_warning(f"ownwords is installed without its part in C++: {problem}")
+        if not made:
+            return
+        build_data["pure_python"] = False
+        tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{tag}"
+        for path in made:
+            inside = f"ownwords/native/{path.name}"
+            build_data["force_include"][str(path)] = inside

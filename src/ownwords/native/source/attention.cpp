@@ -1,0 +1,218 @@
+// Causal attention of short texts: each token looks at those from `first` to itself. Blocks of
+// queries take only the keys that some query of the block may see, so that neither what lies above
+// the diagonal nor other documents are computed.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "numbers.h"
+#include "product.h"
+#include "threads.h"
+
+namespace ownwords {
+namespace {
+
+constexpr long BLOCK = 48;  // queries at once: a multiple of every TALL
+
+// x [batch, tokens, queries + 2 * keys, width]; first [batch or 1, tokens] or null.
+struct Shape {
+    long batch, tokens, queries, keys, width;
+    float scale;
+    const int32_t *first;
+    long first_step;
+
+    long stride() const { return (queries + 2 * keys) * width; }
+    long span() const { return padded(tokens); }
+    long deep() const { return padded(width); }
+};
+
+// One head of [tokens, ...] as floats, rows padded with zeros.
+template <typename T>
+void read(const Shape &s, const T *from, long begin, long end, long step, float by, float *to) {
+    for (long t = begin; t < end; ++t) {
+        float *row = to + (t - begin) * s.deep();
+#pragma omp simd
+        for (long d = 0; d < s.width; ++d) row[d] = wide(from[t * step + d]) * by;
+        for (long d = s.width; d < s.deep(); ++d) row[d] = 0;
+    }
+}
+
+// [tokens, deep] -> [width, span]
+void turn(const Shape &s, const float *from, float *to) {
+    for (long d = 0; d < s.width; ++d) {
+        for (long t = 0; t < s.tokens; ++t) to[d * s.span() + t] = from[t * s.deep() + d];
+        for (long t = s.tokens; t < s.span(); ++t) to[d * s.span() + t] = 0;
+    }
+}
+
+// The keys that the queries of [begin, end) may see: from `low`, `count` of them, padded.
+struct Range {
+    long low, count;
+};
+
+Range seen(const Shape &s, const int32_t *first, long begin, long end) {
+    const long low = first == nullptr ? 0 : first[begin] / STRIP * STRIP;
+    return {low, padded(end - low)};
+}
+
+// Scores of a block to probabilities, zero where a query may not look; the log of their sum.
+void soften(const int32_t *first, Range range, long begin, long end, float *scores, float *log_sum,
+            bool known) {
+    for (long t = begin; t < end; ++t) {
+        float *row = scores + (t - begin) * range.count;
+        const long from = first == nullptr ? 0 : first[t] - range.low, to = t + 1 - range.low;
+        if (!known) {
+            float top = -INFINITY, total = 0;
+#pragma omp simd reduction(max : top)
+            for (long k = from; k < to; ++k) top = row[k] > top ? row[k] : top;
+#pragma omp simd reduction(+ : total)
+            for (long k = from; k < to; ++k) {
+                row[k] = fast_exp(row[k] - top);
+                total += row[k];
+            }
+            log_sum[t] = top + std::log(total);
+            const float share = 1.0f / total;
+#pragma omp simd
+            for (long k = from; k < to; ++k) row[k] *= share;
+        } else {
+            const float less = log_sum[t];
+#pragma omp simd
+            for (long k = from; k < to; ++k) row[k] = fast_exp(row[k] - less);
+        }
+        std::fill(row, row + from, 0.0f);
+        std::fill(row + to, row + range.count, 0.0f);
+    }
+}
+
+template <typename T>
+void forward(const Shape s, const T *x, T *y, float *log_sums) {
+    const long shared = s.queries / s.keys;
+    parallel(s.batch * s.keys, 1, [=](long start, long stop, int) {
+        std::vector<float> plain(s.span() * s.deep()), keys(s.deep() * s.span());
+        std::vector<float> values(s.span() * s.deep(), 0.0f), query(BLOCK * s.deep());
+        std::vector<float> scores(BLOCK * s.span()), made(BLOCK * s.deep());
+        for (long task = start; task < stop; ++task) {
+            const long row = task / s.keys, key = task % s.keys;
+            const T *base = x + row * s.tokens * s.stride();
+            const int32_t *first = s.first ? s.first + row * s.first_step : nullptr;
+            read(s, base + (s.queries + key) * s.width, 0, s.tokens, s.stride(), 1, plain.data());
+            turn(s, plain.data(), keys.data());
+            read(s, base + (s.queries + s.keys + key) * s.width, 0, s.tokens, s.stride(), 1,
+                 values.data());
+            for (long head = key * shared; head < (key + 1) * shared; ++head)
+                for (long begin = 0; begin < s.tokens; begin += BLOCK) {
+                    const long end = std::min(begin + BLOCK, s.tokens), rows = end - begin;
+                    const Range range = seen(s, first, begin, end);
+                    read(s, base + head * s.width, begin, end, s.stride(), s.scale, query.data());
+                    std::fill_n(scores.data(), rows * range.count, 0.0f);
+                    product(query.data(), s.deep(), 1, keys.data() + range.low, s.span(),
+                            scores.data(), range.count, rows, s.width, range.count);
+                    soften(first, range, begin, end, scores.data(),
+                           log_sums + (row * s.queries + head) * s.tokens, false);
+                    std::fill_n(made.data(), rows * s.deep(), 0.0f);
+                    product(scores.data(), range.count, 1, values.data() + range.low * s.deep(),
+                            s.deep(), made.data(), s.deep(), rows, end - range.low, s.deep());
+                    for (long t = begin; t < end; ++t) {
+                        T *to = y + ((row * s.tokens + t) * s.queries + head) * s.width;
+#pragma omp simd
+                        for (long d = 0; d < s.width; ++d)
+                            put(to[d], made[(t - begin) * s.deep() + d]);
+                    }
+                }
+        }
+    });
+}
+
+template <typename T>
+void write(const Shape &s, const float *from, long begin, long end, float by, T *to) {
+    for (long t = begin; t < end; ++t)
+#pragma omp simd
+        for (long d = 0; d < s.width; ++d)
+            put(to[t * s.stride() + d], from[(t - begin) * s.deep() + d] * by);
+}
+
+template <typename T>
+void backward(const Shape s, const T *x, const T *dy, float *log_sums, T *dx) {
+    const long shared = s.queries / s.keys, size = s.span() * s.deep();
+    parallel(s.batch * s.keys, 1, [=](long start, long stop, int) {
+        std::vector<float> keys(size), keys_turned(size), values(size), values_turned(size);
+        std::vector<float> dkeys(size), dvalues(size);
+        std::vector<float> query(BLOCK * s.deep()), dmade(BLOCK * s.deep());
+        std::vector<float> dquery(BLOCK * s.deep());
+        std::vector<float> shares(BLOCK * s.span()), slopes(BLOCK * s.span());
+        for (long task = start; task < stop; ++task) {
+            const long row = task / s.keys, key = task % s.keys;
+            const long key_at = (s.queries + key) * s.width;
+            const long value_at = key_at + s.keys * s.width;
+            const T *base = x + row * s.tokens * s.stride();
+            T *dbase = dx + row * s.tokens * s.stride();
+            const int32_t *first = s.first ? s.first + row * s.first_step : nullptr;
+            read(s, base + key_at, 0, s.tokens, s.stride(), 1, keys.data());
+            turn(s, keys.data(), keys_turned.data());
+            read(s, base + value_at, 0, s.tokens, s.stride(), 1, values.data());
+            turn(s, values.data(), values_turned.data());
+            std::fill(dkeys.begin(), dkeys.end(), 0.0f);
+            std::fill(dvalues.begin(), dvalues.end(), 0.0f);
+            for (long head = key * shared; head < (key + 1) * shared; ++head)
+                for (long begin = 0; begin < s.tokens; begin += BLOCK) {
+                    const long end = std::min(begin + BLOCK, s.tokens), rows = end - begin;
+                    const Range range = seen(s, first, begin, end);
+                    const long low = range.low * s.deep(), count = end - range.low;
+                    read(s, base + head * s.width, begin, end, s.stride(), s.scale, query.data());
+                    read(s, dy + row * s.tokens * s.queries * s.width + head * s.width, begin, end,
+                         s.queries * s.width, 1, dmade.data());
+                    std::fill_n(shares.data(), rows * range.count, 0.0f);
+                    product(query.data(), s.deep(), 1, keys_turned.data() + range.low, s.span(),
+                            shares.data(), range.count, rows, s.width, range.count);
+                    soften(first, range, begin, end, shares.data(),
+                           log_sums + (row * s.queries + head) * s.tokens, true);
+                    product(shares.data(), 1, range.count, dmade.data(), s.deep(),
+                            dvalues.data() + low, s.deep(), count, rows, s.deep());
+                    std::fill_n(slopes.data(), rows * range.count, 0.0f);
+                    product(dmade.data(), s.deep(), 1, values_turned.data() + range.low, s.span(),
+                            slopes.data(), range.count, rows, s.width, range.count);
+                    for (long t = 0; t < rows; ++t) {
+                        const float *share = shares.data() + t * range.count;
+                        float *slope = slopes.data() + t * range.count, along = 0;
+#pragma omp simd reduction(+ : along)
+                        for (long k = 0; k < range.count; ++k) along += share[k] * slope[k];
+#pragma omp simd
+                        for (long k = 0; k < range.count; ++k)
+                            slope[k] = share[k] * (slope[k] - along);
+                    }
+                    std::fill_n(dquery.data(), rows * s.deep(), 0.0f);
+                    product(slopes.data(), range.count, 1, keys.data() + low, s.deep(),
+                            dquery.data(), s.deep(), rows, count, s.deep());
+                    write(s, dquery.data(), begin, end, s.scale, dbase + head * s.width);
+                    product(slopes.data(), 1, range.count, query.data(), s.deep(),
+                            dkeys.data() + low, s.deep(), count, rows, s.deep());
+                }
+            write(s, dkeys.data(), 0, s.tokens, 1, dbase + key_at);
+            write(s, dvalues.data(), 0, s.tokens, 1, dbase + value_at);
+        }
+    });
+}
+
+}  // namespace
+}  // namespace ownwords
+
+OWNWORDS_API void ownwords_attention(int kind, const void *x, void *y, float *log_sums,
+                                     const int32_t *first, long first_step, long batch, long tokens,
+                                     long queries, long keys, long width, float scale) {
+    const ownwords::Shape shape{batch, tokens, queries, keys, width, scale, first, first_step};
+    ownwords::with_kind(kind, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        ownwords::forward(shape, (const T *)x, (T *)y, log_sums);
+    });
+}
+
+OWNWORDS_API void ownwords_attention_back(int kind, const void *x, const void *dy, float *log_sums,
+                                          void *dx, const int32_t *first, long first_step,
+                                          long batch, long tokens, long queries, long keys,
+                                          long width, float scale) {
+    const ownwords::Shape shape{batch, tokens, queries, keys, width, scale, first, first_step};
+    ownwords::with_kind(kind, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        ownwords::backward(shape, (const T *)x, (const T *)dy, log_sums, (T *)dx);
+    });
+}

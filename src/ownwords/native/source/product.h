@@ -1,0 +1,57 @@
+// C += A B for small matrices of float: rows of B are vectors, numbers of A are spread over them.
+#pragma once
+
+#include <cstring>
+
+namespace ownwords {
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16, TALL = 8;
+#elif defined(__AVX__)
+constexpr int LANES = 8, TALL = 6;
+#else
+constexpr int LANES = 4, TALL = 4;
+#endif
+constexpr int BROAD = 2;                      // vectors beside one another
+constexpr long STRIP = long(LANES) * BROAD;  // widths are multiples of this
+
+typedef float Vector __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+
+inline long padded(long width) { return (width + STRIP - 1) / STRIP * STRIP; }
+
+// A's number at (i, k) is a[i * down + k * along].
+template <int ROWS>
+inline void tile(const float *a, long down, long along, const float *b, long b_width, float *c,
+                 long c_width, long depth) {
+    Vector sum[ROWS][BROAD];
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < BROAD; ++j)
+            std::memcpy(&sum[i][j], c + i * c_width + j * LANES, sizeof(Vector));
+    for (long k = 0; k < depth; ++k) {
+        Vector right[BROAD];
+        for (int j = 0; j < BROAD; ++j)
+            std::memcpy(&right[j], b + k * b_width + j * LANES, sizeof(Vector));
+        for (int i = 0; i < ROWS; ++i) {
+            const float left = a[i * down + k * along];
+            for (int j = 0; j < BROAD; ++j) sum[i][j] += left * right[j];
+        }
+    }
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < BROAD; ++j)
+            std::memcpy(c + i * c_width + j * LANES, &sum[i][j], sizeof(Vector));
+}
+
+inline void product(const float *a, long down, long along, const float *b, long b_width, float *c,
+                    long c_width, long rows, long depth, long width) {
+    for (long j = 0; j < width; j += STRIP) {
+        long i = 0;
+        for (; i + TALL <= rows; i += TALL)
+            tile<TALL>(a + i * down, down, along, b + j, b_width, c + i * c_width + j, c_width,
+                       depth);
+        for (; i < rows; ++i)
+            tile<1>(a + i * down, down, along, b + j, b_width, c + i * c_width + j, c_width,
+                    depth);
+    }
+}
+
+}  // namespace ownwords

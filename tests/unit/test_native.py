@@ -1,0 +1,262 @@
+"""The part in C++ against its plain twin: the same numbers, by any way they are asked for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import backward
+
+from families import TINY, some_ids, tiny
+from ownwords.models import fused, loss
+from ownwords.models.layers import RMSNorm, Sight, attend, gelu_tanh, split_heads
+from ownwords.models.rope import Rotary, rotate
+from ownwords.native import build, library
+
+if library.kernels() is None:
+    pytest.skip("the part in C++ is not built", allow_module_level=True)
+
+EXACT = {torch.float32: 2e-6, torch.bfloat16: 1.2e-2}
+DTYPES = list(EXACT)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def _random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    one, other = one.detach().double(), other.detach().double()
+    return float((one - other).norm() / other.norm().clamp(min=1e-9))
+
+
+def _compare(
+    made: Tensor, expected: Tensor, ours: list[Tensor], twins: list[Tensor], bound: float
+) -> None:
+    slope = _random(*expected.shape, seed=5).to(made.dtype)
+    backward(made, slope)
+    backward(expected, slope.to(expected.dtype))
+    assert _apart(made, expected) < bound
+    for one, twin in zip(ours, twins, strict=True):
+        assert one.grad is not None
+        assert twin.grad is not None
+        assert one.grad.dtype == one.dtype
+        assert _apart(one.grad, twin.grad) < bound
+
+
+def _twins(dtype: torch.dtype, *values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """The same numbers for the kernel, and in float64 for its twin."""
+    ours = [value.to(dtype).requires_grad_() for value in values]
+    return ours, [one.detach().double().requires_grad_() for one in ours]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [1, 7, 33, 256])
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_norm(dtype: torch.dtype, width: int, offset: float) -> None:
+    ours, twins = _twins(dtype, _random(3, 11, width), _random(width) + 2)
+    norm = RMSNorm(width, 1e-3, offset).double()
+    norm.weight = torch.nn.Parameter(twins[1].detach())
+    twins[1] = norm.weight
+    made = fused.rms_norm(ours[0], ours[1], 1e-3, offset)
+    _compare(made, norm(twins[0]), ours, twins, EXACT[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("gelu", [False, True])
+def test_gate(dtype: torch.dtype, gelu: bool) -> None:
+    ours, twins = _twins(dtype, 4 * _random(3, 5, 2 * 37))
+    gate, up = twins[0].chunk(2, dim=-1)
+    expected = (gelu_tanh if gelu else F.silu)(gate) * up
+    _compare(fused.gated(ours[0], gelu), expected, ours, twins, EXACT[dtype])
+
+
+def test_gates_at_the_ends() -> None:
+    gate = torch.tensor([-1e4, -100.0, -30.0, 0.0, 30.0, 100.0, 1e4])
+    for gelu, twin in ((False, F.silu), (True, gelu_tanh)):
+        made = fused.gated(torch.cat((gate, torch.ones(7)))[None], gelu)[0]
+        torch.testing.assert_close(made, twin(gate), rtol=2e-6, atol=1e-11)
+    assert fused.gated(torch.tensor([[float("nan"), 1.0]]), False).isnan().all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_heads(dtype: torch.dtype, normed: bool, rows: int) -> None:
+    x = _random(2, 9, 3 + 2 * 2, 10)
+    ours, twins = _twins(dtype, x, _random(10) + 2, _random(10, seed=1) - 2)
+    positions = torch.arange(9).repeat(rows, 1) + torch.arange(rows)[:, None]
+    angles = Rotary(10, 100.0).angles(positions, torch.float64)
+    made = fused.turned_heads(ours[0], (ours[1], ours[2]) if normed else None, angles, 2, 1e-3, 1.0)
+    parts = list(torch.split(twins[0].transpose(1, 2), [3, 2, 2], dim=1))
+    for i in (0, 1):
+        if normed:
+            mean = parts[i].square().mean(-1, keepdim=True)
+            parts[i] = parts[i] * (mean + 1e-3).rsqrt() * (twins[1 + i] + 1)
+        parts[i] = rotate(parts[i], angles)
+    expected = torch.cat(parts, dim=1).transpose(1, 2)
+    count = 3 if normed else 1
+    _compare(made, expected, ours[:count], twins[:count], EXACT[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("tokens", "heads", "kv_heads", "width"), [(1, 1, 1, 4), (13, 6, 2, 5), (150, 2, 1, 33)]
+)
+@pytest.mark.parametrize("ragged", [False, True])
+def test_attention(
+    dtype: torch.dtype, tokens: int, heads: int, kv_heads: int, width: int, ragged: bool
+) -> None:
+    ours, twins = _twins(dtype, _random(2, tokens, heads + 2 * kv_heads, width))
+    first = None
+    if ragged:
+        borders = torch.rand(2, tokens, generator=torch.Generator().manual_seed(1)) < 0.05
+        first = torch.where(borders, torch.arange(tokens), 0).cummax(dim=1).values
+    made = fused.attention(ours[0], kv_heads, first, 0.3)
+    query, key, value = (
+        split_heads(part.flatten(2), width)
+        for part in torch.split(twins[0], [heads, kv_heads, kv_heads], dim=2)
+    )
+    sight = Sight(None, causal=first is None, first_BT=first)
+    _compare(made, attend(query, key, value, sight, 0.3), ours, twins, EXACT[dtype])
+
+
+def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
+    """The loss of two packed rows and the gradients of all parameters, made in one of four ways."""
+    documents = torch.tensor([[0] * 11 + [1] * 22] * 2)
+    model = tiny(name, torch.bfloat16 if way == "bfloat16" else torch.float32)
+    model = model.double() if exactly else model
+    model.checkpointing = way == "checkpointing"
+    mixed = way == "autocast" and not exactly
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+        total, _ = model.loss(some_ids(2, 33), some_ids(2, 33, 1), documents_BT=documents)
+    backward(total)
+    return [total, *(p.grad for p in model.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("way", ["plain", "autocast", "checkpointing", "bfloat16"])
+def test_models_learn_the_same(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 to its rounding; in bfloat16 no farther from the truth than the plain twins."""
+    made = _slopes(name, way)
+    monkeypatch.setattr(fused, "_library", lambda: None)
+    plain, truth = _slopes(name, way), _slopes(name, way, exactly=True)
+    ours, twins = (
+        torch.tensor([_apart(one, true) for one, true in zip(each, truth, strict=True)])
+        for each in (made, plain)
+    )
+    if way in ("plain", "checkpointing"):
+        assert ours.max() < 2e-5
+    else:  # of single tensors either is nearer, by chance
+        assert ours.mean() < 1.5 * twins.mean() + 1e-3
+
+
+def test_threads_change_nothing_but_the_last_bits() -> None:
+    made = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        x = _random(8, 200, 64).requires_grad_()
+        weight = torch.ones(64, requires_grad=True)
+        backward(fused.rms_norm(x, weight, 1e-6, 0.0).square().sum())
+        assert weight.grad is not None
+        made.append(weight.grad)
+    torch.set_num_threads(1)
+    torch.testing.assert_close(made[0], made[1], rtol=1e-5, atol=0)
+    found = fused._library()
+    assert found is not None
+    assert found.shares_threads == (sys.platform == "linux")
+
+
+def test_the_loss_in_place_is_the_one_in_many_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    for ready in (True, False):
+        if not ready:
+            monkeypatch.setattr(fused, "_library", lambda: None)
+        hidden, head = _random(30, 16).requires_grad_(), _random(101, 16).requires_grad_()
+        targets = torch.arange(30)
+        targets[3] = -100
+        total, _ = loss.chunked_cross_entropy(hidden, head, targets, z_weight=0.01)
+        backward(total)
+        made.append((total, hidden.grad, head.grad))
+    for one, other in zip(*made, strict=True):
+        assert one is not None
+        assert other is not None
+        assert _apart(one, other) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_adamw_is_that_of_torch(dtype: torch.dtype) -> None:
+    theirs = torch.nn.Parameter(_random(1001))
+    ours = theirs.detach().clone()
+    narrow = ours.bfloat16()
+    first, second = torch.zeros_like(ours), torch.zeros_like(ours)
+    optimizer = torch.optim.AdamW([theirs], lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+    for step in range(1, 5):
+        gradient = _random(1001, seed=step).to(dtype)
+        theirs.grad = gradient.float()
+        optimizer.step()
+        fused.adamw_(
+            ours,
+            gradient,
+            first,
+            second,
+            step=step,
+            rate=1e-2,
+            betas=(0.9, 0.95),
+            eps=1e-8,
+            decay=0.1,
+            narrow=narrow,
+        )
+    torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-6)
+    assert torch.equal(narrow, ours.bfloat16())
+
+
+def test_every_level_that_runs_here_gives_the_same() -> None:
+    best = library.kernels()
+    assert best is not None
+    for level in (each for each in build.LEVELS if each <= best.level):
+        code = (
+            "from ownwords.native import library; import ctypes, math\n"
+            f"lib = library.Kernels(ctypes.CDLL(str(library.library({level}))), {level})\n"
+            "x = (ctypes.c_float * 6)(1, -2, 3, 1, 1, 1); y = (ctypes.c_float * 3)()\n"
+            "lib['gate'](0, 0, ctypes.addressof(x), ctypes.addressof(y), 1, 3)\n"
+            "assert all(abs(b - a / (1 + math.exp(-a))) < 1e-6 for a, b in zip(x, y)), list(y)\n"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_without_a_library_nothing_is_said_and_nothing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.kernels.cache_clear()
+    try:
+        assert library.kernels(tmp_path) is None
+        (tmp_path / "kernels-0.so").write_bytes(b"no library")
+        library.kernels.cache_clear()
+        assert library.kernels(tmp_path) is None
+        monkeypatch.setenv("OWNWORDS_NATIVE", "0")
+        library.kernels.cache_clear()
+        assert library.kernels() is None
+        assert not library.described()
+    finally:
+        library.kernels.cache_clear()
+
+
+def test_no_compiler_and_a_failing_one_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert "no C++ compiler" in build.build(tmp_path)
+    monkeypatch.setenv("CXX", "false")
+    assert "failed" in build.build(tmp_path)
+    assert not list(tmp_path.iterdir())
