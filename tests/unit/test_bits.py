@@ -1,0 +1,281 @@
+"""Bits per byte: every token once, from enough of what stands before it, and sums of one."""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+
+from families import TINY, some_ids, tiny
+from ownwords.core.errors import ConfigError
+from ownwords.evaluation import bits
+from ownwords.evaluation.bits import AdaptConfig, score, score_adapting, validation_loss
+from ownwords.evaluation.scores import DocumentScore, Score
+from ownwords.models.family import CausalLM, build
+from ownwords.models.gpt2 import GPT2Config
+from ownwords.models.qwen3 import Qwen3Config
+from ownwords.tokenizers.bytes import Bytes
+
+TEXTS = ["", "a", "Die Mühle steht.", "so much depends upon a red wheel barrow " * 4]
+
+
+@dataclass
+class Held:
+    ids: Any
+    offsets_D1: Any
+    bytes_D: Any
+    names: tuple[str, ...]
+
+
+def held(documents: list[list[int]], sizes: list[int]) -> Held:
+    return Held(
+        np.array([i for ids in documents for i in ids], np.uint16),
+        np.cumsum([0] + [len(ids) for ids in documents]),
+        np.array(sizes),
+        tuple(f"document {i}" for i in range(len(documents))),
+    )
+
+
+def of_bytes(context: int = 24) -> CausalLM:
+    config = Qwen3Config(
+        vocabulary=Bytes().vocabulary_size,
+        context=context,
+        width=16,
+        layers=2,
+        heads=2,
+        head_dim=8,
+        hidden=24,
+    )
+    model = build(config)
+    model.init_weights(3)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+@torch.no_grad()
+def one_by_one(model: CausalLM, ids: list[int], context: int, stride: int) -> float:
+    """Token by token, by the words of the docstring: no windows shared, nothing batched."""
+    total = 0.0
+    for target in range(1, len(ids)):
+        # Beyond the first window a token is in the first window that ends at or after it.
+        if target <= context:
+            begin = 0
+        else:
+            end = min(context + math.ceil((target - context) / stride) * stride, len(ids) - 1)
+            begin = end - context if stride < context else end - (end - 1) % context - 1
+        seen = torch.tensor([ids[begin:target]])
+        logits = model.logits(model(seen))[0, -1].double()
+        total -= float(logits.log_softmax(-1)[ids[target]])
+    return total
+
+
+@pytest.mark.parametrize(("context", "stride"), [(24, 12), (24, 24), (24, 5), (10, 3), (24, 1)])
+def test_the_score_is_that_of_a_loop_token_by_token(context: int, stride: int) -> None:
+    model, tokenizer = of_bytes(), Bytes()
+    found = score(model, tokenizer, TEXTS, context=context, stride=stride)
+    start, end = tokenizer.start, tokenizer.end
+    assert start is not None
+    assert end is not None
+    for text, document in zip(TEXTS, found.documents, strict=True):
+        ids = [start, *tokenizer.encode(text), end]
+        assert document.nats == pytest.approx(one_by_one(model, ids, context, stride), abs=1e-4)
+        assert document.bytes == len(text.encode())
+        assert document.tokens == len(text.encode()) + 1
+    assert found.nats == pytest.approx(math.fsum(one.nats for one in found.documents))
+    assert found.bits_per_byte == pytest.approx(found.nats / math.log(2) / found.bytes)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_whatever_may_follow_sums_to_one(name: str) -> None:
+    config = TINY[name]
+    model = build(type(config)(**{**vars(config), "vocabulary": 9}))
+    model.init_weights(2)
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
+    texts = [list(one) for one in product(range(9), repeat=3)]
+    rows = [np.array([4, *text]) for text in texts]
+    nats = bits._document_nats(model, rows, 64, 32)
+    assert len(nats) == 9**3
+    assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_it_sums_to_one_across_windows_too(stride: int) -> None:
+    model = build(GPT2Config(vocabulary=5, context=2, width=8, layers=1, heads=2))
+    model.init_weights(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(20)
+    rows = [np.array([0, *text]) for text in product(range(5), repeat=5)]
+    nats = bits._document_nats(model, rows, 2, stride)
+    assert np.std(nats) > 0.1
+    assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-5)
+
+
+def test_low_precision_sums_to_one() -> None:
+    rows = [np.array([5, *text]) for text in product(range(97), repeat=2)]
+    for model in (tiny("qwen3", torch.bfloat16), tiny("qwen3")):
+        with torch.autocast("cpu", torch.bfloat16):
+            nats = bits._document_nats(model, rows, 64, 32)
+        assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-4)
+
+
+def test_each_target_once_and_with_what_was_promised_before_it() -> None:
+    for targets in (*range(30), 97):
+        for context, stride in [(8, 4), (8, 8), (8, 3), (1, 1), (64, 32)]:
+            scored: list[int] = []
+            for window in bits._windows(0, targets, context, stride):
+                assert 0 <= window.begin <= window.first < window.end <= targets
+                assert window.end - window.begin <= context
+                scored += range(window.first, window.end)
+                promised = context - stride if window.first else 0
+                assert window.first - window.begin >= min(promised, window.first)
+            assert scored == list(range(targets))
+
+
+def test_batches_are_of_equal_work_and_lose_nothing() -> None:
+    windows = [bits.Window(n, 0, 1 + n * 37 % 200, 0) for n in range(300)]
+    batches = list(bits._batches(windows))
+    assert sorted(w.document for batch in batches for w in batch) == list(range(300))
+    for batch in batches:
+        assert max(w.end for w in batch) * len(batch) <= bits.BATCH_TOKENS
+    assert len(list(bits._batches([bits.Window(0, 0, 9999, 0)]))) == 1
+
+
+def test_with_nothing_before_the_first_token_it_is_any_of_the_vocabulary() -> None:
+    bare = Bytes(special=(), start=None, end=None)
+    config = GPT2Config(vocabulary=256, context=16, width=8, layers=1, heads=1)
+    model = build(config)
+    model.init_weights(1)
+    found = score(model, bare, ["x", "xy", ""])
+    assert found.documents[0].nats == pytest.approx(math.log(256))
+    assert [one.tokens for one in found.documents] == [1, 2, 0]
+    assert found.documents[2].nats == 0
+    only_end = Bytes(start=None)
+    assert [ids.tolist() for ids in bits.encode(only_end, ["", "a"])] == [
+        [only_end.end, only_end.end],
+        [only_end.end, 97, only_end.end],
+    ]
+
+
+def test_the_quick_figure_reads_side_by_side() -> None:
+    model = tiny("llama")
+    documents = [some_ids(1, n, seed=n)[0].tolist() for n in (1, 2, 64, 65, 66, 150)]
+    shards = held(documents, [7, 9, 100, 101, 102, 300])
+    found = validation_loss(model, shards)
+    wanted = [one_by_one(model, ids, 64, 64) for ids in documents if len(ids) > 1]
+    assert [one.nats for one in found.documents] == pytest.approx(wanted, abs=1e-3)
+    assert [one.tokens for one in found.documents] == [1, 63, 64, 65, 149]
+    assert found.bytes == 9 + 100 + 101 + 102 + 300
+    assert found.documents[0].name == "document 1"
+
+
+def test_a_limit_is_kept_the_same_way_each_time() -> None:
+    model = tiny("gpt2")
+    shards = held([some_ids(1, n, seed=n)[0].tolist() for n in [40] * 20], [390] * 20)
+    some = validation_loss(model, shards, limit=100)
+    assert some.tokens == 100
+    assert some == validation_loss(model, shards, limit=100)
+    assert some.bytes == 390 + 390 + round(390 * 22 / 39)
+    assert validation_loss(model, shards, limit=10**6) == validation_loss(model, shards)
+
+
+def test_scoring_leaves_the_model_in_its_mode() -> None:
+    model = tiny("qwen3").train()
+    model.blocks[0].eval()
+    state = torch.get_rng_state()
+    validation_loss(model, held([[1, 2, 3]], [3]))
+    assert model.training
+    assert not model.blocks[0].training
+    assert model.blocks[1].training
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_windows_that_do_not_fit_are_refused() -> None:
+    model = of_bytes()
+    with pytest.raises(ConfigError, match="whose context is 24"):
+        score(model, Bytes(), ["x"], context=25)
+    with pytest.raises(ConfigError, match="9 apart"):
+        score(model, Bytes(), ["x"], context=8, stride=9)
+    with pytest.raises(ConfigError, match="2 names for 1 texts"):
+        score(model, Bytes(), ["x"], names=["a", "b"])
+    with pytest.raises(ConfigError, match="decay 1"):
+        AdaptConfig(decay=1)
+
+
+def test_at_a_rate_of_zero_adapting_is_the_static_figure() -> None:
+    model = of_bytes()
+    adapted = score_adapting(model, Bytes(), TEXTS, AdaptConfig(rate=0, segment=12))
+    still = score(model, Bytes(), TEXTS, stride=12)
+    for one, other in zip(adapted.documents, still.documents, strict=True):
+        # The static windows' last one reaches back further: only there may they differ.
+        assert one.nats == pytest.approx(other.nats, rel=0.02)
+    within = score_adapting(model, Bytes(), TEXTS[:3], AdaptConfig(rate=0, segment=12))
+    assert [d.nats for d in within.documents] == pytest.approx(
+        [d.nats for d in still.documents[:3]], abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_adapting_learns_from_what_was_scored_and_from_nothing_else(
+    kind: Literal["sgd", "adam"],
+) -> None:
+    model = of_bytes()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    config = AdaptConfig(kind=kind, rate=0.3 if kind == "sgd" else 3e-3, decay=0.001, segment=6)
+    texts = ["as it was in the beginning"] * 4
+    found = score_adapting(model, Bytes(), texts, config)
+    nats = [one.nats for one in found.documents]
+    assert nats == sorted(nats, reverse=True)
+    assert nats[-1] < 0.8 * nats[0]
+    # What comes later changes nothing of what came before.
+    other = score_adapting(model, Bytes(), [*texts[:3], "something else entirely"], config)
+    assert [one.nats for one in other.documents[:3]] == nats[:3]
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    assert all(parameter.grad is None for parameter in model.parameters())
+    fresh = score_adapting(
+        model, Bytes(), texts, AdaptConfig(kind=kind, rate=config.rate, segment=6, carry=False)
+    )
+    assert len({one.nats for one in fresh.documents}) == 1
+
+
+def test_adapting_sums_to_one() -> None:
+    model = build(GPT2Config(vocabulary=3, context=4, width=8, layers=1, heads=2))
+    model.init_weights(2)
+    learner_nats = []
+    for text in product(range(3), repeat=4):
+        learner = bits._Learner(model, AdaptConfig(rate=0.5, segment=1))
+        ids = np.array([0, *text])
+        windows = bits._windows(0, 4, 1, 1)
+        learner_nats.append(sum(learner.read(ids, window, 4) for window in windows))
+    assert math.fsum(math.exp(-one) for one in learner_nats) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_interval_is_that_of_whole_documents() -> None:
+    generator = np.random.default_rng(3)
+    nats = generator.normal(1000, 50, 200)
+    many = Score(tuple(DocumentScore(str(i), n, 700, 300) for i, n in enumerate(nats.tolist())))
+    found = many.interval()
+    assert found is not None
+    # All of one size: the mean's own spread, from the textbook.
+    spread = nats.std() / math.sqrt(200) / math.log(2) / 700
+    assert found.high - found.low == pytest.approx(2 * 1.96 * spread, rel=0.1)
+    assert found.low < many.bits_per_byte < found.high
+    assert found == many.interval()
+    assert Score(many.documents[:1]).interval() is None
+    better = Score(tuple(DocumentScore("", n - 10, 700, 300) for n in nats.tolist()))
+    gain = better.advantage(many)
+    assert gain is not None
+    assert gain.low == pytest.approx(10 / math.log(2) / 700)
+    with pytest.raises(ValueError, match="different documents"):
+        better.advantage(Score(many.documents[:3]))

@@ -1,0 +1,182 @@
+"""What is known by heart is found, with its source; what is new is counted as new."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from families import TINY, tiny
+from ownwords.evaluation import memorisation
+from ownwords.evaluation.memorisation import (
+    extraction,
+    extraction_rate,
+    longest_run,
+    novelty,
+    words,
+)
+from ownwords.inference.writing import continue_ids
+from ownwords.models.family import CausalLM, build
+from ownwords.models.qwen3 import Qwen3Config
+
+
+@dataclass
+class Held:
+    ids: Any
+    offsets_D1: Any
+    bytes_D: Any
+    names: tuple[str, ...] = ()
+
+
+def held(documents: Sequence[Sequence[int]]) -> Held:
+    sizes = [len(ids) for ids in documents]
+    return Held(
+        np.array([i for ids in documents for i in ids], np.uint16),
+        np.cumsum([0, *sizes]),
+        np.array(sizes),
+    )
+
+
+def noise(seed: int, rows: int = 2, tokens: int = 40) -> Held:
+    generator = random.Random(seed)
+    return held([[generator.randrange(50) for _ in range(tokens)] for _ in range(rows)])
+
+
+@pytest.fixture(scope="module")
+def learned() -> CausalLM:
+    """A model that knows noise(1) by heart."""
+    model = build(
+        Qwen3Config(vocabulary=50, context=40, width=48, layers=2, heads=4, kv_heads=2, hidden=96)
+    )
+    model.init_weights(1)
+    ids_BT = torch.from_numpy(noise(1).ids.astype(np.int64)).view(2, 40)
+    rows_BT = torch.cat([ids_BT.roll(-n, 1)[:, :24] for n in range(0, 17, 1)])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for _ in range(60):
+        loss, tokens = model.loss(rows_BT[:, :-1], rows_BT[:, 1:])
+        optimizer.zero_grad()
+        (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return model
+
+
+def test_what_is_known_by_heart_is_extracted_and_what_is_not_is_not(learned: CausalLM) -> None:
+    assert extraction_rate(learned, noise(1), samples=16, prefix=8, length=10) > 0.9
+    found = extraction(learned, noise(1), noise(2), samples=16, prefix=8, length=10)
+    assert found.training > 0.9
+    assert found.held_out == 0
+    assert (found.prefix, found.length, found.samples) == (8, 10, 16)
+    assert learned.training
+
+
+@pytest.mark.parametrize("name", ["model", *TINY])
+def test_it_is_what_greedy_decoding_would_write(name: str, learned: CausalLM) -> None:
+    model = learned if name == "model" else tiny(name)
+    shards = noise(1)
+    runs, length = memorisation._greedy_runs(model, shards, 20, 6, 12, seed=3)
+    places = memorisation._places(shards, 18, 20, 3)
+    assert length == 12
+    assert len(places) == 20
+    for place, run in zip(places, runs, strict=True):
+        prefix = torch.from_numpy(shards.ids[place : place + 6].astype(np.int64))[None]
+        written = continue_ids(model, prefix, 12)[0].tolist()
+        truth = shards.ids[place + 6 : place + 18].tolist()
+        wanted = next((i for i in range(12) if written[i] != truth[i]), 12)
+        assert run == wanted
+
+
+def test_passages_lie_within_documents_anywhere_and_none_comes_twice() -> None:
+    shards = held([list(range(5)), list(range(5, 20)), [], list(range(20, 32))])
+    places = memorisation._places(shards, 10, 100, seed=1)
+    assert sorted(places) == [5, 6, 7, 8, 9, 10, 20, 21, 22]
+    assert len(memorisation._places(shards, 10, 4, seed=1)) == 4
+    assert memorisation._places(shards, 10, 4, 1) == memorisation._places(shards, 10, 4, 1)
+    assert memorisation._places(shards, 16, 4, seed=1) == []
+    assert memorisation._places(held([]), 16, 4, seed=1) == []
+
+
+def test_too_short_a_context_or_too_short_texts() -> None:
+    model = tiny("gpt2")
+    assert extraction_rate(model, noise(1)) == 0  # 32 + 32 do not fit 40 tokens
+    found = extraction(model, noise(1, tokens=70), noise(2))
+    assert (found.prefix, found.length) == (32, 32)
+
+
+def naive_longest(written: str, training: Sequence[str]) -> int:
+    return max(
+        (
+            end - begin
+            for begin in range(len(written))
+            for end in range(begin + 1, len(written) + 1)
+            if any(written[begin:end] in document for document in training)
+        ),
+        default=0,
+    )
+
+
+@settings(max_examples=150)
+@given(st.text("abé", max_size=14), st.lists(st.text("abé", max_size=25), max_size=4))
+def test_the_longest_run_is_that_of_a_search_of_all(written: str, training: list[str]) -> None:
+    names = [f"post {i}" for i in range(len(training))]
+    found = longest_run(written, training, names)
+    assert len(found.text) == naive_longest(written, training)
+    assert found.text in written
+    if found.text:
+        assert found.text in training[names.index(found.document)]
+    else:
+        assert found.document == ""
+
+
+def test_a_long_run_is_found_with_its_source() -> None:
+    generator = random.Random(2)
+    posts = ["".join(generator.choices("abcdefgh ", k=20_000)) for _ in range(5)]
+    stolen = posts[3][7000:7321]
+    written = "zz" + "".join(generator.choices("abcdefgh ", k=3000)) + "Q" + stolen + "Q"
+    found = longest_run(written, posts)
+    assert (found.text, found.document) == (stolen, "3")
+    assert found.words == len(stolen.split())
+
+
+def test_novelty_counts_word_runs_whatever_their_case() -> None:
+    training = ["The quick brown fox jumps over the lazy dog.", "One two three four"]
+    written = ["the QUICK, brown; fox sleeps over the lazy dog"]
+    real = ["something quick brown fox jumps over nothing at all"]
+    (four,) = novelty(written, real, training, (4,))
+    # Of the six runs of four only the first is known: "over the lazy dog" is the sixth.
+    assert four.generated == pytest.approx(4 / 6)
+    # "quick brown fox jumps", "brown fox jumps over" are known, of six.
+    assert four.held_out == pytest.approx(4 / 6)
+    assert four.relative == pytest.approx(1)
+
+
+def test_novelty_agrees_with_sets_of_words() -> None:
+    generator = random.Random(5)
+
+    def texts(count: int) -> list[str]:
+        return [" ".join(generator.choices("a b c d", k=30)) for _ in range(count)]
+
+    training, written, real = texts(20), texts(5), texts(5)
+    for figure in novelty(written, real, training):
+        n = figure.n
+
+        def grams(text: str, n: int = n) -> list[tuple[str, ...]]:
+            found = words(text)
+            return [tuple(found[i : i + n]) for i in range(len(found) - n + 1)]
+
+        known = {gram for text in training for gram in grams(text)}
+        for share, group in ((figure.generated, written), (figure.held_out, real)):
+            everything = [gram for text in group for gram in grams(text)]
+            new = sum(gram not in known for gram in everything) / len(everything)
+            assert share == pytest.approx(new)
+
+
+def test_nothing_is_no_reason_to_fail() -> None:
+    assert longest_run("", []).text == ""
+    (four,) = novelty([], [], [], (4,))
+    assert (four.generated, four.held_out, four.relative) == (0, 0, 0)
+    assert words("Don’t it’s 'quoted'") == ["don’t", "it’s", "quoted"]
