@@ -84,7 +84,7 @@ class Workspace:
         with telling_of_the_disk(path):
             file = path.open("a+", encoding="utf-8")
         with file:  # what goes wrong while it is held has nothing to do with it
-            if not _try_lock(file.fileno()):
+            if not try_lock(file.fileno()):
                 raise WorkspaceError(
                     f"another ownwords is working in {self.root}",
                     hint="wait for it to end, or give another folder to --workspace",
@@ -170,7 +170,8 @@ _UMASK = _read_umask()
 if sys.platform == "win32":
     import msvcrt
 
-    def _try_lock(handle: int) -> bool:
+    def try_lock(handle: int) -> bool:
+        """Whether this process now holds the file, without waiting for another to let go."""
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -180,7 +181,8 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _try_lock(handle: int) -> bool:
+    def try_lock(handle: int) -> bool:
+        """Whether this process now holds the file, without waiting for another to let go."""
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

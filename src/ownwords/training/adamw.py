@@ -1,0 +1,122 @@
+"""AdamW for everything that Muon is not for: tables, norms, biases, adapters, or all of a model.
+
+Loshchilov & Hutter 2019, arXiv 1711.05101. PyTorch's fused kernel does a whole step in one pass,
+clipping included; where its kernel does not know clipping, a few operations on flat tensors do.
+"""
+
+import torch
+from torch import Tensor
+
+from ownwords.training.gate import Gate
+
+# Where torch's fused kernel takes the clipping and the leaving out of a step.
+FUSED = ("cpu", "cuda")
+# Each tensor begins where a vector load may: 16 numbers are 64 bytes.
+ALIGNED = 16
+
+
+class AdamW:
+    """The moments of some parameters of one weight decay, and what is done with them in a step.
+
+    `weights` are float32 and their gradients of any type; both are pieces where they are split.
+    """
+
+    def __init__(
+        self,
+        weights: dict[str, Tensor],
+        *,
+        betas: tuple[float, float],
+        eps: float,
+        decay: float,
+    ) -> None:
+        self.names = tuple(weights)
+        self.betas, self.eps, self.decay = betas, eps, decay
+        shapes = [weight.shape for weight in weights.values()]
+        device = next(iter(weights.values())).device
+        self.fused = device.type in FUSED
+        self.mean, self.means = _flat(shapes, device)
+        self.square, self.squares = _flat(shapes, device)
+        # Of all parameters together: none ever takes a step without the others.
+        self.count = torch.zeros((), dtype=torch.float32, device=device)
+        self.gradients: list[Tensor] = []
+        self._copy: tuple[Tensor, list[Tensor]] | None = None
+        self._shapes, self._device = shapes, device
+
+    def gather(self, gradients: dict[str, Tensor]) -> list[Tensor]:
+        """Keep the gradients, as float32; norms that together make up theirs."""
+        found = [gradients[name] for name in self.names]
+        if self.fused and all(gradient.dtype == torch.float32 for gradient in found):
+            self.gradients = found
+            return list(torch._foreach_norm(found))
+        if self._copy is None:
+            self._copy = _flat(self._shapes, self._device)
+        flat, self.gradients = self._copy
+        torch._foreach_copy_(self.gradients, found)
+        return [torch.linalg.vector_norm(flat)]
+
+    def step(self, weights: dict[str, Tensor], *, rate: float, gate: Gate) -> None:
+        """Change the weights by what was gathered."""
+        here = [weights[name] for name in self.names]
+        if self.fused:
+            self._step_fused(here, rate, gate)
+        else:
+            self._step_plain(here, rate, gate)
+
+    def _step_fused(self, weights: list[Tensor], rate: float, gate: Gate) -> None:
+        # The kernel divides the gradients by `scale`.
+        scale: Tensor | None = None
+        if isinstance(gate.factor, Tensor):
+            scale = 1 / gate.factor
+        elif gate.factor != 1.0:
+            scale = self.count.new_full((), 1 / gate.factor)
+        bad = None if gate.ok is None else 1 - gate.ok
+        self.count.add_(1)
+        torch._fused_adamw_(
+            weights,
+            self.gradients,
+            self.means,
+            self.squares,
+            [],
+            [self.count] * len(weights),
+            lr=rate,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=self.decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=scale,
+            found_inf=bad,
+        )
+        if bad is not None:
+            self.count.sub_(bad)
+
+    def _step_plain(self, weights: list[Tensor], rate: float, gate: Gate) -> None:
+        assert self._copy is not None
+        gradient, updates = self._copy
+        beta1, beta2 = self.betas
+        gate.apply(gradient, 0.0)
+        self.count.add_(gate.of(1.0))
+        self.mean.lerp_(gradient, gate.of(1 - beta1))
+        self.square.lerp_(gradient.square(), gate.of(1 - beta2))
+        spread = (self.square / (1 - beta2**self.count)).sqrt_().add_(self.eps)
+        torch.div(self.mean / (1 - beta1**self.count), spread, out=gradient)
+        Gate(1.0, gate.ok).apply(gradient, 0.0)  # before the first step that counts it is 0 / 0
+        if self.decay:
+            torch._foreach_mul_(weights, 1 - gate.of(rate * self.decay))
+        torch._foreach_add_(weights, updates, alpha=-rate)
+
+    def moments(self) -> dict[str, Tensor]:
+        """ "mean/name" and "square/name"; views, which the next step changes."""
+        means = {f"mean/{n}": each for n, each in zip(self.names, self.means, strict=True)}
+        squares = {f"square/{n}": each for n, each in zip(self.names, self.squares, strict=True)}
+        return means | squares
+
+
+def _flat(shapes: list[torch.Size], device: torch.device) -> tuple[Tensor, list[Tensor]]:
+    """Zeros for tensors of these shapes, in one; and each of them."""
+    sizes = [-(-shape.numel() // ALIGNED) * ALIGNED for shape in shapes]
+    flat = torch.zeros(sum(sizes), dtype=torch.float32, device=device)
+    parts = torch.split(flat, sizes)
+    pairs = zip(parts, shapes, strict=True)
+    return flat, [part[: shape.numel()].view(shape) for part, shape in pairs]

@@ -1,0 +1,108 @@
+"""Averages of weights: along a run, of several runs, between two models.
+
+Everything is computed in float32; weights are mappings from parameters' names to tensors.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.models.safely import shown
+from ownwords.training.pieces import assembled, is_split, piece
+
+
+class Average:
+    """An exponential moving average: what is `half_life_steps` old counts half as much.
+
+    `weights` say only what there is to be averaged. The average begins with the first update, and
+    the few first ones are weighted so that they sum to one; nothing of before is in it.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], half_life_steps: float) -> None:
+        if not half_life_steps > 0:
+            raise OwnwordsError(
+                f"an average's half-life is {half_life_steps} steps, and must be above 0"
+            )
+        self.decay = 2.0 ** (-1 / half_life_steps)
+        self.updates = 0
+        self._sum = {
+            name: torch.zeros_like(weight, dtype=torch.float32, requires_grad=False)
+            for name, weight in weights.items()
+        }
+
+    @torch.no_grad()
+    def update(self, weights: Mapping[str, Tensor]) -> None:
+        """Take in the weights after one more step."""
+        _same(self._sum, weights)
+        sums = [piece(each) for each in self._sum.values()]
+        here = [piece(weights[name].detach()) for name in self._sum]
+        torch._foreach_lerp_(sums, [each.float() for each in here], 1 - self.decay)
+        self.updates += 1
+
+    def weights(self) -> dict[str, Tensor]:
+        """The average so far, as new tensors."""
+        if not self.updates:
+            raise OwnwordsError("there is no average of the weights before the first step")
+        share = 1 - self.decay**self.updates
+        return {name: each / share for name, each in self._sum.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """For a checkpoint, in float32; not copies. A count above 2^24 would not be exact."""
+        count = torch.tensor(float(self.updates))
+        return {"updates": count} | {f"sum/{name}": each for name, each in self._sum.items()}
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from there, bit for bit."""
+        _same(self.state(), state)
+        for name, each in self._sum.items():
+            value = state[f"sum/{name}"]
+            piece(each).copy_(piece(value) if is_split(each) else assembled(value))
+        self.updates = int(state["updates"])
+
+
+@torch.no_grad()
+def mean(models: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several models' weights; one of them is looked at at a time."""
+    total: dict[str, Tensor] = {}
+    count = 0
+    for weights in models:
+        if count == 0:
+            total = {name: each.detach().float().clone() for name, each in weights.items()}
+        else:
+            _same(total, weights)
+            for name, each in weights.items():
+                total[name] += each.detach()
+        count += 1
+    if count == 0:
+        raise OwnwordsError("there are no weights to take the mean of")
+    return {name: each / count for name, each in total.items()}
+
+
+@torch.no_grad()
+def interpolated(
+    one: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float
+) -> dict[str, Tensor]:
+    """Weights on the line from `one` (share 0) to `other` (share 1)."""
+    _same(one, other)
+    return {
+        name: torch.lerp(each.detach().float(), other[name].detach().float(), share)
+        for name, each in one.items()
+    }
+
+
+def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
+    if one.keys() != other.keys():
+        raise OwnwordsError(
+            f"two sets of weights differ in {shown(one.keys() ^ other.keys())}",
+            hint="average only models of one shape",
+        )
+    for name, each in one.items():
+        if each.shape != other[name].shape:
+            raise OwnwordsError(
+                f"{name!r} is {list(each.shape)} in one set of weights, and"
+                f" {list(other[name].shape)} in another",
+                hint="average only models of one shape",
+            )

@@ -1,0 +1,313 @@
+"""Batches for training and evaluation: rows of tokens, what follows each, where documents end.
+
+Shapes: B rows, T tokens, V vocabulary; T1 is T + 1.
+"""
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ownwords.core.errors import ConfigError, CorpusError
+from ownwords.core.fingerprint import digest
+from ownwords.models.loss import IGNORED
+from ownwords.training.settings import DataConfig
+from ownwords.training.shards import Shards
+from ownwords.training.stream import Stream, draws
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows to learn from. `tokens` is the number of targets that count; the others are -100."""
+
+    ids_BT: Tensor  # int64
+    targets_BT: Tensor  # int64
+    documents_BT: Tensor | None  # int32, numbers the documents of a row; None: no borders to keep
+    tokens: int
+    counts_B: tuple[int, ...] = ()  # `tokens` of each row, so that a part need not be looked at
+
+    def part(self, rows: slice) -> "Batch":
+        """Some of the rows."""
+        targets_BT = self.targets_BT[rows]
+        counts_B = self.counts_B[rows]
+        return Batch(
+            self.ids_BT[rows],
+            targets_BT,
+            None if self.documents_BT is None else self.documents_BT[rows],
+            sum(counts_B) if self.counts_B else int((targets_BT != IGNORED).sum()),
+            counts_B,
+        )
+
+    def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
+        """The same on a device; from pinned memory without waiting."""
+        return self._moved(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pinned(self) -> "Batch":
+        """The same in memory that a GPU copies from by itself."""
+        return self._moved(Tensor.pin_memory)
+
+    def _moved(self, move: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(
+            move(self.ids_BT),
+            move(self.targets_BT),
+            None if self.documents_BT is None else move(self.documents_BT),
+            self.tokens,
+            self.counts_B,
+        )
+
+
+class Batches:
+    """The batches of a run, by the number of the step: nothing depends on which came before."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        rows: int,
+        context: int,
+        seed: int,
+        config: DataConfig,
+        replay: Shards | None = None,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        """`rows` is the size of the whole batch; of `world` processes each gets its share of it.
+
+        The shares of all ranks one after the other are the batch that a single process gets.
+        """
+        for name, number in (("rows", rows), ("context", context)):
+            if number < 1:
+                raise ConfigError(f"train.{name} ({number}) must be at least 1")
+        if rows < world:
+            raise ConfigError(
+                f"a batch of {rows} rows cannot be shared among {world} processes",
+                hint=f"set train.rows to {world} or more, or start fewer processes",
+            )
+        self.shards, self.rows, self.context, self.config = shards, rows, context, config
+        self._low, self._high = rank * rows // world, (rank + 1) * rows // world
+        self._seed = seed
+        self._own = Stream(
+            shards, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="own"
+        )
+        # As it was typed: 0.1 * 30 is 3, which the nearest binary numbers would leave to chance.
+        self._share = Fraction(repr(float(config.replay)))
+        self._base: Stream | None = None
+        decisive: list[object] = [shards.key, rows, context, seed, asdict(config)]
+        if config.replay:
+            replay = _fitting(replay, shards)
+            self._base = Stream(
+                replay, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="base"
+            )
+            decisive.append(replay.key)
+        self.key = digest(json.dumps(decisive, sort_keys=True))
+        self._replaceable_V = np.ones(shards.vocabulary, np.bool_)
+        self._replaceable_V[list(shards.special)] = False
+        self._replacements = np.flatnonzero(self._replaceable_V)
+
+    @property
+    def rows_per_epoch(self) -> float:
+        """Rows after which each token of the text to be learned was read once more."""
+        return self._own.tokens / self.context
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return self.rows_per_epoch / (self.rows * (1 - self.config.replay))
+
+    def batch(self, step: int) -> Batch:
+        """This rank's rows of a step."""
+        own, base = self._rows(step, self._low, self._high)
+        count = len(own) + len(base)
+        ids_BT1: npt.NDArray[np.int64] = np.empty((count, self.context + 1), np.int64)
+        documents_BT1: npt.NDArray[np.int32] = np.empty((count, self.context + 1), np.int32)
+        self._own.read(own, ids_BT1[: len(own)], documents_BT1[: len(own)])
+        if self._base is not None:
+            self._base.read(base, ids_BT1[len(own) :], documents_BT1[len(own) :])
+        ids_BT = ids_BT1[:, :-1].copy()
+        if self.config.replacement:
+            self._replace(ids_BT, step)
+        counted_BT = documents_BT1[:, 1:] == documents_BT1[:, :-1]
+        return _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.isolate)
+
+    def total(self, step: int) -> int:
+        """Targets that count in the whole batch of a step, of all ranks."""
+        own, base = self._rows(step, 0, self.rows)
+        return self._own.targets(own) + (self._base.targets(base) if self._base else 0)
+
+    def _rows(self, step: int, low: int, high: int) -> tuple[range, range]:
+        """Which rows of the own stream and of the base's are those of a step from low to high."""
+        before = int(step * self.rows * self._share)
+        after = int((step + 1) * self.rows * self._share)
+        border = self.rows - (after - before)  # the base's come last
+        own, base = step * self.rows - before, before - border
+        return (
+            range(own + min(low, border), own + min(high, border)),
+            range(base + max(low, border), base + max(high, border)),
+        )
+
+    def _replace(self, ids_BT: npt.NDArray[np.int64], step: int) -> None:
+        """Put random tokens in place of some: each as likely as the other, none of them special."""
+        blocks = -(-self.context // 4)  # the generator counts in fours
+        drawn = draws(
+            f"replacement/{self._seed}/{step}", 4 * blocks * len(ids_BT), skip=blocks * self._low
+        )
+        drawn_BT = drawn.reshape(len(ids_BT), 4 * blocks)[:, : self.context]
+        # One half of the bits decides whether, the other by what.
+        chosen_BT = (drawn_BT >> np.uint64(32)) < np.uint64(self.config.replacement * 2**32)
+        chosen_BT &= self._replaceable_V[ids_BT]
+        which = (drawn_BT[chosen_BT] & np.uint64(0xFFFFFFFF)) * np.uint64(len(self._replacements))
+        ids_BT[chosen_BT] = self._replacements[which >> np.uint64(32)]
+
+
+def whole(shards: Shards, *, rows: int, context: int, isolate: bool = True) -> Iterator[Batch]:
+    """Every token once, in order, for evaluation; the last rows are filled up with what counts not.
+
+    All batches have the same shape. No tokens, no batch.
+    """
+    ends_D = shards.offsets_D1[1:]
+    size = rows * context
+
+    def in_rows(one: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.lib.stride_tricks.sliding_window_view(one, context + 1)[::context]
+
+    for begin in range(0, shards.tokens, size):
+        places = np.arange(begin, begin + size + 1)
+        there = places < shards.tokens
+        ids = np.zeros(size + 1, np.int64)
+        ids[there] = shards.ids[begin : begin + size + 1]
+        ids_BT1, there_BT1 = in_rows(ids), in_rows(there)
+        # What fills up is a document of its own, one beyond the last.
+        documents_BT1 = in_rows(np.searchsorted(ends_D, places, side="right"))
+        counted_BT = (documents_BT1[:, 1:] == documents_BT1[:, :-1]) & there_BT1[:, 1:]
+        yield _batch(ids_BT1[:, :-1].copy(), ids_BT1, counted_BT, documents_BT1, isolate)
+
+
+def _batch(
+    ids_BT: npt.NDArray[np.int64],
+    ids_BT1: npt.NDArray[np.int64],
+    counted_BT: npt.NDArray[np.bool_],
+    documents_BT1: npt.NDArray[Any],
+    isolate: bool,
+) -> Batch:
+    counts_B = tuple(counted_BT.sum(axis=1).tolist())
+    documents_BT = None
+    # They only ever grow along a row; where none has a border, attention needs no mask.
+    if isolate and (documents_BT1[:, 0] != documents_BT1[:, -2]).any():
+        numbers_BT = documents_BT1[:, :-1] - documents_BT1[:, :1]
+        documents_BT = torch.from_numpy(numbers_BT.astype(np.int32))
+    return Batch(
+        torch.from_numpy(ids_BT),
+        torch.from_numpy(np.where(counted_BT, ids_BT1[:, 1:], IGNORED)),
+        documents_BT,
+        sum(counts_B),
+        counts_B,
+    )
+
+
+def _fitting(replay: Shards | None, shards: Shards) -> Shards:
+    """The base's text, if there is one in the same tokens."""
+    if replay is None:
+        raise CorpusError(
+            "data.replay asks for text of the base model, and there is none",
+            hint="set data.replay=0, or use a base that comes with text",
+        )
+    if replay.tokenizer != shards.tokenizer:
+        raise CorpusError(
+            "the base's text was encoded with another tokenizer than the text to be learned",
+            hint="encode both with the tokenizer of the base model",
+        )
+    return replay
+
+
+class Prefetched:
+    """The steps from `start` on with their batches, made by a thread while the device computes.
+
+    At most `depth` batches wait or are in the making. On a CUDA device they are pinned. What goes
+    wrong in the thread is raised where its batch would have come. To be closed; closed, it ends.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        start: int,
+        stop: int | None = None,
+        *,
+        depth: int = 4,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.waited_s = 0.0  # how long whoever asked had to wait
+        self._batches, self._start, self._stop, self._depth = batches, start, stop, max(1, depth)
+        self._pinned = torch.device(device).type == "cuda"
+        self._ready: deque[tuple[int, Batch]] = deque()
+        self._error: BaseException | None = None
+        self._ended = self._closed = False
+        self._changed = threading.Condition()
+        # A daemon: who forgets to close it can still leave.
+        self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[int, Batch]:
+        began = time.perf_counter()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._ended or self._closed)
+            self.waited_s += time.perf_counter() - began
+            if self._ready and not self._closed:
+                self._changed.notify_all()
+                return self._ready.popleft()
+            if self._error is not None and not self._closed:
+                raise self._error
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the thread, whatever it is doing; more than once does no harm."""
+        with self._changed:
+            self._closed = True
+            self._ready.clear()
+            self._changed.notify_all()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        step = self._start
+        try:
+            while self._stop is None or step < self._stop:
+                with self._changed:
+                    self._changed.wait_for(lambda: len(self._ready) < self._depth or self._closed)
+                    if self._closed:
+                        return
+                batch = self._batches.batch(step)
+                if self._pinned:
+                    batch = batch.pinned()
+                with self._changed:
+                    self._ready.append((step, batch))
+                    self._changed.notify_all()
+                step += 1
+        except BaseException as error:  # raised again by whoever asks
+            self._error = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()

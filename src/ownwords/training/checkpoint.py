@@ -1,0 +1,191 @@
+"""Checkpoints: whole or not there, checked when read, the two newest and the best kept.
+
+A checkpoint is a folder `step-00000123` with one safetensors file for each group of tensors and
+`checkpoint.json`, which holds the state, the checksum of every file, and one of itself.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import telling_of_the_disk
+from ownwords.models import staging
+from ownwords.models.safely import opened, read_object
+from ownwords.models.safetensors import CODES, FLOATS, Stored, Writable, read_header, write_tensors
+
+_MANIFEST = "checkpoint.json"
+_FORMAT = 1
+_NAME = re.compile(r"step-(\d{8,})")
+# What safetensors is not written with here: counters, a few numbers each, exact as JSON.
+_COUNTERS = {str(each): each for each in (torch.int64, torch.int32, torch.bool)}
+_MOST_COUNTERS = 4096
+_BLOCK = 1 << 20
+_DELETED = ".deleted"
+_LEFTOVERS = (".writing", _DELETED)  # the first is what models/staging.py calls it
+
+Groups = Mapping[str, Mapping[str, Tensor]]
+
+
+class CheckpointError(OwnwordsError):
+    """A checkpoint is damaged, or of another version."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a checkpoint holds: tensors on the CPU by group and name, and the rest."""
+
+    step: int
+    groups: dict[str, dict[str, Tensor]]
+    state: dict[str, object]
+
+
+class Checkpoints:
+    """The checkpoints of one run. One process at a time writes here: the run's lock sees to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def steps(self) -> list[int]:
+        """The steps there is a checkpoint of, damaged ones included, the oldest first."""
+        found = (_NAME.fullmatch(path.name) for path in self.folder.glob("step-*"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+    def clear(self) -> None:
+        """Take away what a killed process left half written or half deleted."""
+        for left in self.folder.glob(".step-*"):
+            if left.suffix in _LEFTOVERS:
+                shutil.rmtree(left, ignore_errors=True)
+
+    def save(self, step: int, groups: Groups, state: Mapping[str, object]) -> None:
+        """Write a checkpoint, in place of one of the same step if there is one.
+
+        WorkspaceError if the disk is full or refuses; the checkpoints there are stay whole.
+        """
+        with staging.replacing(self.path(step)) as beside:
+            counters: dict[str, dict[str, object]] = {}
+            for group, tensors in groups.items():
+                small = {n: t for n, t in tensors.items() if t.dtype not in CODES}
+                counters[group] = {name: _counted(name, each) for name, each in small.items()}
+                write_tensors(
+                    beside / f"{group}.safetensors",
+                    [
+                        Writable(name, each.dtype, tuple(each.shape), [each.detach().cpu()])
+                        for name, each in tensors.items()
+                        if name not in small
+                    ],
+                )
+            content = {
+                "format": _FORMAT,
+                "step": step,
+                "files": {group: _checksum(beside / f"{group}.safetensors") for group in groups},
+                "counters": counters,
+                "state": dict(state),
+            }
+            text = json.dumps({"content": content, "checksum": _digest(content)})
+            staging.write_file(beside / _MANIFEST, text.encode())
+
+    def prune(self, best: Collection[int] = ()) -> None:
+        """Delete all but the two newest and those of `best`."""
+        for step in set(self.steps()[:-2]) - set(best):
+            self._delete(step)
+
+    def forget_after(self, step: int) -> None:
+        """Delete the later ones: they have led astray."""
+        for each in self.steps():
+            if each > step:
+                self._delete(each)
+
+    def _delete(self, step: int) -> None:
+        # Renamed first: killed half-way, a checkpoint must not be there in part.
+        aside = self.folder / f".step-{step:08d}{_DELETED}"
+        with telling_of_the_disk(self.folder):
+            shutil.rmtree(aside, ignore_errors=True)
+            self.path(step).rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def load(self, step: int) -> Saved:
+        """The checkpoint of that step; CheckpointError if it is not whole."""
+        folder = staging.standing(self.path(step))
+        try:
+            return _read(folder)
+        except CheckpointError:
+            raise
+        except OwnwordsError as error:
+            raise CheckpointError(f"{folder} is damaged: {error.message}") from error
+        except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{folder} is damaged ({error})") from error
+
+    def newest(self, note: Callable[[str], None], before: int | None = None) -> Saved | None:
+        """The newest that is whole, older than `before` if given; each damaged one is noted."""
+        for step in reversed(self.steps()):
+            if before is None or step < before:
+                try:
+                    return self.load(step)
+                except CheckpointError as error:
+                    note(f"{error.message}; it is left out, and the one before it is used.")
+        return None
+
+
+def _read(folder: Path) -> Saved:
+    manifest = read_object(folder / _MANIFEST)
+    content = manifest["content"]
+    if not isinstance(content, dict) or manifest["checksum"] != _digest(content):
+        raise CheckpointError(f"{folder} is damaged: the checksum of {_MANIFEST} is another")
+    if content["format"] != _FORMAT:
+        raise CheckpointError(f"{folder} is of format {content['format']}, this is {_FORMAT}")
+    groups: dict[str, dict[str, Tensor]] = {}
+    for group, checksum in content["files"].items():
+        path = folder / f"{group}.safetensors"
+        if _checksum(path) != checksum:
+            raise CheckpointError(f"{path} is damaged: its checksum is another")
+        groups[group] = {name: read_tensor(stored) for name, stored in read_header(path).items()}
+        for name, said in content["counters"][group].items():
+            values = torch.tensor(said["values"], dtype=_COUNTERS[said["dtype"]])
+            groups[group][name] = values.reshape(said["shape"])
+    return Saved(content["step"], groups, content["state"])
+
+
+def read_tensor(stored: Stored) -> Tensor:
+    """A tensor of a safetensors file."""
+    value = torch.empty(stored.shape, dtype=FLOATS[stored.dtype])
+    rows = value if stored.shape else value.view(1)
+    at = 0
+    with opened(stored.path) as file:
+        for block in stored.blocks(file):
+            rows[at : at + len(block)] = block
+            at += len(block)
+    return value
+
+
+def _counted(name: str, tensor: Tensor) -> dict[str, object]:
+    if str(tensor.dtype) not in _COUNTERS or tensor.numel() > _MOST_COUNTERS:
+        raise TypeError(f"{name} is {tensor.numel()} of {tensor.dtype}, which no checkpoint holds")
+    return {
+        "dtype": str(tensor.dtype),
+        "shape": list(tensor.shape),
+        "values": tensor.flatten().tolist(),
+    }
+
+
+def _digest(content: object) -> str:
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _checksum(path: Path) -> str:
+    hasher = hashlib.blake2b(digest_size=16)
+    with opened(path) as file:
+        while block := file.read(_BLOCK):
+            hasher.update(block)
+    return hasher.hexdigest()

@@ -1,0 +1,316 @@
+"""Several processes that train one model: what the loop asks of them, and nothing when it is alone.
+
+`torchrun` starts the processes and tells each its rank; `join` brings them together. From then on
+each works on its own rows of every batch, and this room makes the results one. DDP keeps the whole
+model in every process and averages gradients; FSDP2 keeps a share of every tensor in each process
+and puts a block together only while it computes (https://arxiv.org/abs/2304.11277).
+
+Both average gradients over processes, while we want the mean over tokens, of which some rows count
+more than others. So the loop's loss is `loss_sum * world.size / tokens of the whole batch`.
+
+docs/scale-out.md has the commands.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from inspect import signature
+from typing import Any, Literal, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ownwords.core.errors import ConfigError
+from ownwords.models.family import CausalLM, build
+from ownwords.training.pieces import assembled, joined, piece_of
+
+if dist.is_available():
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+    from torch.distributed.rendezvous import rendezvous
+    from torch.nn.parallel import DistributedDataParallel
+
+Mode = Literal["ddp", "fsdp"]
+T = TypeVar("T")
+
+# Flags and counts go over gloo from the processor's memory: asking a GPU would make it wait.
+_BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl", "xpu": "cpu:gloo,xpu:xccl"}
+# One process may tokenise a corpus while the others wait for it.
+_PATIENCE = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes of a run as one of them sees them. Every method must be called by all of them.
+
+    With one process each method gives back what it was given.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # among the processes of this machine
+    mode: Mode = "ddp"
+    note: str = ""  # what was not done as asked, for the user
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.rank == 0
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether tensors are spread: then no process can use the model without the others."""
+        return self.size > 1 and self.mode == "fsdp"
+
+    def sum(self, x: Tensor) -> Tensor:
+        """The sum over all processes. Counts should come as float64 or int64."""
+        if self.size == 1:
+            return x
+        total = x.detach().clone()
+        dist.all_reduce(total)
+        return total
+
+    def agreed(self, flag: bool) -> bool:
+        """Whether any process says so: all of them then stop at the same step."""
+        if self.size == 1:
+            return flag
+        said = torch.tensor(int(flag))
+        dist.all_reduce(said, dist.ReduceOp.MAX)
+        return bool(said)
+
+    def barrier(self) -> None:
+        """Wait for all others."""
+        self.agreed(False)
+
+    def least(self, number: int) -> int:
+        """The smallest of all processes' numbers."""
+        if self.size == 1:
+            return number
+        said = torch.tensor(number)
+        dist.all_reduce(said, dist.ReduceOp.MIN)
+        return int(said)
+
+    def share_of(self, rows: int) -> int:
+        """The most rows that a process gets of a batch. With FSDP all must get as many.
+
+        There a process that computes once more than the others would wait for them for ever.
+        """
+        if self.is_sharded and rows % self.size:
+            raise ConfigError(
+                f"{rows} rows cannot be shared equally among {self.size} processes, as FSDP needs",
+                hint=f"set train.rows to a multiple of {self.size}",
+            )
+        return -(-rows // self.size)
+
+    def share(self, value: T) -> T:
+        """The first process's value, made of what JSON has."""
+        if self.size == 1:
+            return value
+        data = json.dumps(value).encode() if self.is_first else b""
+        length = int(self.sum(torch.tensor(len(data))))
+        data_N = torch.frombuffer(bytearray(data or bytes(length)), dtype=torch.uint8)
+        dist.broadcast(data_N, 0)
+        shared: T = json.loads(bytes(data_N.tolist()))
+        return shared
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """First the first process, then one on each other machine, then the rest.
+
+        What the first has put into a cache the others find, whether or not the disk is shared.
+        """
+        turn = 0 if self.is_first else 1 if self.local_rank == 0 else 2
+        for _ in range(turn):
+            self.barrier()
+        yield
+        for _ in range(turn, 2):
+            self.barrier()
+
+    def deal(self, items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+        """This process's items, and whether each counts.
+
+        All get as many, so that each of them computes when the others need it: where the items do
+        not go round, the last is dealt again and does not count.
+        """
+        mine: list[T] = []
+        item: T
+        for item in items:
+            mine.append(item)
+            if len(mine) == self.size:
+                yield mine[self.rank], True
+                mine.clear()
+        if mine:
+            yield mine[min(self.rank, len(mine) - 1)], self.rank < len(mine)
+
+    def wrap(self, task: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
+        """What to call instead of `task`, a module whose `forward` gives the loss.
+
+        The whole of the loss must happen in it, for DDP and FSDP do their part when a module is
+        called, and the loss multiplies by the embedding, which must be there in full. `blocks` are
+        the parts put together one at a time.
+
+        Sharding exchanges the parameters for others of the same names: make the optimizer after it,
+        and compile before it. All processes start from the first one's weights.
+        """
+        if self.size == 1:
+            return task
+        if not self.is_sharded:
+            # No buffer ever changes; newer versions of PyTorch have another name for saying so.
+            accepted = signature(DistributedDataParallel).parameters
+            kept = "forward_sync_buffers"
+            kept = kept if kept in accepted else "broadcast_buffers"
+            options: dict[str, Any] = {kept: False, "gradient_as_bucket_view": True}
+            return DistributedDataParallel(task, **options)
+        first, *others = task.parameters()
+        kind = (first.dtype, first.requires_grad)
+        if any((each.dtype, each.requires_grad) != kind for each in others):
+            raise ConfigError(
+                "FSDP was asked for, but only a part of the model is trained, or its tensors are "
+                "of several types",
+                hint="an adapter is small: train it with DDP",
+            )
+        for tensor in (*task.parameters(), *task.buffers()):
+            dist.broadcast(tensor.detach(), 0)
+        mesh = init_device_mesh(first.device.type, (self.size,))
+        # Many small bfloat16 gradients are added up in float32.
+        policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+        for part in (*blocks, task):
+            # The root too: else an evaluation would leave its parameters whole, and the optimizer
+            # and the checkpoint would meet other tensors than those they know.
+            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+        return task
+
+    @contextmanager
+    def syncing(self, wrapped: nn.Module, now: bool) -> Iterator[None]:
+        """Around forward and backward of a micro-batch; gradients are exchanged with the last."""
+        if self.size > 1 and isinstance(wrapped, FSDPModule):
+            wrapped.set_requires_gradient_sync(now)
+            yield
+        elif self.size > 1 and isinstance(wrapped, DistributedDataParallel) and not now:
+            with wrapped.no_sync():
+                yield
+        else:
+            yield
+
+    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Full tensors in the first process's memory, for a checkpoint; {} in the others."""
+        if self.size == 1:
+            return dict(tensors)
+        full: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            one = assembled(tensor.detach())
+            if self.is_first:
+                full[name] = one.cpu()
+        return full
+
+    def scatter(self, tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+        """The first process's tensors, each laid out as the parameter it belongs to.
+
+        The name of a tensor is a parameter's, or ends with one after "/": "momentum/final_norm.w".
+        What belongs to no parameter is the same everywhere. The other processes' are not looked at.
+        """
+        if self.size == 1:
+            return dict(tensors)
+        parameters = dict(model.named_parameters())
+        shapes = self.share(
+            [
+                (name, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+                for name, tensor in tensors.items()
+            ]
+        )
+        device = next(iter(parameters.values())).device
+        spread: dict[str, Tensor] = {}
+        for name, shape, dtype in shapes:
+            if self.is_first:
+                full = tensors[name].detach().to(device).contiguous()
+            else:
+                full = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+            dist.broadcast(full, 0)
+            like = parameters.get(name.rpartition("/")[2])
+            spread[name] = _laid_out(full, like)
+        return spread
+
+    def plain(self, model: CausalLM) -> CausalLM:
+        """A model that one process can use by itself, with these weights; only on the first.
+
+        Itself where it is whole already; else a copy in the processor's memory, which the other
+        processes get unfilled.
+        """
+        if not self.is_sharded:
+            return model
+        full = self.whole(dict(model.named_parameters()))
+        dtype = next(model.parameters()).dtype
+        copy = build(model.config, device="cpu" if self.is_first else "meta", dtype=dtype)
+        with torch.no_grad():
+            for name, tensor in full.items():
+                copy.get_parameter(name).copy_(tensor)
+        return copy.eval()
+
+    def leave(self) -> None:
+        """Part from the others at the end, or they report a process that went missing."""
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+ALONE = World()
+
+
+def join(device: torch.device, mode: Mode = "ddp") -> World:
+    """Meet the other processes that `torchrun` started; ALONE if it did not, or only one.
+
+    A CUDA or XPU device becomes the one of this process's number on its machine.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
+        return ALONE
+    if not dist.is_available() or device.type not in _BACKENDS:
+        raise ConfigError(
+            f"several processes cannot train together on {device.type} with this PyTorch",
+            hint="start one process, without torchrun",
+        )
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    accelerator: Any = getattr(torch, device.type)
+    if device.type != "cpu":
+        if local_rank >= accelerator.device_count():
+            raise ConfigError(
+                f"process {local_rank} of this machine finds no device of its own: there are "
+                f"{accelerator.device_count()}",
+                hint="start as many processes as there are devices: torchrun --nproc-per-node gpu",
+            )
+        accelerator.set_device(local_rank)
+    store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+    if os.environ.get("GROUP_WORLD_SIZE") == "1":
+        # After a restart torchrun's store still has the addresses of those that died, and whoever
+        # reads them first waits for ever. Between machines the counts of restarts differ: there
+        # torchrun must be told to make a new store, docs/scale-out.md says how.
+        store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    dist.init_process_group(
+        _BACKENDS[device.type], store=store, rank=rank, world_size=size, timeout=_PATIENCE
+    )
+    note = ""
+    if mode == "fsdp" and device.type == "cpu" and (why := _no_sharding()):
+        mode = "ddp"
+        note = f"DDP is used, for FSDP does not work here on the CPU: {why}"
+    return World(rank, size, local_rank, mode, note)
+
+
+def _laid_out(full: Tensor, like: Tensor | None) -> Tensor:
+    """What all processes hold in full, split as `like` is, if it is of that shape."""
+    if like is None or full.shape != like.shape:
+        return full
+    return joined(piece_of(full, like), like)
+
+
+def _no_sharding() -> str:
+    """Why FSDP2 does not work over gloo, of which older versions of PyTorch lack a part; or ""."""
+    probe = nn.Linear(2, 2)
+    try:
+        fully_shard(probe, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+        probe(torch.ones(1, 2)).sum().backward()
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        return str(error).strip().partition("\n")[0][:160]
+    return ""

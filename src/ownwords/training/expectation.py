@@ -1,0 +1,136 @@
+"""What a run is expected to reach, said before it; and how right that was, said after it."""
+
+from dataclasses import dataclass
+
+from ownwords.core.progress import in_words
+
+
+@dataclass(frozen=True)
+class Rental:
+    """A rented GPU: its price in dollars an hour, and how fast it really trains."""
+
+    name: str
+    price_per_hour: float
+    flops_per_s: float  # of its arithmetic, at best
+    utilisation: float = 0.4  # what a training step makes of that
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of the same run on a rented GPU."""
+
+    name: str
+    hours: float
+    price_per_hour: float
+
+    @property
+    def dollars(self) -> float:
+        return self.hours * self.price_per_hour
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the plan says beforehand; bits a byte are those of text held out."""
+
+    bits_low: float
+    bits_high: float
+    seconds: float  # of the whole run, from start to saved model
+    tokens: int
+    epochs: float
+    memory_bytes: int
+    tokens_per_s: float
+    held_out_bytes: int  # read at each evaluation: all there is, or as much as time allows
+    cost: Cost | None = None
+
+    def sentences(self) -> tuple[str, ...]:
+        """The same in plain words."""
+        said = [
+            f"About {in_words(self.seconds)}, start and saving included: {number(self.tokens)}"
+            f" tokens at {number(self.tokens_per_s)} a second, which reads the text"
+            f" {times(self.epochs)}.",
+            f"From {self.bits_low:.2f} to {self.bits_high:.2f} bits a byte on texts held out, and"
+            f" about {size(self.memory_bytes)} of memory.",
+        ]
+        if self.cost:
+            said.append(
+                f"Rented, as {self.cost.name} at ${self.cost.price_per_hour:.2f} an hour:"
+                f" {in_words(self.cost.hours * 3600)}, ${self.cost.dollars:.2f}."
+            )
+        return tuple(said)
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What a run came to; `bits_per_byte` is None where no text was held out."""
+
+    bits_per_byte: float | None
+    seconds: float
+    tokens: int
+    memory_bytes: int
+    stopped_early: bool = False
+
+
+def compared(expected: Expectation, happened: Happened) -> tuple[str, ...]:
+    """How right the plan was, one sentence a figure."""
+    said = []
+    bits = happened.bits_per_byte
+    low, high = expected.bits_low, expected.bits_high
+    if bits is not None:
+        if low <= bits <= high:
+            judged = "as expected"
+        elif bits < low:
+            judged = f"better than expected, by {low - bits:.2f}"
+        else:
+            judged = f"worse than expected, by {bits - high:.2f}"
+        said.append(f"Bits a byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
+    early = ", for it stopped early" if happened.stopped_early else ""
+    said.append(
+        f"Time: {in_words(happened.seconds)}, expected {in_words(expected.seconds)}"
+        f" ({_off(happened.seconds, expected.seconds)}{early})."
+    )
+    said.append(
+        f"Tokens: {number(happened.tokens)}, expected {number(expected.tokens)}"
+        f" ({_off(happened.tokens, expected.tokens)}{early})."
+    )
+    if happened.memory_bytes:
+        held, room = happened.memory_bytes, expected.memory_bytes
+        said.append(f"Memory: {size(held)} at most, expected {size(room)} ({_off(held, room)}).")
+    return tuple(said)
+
+
+def rented(flops: float, other_s: float, rental: Rental) -> Cost:
+    """Hours of so much arithmetic on a rented GPU, and of what takes as long as it does here."""
+    seconds = flops / (rental.flops_per_s * rental.utilisation) + other_s
+    return Cost(rental.name, seconds / 3600, rental.price_per_hour)
+
+
+def _off(real: float, expected: float) -> str:
+    share = real / max(expected, 1e-9) - 1
+    if abs(share) < 0.005:
+        return "as expected"
+    return f"{abs(share):.0%} {'more' if share > 0 else 'less'}"
+
+
+def times(count: float) -> str:
+    """How often, in words: "once", "twice", "0.4 times", "12 times"."""
+    if 0.95 <= count < 1.05:
+        return "once"
+    if 1.95 <= count < 2.05:
+        return "twice"
+    return f"{count:.1f} times" if count < 9.95 else f"{count:.0f} times"
+
+
+def number(count: float) -> str:
+    """To three figures: 261, 1,540, 12.3 million."""
+    for unit, name in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
+        if count >= 0.9995 * unit:
+            return f"{count / unit:.3g}{name}"
+    return f"{float(f'{count:.3g}'):,.0f}" if count >= 100 else f"{count:.3g}"
+
+
+def size(count: float) -> str:
+    """Bytes to read: 268 kB, 1.2 GB."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= 0.9995 * unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count:.0f} bytes"

@@ -1,0 +1,56 @@
+"""Asked to stop: the step is finished, all is saved; asked again, it ends at once."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Self
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped from outside, and everything is saved; the message says how to go on."""
+
+
+class Signals:
+    """Within its block the first SIGINT or SIGTERM sets `wanted`, and the second interrupts.
+
+    Outside the main thread Python cannot hear signals: there they do what they did before.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._at_once = False
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._asked)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """What can be done again without a loss, such as an evaluation, is not waited for."""
+        self._at_once = True
+        try:
+            if self.wanted:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._at_once = False
+
+    def _asked(self, _number: int, _frame: FrameType | None) -> None:
+        if self.wanted or self._at_once:
+            self.wanted = True
+            raise KeyboardInterrupt
+        self.wanted = True

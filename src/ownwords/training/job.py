@@ -1,0 +1,124 @@
+"""A training job: what is trained, on what, how; and what came of it."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from ownwords.core.errors import ConfigError
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress
+from ownwords.models import lora
+from ownwords.models.family import CausalLM
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training.batches import Batches
+from ownwords.training.device import Device
+from ownwords.training.distributed import ALONE, World
+from ownwords.training.objective import Objective, next_token
+from ownwords.training.record import Evaluation
+from ownwords.training.run import Run
+from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
+from ownwords.training.shards import Shards
+
+# What may be changed under a run: it decides how fast and how long, not what is computed.
+_FREE = {
+    "micro_rows",
+    "compile",
+    "checkpointing",
+    "patience",
+    "memorised_limit",
+    "checkpoint_every_s",
+}
+
+
+@dataclass
+class Job:
+    """All that `train` needs. Its model holds the chosen weights afterwards."""
+
+    model: CausalLM
+    batches: Batches
+    loop: LoopConfig
+    optim: OptimConfig
+    schedule: ScheduleConfig
+    run: Run
+    device: Device
+    tokenizer: Tokenizer
+    validation: Shards | None = None
+    world: World = ALONE
+    objective: Objective = next_token
+    progress: Progress = field(default_factory=Progress)
+    adapter: lora.Adapter | None = None  # attached to the model: then it alone is trained
+    # Called at every evaluation, with the model as `ownwords.inference` uses it:
+    samples: Callable[[CausalLM], Sequence[str]] | None = None
+    memorised: Callable[[CausalLM], float] | None = None  # share of the text, from 0 to 1
+    peak_flops: float | None = None  # of the device, per second, as measured
+    row_limits: Path | None = None  # a file that remembers across runs what fits the memory
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended. `stopped`: all steps done; no longer better; too much learned by heart.
+
+    The weights kept are those after `best_step` steps, averaged where `averaged`; the last ones if
+    nothing was held out to choose by.
+    """
+
+    steps: int
+    stopped: Literal["done", "early", "memorised"]
+    best_step: int
+    averaged: bool
+    bits_per_byte: float | None  # of the weights kept, on the held-out text
+    evaluations: tuple[Evaluation, ...]
+    tokens: int
+    seconds: float  # spent in training, evaluations included, over all the times it was resumed
+    setbacks: int
+    micro_rows: int  # rows computed at once in the end
+
+
+def identity(job: Job) -> dict[str, object]:
+    """What must be the same when a run is resumed, under the name by which a change is told."""
+    settings: dict[str, object] = {}
+    for section, config in (("train", job.loop), ("optim", job.optim), ("schedule", job.schedule)):
+        for name, value in dataclasses.asdict(config).items():
+            if section != "train" or name not in _FREE:
+                settings[f"{section}.{name}"] = list(value) if isinstance(value, tuple) else value
+    return {
+        "texts": job.batches.key,
+        "held-out texts": job.validation.key if job.validation else "",
+        "tokenizer": job.tokenizer.fingerprint(),
+        "model": _model_key(job.model),
+        "adapter": repr(job.adapter.settings) if job.adapter else "",
+        **settings,
+    }
+
+
+def _model_key(model: CausalLM) -> str:
+    """Shapes of what is trained, values of what is not: a checkpoint holds only the former."""
+    parts = [repr(model.config)]
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name, tensor in sorted(tensors.items()):
+        parts.append(f"{name} {list(tensor.shape)} {tensor.requires_grad}")
+    frozen = [t for _, t in sorted(tensors.items()) if not t.requires_grad]
+    values = [t.detach().cpu().contiguous().flatten() for t in frozen]
+    return digest(*parts, *(each.view(torch.uint8).numpy().tobytes() for each in values))
+
+
+def check_same(then: Mapping[str, object], now: Mapping[str, object], run: Run) -> None:
+    """ConfigError if a run was begun with something else than it is now."""
+    changed = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+    whole = [key for key in changed if "." not in key]
+    if whole:
+        verb = "has" if whole in (["model"], ["tokenizer"], ["adapter"]) else "have"
+        raise ConfigError(
+            f"the {' and the '.join(whole)} {verb} changed since the run {run.folder} was begun",
+            hint="begin another run, or bring back what it was begun with",
+        )
+    if changed:
+        told = ", ".join(f"{k} = {then.get(k)}, now {now.get(k)}" for k in changed[:3])
+        raise ConfigError(
+            f"the run {run.folder} was begun with other settings: {told}",
+            hint="give the same settings to go on with it, or begin another run",
+        )

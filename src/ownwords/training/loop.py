@@ -1,0 +1,346 @@
+"""The loop, to be read in one sitting: for pretraining, full fine-tuning and adapters alike.
+
+They differ by data and objective, which the `Job` brings. All randomness of a step follows from the
+seed, the number of the step and the rank alone, so that a run that is resumed, at once and at any
+depth, goes on to the bit as if it had never stopped.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress, Stage, printable
+from ownwords.training import schedule, validation
+from ownwords.training.batches import Batch, Prefetched
+from ownwords.training.device import compile_if, evaluating
+from ownwords.training.interruption import Interrupted, Signals
+from ownwords.training.job import Job, Outcome
+from ownwords.training.keeping import Kept
+from ownwords.training.meter import Meter
+from ownwords.training.objective import Task
+from ownwords.training.pieces import assembled
+from ownwords.training.record import Evaluation, Record
+from ownwords.training.run import RowLimits
+from ownwords.training.settings import LoopConfig
+
+__all__ = ["Interrupted", "Job", "LoopConfig", "Outcome", "TrainingError", "train"]
+
+MOST_SETBACKS = 5
+# On a GPU the loss of a step is read so many steps later, when it has long been computed.
+_LAG = 4
+# Several processes ask each other only now and then whether one of them is to stop or to save.
+_AGREE_EVERY = 8
+
+
+class TrainingError(OwnwordsError):
+    """Training cannot go on: out of memory with a single row, or the loss ran away each time."""
+
+
+def train(job: Job) -> Outcome:
+    """Train, from the newest checkpoint if there is one; `job.model` then holds the best weights.
+
+    SIGINT and SIGTERM end it after the step, saved, with `Interrupted`. OwnwordsError if the run
+    was begun with something else, is held by another process, or the disk is full; TrainingError if
+    it cannot go on. Whatever happens, what was saved before stays whole.
+    """
+    with job.run.opened(job.progress, writes=job.world.is_first) as progress, Signals() as signals:
+        return _Training(job, progress, signals).run()
+
+
+class _Training:
+    def __init__(self, job: Job, progress: Progress, signals: Signals) -> None:
+        self.job, self.progress, self.signals = job, progress, signals
+        self.loop, self.model, self.device, self.world = job.loop, job.model, job.device, job.world
+        self.model.to(self.device.torch_device).train()
+        self.model.dropout, self.model.checkpointing = self.loop.dropout, self.loop.checkpointing
+        self.kept = Kept(job, progress.note)
+        # Compiled as a whole, the blocks would not be put together one at a time.
+        wanted = self.loop.compile and not self.world.is_sharded
+        note = compile_if(self.model, wanted, self.device)
+        if note:
+            progress.note(note)
+        self.task = self.world.wrap(Task(self.model, job.objective), self.model.blocks)
+        self.kept.make_optimizer()
+        self.optimizer, self.average = self.kept.optimizer, self.kept.average
+        self.limits = RowLimits(job.run, job.row_limits, _memory_key(job))
+        self.rows = self.world.share_of(self.loop.rows)
+        at_once = min(self.rows, self.loop.micro_rows or self.rows)
+        self.micro_rows = self.world.least(self.limits.known(at_once))
+        self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
+        self.meter = Meter(job)
+        self.stage: Stage
+
+    @property
+    def record(self) -> Record:
+        return self.kept.record
+
+    def run(self) -> Outcome:
+        self.kept.begin()
+        is_new = not self.record.stopped
+        left = self.loop.steps - self.record.step
+        with self.progress.stage("train", left, "steps") as self.stage:
+            while not self.record.stopped:
+                batches, start, device = self.job.batches, self.record.step, self.device
+                with Prefetched(
+                    batches, start, self.loop.steps, device=device.torch_device
+                ) as stream:
+                    trouble = self._follow(stream)
+                if trouble:
+                    self._go_back(trouble)
+        if is_new:
+            self.kept.save(again=True)
+        return self._outcome()
+
+    def _follow(self, stream: Prefetched) -> str:
+        """Step after step until the run ends, then ""; or until something is wrong, then what."""
+        points = self._evaluation_points()
+        while True:
+            stop, save = self._asked()
+            evaluate = self.record.step in points and not self.record.is_evaluated()
+            at_rest = stop or save or evaluate or self.record.step == self.loop.steps
+            if trouble := self._look(keep=0 if at_rest else _LAG):
+                return trouble
+            if at_rest:
+                self.meter.tell(self.stage)
+            if stop or save or evaluate:
+                self.kept.save()
+                self.meter.restart()
+            if stop:
+                raise self._interrupted()
+            if evaluate and (trouble := self._evaluate()):
+                return trouble
+            if not self.record.stopped and self.record.step == self.loop.steps:
+                self.record.stopped = "done"
+            if self.record.stopped:
+                return ""
+            _, batch = next(stream)
+            self._step(batch)
+
+    # --- a step ----------------------------------------------------------------------------------
+
+    def _step(self, batch: Batch) -> None:
+        step, total = self.record.step, max(1, self.job.batches.total(self.record.step))
+        loss = self._gradients(batch.to(self.device.torch_device), total)
+        scale = schedule.scale(step, self.loop.steps, self.job.schedule)
+        self.optimizer.step(scale, step)
+        if self.average is not None:
+            self.average.update(self.optimizer.weights())
+        norm = assembled(self.optimizer.gradient_norm).detach().to(loss)
+        figures = torch.stack((self.world.sum(loss) / total, norm))
+        self.pending.append((step, self.device.later(figures)))
+        self.record.step += 1
+        self.record.tokens += total
+        self.meter.rate = scale * self.optimizer.rate_scale * self._peak_rate()
+        self.stage.advance()
+
+    def _gradients(self, batch: Batch, total: int) -> Tensor:
+        """The gradient of the mean loss over the whole batch; the summed loss of these rows, []."""
+        while True:
+            try:
+                return self._added_up(batch, total)
+            except (RuntimeError, MemoryError) as error:
+                if not self.device.is_out_of_memory(error):
+                    raise
+            # Only here is the error gone, and with it what its frames held on to.
+            self._compute_fewer_rows()
+
+    def _added_up(self, batch: Batch, total: int) -> Tensor:
+        torch.manual_seed(seed_of(self.loop.seed, self.record.step, self.world.rank))
+        self.optimizer.zero_grad()
+        loss_sum = torch.zeros((), device=self.device.torch_device)
+        parts = portions(len(batch.ids_BT), self.micro_rows)
+        for rows in parts:
+            with self.world.syncing(self.task, now=rows is parts[-1]):
+                with self.device.autocast(self.loop.precision):
+                    loss = self.task(batch.part(rows), self.loop.z_weight)
+                # Processes average their gradients; the sum is wanted.
+                torch.autograd.backward(loss * (self.world.size / total))
+            loss_sum += loss.detach().float()
+        return loss_sum
+
+    def _compute_fewer_rows(self) -> None:
+        """After running out of memory: half as many rows at once, from now on and in later runs."""
+        self.optimizer.zero_grad()
+        self.device.release_memory()
+        tried = self.micro_rows
+        if tried == 1:
+            raise TrainingError(
+                f"the memory does not hold one row of {self.loop.context} tokens with what this "
+                "model needs to learn from it",
+                hint="set train.checkpointing=true, or take a shorter train.context or a smaller "
+                "model",
+            )
+        self.micro_rows = tried // 2
+        self.limits.remember(self.micro_rows)
+        what = f"{tried} rows at once do not fit the memory: {self.micro_rows} are computed at once"
+        if self.world.size > 1:  # the others are in the midst of theirs, and cannot be asked back
+            raise TrainingError(
+                f"{what} from now on", hint="start the same command again: it goes on where it was"
+            )
+        self.stage.note(f"{what}, the batch stays as large as it was.")
+
+    # --- what came of it -------------------------------------------------------------------------
+
+    def _look(self, keep: int) -> str:
+        """Read the losses of all but the last `keep` steps; what is wrong, if anything is."""
+        keep = keep if self.device.is_asynchronous else 0
+        while len(self.pending) > keep:
+            step, figures = self.pending.popleft()
+            loss, norm = figures().tolist()
+            if trouble := self.record.watch.seen(loss, norm):
+                return f"{trouble} at step {step + 1}"
+            self.meter.seen(self.stage, step + 1, loss, norm)
+        return ""
+
+    def _evaluate(self) -> str:
+        """Read the held-out text with the weights and their average; what is wrong, if it is."""
+        try:
+            # What was saved just before is as good as new: nobody need wait for this to end.
+            with self.signals.at_once() if self.world.size == 1 else nullcontext():
+                evaluation = self._evaluated()
+        except KeyboardInterrupt:
+            raise self._interrupted() from None
+        found = (evaluation.bits_per_byte, evaluation.averaged_bits_per_byte, evaluation.memorised)
+        if not all(math.isfinite(each) for each in found if each is not None):
+            return f"the loss of the held-out text is not a number after step {evaluation.step}"
+        record = self.record
+        record.evaluations.append(evaluation)
+        record.stopped = record.why_stop(self.loop.patience, self.loop.memorised_limit)
+        names = ("validation_bits_per_byte", "averaged_bits_per_byte", "memorised")
+        values = {name: each for name, each in zip(names, found, strict=True) if each is not None}
+        self.stage.metric(step=record.step, **values)
+        self.meter.restart()
+        return ""
+
+    def _evaluated(self) -> Evaluation:
+        bits = averaged = memorised = None
+        if self.job.validation is not None:
+            bits = self._bits()
+            if self.average is not None:
+                with validation.holding(self.model, self.average.weights()):
+                    averaged = self._bits()
+        if self.job.memorised or self.job.samples:
+            usable = self.world.plain(self.model)
+            if self.world.is_first:
+                with evaluating(usable):
+                    memorised = self.job.memorised(usable) if self.job.memorised else None
+                    self._write_samples(self.job.samples(usable) if self.job.samples else ())
+            memorised = self.world.share(memorised)
+        record = self.record
+        return Evaluation(record.step, record.tokens, bits, averaged, memorised)
+
+    def _bits(self) -> float:
+        assert self.job.validation is not None
+        return validation.bits_per_byte(
+            self.task,
+            self.job.validation,
+            rows=self.micro_rows,
+            context=self.loop.context,
+            isolate=self.job.batches.config.isolate,
+            device=self.device,
+            precision=self.loop.precision,
+            world=self.world,
+        )
+
+    def _write_samples(self, texts: Sequence[str]) -> None:
+        if texts:
+            self.job.run.add_samples(self.record.step, texts)
+            self.stage.note(f"sample: {printable(texts[0])}")
+
+    def _evaluation_points(self) -> set[int]:
+        count, job = self.loop.evaluations, self.job
+        if job.validation is None and job.memorised is None and job.samples is None:
+            return set()
+        return {round(k * self.loop.steps / count) for k in range(1, count + 1)} - {0}
+
+    # --- nothing is lost -------------------------------------------------------------------------
+
+    def _asked(self) -> tuple[bool, bool]:
+        """Whether to stop, and whether it is time to save, as all processes agree."""
+        stop, due = self.signals.wanted, self.kept.is_due()
+        if self.world.size == 1:
+            return stop, due
+        if self.record.step % _AGREE_EVERY:
+            return False, False
+        said = self.world.sum(torch.tensor([stop, due and self.world.is_first], dtype=torch.int64))
+        return bool(said[0]), bool(said[1])
+
+    def _interrupted(self) -> Interrupted:
+        message = (
+            f"stopped after step {self.record.step} of {self.loop.steps}; everything is saved in "
+            f"{self.job.run.folder}, and the same command goes on from there"
+        )
+        self.stage.note(f"{message[:1].upper()}{message[1:]}.")
+        return Interrupted(message)
+
+    def _go_back(self, trouble: str) -> None:
+        """To the last good checkpoint, at half the rate; not for ever."""
+        if self.record.setbacks >= MOST_SETBACKS:
+            raise TrainingError(
+                f"{trouble}, after going back {MOST_SETBACKS} times, each time to half the rate",
+                hint="begin another run with smaller rates (optim.rate, optim.matrix_rate), and "
+                "with train.precision=float32 if it was another",
+            )
+        self.pending.clear()
+        done = self.record.step
+        if not self.kept.go_back():
+            raise TrainingError(f"{trouble}, and no checkpoint is whole", hint="begin another run")
+        self.stage.done -= done - self.record.step
+        self.meter.restart()
+        self.stage.note(
+            f"{trouble[:1].upper()}{trouble[1:]}: back to step {self.record.step}, at "
+            f"{self.record.rate_scale:g} of the planned rate from there."
+        )
+
+    def _outcome(self) -> Outcome:
+        """What came of it; the model is given the weights that did best."""
+        record, best = self.record, self.record.best(self.loop.memorised_limit)
+        step = best.step if best else record.step
+        # With nothing to choose by, an average that was asked for is what was wanted.
+        averaged = best.is_averaged_better if best else self.average is not None
+        if not self.kept.take(step, averaged):
+            step, averaged, best = record.step, False, None
+        self.optimizer.zero_grad()
+        self.model.eval()
+        return Outcome(
+            steps=record.step,
+            stopped=cast("Literal['done', 'early', 'memorised']", record.stopped),
+            best_step=step,
+            averaged=averaged,
+            bits_per_byte=best.best if best else None,
+            evaluations=tuple(record.evaluations),
+            tokens=record.tokens,
+            seconds=record.seconds,
+            setbacks=record.setbacks,
+            micro_rows=self.micro_rows,
+        )
+
+    def _peak_rate(self) -> float:
+        optim = self.job.optim
+        return optim.matrix_rate if optim.kind == "muon" else optim.rate
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """The seed of all that is random in one step of one process."""
+    return int(digest(str(seed), str(step), str(rank))[:15], 16)
+
+
+def portions(rows: int, at_once: int) -> list[slice]:
+    """The rows in as few parts as can be, of nearly the same size, none over `at_once`."""
+    parts = max(1, -(-rows // at_once))
+    return [slice(i * rows // parts, (i + 1) * rows // parts) for i in range(parts)]
+
+
+def _memory_key(job: Job) -> str:
+    """Of what decides how many rows fit the memory."""
+    loop = job.loop
+    trained = [name for name, each in job.model.named_parameters() if each.requires_grad]
+    parts = (job.device.name, job.model.config, loop.context, loop.precision, loop.checkpointing)
+    return digest(*map(str, parts), *trained)

@@ -1,0 +1,351 @@
+"""One model under way: its texts encoded, its plan made or found, trained, scored, saved."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
+
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress
+from ownwords.core.speed import torch_product
+from ownwords.core.workspace import write_atomically
+from ownwords.evaluation.memorisation import extraction_rate
+from ownwords.inference.writing import write
+from ownwords.models import bundle, lora
+from ownwords.models.family import CausalLM, Config
+from ownwords.models.qwen3 import Qwen3Config, parameters
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training import card, measure, planned, validation
+from ownwords.training import plan as planning
+from ownwords.training.averaging import interpolated
+from ownwords.training.batches import Batches
+from ownwords.training.device import Device, choose
+from ownwords.training.distributed import World, join
+from ownwords.training.expectation import Happened, Rental, compared
+from ownwords.training.job import Job, Outcome
+from ownwords.training.laws import LAWS
+from ownwords.training.loop import train as trained
+from ownwords.training.objective import Task, next_token
+from ownwords.training.planned import Base, Facts, Plan
+from ownwords.training.preparing import Some, Survey, surveyed
+from ownwords.training.run import Run
+from ownwords.training.settings import Precision, Recipe
+from ownwords.training.shards import Shards, Text
+from ownwords.training.shards import build as encoded
+
+PLAN = "plan.toml"
+# Of the way from the base to the tuned weights; the best of these is taken.
+_SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)
+_PASSAGE_BYTES = 200  # what must come out word by word to count as learned by heart
+_SAMPLE_BYTES = 160
+_SAMPLES_SHARE = 0.01  # of the time, for what is written to be looked at on the way
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where and within which bounds is worked; texts must bear being gone through repeatedly."""
+
+    workspace: Path
+    seconds: float  # from `began` to the saved model
+    fixed: Mapping[str, object] = field(default_factory=dict)  # the user's settings by key
+    progress: Progress = field(default_factory=Progress)
+    device: str | None = None
+    mode: Literal["ddp", "fsdp"] = "ddp"  # of several processes
+    own_share: float = 1.0
+    corpus: str = ""  # a key of the archive the texts come from
+    rental: Rental | None = None
+    out: Path | None = None  # the model's folder; `model` in the workspace unless given
+    began: float | None = None  # of time.perf_counter(), where the user began to wait
+    # Called with the plan before anything is trained; what it raises ends the work there.
+    planned: Callable[[Plan], None] | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.out or self.workspace / "model"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that was made: where it is, how it was planned, what came of it."""
+
+    folder: Path
+    run: Run
+    plan: Plan
+    outcome: Outcome
+    bits_per_byte: float | None  # on the held-out texts
+    judged: tuple[str, ...]  # how right the plan was
+    share: float = 1.0  # of the way from a base
+
+
+class Making:
+    """What training from nothing and tuning share, in the order in which it is called."""
+
+    def __init__(self, work: Work, train: Iterable[Text], held_out: Iterable[Text]) -> None:
+        self.began = time.perf_counter() - LAWS.start_s if work.began is None else work.began
+        self.work = work
+        self.texts, self.held_out_texts = _lasting(train), _lasting(held_out)
+        self.tokens = work.workspace / "tokens"
+        self.device: Device = choose(work.device)
+        self.world: World = join(self.device.torch_device, work.mode)
+        if self.world.size > 1 and self.device.kind in ("cuda", "rocm", "xpu"):
+            place = f"{self.device.torch_device.type}:{self.world.local_rank}"
+            self.device = replace(self.device, torch_device=torch.device(place))
+        self.progress = work.progress if self.world.is_first else Progress()
+        if self.world.note:
+            self.progress.note(self.world.note)
+        self.survey: Survey = surveyed(self.texts)
+        self.held_out_survey = surveyed(self.held_out_texts)
+        self.validation_bytes = self.held_out_survey.bytes
+        self.base: Base | None = None
+        self.shards: Shards | None = None
+        self.replay: Shards | None = None
+        self.held_out: Shards | None = None
+        self.run: Run
+
+    def encode(self, tokenizer: Tokenizer, replay: Iterable[Text] | None = None) -> None:
+        """Turn the texts into ids on the disk."""
+        self.tokenizer = tokenizer
+        with self.world.in_turn():
+            self.shards = encoded(self.texts, tokenizer, self.tokens, progress=self.progress)
+            if replay is not None:
+                self.replay = encoded(replay, tokenizer, self.tokens, progress=self.progress)
+
+    def find_run(self, kind: str, of: str) -> None:
+        """The run of just this: the same texts, time and settings find it again."""
+        settings = repr(sorted(planned.checked(self.work.fixed).items()))
+        assert self.shards is not None
+        key = digest(
+            kind,
+            of,
+            self.shards.key,
+            self.held_out_survey.key,
+            self.replay.key if self.replay else "",
+            f"{self.work.seconds} {settings}",
+        )
+        with self.world.in_turn():
+            self.run = Run.new(self.work.workspace / "runs", f"{kind}-{key[:12]}")
+
+    @property
+    def is_planned(self) -> bool:
+        return self.world.share((self.run.folder / PLAN).exists())
+
+    def facts(self, speeds: measure.Speeds) -> Facts:
+        """What the plan is made from, as far as it is known by now."""
+        shards = self.shards
+        return Facts(
+            text_bytes=self.survey.bytes,
+            documents=self.survey.documents,
+            speeds=speeds,
+            memory_bytes=self.device.free_memory() or 2**33,
+            validation_bytes=self.validation_bytes,
+            own_share=self.work.own_share,
+            tokens=shards.tokens if shards else None,
+            vocabulary=shards.vocabulary if shards else None,
+            spent_s=time.perf_counter() - self.began,
+            replay_bytes=self.replay.text_bytes if self.replay else 0,
+            base=self.base,
+            rental=self.work.rental,
+            processes=self.world.size,
+        )
+
+    def plan(self, rough: Plan, shape: Callable[[Recipe], Config]) -> Plan:
+        """The plan kept with the run; without one, measure and make it."""
+        text = ""
+        if self.world.is_first:
+            path = self.run.folder / PLAN
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            if not text:
+                plan = self._new_plan(rough, shape)
+                text = plan.to_toml()
+                write_atomically(path, text)
+                self.run.write_config(plan.resolved().to_toml())
+        return self._told(planned.read(self.world.share(text)))
+
+    def _new_plan(self, rough: Plan, shape: Callable[[Recipe], Config]) -> Plan:
+        work, recipe = self.work, rough.recipe
+        shapes = [shape(recipe)]
+        if self.base is None:  # a smaller one beside it tells the cost of a layer from arithmetic
+            smaller = max(60_000, parameters(cast("Qwen3Config", shapes[0])) // 5)
+            model = replace(recipe.model, parameters=smaller)
+            shapes.append(shape(replace(recipe, model=model)))
+        speeds = measure.measured(
+            self.device,
+            shapes,
+            rows=max(1, recipe.train.rows // self.world.size),
+            context=recipe.train.context,
+            seconds=min(LAWS.measure_share * work.seconds, LAWS.measure_most_s),
+            optim=recipe.optim,
+        )
+        return planning.plan(self.facts(speeds), work.seconds, work.fixed)
+
+    def _told(self, plan: Plan) -> Plan:
+        if self.work.planned:
+            self.work.planned(plan)
+        return plan
+
+    def hold_out(self, bytes_: int) -> Shards | None:
+        """The held-out texts that are read at each evaluation: so many bytes of them."""
+        if not self.validation_bytes:
+            return None
+        some = bytes_ < self.validation_bytes
+        texts = Some(self.held_out_texts, bytes_) if some else self.held_out_texts
+        with self.world.in_turn():
+            return encoded(texts, self.tokenizer, self.tokens, progress=self.progress)
+
+    def train(self, model: CausalLM, plan: Plan, adapter: lora.Adapter | None = None) -> Outcome:
+        """Train as planned, or go on with it; the model then holds the best weights."""
+        recipe, shards = plan.recipe, self.shards
+        assert shards is not None
+        self.held_out = self.hold_out(plan.expected.held_out_bytes)
+        per_token = shards.text_bytes / max(1, shards.tokens)
+        passage = min(recipe.train.context // 2, round(_PASSAGE_BYTES / per_token))
+        job = Job(
+            model=model,
+            batches=Batches(
+                shards,
+                rows=recipe.train.rows,
+                context=recipe.train.context,
+                seed=recipe.train.seed,
+                config=recipe.data,
+                replay=self.replay,
+                rank=self.world.rank,
+                world=self.world.size,
+            ),
+            loop=recipe.train,
+            optim=recipe.optim,
+            schedule=recipe.schedule,
+            run=self.run,
+            device=self.device,
+            tokenizer=self.tokenizer,
+            validation=self.held_out,
+            world=self.world,
+            progress=self.progress,
+            adapter=adapter,
+            samples=Samples(self.tokenizer, max(8, round(_SAMPLE_BYTES / per_token)), self.work),
+            memorised=lambda net: extraction_rate(
+                net, shards, prefix=max(1, passage), length=max(1, passage)
+            ),
+            peak_flops=self._peak_flops(recipe.train.precision),
+            row_limits=measure.cache_folder() / "rows.json",
+        )
+        return trained(job)
+
+    def _peak_flops(self, precision: Precision) -> float:
+        """What matrix products reach here at best, which training is compared with."""
+        dtype = "float32" if precision == "float32" else "bfloat16"
+        return torch_product(torch, self.device.kind, dtype).value * 1e9
+
+    def bits(self, model: CausalLM, recipe: Recipe, held_out: Shards | None) -> float | None:
+        """Bits a byte of a whole model on held-out texts."""
+        if held_out is None:
+            return None
+        return validation.bits_per_byte(
+            Task(model, next_token),
+            held_out,
+            rows=recipe.train.micro_rows or recipe.train.rows,
+            context=recipe.train.context,
+            isolate=recipe.data.isolate,
+            device=self.device,
+            precision="float32",
+            world=self.world,
+        )
+
+    def best_share(
+        self, model: CausalLM, before: Mapping[str, Tensor], recipe: Recipe, outcome: Outcome
+    ) -> tuple[float, float | None]:
+        """Put the best weights between the base's and the tuned ones into the model."""
+        if self.held_out is None or self.world.is_sharded:
+            return 1.0, outcome.bits_per_byte
+        model.float()
+        after = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
+        scores: dict[float, float] = {}
+        for share in _SHARES:
+            fill(model, interpolated(before, after, share))
+            scores[share] = self.bits(model, recipe, self.held_out) or 0.0
+        best = min(scores, key=lambda share: scores[share])
+        fill(model, interpolated(before, after, best))
+        return best, scores[best]
+
+    def save(
+        self,
+        model: CausalLM,
+        plan: Plan,
+        outcome: Outcome,
+        bits: float | None,
+        kind: str,
+        how: str,
+        share: float = 1.0,
+    ) -> Made:
+        """Write the model directory, and say how right the plan was."""
+        work = self.work
+        happened = Happened(
+            bits_per_byte=bits,
+            # Steps count over all resumptions, what went before them only as of this process.
+            seconds=max(time.perf_counter() - self.began, outcome.seconds),
+            tokens=outcome.tokens,
+            memory_bytes=self.device.peak_memory(),
+            stopped_early=outcome.stopped != "done",
+        )
+        judged = compared(plan.expected, happened)
+        whole = self.world.plain(model)
+        if self.world.is_first:
+            bundle.save(
+                work.folder,
+                whole,
+                self.tokenizer,
+                card=card.card(
+                    work.workspace.name,
+                    whole,
+                    plan,
+                    outcome,
+                    bits,
+                    judged,
+                    text_bytes=self.survey.bytes,
+                    documents=self.survey.documents,
+                    how=how,
+                ),
+                provenance=card.provenance(
+                    plan,
+                    outcome,
+                    bits,
+                    judged,
+                    kind=kind,
+                    corpus=work.corpus or self.survey.key,
+                    base=None if kind == "pretrain" else how,
+                    share=None if kind == "pretrain" else share,
+                ),
+            )
+        self.world.leave()
+        return Made(work.folder, self.run, plan, outcome, bits, judged, share)
+
+
+class Samples:
+    """What the model writes on the way, as long as that takes next to no time."""
+
+    def __init__(self, tokenizer: Tokenizer, tokens: int, work: Work) -> None:
+        self._tokenizer, self._tokens = tokenizer, tokens
+        self._left_s = _SAMPLES_SHARE * work.seconds
+
+    def __call__(self, model: CausalLM) -> Sequence[str]:
+        if self._left_s <= 0:
+            return ()
+        began = time.perf_counter()
+        text = "".join(write(model, self._tokenizer, "", tokens=self._tokens))
+        self._left_s -= time.perf_counter() - began
+        return (text,)
+
+
+def fill(model: CausalLM, weights: Mapping[str, Tensor]) -> None:
+    """Put weights into a model by name."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+
+
+def _lasting(texts: Iterable[Text]) -> Iterable[Text]:
+    """What can be gone through more than once."""
+    return list(texts) if iter(texts) is texts else texts

@@ -1,0 +1,350 @@
+"""How fast this machine trains: real steps of small models, and from them a law for other sizes.
+
+A step takes `layers * layer_s + flops / flops_per_s`: what each layer costs whatever its size, and
+the arithmetic. Two shapes decide both. What was measured is kept in the user's cache folder, by
+machine, version of PyTorch and shape, so that the next run need not measure it again.
+"""
+
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from ownwords.core import hardware
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import digest
+from ownwords.core.version import __version__
+from ownwords.core.workspace import write_atomically
+from ownwords.models.decoder import CausalLM, Config
+from ownwords.models.family import build
+from ownwords.training import flops
+from ownwords.training.device import Device
+from ownwords.training.laws import LAWS, Laws, optimizer_flops
+from ownwords.training.optim import Optimizer
+from ownwords.training.settings import OptimConfig, Precision
+
+MEASURED, KEPT, ASSUMED = "measured here", "measured here before", "assumed"
+_FILE = "speed.json"
+_MACHINES, _SAMPLES = 8, 200  # kept, so that the file stays small
+_TIMED_S, _TIMED = 0.25, 3  # so long, or so many steps, decide
+# Less exact numbers must be so much faster to be worth it.
+_MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "masters": 1.08}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One shape, timed."""
+
+    layers: int
+    flops: float  # of the whole step
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The law of one precision."""
+
+    layer_s: float
+    flops_per_s: float
+    origin: str = ASSUMED
+
+    def step_s(self, shape: Config, rows: int, context: int) -> float:
+        """Seconds of one step of so many rows of so many tokens."""
+        return shape.layers * self.layer_s + step_flops(shape, rows, context) / self.flops_per_s
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """How fast a device trains, by precision."""
+
+    kind: str  # of the device: cpu, cuda, ...
+    name: str
+    paces: Mapping[Precision, Pace] = field(default_factory=dict)
+
+    def fastest(self, shape: Config, rows: int, context: int, excluded: str = "") -> Precision:
+        """The precision to train in; a less exact one only where it is faster by a margin."""
+        allowed = [p for p in self.paces if p != excluded] or list(self.paces)
+        return min(allowed, key=lambda p: self.paces[p].step_s(shape, rows, context) * _MARGIN[p])
+
+
+def assumed(device: Device, laws: Laws = LAWS) -> Speeds:
+    """What is taken to be so until something was measured."""
+    cpu = device.kind == "cpu"
+    pace = Pace(
+        laws.assumed_cpu_layer_s if cpu else laws.assumed_gpu_layer_s,
+        laws.assumed_cpu_flops if cpu else laws.assumed_gpu_flops,
+    )
+    return Speeds(device.kind, device.name, {precisions(device)[0]: pace})
+
+
+def measured(
+    device: Device,
+    shapes: Sequence[Config],
+    *,
+    rows: int,
+    context: int,
+    seconds: float,
+    optim: OptimConfig | None = None,
+    laws: Laws = LAWS,
+) -> Speeds:
+    """Time a few steps of each shape in each precision, in so many seconds at most.
+
+    The first shape counts most: it is timed first. Shapes that take too long are timed with fewer
+    rows. What the cache knows is not timed again, but for one: if the machine is busier now than it
+    was then, that is what will be so in training too. With nothing timed the speeds are assumed.
+    """
+    ends = time.perf_counter() + seconds
+    store = Kept(device)
+    optim = optim or OptimConfig()
+    guess = assumed(device, laws)
+    paces: dict[Precision, Pace] = {}
+    samples: dict[Precision, list[Sample]] = {}
+    timed: set[Precision] = set()
+    busier = 0.0  # how many times as long a step takes now as it did when it was kept
+    for shape in shapes:
+        for precision in precisions(device):
+            pace = paces.get(precision) or next(iter(guess.paces.values()))
+            left = ends - time.perf_counter()
+            fitting = _rows_in(left / 6, shape, rows, context, pace)
+            sample = None
+            for count in dict.fromkeys((rows, fitting)):
+                key = sample_key(shape, count, context, precision, optim)
+                sample = sample or (store.get(key) if count else None)
+            if fitting and (sample is None or not busier):
+                key = sample_key(shape, fitting, context, precision, optim)
+                known = store.get(key)
+                now = _timed(device, shape, fitting, context, precision, optim, left / 3)
+                if now:
+                    busier = busier or (now.seconds / known.seconds if known else 1.0)
+                    if known is None or now.seconds < known.seconds:  # of an idle machine
+                        store.put(key, now)
+                    timed.add(precision)
+                    sample = now
+            elif sample:
+                sample = replace(sample, seconds=sample.seconds * (busier or 1.0))
+            if sample:
+                samples.setdefault(precision, []).append(sample)
+                origin = MEASURED if precision in timed else KEPT
+                paces[precision] = fitted(samples[precision], pace, origin)
+    store.save()
+    return Speeds(device.kind, device.name, paces) if paces else guess
+
+
+def precisions(device: Device) -> tuple[Precision, ...]:
+    """Those worth trying on a device, the first being the one to begin with."""
+    if device.kind == "cpu":
+        return ("float32", "autocast", "masters")
+    if device.kind == "mps":
+        return ("float32", "autocast")
+    return ("autocast", "masters")
+
+
+def step_flops(shape: Config, rows: int, context: int) -> float:
+    """Of a whole step, the optimizer's included."""
+    return rows * context * _per_token(shape, context) + optimizer_flops(shape)
+
+
+def fitted(samples: Sequence[Sample], before: Pace, origin: str = MEASURED) -> Pace:
+    """The law that is least wrong, in per cent, about these samples; never with a negative part.
+
+    One shape alone cannot tell the two parts apart: the arithmetic is then taken from `before`, as
+    far as it leaves something for the layers.
+    """
+    if len({(one.layers, one.flops) for one in samples}) < 2:
+        one = samples[-1]
+        wanted = one.layers * before.layer_s + one.flops / before.flops_per_s
+        factor = one.seconds / wanted
+        return Pace(before.layer_s * factor, before.flops_per_s / factor, origin)
+    # Least squares of (a * layers + b * flops) / seconds = 1.
+    ll = math.fsum((s.layers / s.seconds) ** 2 for s in samples)
+    lf = math.fsum(s.layers * s.flops / s.seconds**2 for s in samples)
+    ff = math.fsum((s.flops / s.seconds) ** 2 for s in samples)
+    l1 = math.fsum(s.layers / s.seconds for s in samples)
+    f1 = math.fsum(s.flops / s.seconds for s in samples)
+    determinant = ll * ff - lf * lf
+    layer_s = (l1 * ff - f1 * lf) / determinant if determinant > 1e-9 * ll * ff else 0.0
+    flop_s = (f1 * ll - l1 * lf) / determinant if determinant > 1e-9 * ll * ff else 0.0
+    if flop_s <= 0 or layer_s < 0:  # the smaller shapes were disturbed, or the larger ones
+        layer_s, flop_s = 0.0, f1 / ff
+    return Pace(layer_s, 1 / flop_s, origin)
+
+
+def sample_key(
+    shape: Config, rows: int, context: int, precision: Precision, optim: OptimConfig
+) -> str:
+    """What a timed step is kept under."""
+    return digest(shape.MODEL_TYPE, repr(shape), f"{rows} {context} {precision} {optim.kind}")
+
+
+# --- timing ------------------------------------------------------------------------------------
+
+
+def _rows_in(seconds: float, shape: Config, rows: int, context: int, pace: Pace) -> int:
+    """As many rows, halved as often as needed, as take no longer; 0 if one is too slow."""
+    while rows and pace.step_s(shape, rows, context) > seconds:
+        rows //= 2
+    return rows
+
+
+def _timed(
+    device: Device,
+    shape: Config,
+    rows: int,
+    context: int,
+    precision: Precision,
+    optim: OptimConfig,
+    seconds: float,
+) -> Sample | None:
+    """Real steps, forward, backward and optimizer; None where they do not fit or do not work."""
+    # Only what the device itself refuses, as memory or a type that it has not, is passed over.
+    with suppress(RuntimeError, MemoryError):
+        taken = _steps(device, shape, rows, context, precision, optim, seconds)
+        return Sample(shape.layers, step_flops(shape, rows, context), statistics.median(taken))
+    device.release_memory()
+    return None
+
+
+def _steps(
+    device: Device,
+    shape: Config,
+    rows: int,
+    context: int,
+    precision: Precision,
+    optim: OptimConfig,
+    seconds: float,
+) -> list[float]:
+    masters = precision == "masters"
+    model = build(shape, device=device.torch_device, dtype=_dtype(masters))
+    model.init_weights(1)
+    optimizer = Optimizer(model, optim, masters=masters)
+    generator = torch.Generator().manual_seed(1)
+    ids_BT = torch.randint(0, shape.vocabulary, (rows, context + 1), generator=generator)
+    # Texts end within rows, and the attention then has to look where.
+    documents_BT = (torch.arange(context) >= context // 2).long().expand(rows, context)
+    batch = [part.to(device.torch_device) for part in (ids_BT[:, :-1], ids_BT[:, 1:], documents_BT)]
+    _step(model, optimizer, device, precision, batch)  # finds memory, chooses kernels
+    taken: list[float] = []
+    while not taken or (sum(taken) < min(_TIMED_S, seconds) or len(taken) < _TIMED):
+        if taken and sum(taken) > seconds:
+            break
+        began = time.perf_counter()
+        _step(model, optimizer, device, precision, batch)
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def _step(
+    model: CausalLM,
+    optimizer: Optimizer,
+    device: Device,
+    precision: Precision,
+    batch: Sequence[torch.Tensor],
+) -> None:
+    ids_BT, targets_BT, documents_BT = batch
+    with device.autocast(precision):
+        loss, count = model.loss(ids_BT, targets_BT, documents_BT=documents_BT)
+    torch.autograd.backward(loss / count)
+    optimizer.step(1.0, 0)
+    optimizer.zero_grad()
+    device.synchronize()
+
+
+def _dtype(masters: bool) -> torch.dtype:
+    return torch.bfloat16 if masters else torch.float32
+
+
+_known_costs: dict[tuple[str, int], float] = {}
+
+
+def _per_token(shape: Config, context: int) -> float:
+    """As `flops.per_token`, which builds a model to count, once for each shape."""
+    key = (repr(shape), context)
+    if key not in _known_costs:
+        _known_costs[key] = flops.per_token(shape, context)
+    return _known_costs[key]
+
+
+# --- what is kept ------------------------------------------------------------------------------
+
+
+class Kept:
+    """Samples of this machine in the user's cache folder; one that cannot be used is no error."""
+
+    def __init__(self, device: Device, folder: Path | None = None) -> None:
+        self._path = (folder or cache_folder()) / _FILE
+        cpu = hardware.read_cpu()
+        self._machine = digest(
+            __version__,
+            torch.__version__,
+            f"{cpu.model} {cpu.architecture} {cpu.usable_cores} {torch.get_num_threads()}",
+            f"{device.kind} {device.name}",
+        )
+        self._all = self._read()
+        self._changed = False
+
+    def get(self, key: str) -> Sample | None:
+        """What was timed before under this key."""
+        values = self._all.get(self._machine, {}).get(key)
+        return Sample(int(values[0]), values[1], values[2]) if values else None
+
+    def put(self, key: str, sample: Sample) -> None:
+        """Keep a sample, in place of an older one."""
+        mine = self._all.pop(self._machine, {})
+        mine.pop(key, None)
+        mine[key] = [sample.layers, sample.flops, sample.seconds]
+        self._all[self._machine] = dict(list(mine.items())[-_SAMPLES:])
+        self._changed = True
+
+    def save(self) -> None:
+        """Write them down, if any is new and the folder can be written."""
+        if not self._changed:
+            return
+        newest = dict(list(self._all.items())[-_MACHINES:])
+        with suppress(OSError, OwnwordsError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._path, json.dumps(newest))
+
+    def _read(self) -> dict[str, dict[str, list[float]]]:
+        """Only what has the form that `save` gives it."""
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return {
+            machine: {key: each for key, each in samples.items() if _is_sample(each)}
+            for machine, samples in found.items()
+            if isinstance(samples, dict)
+        }
+
+
+def _is_sample(values: object) -> bool:
+    if not isinstance(values, list) or len(values) != 3:
+        return False
+    # JSON as Python reads it knows Infinity and NaN.
+    return all(type(v) in (int, float) and math.isfinite(v) and v > 0 for v in values)
+
+
+def cache_folder() -> Path:
+    """Where this system keeps what programs can make again."""
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return Path(given) / "ownwords"
+    try:
+        home = Path.home()
+    except RuntimeError:  # no home at all, as some services have none
+        return Path(os.devnull) / "ownwords"
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "ownwords"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else home / "AppData" / "Local") / "ownwords" / "Cache"
+    return home / ".cache" / "ownwords"

@@ -1,0 +1,55 @@
+"""The figures of a training under way."""
+
+import math
+import time
+
+from ownwords.core.progress import Stage
+from ownwords.training import flops
+from ownwords.training.job import Job
+
+_EVERY_S = 0.3
+
+
+class Meter:
+    """Figures for whoever watches, a few times a second: means over the steps since the last."""
+
+    def __init__(self, job: Job) -> None:
+        shards, loop = job.batches.shards, job.loop
+        # The first token of a document is given, all others are predicted.
+        self._tokens_per_byte = (shards.tokens - shards.documents) / max(1, shards.text_bytes)
+        self._step_tokens = loop.rows * loop.context
+        self._peak = (job.peak_flops or 0.0) * job.world.size
+        self._cost = flops.per_token(job.model, loop.context) if job.peak_flops else 0.0
+        self._step = 0
+        self._gradient_norm = 0.0
+        self.rate = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """What was done just now was no training."""
+        self._since, self._count, self._sum = time.monotonic(), 0, 0.0
+
+    def seen(self, stage: Stage, step: int, loss: float, gradient_norm: float) -> None:
+        """The figures of one step."""
+        self._step, self._gradient_norm = step, gradient_norm
+        self._count += 1
+        self._sum += loss
+        if time.monotonic() - self._since >= _EVERY_S:
+            self.tell(stage)
+
+    def tell(self, stage: Stage) -> None:
+        """What was seen since this was told last, if anything was."""
+        if not self._count:
+            return
+        speed = self._count * self._step_tokens / max(1e-9, time.monotonic() - self._since)
+        nats = self._sum / self._count
+        stage.metric(
+            step=self._step,
+            loss=nats,
+            bits_per_byte=nats / math.log(2) * self._tokens_per_byte,
+            tokens_per_s=speed,
+            rate=self.rate,
+            gradient_norm=self._gradient_norm,
+            **({"share_of_limit": speed * self._cost / self._peak} if self._peak else {}),
+        )
+        self.restart()

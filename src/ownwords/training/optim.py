@@ -1,0 +1,242 @@
+"""The optimizer: from gradients to new weights, without a word to the host where that would wait.
+
+Matrices inside the blocks are Muon's, everything else AdamW's; or AdamW has all of them.
+"""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.hardware import read_cpu
+from ownwords.models.lora import LoraLinear
+from ownwords.models.safely import shown
+from ownwords.training.adamw import AdamW
+from ownwords.training.gate import Gate
+from ownwords.training.muon import Muon
+from ownwords.training.pieces import assembled, is_split, joined, norm_over, piece
+from ownwords.training.settings import OptimConfig
+
+# Processors that multiply bfloat16 several times as fast as float32.
+_QUICK_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
+HALF_LIFE_TOKENS = 1e7
+
+
+def beta_of(tokens_per_step: float, half_life_tokens: float = HALF_LIFE_TOKENS) -> float:
+    """The beta that forgets half in so many tokens, whatever the batch; arXiv 2507.07101."""
+    return float(2.0 ** (-tokens_per_step / half_life_tokens))
+
+
+class Optimizer:
+    """The trainable parameters of a model, and everything that is remembered of their gradients.
+
+    Made after the model is on its device and split, if it is. With `masters` the parameters are
+    narrower than float32, and the weights proper are kept here in float32. A step whose gradients
+    are not finite changes nothing and is counted in `skipped`. `gradient_norm` is that of the last
+    step, before clipping. Both stay on the device.
+
+    `waits`: whether each step asks the device for the norm; where the processor is the device,
+    asking is free, and elsewhere it is not done.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: OptimConfig,
+        *,
+        masters: bool = False,
+        waits: bool | None = None,
+    ) -> None:
+        self.config = config
+        self.rate_scale = 1.0
+        self._parameters: dict[str, Tensor] = {
+            name: each for name, each in model.named_parameters() if each.requires_grad
+        }
+        if not self._parameters:
+            raise OwnwordsError("the model has no parameter that is to be trained")
+        device = next(iter(self._parameters.values())).device
+        self._waits = device.type == "cpu" if waits is None else waits
+        self._split = any(is_split(each) for each in self._parameters.values())
+        self._masters = self._make_masters(masters)
+        self.skipped = torch.zeros((), dtype=torch.float32, device=device)
+        self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
+        matrices = _matrices(model) if config.kind == "muon" else set()
+        rest = {name: p for name, p in self._parameters.items() if name not in matrices}
+        self._muon: Muon | None = None
+        if found := {name: p for name, p in self._parameters.items() if name in matrices}:
+            self._muon = Muon(found, rounds=config.rounds, precision=_precision(config, device))
+        decays = _decays(model, config)
+        here = self._weights()
+        self._adamw = [
+            AdamW(
+                {name: here[name] for name in rest if decays[name] == decay},
+                betas=(config.beta1, config.beta2),
+                eps=config.eps,
+                decay=decay,
+            )
+            for decay in dict.fromkeys(decays[name] for name in rest)
+        ]
+
+    def _make_masters(self, masters: bool) -> dict[str, Tensor]:
+        narrow = {n: p for n, p in self._parameters.items() if p.dtype != torch.float32}
+        if narrow and not masters:
+            kind = str(next(iter(narrow.values())).dtype).removeprefix("torch.")
+            raise OwnwordsError(
+                f"weights are trained in float32, and these are {kind}, too coarse for small steps",
+                hint="train in float32, or with float32 masters of the weights",
+            )
+        return {name: piece(p.detach()).float() for name, p in narrow.items()}
+
+    @torch.no_grad()
+    def step(self, scale: float, step: int) -> None:
+        """Change the weights; `scale` is the schedule's share of the peak rates in that step."""
+        norm = self.gradient_norm = self._gather()
+        if self._waits:
+            value = float(norm)
+            if not math.isfinite(value):
+                self.skipped += 1
+                return
+            clip = self.config.clip
+            gate = Gate(clip / value if clip and value > clip else 1.0)
+        else:
+            ok = norm.isfinite().float()
+            self.skipped += 1 - ok
+            factor = (self.config.clip / norm).clamp(max=1.0) if self.config.clip else norm * 0 + 1
+            gate = Gate(factor, ok)
+        scale *= self.rate_scale
+        weights = self._weights()
+        if self._muon is not None:
+            config = self.config
+            risen = min(1.0, step / config.momentum_steps) if config.momentum_steps else 1.0
+            self._muon.step(
+                weights,
+                rate=config.matrix_rate * scale,
+                momentum=config.momentum_start + risen * (config.momentum - config.momentum_start),
+                decay=config.weight_decay,
+                gate=gate,
+            )
+        for group in self._adamw:
+            group.step(weights, rate=self.config.rate * scale, gate=gate)
+        self._show_masters()
+
+    def _gather(self) -> Tensor:
+        """Hand each part its gradients; the norm of all of them."""
+        gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
+        if missing := self._parameters.keys() - gradients.keys():
+            raise OwnwordsError(
+                f"{len(missing)} parameters have no gradient: {shown(missing)}",
+                hint="call backward before the step, and freeze what the loss does not use",
+            )
+        whole = [] if self._muon is None else self._muon.gather(gradients)
+        here = {n: piece(g) for n, g in gradients.items()} if self._split else gradients
+        norms = [norm for group in self._adamw for norm in group.gather(here)]
+        if norms and self._split:
+            norms = [norm_over(norms, next(iter(self._parameters.values())))]
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(whole + norms))
+        return norm
+
+    def _weights(self) -> dict[str, Tensor]:
+        """What a step changes: masters, else parameters; the pieces of them that lie here."""
+        if self._split:
+            here = {name: piece(p.detach()) for name, p in self._parameters.items()}
+            return here | self._masters
+        return self._parameters | self._masters
+
+    def _show_masters(self) -> None:
+        if self._masters:
+            shown_to = [piece(self._parameters[name].detach()) for name in self._masters]
+            torch._foreach_copy_(shown_to, list(self._masters.values()))
+
+    def zero_grad(self) -> None:
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights in float32 by their parameters' names; not copies: a step changes them."""
+        found = {name: p.detach() for name, p in self._parameters.items()}
+        return found | {n: joined(each, found[n]) for n, each in self._masters.items()}
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Put weights back; the parameters are what they were when these were taken."""
+        _fill(self.weights(), weights, "weights")
+        self._show_masters()
+
+    def state(self) -> dict[str, Tensor]:
+        """All that is remembered, in float32, without the weights; not copies."""
+        found = {"skipped": self.skipped}
+        if self._muon is not None:
+            found |= {f"momentum/{n}": each for n, each in self._muon.momenta().items()}
+            bfloat16 = self._muon.precision == torch.bfloat16
+            found["bfloat16"] = torch.full_like(self.skipped, float(bfloat16))
+        for group in self._adamw:
+            for key, each in group.moments().items():
+                found[key] = joined(each, self._parameters[key.partition("/")[2]].detach())
+        if self._adamw:
+            found["count"] = self._adamw[0].count
+        return found
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from there, bit for bit; OwnwordsError if it belongs to other parameters."""
+        _fill(self.state(), state, "the optimizer's state")
+        for group in self._adamw:
+            group.count.copy_(state["count"])
+        if self._muon is not None and self.config.iteration == "auto":
+            # A run goes on as it began, even where another machine would choose otherwise.
+            chosen = torch.bfloat16 if bool(state["bfloat16"]) else torch.float32
+            self._muon.precision = chosen
+
+
+def _fill(places: dict[str, Tensor], values: Mapping[str, Tensor], what: str) -> None:
+    if places.keys() != values.keys():
+        raise OwnwordsError(
+            f"{what}: unknown or missing {shown(places.keys() ^ values.keys())}",
+            hint="was it saved with the same model and the same settings of optim?",
+        )
+    for name, place in places.items():
+        value = values[name]
+        if value.shape != place.shape:
+            raise OwnwordsError(
+                f"{what}: {name!r} has the shape {list(value.shape)}, not {list(place.shape)}"
+            )
+        # A checkpoint's reader splits by the parameter's name; what is whole here is made so.
+        piece(place).copy_(piece(value) if is_split(place) else assembled(value))
+
+
+def _matrices(model: nn.Module) -> set[str]:
+    """Muon's: the matrices inside the blocks, but for an adapter's, which are no layer's whole."""
+    adapters = tuple(n + "." for n, m in model.named_modules() if isinstance(m, LoraLinear))
+    return {
+        name
+        for name, parameter in model.named_parameters()
+        if name.startswith("blocks.") and parameter.ndim == 2 and not name.startswith(adapters)
+    }
+
+
+def _decays(model: nn.Module, config: OptimConfig) -> dict[str, float]:
+    """The weight decay of each parameter: of tables their own, of norms and biases none."""
+    tables = {
+        f"{name}.weight" for name, each in model.named_modules() if isinstance(each, nn.Embedding)
+    }
+    return {
+        name: config.embedding_decay
+        if name in tables
+        else config.weight_decay
+        if parameter.ndim >= 2
+        else 0.0
+        for name, parameter in model.named_parameters()
+    }
+
+
+def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
+    """From what the hardware is, not from how fast it is just now: equal runs stay equal."""
+    if config.iteration != "auto":
+        return torch.float32 if config.iteration == "float32" else torch.bfloat16
+    if device.type == "cpu":
+        quick = any(each in _QUICK_BFLOAT16 for each in read_cpu().instruction_sets)
+    else:
+        quick = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
+    return torch.bfloat16 if quick else torch.float32

@@ -1,0 +1,87 @@
+"""What a run stands on, made once and found again: the survey of the texts, the tokenizer."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress
+from ownwords.models import staging
+from ownwords.tokenizers import bpe, tokenizer
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.text import TokenizerError, utf8
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training.shards import Text
+
+
+@dataclass(frozen=True)
+class Survey:
+    """How much text there is, and a key of all of it."""
+
+    bytes: int
+    documents: int
+    key: str
+
+
+def surveyed(texts: Iterable[Text]) -> Survey:
+    """Count the texts, which are gone through once."""
+    hasher = hashlib.blake2b(digest_size=16)
+    size = documents = 0
+    for text in texts:
+        try:
+            data = utf8(text.text)
+        except TokenizerError as error:
+            raise TokenizerError(f"in {text.id!r}, {error.message}", error.hint) from None
+        hasher.update(bytes.fromhex(digest(text.id, data)))
+        size += len(data)
+        documents += 1
+    return Survey(size, documents, hasher.hexdigest())
+
+
+def made_tokenizer(
+    train: Iterable[Text], survey: Survey, vocabulary: int, root: Path, progress: Progress
+) -> Tokenizer:
+    """The tokenizer of so many tokens learned from these texts, kept in `root`; 0: of bytes.
+
+    Only training texts may be given: merges learned from held-out ones would flatter their score.
+    """
+    if not vocabulary:
+        return Bytes()
+    folder = root / f"tokenizer-{digest(survey.key, str(vocabulary))[:16]}"
+    if staging.standing(folder).exists():
+        try:
+            return tokenizer.load(staging.standing(folder))
+        except TokenizerError as error:
+            progress.note(f"{error.message}; the tokenizer is learned again")
+    with progress.stage("Learning a vocabulary", survey.documents, "texts") as stage:
+
+        def texts() -> Iterator[str]:
+            for text in train:
+                yield text.text
+                stage.advance()
+
+        made = bpe.train(texts(), vocabulary)
+    with staging.replacing(folder) as beside:
+        for name, data in made.files().items():
+            staging.write_file(beside / name, data)
+    return made
+
+
+@dataclass(frozen=True)
+class Some:
+    """As many of the texts as have so many bytes together: always the same, and of all kinds."""
+
+    texts: Iterable[Text]
+    bytes: int
+
+    def __iter__(self) -> Iterator[Text]:
+        sizes = {text.id: len(utf8(text.text)) for text in self.texts}
+        kept: set[str] = set()
+        left = self.bytes
+        for id_ in sorted(sizes, key=digest):
+            if kept and sizes[id_] > left:
+                break
+            kept.add(id_)
+            left -= sizes[id_]
+        return (text for text in self.texts if text.id in kept)

@@ -1,0 +1,21 @@
+"""The learning rate over a run: up, flat, down.
+
+The flat part lets runs of different lengths share their trunk, and most of what is gained is gained
+on the way down. Hägele et al. 2024, arXiv 2405.18392.
+"""
+
+from ownwords.training.settings import ScheduleConfig
+
+
+def scale(step: int, steps: int, config: ScheduleConfig) -> float:
+    """The share of the peak rate in that step, the first being 0: never zero within a run.
+
+    The last step is the last before `final`, which is reached when the run is over.
+    """
+    up, down = config.warmup * steps, config.warmdown * steps
+    rising = (step + 1) / up if step + 1 < up else 1.0
+    left = max(0, steps - step)
+    falling = left / down if left < down else 1.0
+    if left == 0:
+        falling = 0.0
+    return min(rising, config.final + (1 - config.final) * falling)

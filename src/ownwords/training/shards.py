@@ -1,0 +1,332 @@
+"""Documents as token ids on the disk: encoded once, mapped into memory, found by their content.
+
+One folder holds the ids of all documents end to end (`tokens.bin`), where each of them begins
+(`offsets.bin`), how many bytes of text it has (`bytes.bin`), its name (`names.json`), and a
+manifest with the checksum of each file. Numbers are little-endian.
+
+Shapes: N tokens, D documents; D1 is D + 1.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.core.errors import CorpusError, WorkspaceError
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress, Stage
+from ownwords.core.workspace import telling_of_the_disk
+from ownwords.models import staging
+from ownwords.tokenizers.text import TokenizerError, utf8
+from ownwords.tokenizers.tokenizer import Tokenizer
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_TOKENS, _OFFSETS, _BYTES, _NAMES = "tokens.bin", "offsets.bin", "bytes.bin", "names.json"
+_INT64 = np.dtype("<i8")
+# Texts are encoded so many characters at a time: enough for every core, little for the memory.
+_GROUP = 4 << 20
+_BLAKE2B = partial(hashlib.blake2b, digest_size=16)
+_AGAIN = "delete this folder and run the same command again: it is made anew from the texts"
+
+
+@dataclass(frozen=True)
+class Text:
+    """One whole document."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Encoded documents; two with the same `key` hold the same."""
+
+    folder: Path
+    key: str
+    tokenizer: str  # its fingerprint
+    vocabulary: int
+    special: tuple[int, ...]  # ids that stand for no text
+    ids: npt.NDArray[Any]  # [N], mapped: uint16, or uint32 for a vocabulary that needs it
+    offsets_D1: npt.NDArray[np.int64]
+    bytes_D: npt.NDArray[np.int64]  # of each document's text in UTF-8
+    names: tuple[str, ...]
+
+    @property
+    def documents(self) -> int:
+        return len(self.names)
+
+    @property
+    def tokens(self) -> int:
+        """All of them, those that start and end documents included."""
+        return len(self.ids)
+
+    @property
+    def text_bytes(self) -> int:
+        return int(self.bytes_D.sum())
+
+    def document(self, i: int) -> npt.NDArray[Any]:
+        """The ids of one document: start, text, end."""
+        return self.ids[self.offsets_D1[i] : self.offsets_D1[i + 1]]
+
+
+def build(
+    texts: Iterable[Text], tokenizer: Tokenizer, root: Path, *, progress: Progress | None = None
+) -> Shards:
+    """Encode documents into `root/<key>/`, or open what was encoded of the same ones before.
+
+    Each becomes start, the ids of its text, end, as far as the tokenizer has these two. The texts
+    are gone through twice, a few MB at a time; an iterator, which can be read only once, is first
+    copied to the disk. What is damaged is made anew, with a note. Names of special tokens in a text
+    are text.
+    """
+    progress = Progress() if progress is None else progress
+    if root.exists() and not root.is_dir():
+        raise WorkspaceError(
+            f"{root} is a file", hint="move it away: a folder of tokens goes there"
+        )
+    with _lasting(texts, root) as lasting:
+        reading = _Reading(lasting, tokenizer)
+        for _ in reading:
+            pass
+        key, total = reading.key, reading.bytes
+        folder = root / key
+        if staging.standing(folder).exists():
+            try:
+                return open_shards(folder)
+            except WorkspaceError as error:
+                progress.note(f"{error.message}; the texts are encoded again")
+        with (
+            progress.stage("encode", total, "bytes") as stage,
+            staging.replacing(folder) as beside,
+        ):
+            reading = _Reading(lasting, tokenizer)
+            _write(beside, reading, tokenizer, stage)
+            if reading.key != key:
+                raise CorpusError(
+                    "the texts changed while they were encoded",
+                    hint="run the same command again when nothing writes to them",
+                )
+            _write_manifest(beside, key, tokenizer)
+    return open_shards(folder)
+
+
+def open_shards(folder: Path) -> Shards:
+    """Encoded documents, checked whole; WorkspaceError says what is missing or damaged."""
+    folder = staging.standing(folder)
+    said = _manifest(folder)
+    for name, file in said["files"].items():
+        _check(folder, name, file["bytes"], file["blake2b"])
+    try:
+        dtype = np.dtype(said["dtype"])
+        mapped = folder / _TOKENS
+        # An empty file cannot be mapped.
+        ids = np.memmap(mapped, dtype, "r") if mapped.stat().st_size else np.empty(0, dtype)
+        names = json.loads((folder / _NAMES).read_bytes())
+        offsets_D1 = np.fromfile(folder / _OFFSETS, _INT64).astype(np.int64, copy=False)
+        bytes_D = np.fromfile(folder / _BYTES, _INT64).astype(np.int64, copy=False)
+    except OSError as error:
+        raise WorkspaceError(f"{folder} cannot be read: {error.strerror or error}") from error
+    return Shards(
+        folder=folder,
+        key=said["key"],
+        tokenizer=said["tokenizer"],
+        vocabulary=said["vocabulary"],
+        special=tuple(said["special"]),
+        # A plain view: slices of a memmap cost ten times as much to make.
+        ids=ids.view(np.ndarray),
+        offsets_D1=offsets_D1,
+        bytes_D=bytes_D,
+        names=tuple(names),
+    )
+
+
+class _Reading:
+    """Texts as they pass by; afterwards their key, and how many bytes they had."""
+
+    def __init__(self, texts: Iterable[Text], tokenizer: Tokenizer) -> None:
+        self._texts = texts
+        self._hash = hashlib.blake2b(digest_size=16)
+        decisive = (FORMAT, tokenizer.start, tokenizer.end, tokenizer.vocabulary_size)
+        self._begins = digest(tokenizer.fingerprint(), repr((*decisive, _special(tokenizer))))
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[tuple[Text, int]]:
+        """Each with its number of bytes."""
+        for text in self._texts:
+            try:
+                data = utf8(text.text)
+            except TokenizerError as error:
+                raise TokenizerError(f"in {text.id!r}, {error.message}", error.hint) from None
+            self._hash.update(bytes.fromhex(digest(text.id, data)))
+            self.bytes += len(data)
+            yield text, len(data)
+
+    @property
+    def key(self) -> str:
+        return digest(self._begins, self._hash.digest())
+
+
+def _special(tokenizer: Tokenizer) -> list[int]:
+    ends = {i for i in (tokenizer.start, tokenizer.end) if i is not None}
+    return sorted(ends | set(tokenizer.special.values()))
+
+
+@contextmanager
+def _lasting(texts: Iterable[Text], root: Path) -> Iterator[Iterable[Text]]:
+    """The same texts as something that can be gone through more than once."""
+    if iter(texts) is not texts:
+        yield texts
+        return
+    # In `root` because the system's temporary folder may lie in memory.
+    with telling_of_the_disk(root):
+        root.mkdir(parents=True, exist_ok=True)
+        file = tempfile.TemporaryFile("w+", encoding="ascii", dir=root)  # noqa: SIM115
+    with file:
+        for text in texts:
+            line = json.dumps([text.id, text.text]) + "\n"
+            with telling_of_the_disk(root):
+                file.write(line)
+
+        class Copied:
+            def __iter__(self) -> Iterator[Text]:
+                file.seek(0)
+                return (Text(*json.loads(line)) for line in file)
+
+        yield Copied()
+
+
+def _write(folder: Path, reading: _Reading, tokenizer: Tokenizer, stage: Stage) -> None:
+    """Everything but the manifest."""
+    dtype = _dtype(tokenizer.vocabulary_size)
+    names: list[str] = []
+    lengths: list[npt.NDArray[np.int64]] = []
+    sizes: list[npt.NDArray[np.int64]] = []
+    with (folder / _TOKENS).open("xb") as file:
+        for group in _groups(reading):
+            names += [text.id for text, _ in group]
+            sizes.append(np.array([size for _, size in group], _INT64))
+            encoded = tokenizer.encode_batch([text.text for text, _ in group])
+            ids, here = _joined(encoded, tokenizer, dtype)
+            lengths.append(here)
+            file.write(ids.data)
+            stage.advance(sum(size for _, size in group))
+        file.flush()
+        os.fsync(file.fileno())
+    offsets_D1 = np.zeros(len(names) + 1, _INT64)
+    np.cumsum(np.concatenate([*lengths, np.empty(0, _INT64)]), out=offsets_D1[1:])
+    staging.write_file(folder / _OFFSETS, offsets_D1.tobytes())
+    staging.write_file(
+        folder / _BYTES, np.concatenate([*sizes, np.empty(0, _INT64)]).astype(_INT64).tobytes()
+    )
+    staging.write_file(folder / _NAMES, json.dumps(names).encode("ascii"))
+
+
+def _dtype(vocabulary: int) -> np.dtype[Any]:
+    return np.dtype("<u2" if vocabulary <= 65535 else "<u4")
+
+
+def _groups(reading: Iterable[tuple[Text, int]]) -> Iterator[list[tuple[Text, int]]]:
+    group: list[tuple[Text, int]] = []
+    characters = 0
+    for text, size in reading:
+        group.append((text, size))
+        characters += len(text.text)
+        if characters >= _GROUP:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+def _joined(
+    encoded: Sequence[npt.NDArray[np.uint32]], tokenizer: Tokenizer, dtype: np.dtype[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Documents end to end, each between its two marks, and their lengths."""
+    before = [] if tokenizer.start is None else [np.array([tokenizer.start], np.uint32)]
+    after = [] if tokenizer.end is None else [np.array([tokenizer.end], np.uint32)]
+    ids = np.concatenate([part for one in encoded for part in (*before, one, *after)])
+    if ids.size and int(ids.max()) >= tokenizer.vocabulary_size:
+        raise TokenizerError(
+            f"the tokenizer made the id {int(ids.max())}, and says that it has"
+            f" {tokenizer.vocabulary_size:,} tokens",
+            hint="its files do not belong together; copy the model's directory again",
+        )
+    marks = len(before) + len(after)
+    return ids.astype(dtype), np.array([len(one) + marks for one in encoded], _INT64)
+
+
+def _write_manifest(folder: Path, key: str, tokenizer: Tokenizer) -> None:
+    """Last of all: what has no manifest is not whole."""
+    files = {}
+    for name in (_TOKENS, _OFFSETS, _BYTES, _NAMES):
+        with (folder / name).open("rb") as file:
+            checksum = hashlib.file_digest(file, _BLAKE2B).hexdigest()
+            files[name] = {"bytes": file.tell(), "blake2b": checksum}
+    said: dict[str, object] = {
+        "format": FORMAT,
+        "key": key,
+        "tokenizer": tokenizer.fingerprint(),
+        "vocabulary": tokenizer.vocabulary_size,
+        "special": _special(tokenizer),
+        "dtype": _dtype(tokenizer.vocabulary_size).str,
+        "files": files,
+    }
+    said["manifest"] = _seal(said)
+    staging.write_file(folder / MANIFEST, json.dumps(said, indent=2).encode("ascii"))
+
+
+def _seal(said: Mapping[str, object]) -> str:
+    """The manifest's checksum of itself."""
+    rest = {name: value for name, value in said.items() if name != "manifest"}
+    return digest(json.dumps(rest, sort_keys=True))
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        said = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise WorkspaceError(f"{folder} holds no {MANIFEST}, so no texts", hint=_AGAIN) from None
+    except OSError as error:
+        raise WorkspaceError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError):
+        raise WorkspaceError(f"{path} is damaged: it is no JSON", hint=_AGAIN) from None
+    if not isinstance(said, dict) or said.get("manifest") != _seal(said):
+        raise WorkspaceError(f"{path} is damaged: it is not as it was written", hint=_AGAIN)
+    if said["format"] != FORMAT:
+        raise WorkspaceError(
+            f"{folder} was written by another version of ownwords: its format is"
+            f" {said['format']}, and {FORMAT} is read here",
+            hint=_AGAIN,
+        )
+    return said
+
+
+def _check(folder: Path, name: str, nbytes: int, checksum: str) -> None:
+    path = folder / name
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != nbytes:
+                raise WorkspaceError(
+                    f"{path} is damaged: it has {size:,} bytes and was written with {nbytes:,}",
+                    hint=_AGAIN,
+                )
+            if hashlib.file_digest(file, _BLAKE2B).hexdigest() != checksum:
+                raise WorkspaceError(
+                    f"{path} is damaged: its bytes are not those that were written", hint=_AGAIN
+                )
+    except FileNotFoundError:
+        raise WorkspaceError(f"{path} is missing", hint=_AGAIN) from None
+    except OSError as error:
+        raise WorkspaceError(f"{path} cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,156 @@
+"""Which size of model learns most in the time there is: each is tried on the ladder of the laws."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+
+from ownwords.core.errors import ConfigError
+from ownwords.core.progress import in_words
+from ownwords.models.decoder import Config
+from ownwords.models.qwen3 import Qwen3Config, parameters, sized
+from ownwords.training.expectation import size
+from ownwords.training.laws import Laws
+from ownwords.training.measure import Pace
+from ownwords.training.planned import Facts
+
+_SMALLEST, _STEP, _RUNGS = 60_000, 1.5, 32  # sizes tried: to 17 billion
+_BOUNDS = 0.5  # a model may not have more than so many parameters for each token it reads
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a model of some shape can be trained, and to what end."""
+
+    shape: Config
+    size: int
+    rows: int
+    steps: int
+    step_s: float
+    tokens: int
+    precision: str
+    compiles: bool
+    bits: float
+
+
+@dataclass
+class Sizing:
+    """What bounds the choice: the text, the time for steps, the memory, the user's settings."""
+
+    facts: Facts
+    laws: Laws
+    fixed: Mapping[str, object]
+    context: int
+    vocabulary: int
+    tokens: int  # of the training texts
+    train_s: float  # for steps and evaluations
+    evaluating: float  # share of it that evaluations may take
+    room: float  # bytes of memory
+    compile_why: str = ""
+
+    @property
+    def per_token(self) -> float:
+        """Bytes of text a token."""
+        return self.facts.text_bytes / self.tokens
+
+    @property
+    def replay(self) -> float:
+        """The share of rows that are the base's own text."""
+        wanted = self.laws.tune_replay if self.facts.base and self.facts.replay_bytes else 0.0
+        return float(cast(float, self.fixed.get("data.replay", wanted)))
+
+    def best(self) -> tuple[int, Length]:
+        """The size to ask for, and what comes of it: the smallest that hardly any other beats."""
+        laws = self.laws
+        found: list[tuple[int, Length]] = []
+        for rung in range(_RUNGS):
+            budget = round(float(f"{_SMALLEST * _STEP**rung:.2g}"))
+            shape = shape_of(budget, self.vocabulary, self.context)
+            if shape is None:
+                continue
+            if laws.training_bytes(shape, parameters(shape), 1, self.context) > self.room:
+                break
+            length = self.length(shape, parameters(shape))
+            if found and (
+                length.steps < laws.least_steps or length.size > _BOUNDS * length.tokens + 1e6
+            ):
+                break
+            found.append((budget, length))
+        if not found:
+            raise ConfigError(
+                f"no model can be trained in {size(self.facts.memory_bytes)} of memory with a"
+                f" vocabulary of {self.vocabulary:,} tokens",
+                hint="close other programs, or set a smaller model.vocabulary",
+            )
+        least = min(length.bits for _, length in found)
+        return next(one for one in found if one[1].bits <= least * (1 + laws.enough))
+
+    def length(self, shape: Config, of: int) -> Length:
+        """How far a model gets in the time there is."""
+        laws, fixed = self.laws, self.fixed
+        base = self.facts.base
+        limit = (laws.tune_epochs if base else laws.epochs_limit) * self.tokens
+        limit /= 1 - self.replay
+        read = 64.0 * self.context
+        rows = precision = steps = None
+        step_s, compiles = 0.0, False
+        for _ in range(4):  # the batch depends on how much is read, and the speed on the batch
+            rows = int(cast(int, fixed.get("train.rows", self.rows_for(read))))
+            precision, step_s, compiles, costs = self.speed(shape, rows)
+            time_s = max(0.0, self.train_s - costs) * (1 - self.evaluating)
+            steps = min(int(time_s / step_s), math.ceil(limit / (rows * self.context)))
+            steps = int(cast(int, fixed.get("train.steps", steps)))
+            read = float(max(1, steps) * rows * self.context)
+        assert rows is not None and steps is not None and precision is not None
+        if base:
+            bits = (base.bits_per_byte or laws.bits_per_byte(of, 20 * of, 20 * of)) * (
+                laws.tuned_share(self.facts.text_bytes)
+            )
+        else:
+            # The table of tokens learns its words; what is learned about them is in the blocks.
+            blocks = of - shape.vocabulary * shape.width * (1 if shape.tied else 2)
+            bits = laws.bits_per_byte(blocks, read * self.per_token, self.facts.text_bytes)
+        return Length(shape, of, rows, steps, step_s, int(read), precision, compiles, bits)
+
+    def rows_for(self, read: float) -> int:
+        """Rows of a step in a run that reads so many tokens."""
+        laws = self.laws
+        batch = laws.batch_tokens(read)
+        # Few large steps learn less than more small ones.
+        while batch / 2 >= laws.batch_least and read / batch < laws.steps_least:
+            batch /= 2
+        return max(self.facts.processes, round(batch / self.context))
+
+    def speed(self, shape: Config, rows: int) -> tuple[str, float, bool, float]:
+        """Precision, seconds a step, whether compiling pays, and what it costs."""
+        laws, fixed, speeds = self.laws, self.fixed, self.facts.speeds
+        # The frozen weights below a LoRA would stay rounded to bfloat16.
+        excluded = "masters" if self.facts.base and self.facts.base.lora else ""
+        fastest = speeds.fastest(shape, rows, self.context, excluded)
+        precision = str(fixed.get("train.precision", fastest))
+        paces = cast(Mapping[str, Pace], speeds.paces)
+        pace = paces.get(precision) or next(iter(paces.values()))
+        step_s = pace.step_s(shape, math.ceil(rows / self.facts.processes), self.context)
+        cpu = speeds.kind == "cpu"
+        gain = laws.compile_gain_cpu if cpu else laws.compile_gain_gpu
+        if precision == "float32" and cpu:
+            gain = laws.compile_gain_float32
+        cost = laws.compile_cpu_s if cpu else laws.compile_gpu_s
+        saved = self.train_s * (1 - 1 / gain)
+        # Twice its cost: the gain is not measured for this shape, the cost is certain.
+        compiles = bool(fixed.get("train.compile", saved > 2 * cost))
+        self.compile_why = (
+            f"it costs about {cost:.0f} s here and makes steps {gain:.1f} times as fast: in"
+            f" {in_words(max(self.train_s, 0))} that saves {max(saved, 0):.0f} s"
+        )
+        return precision, step_s / (gain if compiles else 1), compiles, cost if compiles else 0.0
+
+
+@lru_cache(maxsize=4096)
+def shape_of(budget: int, vocabulary: int, context: int) -> Qwen3Config | None:
+    """The shape of that size; None where the vocabulary alone is larger."""
+    try:
+        return sized(budget, vocabulary, context)
+    except ConfigError:
+        return None

@@ -1,0 +1,349 @@
+"""Where the time of a training step goes: real batches, the real optimizer, PyTorch's profiler.
+
+Every operation is counted once, under the kind of the nearest thing around it that has one: a
+product within the loss is loss. What the backward pass does for an operation counts under that
+operation's kind. On a GPU the time is that of the device's kernels.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from ownwords.core.speed import Speed, torch_product
+from ownwords.models import bundle
+from ownwords.models.family import CausalLM, build
+from ownwords.models.qwen3 import sized
+from ownwords.training import flops
+from ownwords.training.batches import Batches, Prefetched
+from ownwords.training.device import Device
+from ownwords.training.objective import next_token
+from ownwords.training.optim import Optimizer
+from ownwords.training.settings import DataConfig, OptimConfig, Precision
+from ownwords.training.shards import Shards
+
+Phase = Literal["data", "forward", "backward", "optimizer"]
+
+PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
+_LABEL = "ownwords/"
+HOST = "host"  # Python and dispatch, while nothing is computed
+
+# Kinds by the names of operations; the first kind found wins over those further down.
+_OPERATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("loss", ("ChunkedCrossEntropy", "cross_entropy", "log_softmax")),
+    ("attention", ("scaled_dot_product", "flash_attention", "efficient_attention", "_Attention")),
+    ("norms", ("layer_norm", "LayerNorm", "rms_norm", "RMSNorm", "_Norm")),
+    ("heads and positions", ("_Heads",)),
+    (
+        "matrix products",
+        ("aten::mm", "aten::bmm", "addmm", "baddbmm", "linear_pointwise", "aten::linear", "matmul"),
+    ),
+    ("activation", ("_Gate", "gelu", "silu")),
+    ("embedding", ("embedding", "index_select")),
+)
+_KINDS = tuple(kind for kind, _ in _OPERATIONS)
+REST = "elementwise and the rest"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a step: its phase, its kind within, and how long it takes."""
+
+    phase: Phase
+    kind: str
+    seconds: float
+    share: float  # of the step
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step, taken apart. The parts add up to `seconds`, the median of steps not profiled."""
+
+    device: str
+    precision: str
+    parameters: int
+    vocabulary: int
+    context: int
+    rows: int
+    seconds: float
+    tokens_per_s: float
+    flops_per_token: float
+    limit: Speed  # of matrix products in this precision, measured beside
+    share_of_limit: float
+    # On a CPU: of the step, what Python and the dispatch between operations take. On another
+    # device: the time in which it has nothing to do because the host has not yet asked it to.
+    host_share: float
+    parts: tuple[Share, ...]  # by phase, the largest of each first
+
+
+def subject(
+    device: Device,
+    precision: Precision,
+    folder: Path | None,
+    parameters: int,
+    vocabulary: int,
+    context: int,
+) -> CausalLM:
+    """The model to measure with: that of a directory, or a fresh one of about that size."""
+    dtype = torch.bfloat16 if precision == "masters" else torch.float32
+    if folder is not None:
+        return bundle.load(folder, device=str(device.torch_device), dtype=dtype).model
+    shape = sized(parameters, vocabulary, context)
+    model = build(shape, device=device.torch_device, dtype=dtype)
+    model.init_weights(1)
+    return model
+
+
+def measure(
+    model: CausalLM,
+    device: Device,
+    *,
+    rows: int,
+    context: int,
+    precision: Precision,
+    optim: OptimConfig,
+    dropout: float = 0.0,
+    for_s: float = 3.0,
+) -> StepTime:
+    """Train the model for a few seconds on random ids, and say where the time goes.
+
+    The model is changed. OwnwordsError where a batch does not fit its context.
+    """
+    optimizer = Optimizer(model, optim, masters=precision == "masters")
+    model.train()
+    model.dropout = dropout
+    with tempfile.TemporaryDirectory() as folder:
+        shards = _random_shards(Path(folder), model.config.vocabulary, rows * context)
+        batches = Batches(shards, rows=rows, context=context, seed=1, config=DataConfig())
+        with Prefetched(batches, 0, device=device.torch_device) as stream:
+            steps = _Steps(model, optimizer, stream, device, precision)
+            for _ in range(3):  # memory is found, kernels are chosen, the stream fills
+                steps.run()
+            taken = _timed(steps, device, for_s)
+            count = max(1, min(10, round(for_s / 3 / taken)))
+            found = _profiled(model, steps, device, count)
+    limit = torch_product(torch, device.kind, "float32" if precision == "float32" else "bfloat16")
+    parts, host = _parts(found, taken)
+    each = flops.per_token(model, context)
+    speed = rows * context / taken
+    return StepTime(
+        device=f"{device.kind}: {device.name}",
+        precision=precision,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        vocabulary=model.config.vocabulary,
+        context=context,
+        rows=rows,
+        seconds=taken,
+        tokens_per_s=speed,
+        flops_per_token=each,
+        limit=limit,
+        share_of_limit=speed * each / (limit.value * 1e9),
+        host_share=host,
+        parts=parts,
+    )
+
+
+class _Steps:
+    """The loop's step, phase by phase."""
+
+    def __init__(
+        self,
+        model: CausalLM,
+        optimizer: Optimizer,
+        stream: Prefetched,
+        device: Device,
+        precision: Precision,
+    ) -> None:
+        self._model, self._optimizer, self._stream = model, optimizer, stream
+        self._device, self._precision = device, precision
+
+    def run(self) -> None:
+        with record_function(_LABEL + "data"):
+            step, batch = next(self._stream)
+            batch = batch.to(self._device.torch_device)
+        with record_function(_LABEL + "forward"), self._device.autocast(self._precision):
+            loss, _ = next_token(self._model, batch, 0.0)
+        with record_function(_LABEL + "backward"):
+            torch.autograd.backward(loss / batch.tokens)
+        with record_function(_LABEL + "optimizer"):
+            self._optimizer.step(1.0, step)
+            self._optimizer.zero_grad()
+
+
+def _timed(steps: _Steps, device: Device, for_s: float) -> float:
+    """Median seconds of a step; on a GPU several at once, or each would wait for the last."""
+    times: list[float] = []
+    together = 1
+    device.synchronize()
+    while not times or (sum(times) * together < for_s and len(times) < 200) or len(times) < 3:
+        began = time.perf_counter()
+        for _ in range(together):
+            steps.run()
+        device.synchronize()
+        times.append((time.perf_counter() - began) / together)
+        if device.is_asynchronous and together == 1:
+            together, times = 8, []
+    return statistics.median(times)
+
+
+@dataclass
+class _Found:
+    """Microseconds by phase and kind, of so many steps; `wall` those of the steps themselves."""
+
+    by_kind: dict[tuple[Phase, str], float]
+    wall: float
+    busy: float  # of the device, or on a CPU of operations
+    on_device: bool
+
+
+def _profiled(model: CausalLM, steps: _Steps, device: Device, count: int) -> _Found:
+    on_device = device.kind in ("cuda", "rocm", "xpu")
+    activities = [ProfilerActivity.CPU]
+    if on_device:
+        activities.append(ProfilerActivity.XPU if device.kind == "xpu" else ProfilerActivity.CUDA)
+    with _labelled(model), profile(activities=activities, acc_events=True) as profiler:
+        began = time.perf_counter()
+        for _ in range(count):
+            steps.run()
+        device.synchronize()
+        wall = (time.perf_counter() - began) * 1e6
+    events: Sequence[Any] = profiler.events() or ()
+    return _sorted_out([one for one in events if not one.is_async], wall, on_device)
+
+
+def _sorted_out(events: Sequence[Any], wall: float, on_device: bool) -> _Found:
+    forward = _forward_kinds(events)
+    by_kind: dict[tuple[Phase, str], float] = {}
+    busy = 0.0
+    for event in events:
+        if str(event.device_type).rpartition(".")[2] != "CPU":
+            continue
+        phase, kind = _place(event, forward)
+        if phase is None:
+            continue
+        own = event.self_device_time_total if on_device else event.self_cpu_time_total
+        is_label = event.name == _LABEL + phase
+        if is_label and not on_device:
+            kind = HOST
+        else:
+            busy += own
+        if own > 0:
+            by_kind[phase, kind] = by_kind.get((phase, kind), 0.0) + own
+    return _Found(by_kind, wall, busy, on_device)
+
+
+def _forward_kinds(events: Sequence[Any]) -> Mapping[int, str]:
+    """By autograd's number of an operation the kind it had in the forward pass."""
+    kinds: dict[int, str] = {}
+    for event in events:
+        if event.sequence_nr >= 0 and not _is_backward(event):
+            kind = _kind(event)
+            # Of several operations with one number the outermost comes first and is the vaguest.
+            if kind != REST or event.sequence_nr not in kinds:
+                kinds.setdefault(event.sequence_nr, kind)
+    return kinds
+
+
+def _place(event: Any, forward: Mapping[int, str]) -> tuple[Phase | None, str]:  # noqa: ANN401
+    """The phase and the kind of an event of the profiler."""
+    kind, phase = _kind(event), None
+    for one in _around(event):
+        if _is_backward(one):
+            phase = "backward"
+            kind = forward.get(one.sequence_nr, REST) if kind == REST else kind
+        elif one.name.startswith(_LABEL) and one.name.removeprefix(_LABEL) in PHASES:
+            phase = phase or one.name.removeprefix(_LABEL)
+    if phase in {"data", "optimizer"} and kind != "matrix products":
+        kind = REST if phase == "optimizer" else "waiting and copying"
+    return phase, kind  # type: ignore[return-value]
+
+
+def _kind(event: Any) -> str:  # noqa: ANN401 - the profiler's events have no public type
+    """The highest kind among an event and all that is around it."""
+    best = len(_KINDS)
+    for one in _around(event):
+        if one.name.startswith(_LABEL):
+            name = one.name.removeprefix(_LABEL)
+            if name in _KINDS:
+                best = min(best, _KINDS.index(name))
+            continue
+        for rank, (_, words) in enumerate(_OPERATIONS[:best]):
+            if any(word in one.name for word in words):
+                best = rank
+                break
+    return _KINDS[best] if best < len(_KINDS) else REST
+
+
+def _around(event: Any) -> Iterator[Any]:  # noqa: ANN401
+    while event is not None:
+        yield event
+        event = event.cpu_parent
+
+
+def _is_backward(event: Any) -> bool:  # noqa: ANN401
+    return bool(event.name.startswith("autograd::engine::evaluate_function"))
+
+
+@contextmanager
+def _labelled(model: nn.Module) -> Iterator[None]:
+    """Norms are made of operations that others use as well: their modules are marked."""
+    with ExitStack() as stack:
+        for module in model.modules():
+            if "Norm" in type(module).__name__:
+                open_: list[record_function] = []
+
+                def enter(*_: object, marks: list[record_function] = open_) -> None:
+                    marks.append(record_function(_LABEL + "norms"))
+                    marks[-1].__enter__()  # type: ignore[no-untyped-call]
+
+                def leave(*_: object, marks: list[record_function] = open_) -> None:
+                    marks.pop().__exit__(None, None, None)
+
+                stack.callback(module.register_forward_pre_hook(enter).remove)
+                stack.callback(module.register_forward_hook(leave).remove)
+        yield
+
+
+def _parts(found: _Found, seconds: float) -> tuple[tuple[Share, ...], float]:
+    """The parts of a step, scaled to what it takes without the profiler; and the host's share."""
+    total = sum(found.by_kind.values()) or 1.0
+    host = sum(us for (_, kind), us in found.by_kind.items() if kind == HOST) / total
+    scale = seconds
+    if found.on_device:
+        host = max(0.0, 1 - found.busy / found.wall) if found.wall else 0.0
+        scale = seconds * (1 - host)
+    parts = [
+        Share(phase, kind, us / total * scale, us / total * scale / seconds)
+        for (phase, kind), us in found.by_kind.items()
+    ]
+    parts.sort(key=lambda part: (PHASES.index(part.phase), -part.seconds))
+    return tuple(parts), host
+
+
+def _random_shards(folder: Path, vocabulary: int, batch_tokens: int) -> Shards:
+    """Random ids in documents of about 700 tokens, as posts are; enough for some batches."""
+    random = np.random.default_rng(1)
+    tokens = min(max(4 * batch_tokens, 10_000), 5_000_000)
+    lengths = random.integers(200, 1200, size=tokens // 700 + 1)
+    offsets_D1 = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    ids = random.integers(0, vocabulary, size=int(offsets_D1[-1])).astype(np.uint32)
+    return Shards(
+        folder=folder,
+        key="random",
+        tokenizer="none",
+        vocabulary=vocabulary,
+        special=(),
+        ids=ids,
+        offsets_D1=offsets_D1,
+        bytes_D=lengths.astype(np.int64),
+        names=tuple(str(i) for i in range(len(lengths))),
+    )

@@ -1,0 +1,57 @@
+"""The events of a run for TensorBoard, beside our own `metrics.jsonl`: curves, samples, notes."""
+
+import math
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import Event
+from ownwords.core.workspace import telling_of_the_disk
+
+
+class TensorBoard:
+    """A subscriber that writes every metric as a scalar, and every note as text.
+
+    Figures without a `step` of their own stand at the units their stage had done. Seen with
+    `tensorboard --logdir RUNS`. OwnwordsError where the package is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard.writer import SummaryWriter  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise OwnwordsError(
+                "curves for TensorBoard take the package tensorboard, which is not installed",
+                hint='pip install "ownwords[tensorboard]", or go on without: metrics.jsonl has'
+                " the same figures",
+            ) from error
+        with telling_of_the_disk(folder):
+            self._writer: Any = SummaryWriter(str(folder))
+        self._step = 0
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "note":
+            self._writer.add_text("notes", event.message, self._step, event.time)
+        if event.kind != "metric":
+            return
+        self._step = int(event.values.get("step", event.done))
+        for name, value in event.values.items():
+            # An infinite value would squash the curve it stands in.
+            if name != "step" and math.isfinite(value):
+                self._writer.add_scalar(f"{event.stage}/{name}", value, self._step, event.time)
+
+    def close(self) -> None:
+        """Write what is still waiting, and end the file."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

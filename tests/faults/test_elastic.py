@@ -1,0 +1,124 @@
+"""A worker that is killed, a signal to one of two: the same training, and the same weights."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+STEPS = 20
+# Of any weight, after rounding was made larger by AdamW and Muon for twenty steps.
+FURTHEST = 1e-4
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals on Windows"),
+]
+
+
+def start(folder: Path, *arguments: str, processes: int = 2, restarts: int = 0) -> Path:
+    folder.mkdir(exist_ok=True)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    torchrun = [*torchrun, "--max-restarts", str(restarts)] if processes > 1 else []
+    done = subprocess.run(
+        [sys.executable, *torchrun, str(TESTS / "training_process.py"), str(folder), *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def told(folder: Path, mode: str, size: int = 2, rank: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / f"{mode}-{size}-{rank}.json").read_text("utf-8"))
+    return found
+
+
+def furthest(one: dict[str, Any], other: dict[str, Any]) -> float:
+    ours: dict[str, list[float]] = one["weights"]
+    theirs: dict[str, list[float]] = other["weights"]
+    assert ours.keys() == theirs.keys()
+    return max(abs(a - b) for name in ours for a, b in zip(ours[name], theirs[name], strict=True))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("elastic")
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> dict[str, Any]:
+    return told(start(folder / "alone", processes=1), "ddp", size=1)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder: Path) -> Path:
+    return start(folder / "undisturbed")
+
+
+@pytest.fixture(scope="module")
+def killed(folder: Path) -> Path:
+    """The second process is killed after step 12 of each run; torchrun starts both again."""
+    return start(folder / "killed", "KILLED_AT", "13", restarts=2)
+
+
+@pytest.fixture(scope="module")
+def asked(folder: Path) -> Path:
+    """Of each run the second process alone gets a signal to stop, and it is gone on with."""
+    return start(folder / "asked", "ASKED_AT", "5")
+
+
+@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
+def test_two_processes_train_as_one(undisturbed: Path, alone: dict[str, Any], mode: str) -> None:
+    first, second = (told(undisturbed, mode, rank=rank) for rank in range(2))
+    assert len(first["losses"]) == STEPS
+    assert first["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
+    assert first["losses"][-1] < first["losses"][0]
+    assert first["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=0, abs=1e-5)
+    assert furthest(first, alone) < FURTHEST
+    assert first == second
+
+
+@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
+def test_a_killed_process_changes_nothing(undisturbed: Path, killed: Path, mode: str) -> None:
+    whole, again = told(undisturbed, mode), told(killed, mode)
+    assert again["weights"] == whole["weights"]  # to the bit
+    assert again["bits_per_byte"] == whole["bits_per_byte"]
+    assert told(killed, "fsdp")["restarts"] == 2
+
+
+@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
+def test_a_signal_to_one_stops_all_at_the_same_step(
+    undisturbed: Path, asked: Path, mode: str
+) -> None:
+    first, second = (told(asked, mode, rank=rank) for rank in range(2))
+    assert first["stopped"] == second["stopped"]
+    assert first["steps_before"] == second["steps_before"]
+    assert 5 <= first["steps_before"] < STEPS
+    assert first["losses"] == told(undisturbed, mode)["losses"]
+    assert first["weights"] == told(undisturbed, mode)["weights"]
+
+
+def test_a_run_goes_on_with_another_number_of_processes(
+    killed: Path, alone: dict[str, Any], folder: Path
+) -> None:
+    """From a checkpoint that two sharded processes wrote to the same weights in one."""
+    fewer = folder / "fewer"
+    shutil.copytree(killed / "fsdp-2", fewer / "ddp-1")
+    newest = max((fewer / "ddp-1" / "checkpoints").glob("step-*"))
+    assert newest.name == f"step-{STEPS:08d}"
+    shutil.rmtree(newest)
+    found = told(start(fewer, processes=1), "ddp", size=1)
+    assert 0 < len(found["losses"]) < STEPS
+    assert found["losses"] == pytest.approx(
+        alone["losses"][-len(found["losses"]) :], rel=0, abs=1e-5
+    )
+    assert furthest(found, alone) < FURTHEST

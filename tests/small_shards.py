@@ -1,0 +1,65 @@
+"""Shards and batches of a few tokens, none of which stands twice, for the tests."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ownwords.training.batches import Batch, Batches
+from ownwords.training.settings import DataConfig
+from ownwords.training.shards import Shards
+
+
+def shards_of(lengths: list[int], *, key: str = "k", first: int = 0, special: int = 0) -> Shards:
+    """Documents in which no token stands twice: `first`, `first` + 1 and so on."""
+    offsets = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))])
+    tokens = int(offsets[-1])
+    return Shards(
+        folder=Path("nowhere"),
+        key=key,
+        tokenizer="t",
+        vocabulary=first + tokens + special,
+        special=tuple(range(first + tokens, first + tokens + special)),
+        ids=np.arange(first, first + tokens, dtype=np.uint16),
+        offsets_D1=offsets,
+        bytes_D=np.array(lengths, np.int64),
+        names=tuple(f"d{i}" for i in range(len(lengths))),
+    )
+
+
+def batches_of(
+    shards: Shards,
+    *,
+    rows: int = 4,
+    context: int = 8,
+    seed: int = 1,
+    config: DataConfig | None = None,
+    replay: Shards | None = None,
+    rank: int = 0,
+    world: int = 1,
+) -> Batches:
+    return Batches(
+        shards,
+        rows=rows,
+        context=context,
+        seed=seed,
+        config=config or DataConfig(),
+        replay=replay,
+        rank=rank,
+        world=world,
+    )
+
+
+def same(one: Batch, other: Batch) -> bool:
+    if (one.documents_BT is None) != (other.documents_BT is None):
+        return False
+    return (
+        torch.equal(one.ids_BT, other.ids_BT)
+        and torch.equal(one.targets_BT, other.targets_BT)
+        and (one.tokens, one.counts_B) == (other.tokens, other.counts_B)
+        and (
+            one.documents_BT is None
+            or other.documents_BT is None
+            or torch.equal(one.documents_BT, other.documents_BT)
+        )
+    )

@@ -1,0 +1,20 @@
+"""Tensors written to a safetensors file and read again, as a checkpoint does."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from ownwords.models.safetensors import Writable, read_header, write_tensors
+
+
+def through_a_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
+    write_tensors(
+        path, [Writable(name, t.dtype, tuple(t.shape), [t]) for name, t in tensors.items()]
+    )
+    found = {}
+    with path.open("rb") as file:
+        for name, stored in read_header(path).items():
+            blocks = [block.clone() for block in stored.blocks(file)]
+            found[name] = torch.cat(blocks).view(stored.shape)
+    return found

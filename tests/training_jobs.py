@@ -1,0 +1,93 @@
+"""Tiny training jobs: real rooms, a model of a few thousand numbers, a text of a few thousand."""
+
+import hashlib
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from families import TINY
+from ownwords.models import lora
+from ownwords.models.family import CausalLM, build
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.training.batches import Batches
+from ownwords.training.device import choose
+from ownwords.training.loop import Job
+from ownwords.training.run import Run
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+from ownwords.training.shards import Shards, Text
+from ownwords.training.shards import build as encode
+
+WORDS = ("hat", "cap", "brim", "felt", "straw", "crown", "ribbon", "feather", "steam", "block")
+
+
+def texts(count: int, seed: int) -> Iterable[Text]:
+    chosen = random.Random(seed)
+    return [
+        Text(f"{seed}/{i}", " ".join(chosen.choices(WORDS, k=chosen.randrange(20, 60))) + ".")
+        for i in range(count)
+    ]
+
+
+def shards(folder: Path, count: int = 12, seed: int = 1) -> Shards:
+    return encode(texts(count, seed), Bytes(), folder / "tokens")
+
+
+def model(seed: int = 1) -> CausalLM:
+    made = build(replace(TINY["qwen3"], vocabulary=Bytes().vocabulary_size))
+    made.init_weights(seed)
+    return made
+
+
+LOOP = LoopConfig(steps=12, rows=4, context=24, evaluations=3, checkpoint_every_s=1e9)
+
+
+def job(
+    folder: Path,
+    loop: LoopConfig = LOOP,
+    *,
+    key: str = "run",
+    held_out: bool = True,
+    data: DataConfig | None = None,
+    **others: Any,  # noqa: ANN401 - any field of a Job
+) -> Job:
+    """A job whose run lies in `folder`; made from nothing by each call, as in a new process."""
+    given = {
+        "model": model(),
+        "batches": Batches(
+            shards(folder),
+            rows=loop.rows,
+            context=loop.context,
+            seed=loop.seed,
+            config=data or DataConfig(),
+        ),
+        "loop": loop,
+        "optim": OptimConfig(),
+        "schedule": ScheduleConfig(),
+        "run": Run.new(folder / "runs", key),
+        "device": choose("cpu"),
+        "tokenizer": Bytes(),
+        "validation": shards(folder, count=4, seed=2) if held_out else None,
+    }
+    return Job(**{**given, **others})
+
+
+def with_adapter(job: Job, dropout: float = 0.0) -> Job:
+    job.adapter = lora.attach(job.model, lora.Settings(rank=2, dropout=dropout), seed=3)
+    return job
+
+
+def checksum(weights: dict[str, Tensor]) -> str:
+    """Of every byte of every tensor."""
+    hasher = hashlib.blake2b()
+    for name, weight in sorted(weights.items()):
+        hasher.update(name.encode())
+        hasher.update(weight.detach().contiguous().numpy().tobytes())
+    return hasher.hexdigest()
+
+
+def weights_of(job: Job) -> str:
+    return checksum(dict(job.model.named_parameters()))

@@ -1,0 +1,167 @@
+"""A training that is killed, in a process of its own: children are forked after torch is there.
+
+Started by tests/faults/test_training_killed.py with a folder and what to do; prints JSON.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ownwords.models import staging
+from ownwords.training import checkpoint
+from ownwords.training.loop import Interrupted, train
+from ownwords.training.settings import LoopConfig
+from training_jobs import checksum, job
+
+# Saved after every step: then most kills fall near or into the writing of a checkpoint.
+LOOP = LoopConfig(
+    steps=16,
+    rows=4,
+    context=24,
+    evaluations=3,
+    checkpoint_every_s=0.0,
+    dropout=0.1,
+    average_half_life=0.2,
+    micro_rows=3,
+)
+INTERRUPTED = 7
+
+
+def ended(folder: Path, key: str, loop: LoopConfig) -> str:
+    """Train to the end; a checksum of the weights, and of all that a checkpoint holds of them."""
+    one = job(folder, loop, key=key)
+    outcome = train(one)
+    saved = one.run.checkpoints.load(loop.steps)
+    parts = [checksum(tensors) for tensors in saved.groups.values()]
+    chosen = checksum(dict(one.model.named_parameters()))
+    return " ".join([chosen, *parts, repr(outcome.evaluations)])
+
+
+def forked(work: Callable[[], object]) -> int:
+    """The number of a child that does this, and ends with 0, or `INTERRUPTED`."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    except Interrupted:
+        status = INTERRUPTED
+    finally:
+        os._exit(status)
+
+
+def trained(folder: Path, key: str, loop: LoopConfig) -> Callable[[], object]:
+    def work() -> None:
+        found = ended(folder, key, loop)
+        (folder / f"{key}.ended").write_text(found)
+
+    return work
+
+
+def status_of(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def ends(folder: Path, keys: list[str]) -> list[str]:
+    """What came out of each run, gone on with to its end."""
+    for key in keys:
+        assert status_of(forked(trained(folder, key, LOOP))) == 0
+    return [(folder / f"{key}.ended").read_text() for key in keys]
+
+
+def at_random(folder: Path, kills: int, number: int) -> dict[str, Any]:
+    """So many signals at random moments; whoever gets to the end begins another run."""
+    calm = replace(LOOP, checkpoint_every_s=1e9)
+    began = time.monotonic()
+    assert status_of(forked(trained(folder, "calm", calm))) == 0
+    whole_s = time.monotonic() - began
+    generator = random.Random(5)
+    statuses: list[int] = []
+    keys, resumed = ["run0"], 0
+    while len(statuses) < kills:
+        before = list((folder / "runs" / keys[-1]).glob("checkpoints/step-*"))
+        child = forked(trained(folder, keys[-1], LOOP))
+        time.sleep(whole_s * generator.uniform(0.15, 0.6))
+        os.kill(child, number)
+        status = status_of(child)
+        if status == 0:  # it was through before
+            keys.append(f"run{len(keys)}")
+            continue
+        resumed += bool(before)
+        statuses.append(status)
+    return {
+        "statuses": statuses,
+        "resumed": resumed,
+        "calm": (folder / "calm.ended").read_text(),
+        "ends": ends(folder, keys),
+        "left": [p.name for p in (folder / "runs").rglob(".step-*")],
+    }
+
+
+def while_writing(folder: Path) -> dict[str, Any]:
+    """Killed at five moments of the fourth checkpoint, from the first file to the last deletion."""
+    assert status_of(forked(trained(folder, "calm", replace(LOOP, checkpoint_every_s=1e9)))) == 0
+
+    def dying(owner: object, name: str, call: int, *, after: bool) -> None:
+        real, calls = getattr(owner, name), 0
+
+        def deadly(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            nonlocal calls
+            calls += 1
+            if calls == call and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = real(*given, **named)
+            if calls == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(owner, name, deadly)
+
+    moments: list[tuple[object, str, int, bool]] = [
+        (checkpoint, "write_tensors", 11, True),  # three files a checkpoint: in its second
+        (staging, "write_file", 4, False),
+        (staging, "_put", 4, False),
+        (staging, "_put", 4, True),
+        (shutil, "rmtree", 5, False),
+    ]
+    statuses = []
+    for i, moment in enumerate(moments):
+
+        def work(i: int = i, moment: tuple[object, str, int, bool] = moment) -> None:
+            owner, name, call, after = moment
+            dying(owner, name, call, after=after)
+            trained(folder, f"run{i}", LOOP)()
+
+        statuses.append(status_of(forked(work)))
+    keys = [f"run{i}" for i in range(len(moments))]
+    return {
+        "statuses": statuses,
+        "steps": [job(folder, LOOP, key=key).run.checkpoints.steps() for key in keys],
+        "calm": (folder / "calm.ended").read_text(),
+        "ends": ends(folder, keys),
+        "left": [p.name for p in (folder / "runs").rglob(".step-*")],
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    where, what = Path(sys.argv[1]), sys.argv[2]
+    # Whatever is imported or loaded on the way is then there: children are killed in their work.
+    ended(where, "warm", replace(LOOP, steps=1))
+    if what == "writing":
+        found = while_writing(where)
+    else:
+        found = at_random(where, int(sys.argv[3]), getattr(signal, what))
+    sys.stdout.write(json.dumps(found) + "\n")

@@ -1,0 +1,154 @@
+"""One process of a small training: `torchrun training_process.py FOLDER [KILLED_AT|ASKED_AT STEP]`.
+
+It trains once with DDP and once with FSDP, each a run of its own in FOLDER, and writes down what
+its process has seen. KILLED_AT kills the second process at a step, in each of the two runs;
+ASKED_AT sends it a signal to stop, after which the same run is gone on with.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ownwords.models.family import CausalLM, build
+from ownwords.models.qwen3 import Qwen3Config
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.training import shards as shards_room
+from ownwords.training.batches import Batch, Batches
+from ownwords.training.device import choose
+from ownwords.training.distributed import World, join
+from ownwords.training.interruption import Interrupted
+from ownwords.training.job import Job, Outcome
+from ownwords.training.loop import train
+from ownwords.training.objective import Objective, next_token
+from ownwords.training.pieces import assembled
+from ownwords.training.run import Run
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+from ownwords.training.shards import Text
+from ownwords.training.watch import LossWatch
+
+STEPS = 20
+# Muon and AdamW make tiny gradients large, and with them what rounding made of them: at full rates
+# two ways of adding up the same batch are soon as far apart as two seeds are.
+GENTLE = OptimConfig(matrix_rate=0.005, rate=1e-3, iteration="float32")
+TEXTS = [
+    Text(f"t{n}", f"Text {n}: " + "the hat, the cap and the rain. " * (n + 1)) for n in range(9)
+]
+
+
+HEARD: list[float] = []  # every loss of the run that is in progress
+_seen = LossWatch.seen
+
+
+def seen(watch: LossWatch, loss: float, gradient_norm: float) -> str:
+    HEARD.append(loss)
+    return _seen(watch, loss, gradient_norm)
+
+
+def job(folder: Path, world: World, objective: Objective = next_token) -> Job:
+    tokenizer = Bytes()
+    with world.in_turn():
+        texts = shards_room.build(TEXTS, tokenizer, folder / "tokens")
+        held_out = shards_room.build(TEXTS[3:5], tokenizer, folder / "tokens")
+    loop = LoopConfig(
+        seed=3,
+        steps=STEPS,
+        rows=4,
+        context=24,
+        micro_rows=1,
+        average_half_life=0.1,
+        evaluations=2,
+        checkpoint_every_s=0.0,
+    )
+    model = build(
+        Qwen3Config(
+            vocabulary=texts.vocabulary,
+            context=32,
+            width=16,
+            layers=2,
+            heads=2,
+            head_dim=8,
+            hidden=24,
+        )
+    )
+    model.init_weights(1)
+    batches = Batches(
+        texts,
+        rows=loop.rows,
+        context=loop.context,
+        seed=loop.seed,
+        config=DataConfig(),
+        rank=world.rank,
+        world=world.size,
+    )
+    return Job(
+        model=model,
+        batches=batches,
+        loop=loop,
+        optim=GENTLE,
+        schedule=ScheduleConfig(),
+        run=Run.new(folder, f"{world.mode}-{world.size}"),
+        device=choose("cpu"),
+        tokenizer=tokenizer,
+        validation=held_out,
+        world=world,
+        objective=objective,
+    )
+
+
+class Disturbed:
+    """The objective, and at one step something that the process does to itself."""
+
+    def __init__(self, at: int, number: signal.Signals) -> None:
+        self.calls, self.at, self.number = 0, at, number
+
+    def __call__(self, model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
+        if model.training:
+            self.calls += 1
+            if self.calls == 2 * self.at:  # two rows of each step, one at a time
+                os.kill(os.getpid(), self.number)
+        return next_token(model, batch, z_weight)
+
+
+def run(folder: Path, world: World, objective: Objective) -> tuple[Outcome, dict[str, Tensor]]:
+    asked = job(folder, world, objective)
+    outcome = train(asked)
+    weights = {name: assembled(p.detach()).clone() for name, p in asked.model.named_parameters()}
+    return outcome, weights
+
+
+def main(folder: Path, disturbance: str, at: str) -> None:
+    torch.set_num_threads(1)
+    setattr(LossWatch, "seen", seen)  # noqa: B010
+    world = join(torch.device("cpu"), "fsdp")
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    for number, mode in enumerate(("ddp", "fsdp") if world.size > 1 else ("ddp",)):
+        here = replace(world, mode=mode)  # type: ignore[arg-type]
+        HEARD.clear()
+        found: dict[str, object] = {"restarts": restarts}
+        objective: Objective = next_token
+        if disturbance == "KILLED_AT" and world.rank == 1 and number == restarts:
+            objective = Disturbed(int(at), signal.SIGKILL)
+        elif disturbance == "ASKED_AT" and world.rank == 1:
+            objective = Disturbed(int(at), signal.SIGTERM)
+        try:
+            outcome, weights = run(folder, here, objective)
+        except Interrupted as stopped:
+            found["stopped"] = str(stopped)
+            found["steps_before"] = len(HEARD)
+            outcome, weights = run(folder, here, next_token)
+        found["losses"] = HEARD
+        found["bits_per_byte"] = outcome.bits_per_byte
+        found["weights"] = {name: each.flatten().tolist() for name, each in weights.items()}
+        name = f"{mode}-{world.size}-{world.rank}.json"
+        (folder / name).write_text(json.dumps(found), encoding="utf-8")
+    world.leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *(sys.argv[2:] or ["", "0"]))

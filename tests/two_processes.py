@@ -1,0 +1,173 @@
+"""What each process does in tests/unit/test_distributed.py: `torchrun two_processes.py FOLDER`.
+
+Beside the shared training each process trains the same model alone on all rows: what they
+must agree with. What was found goes into FOLDER as JSON; the tests judge it.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+from families import some_ids, tiny
+from ownwords.core.errors import OwnwordsError
+from ownwords.models import lora
+from ownwords.models.family import CausalLM
+from ownwords.training.distributed import ALONE, World, join
+from ownwords.training.pieces import assembled
+
+STEPS = 5
+ROWS = 8
+
+
+class Task(nn.Module):
+    def __init__(self, model: CausalLM) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids_BT1: Tensor, targets_BT: Tensor) -> Tensor:
+        loss, _ = self.model.loss(ids_BT1[:, :-1], targets_BT)
+        return loss
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    """Rows of which the first count far fewer targets than the last."""
+    ids_BT1 = some_ids(ROWS, 13, seed=step)
+    targets_BT = ids_BT1[:, 1:].clone()
+    for row in range(ROWS // 2):
+        targets_BT[row, row + 2 :] = -100
+    return ids_BT1, targets_BT
+
+
+def train(family: str, world: World, *, adapter: bool = False) -> dict[str, object]:
+    model = tiny(family)
+    if adapter:
+        lora.attach(model, lora.Settings(rank=2), seed=5)
+    elif world.size > 1 and not world.is_first:
+        model.init_weights(99)  # other weights, which must not survive
+    task = world.wrap(Task(model), model.blocks)
+    learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    optimizer = torch.optim.AdamW(learned.values(), lr=3e-3)
+    share = slice(world.rank * ROWS // world.size, (world.rank + 1) * ROWS // world.size)
+    losses = []
+    for step in range(STEPS):
+        ids_BT1, targets_BT = batch(step)
+        total = int((targets_BT != -100).sum())
+        parts = list(zip(ids_BT1[share].chunk(2), targets_BT[share].chunk(2), strict=True))
+        nats = torch.zeros((), dtype=torch.float64)
+        for number, part in enumerate(parts):
+            with world.syncing(task, number == len(parts) - 1):
+                loss = task(*part)
+                (loss * (world.size / total)).backward()
+            nats += loss.detach()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(world.sum(nats)) / total)
+    model.eval()
+    held_out = [(some_ids(1, 13, seed=100 + n), some_ids(1, 12, seed=200 + n)) for n in range(5)]
+    with torch.no_grad():
+        heard = [task(*rows) * counts for rows, counts in world.deal(held_out)]
+    nats = world.sum(torch.stack(heard).double().sum())
+    weights = world.whole(learned)
+    found: dict[str, object] = {"losses": losses, "held_out": float(nats), "weights": weights}
+    if world.size == 1:
+        return found
+    found["kinds"] = sorted({type(each).__name__ for each in model.parameters()})
+    found["writes_alone"] = bool(weights) == world.is_first
+    theirs = get_model_state_dict(
+        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+    found["as_state_dict"] = all(
+        torch.equal(as_tensor(theirs[name]), each) for name, each in weights.items()
+    )
+    # To a checkpoint and back: the first process alone has read it.
+    stored = {**{f"momentum/{n}": 2 * w for n, w in weights.items()}, "steps": torch.tensor([7])}
+    back = world.scatter(stored if world.is_first else {}, model)
+    found["scattered"] = int(back.pop("steps")) == 7 and all(
+        type(back[f"momentum/{name}"]) is type(like.data)
+        and torch.equal(assembled(back[f"momentum/{name}"]), 2 * assembled(like.detach()))
+        for name, like in learned.items()
+    )
+    if not adapter:
+        plain = world.plain(model)
+        if world.is_first:
+            with torch.no_grad():
+                alone = sum(float(Task(plain)(*rows)) for rows in held_out)
+            found["plain"] = abs(alone - float(nats)) / abs(alone)
+    return found
+
+
+def as_tensor(value: object) -> Tensor:
+    assert isinstance(value, Tensor)
+    return value
+
+
+def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
+    assert ours.keys() == theirs.keys()
+    return max(float((ours[name] - theirs[name]).detach().abs().max()) for name in ours)
+
+
+def compared(family: str, world: World, *, adapter: bool = False) -> dict[str, object]:
+    together = train(family, world, adapter=adapter)
+    again = train(family, world, adapter=adapter)
+    if not world.is_first:
+        return {"writes_alone": together["writes_alone"]}
+    alone = train(family, ALONE, adapter=adapter)
+    weights, repeated = together.pop("weights"), again.pop("weights")
+    assert isinstance(weights, dict)
+    assert isinstance(repeated, dict)
+    truth = alone.pop("weights")
+    assert isinstance(truth, dict)
+    together["repeatable"] = all(torch.equal(weights[n], repeated[n]) for n in weights)
+    return {"together": together, "alone": alone, "furthest": furthest(weights, truth)}
+
+
+def waited_for(world: World, folder: Path) -> Iterator[str]:
+    with world.in_turn():
+        if world.is_first:
+            time.sleep(0.3)
+            (folder / "cache").write_text("made by the first")
+        yield (folder / "cache").read_text()
+
+
+def main(folder: Path) -> None:
+    world = join(torch.device("cpu"), "fsdp")
+    ddp = replace(world, mode="ddp")
+    found: dict[str, object] = {
+        "mode": world.mode,
+        "note": world.note,
+        "rank": world.rank,
+        "size": world.size,
+        "first": world.is_first,
+        "sum": float(world.sum(torch.tensor(world.rank + 0.5, dtype=torch.float64))),
+        "agreed": [world.agreed(False), world.agreed(world.rank == 1), world.agreed(True)],
+        "least": world.least(7 - world.rank),
+        "rows": [ddp.share_of(5), world.share_of(6)],
+        "shared": world.share({"step": 3, "was": ["é", None]} if world.is_first else {"no": "!"}),
+        "dealt": list(world.deal("abcde")),
+        "in_turn": list(waited_for(world, folder)),
+        "ddp": compared("qwen3", ddp),
+        "ddp, adapter": compared("qwen3", ddp, adapter=True),
+        "fsdp": compared("gemma3", world),
+        "fsdp, head of its own": compared("qwen3-window", world),
+    }
+    try:
+        train("qwen3", world, adapter=True)
+    except OwnwordsError as error:
+        found["fsdp, adapter"] = str(error)
+    try:
+        world.share_of(5)
+    except OwnwordsError as error:
+        found["fsdp, 5 rows"] = str(error)
+    (folder / f"{world.rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    world.leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

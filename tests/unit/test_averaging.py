@@ -1,0 +1,102 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.training.averaging import Average, interpolated, mean
+from stored_state import through_a_file
+
+
+def random_weights(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    source = torch.Generator().manual_seed(seed)
+    shapes = {"a.weight": (3, 5), "b.weight": (4,), "c": ()}
+    return {n: torch.randn(s, generator=source).to(dtype) for n, s in shapes.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_each_step_counts_by_its_age_and_the_weights_sum_to_one(dtype: torch.dtype) -> None:
+    half_life, steps = 3.0, 17
+    history = [random_weights(seed, dtype) for seed in range(steps)]
+    average = Average(history[0], half_life)
+    for weights in history:
+        average.update(weights)
+    shares = [2 ** (-(steps - 1 - step) / half_life) for step in range(steps)]
+    for name, found in average.weights().items():
+        truth = sum(s * each[name].double() for s, each in zip(shares, history, strict=True)) / sum(
+            shares
+        )
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), truth, rtol=1e-5, atol=1e-6)
+
+
+def test_after_one_step_the_average_is_that_step_not_what_was_before() -> None:
+    average = Average(random_weights(0), 100)
+    with pytest.raises(OwnwordsError, match="before the first step"):
+        average.weights()
+    average.update(random_weights(1))
+    for name, found in average.weights().items():
+        torch.testing.assert_close(found, random_weights(1)[name])
+
+
+def test_constant_weights_are_their_own_average() -> None:
+    weights = random_weights(0)
+    average = Average(weights, 7)
+    for _ in range(50):
+        average.update(weights)
+    for name, found in average.weights().items():
+        torch.testing.assert_close(found, weights[name])
+
+
+def test_updating_does_not_touch_or_keep_the_weights() -> None:
+    weights = random_weights(0)
+    average = Average(weights, 2)
+    average.update(weights)
+    found = average.weights()["a.weight"].clone()
+    weights["a.weight"].zero_()
+    assert torch.equal(average.weights()["a.weight"], found)
+
+
+def test_resumed_is_not_stopped(tmp_path: Path) -> None:
+    whole, first = (Average(random_weights(0), 4.5) for _ in range(2))
+    for seed in range(20):
+        whole.update(random_weights(seed))
+    for seed in range(9):
+        first.update(random_weights(seed))
+    second = Average(random_weights(99), 4.5)
+    second.load_state(through_a_file(first.state(), tmp_path / "average.safetensors"))
+    for seed in range(9, 20):
+        second.update(random_weights(seed))
+    assert all(torch.equal(each, whole.weights()[n]) for n, each in second.weights().items())
+
+
+def test_other_weights_are_refused_by_name() -> None:
+    average = Average(random_weights(0), 2)
+    with pytest.raises(OwnwordsError, match=r"b\.weight"):
+        average.update({k: v for k, v in random_weights(0).items() if k != "b.weight"})
+    with pytest.raises(OwnwordsError, match=r"\[3, 5\]"):
+        interpolated(random_weights(0), random_weights(1) | {"a.weight": torch.ones(5, 3)}, 0.5)
+    with pytest.raises(OwnwordsError, match="sum/c"):
+        average.load_state({k: v for k, v in average.state().items() if k != "sum/c"})
+    with pytest.raises(OwnwordsError, match="half-life"):
+        Average(random_weights(0), 0)
+
+
+def test_mean_of_models() -> None:
+    models = [random_weights(seed) for seed in range(4)]
+    for name, found in mean(iter(models)).items():
+        torch.testing.assert_close(found, torch.stack([m[name] for m in models]).mean(0))
+    assert torch.equal(models[0]["a.weight"], random_weights(0)["a.weight"])
+    with pytest.raises(OwnwordsError):
+        mean([])
+
+
+def test_interpolation_ends_are_exact_and_its_middle_is_between() -> None:
+    one, other = random_weights(0), random_weights(1)
+    assert all(torch.equal(v, one[k]) for k, v in interpolated(one, other, 0.0).items())
+    assert all(torch.equal(v, other[k]) for k, v in interpolated(one, other, 1.0).items())
+    for name, found in interpolated(one, other, 0.3).items():
+        torch.testing.assert_close(found, 0.7 * one[name] + 0.3 * other[name])
+    kept = interpolated(random_weights(0, torch.bfloat16), random_weights(1, torch.bfloat16), 0.5)
+    assert {each.dtype for each in kept.values()} == {torch.float32}

@@ -1,0 +1,294 @@
+"""Batches: the right targets and borders, the same however they are asked for."""
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ownwords.core.errors import ConfigError, CorpusError
+from ownwords.models.loss import IGNORED
+from ownwords.training.batches import Batches, whole
+from ownwords.training.settings import DataConfig
+from small_shards import batches_of, same, shards_of
+
+LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
+
+
+@settings(max_examples=60)
+@given(LENGTHS, st.integers(1, 20), st.integers(1, 7), st.integers(0, 3), st.booleans())
+def test_a_target_is_the_next_token_of_the_same_document(
+    lengths: list[int], context: int, rows: int, seed: int, isolate: bool
+) -> None:
+    shards = shards_of(lengths)
+    if shards.tokens <= context:
+        return
+    owner = np.repeat(np.arange(len(lengths)), lengths).tolist()
+    batches = batches_of(
+        shards, rows=rows, context=context, seed=seed, config=DataConfig(isolate=isolate)
+    )
+    for step in range(6):
+        batch = batches.batch(step)
+        assert batch.ids_BT.shape == batch.targets_BT.shape == (rows, context)
+        assert batch.ids_BT.dtype == batch.targets_BT.dtype == torch.int64
+        borders = False
+        for row in range(rows):
+            ids, targets = batch.ids_BT[row].tolist(), batch.targets_BT[row].tolist()
+            for t, (token, target) in enumerate(zip(ids, targets, strict=True)):
+                if target != IGNORED:
+                    assert target == token + 1
+                    assert owner[target] == owner[token]
+                if t + 1 < context:
+                    assert target in (IGNORED, ids[t + 1])
+                    borders |= target == IGNORED
+                    if batch.documents_BT is not None:
+                        numbers = batch.documents_BT[row].tolist()
+                        assert (target == IGNORED) == (numbers[t] != numbers[t + 1])
+                        assert numbers[t + 1] >= numbers[t]
+        assert (batch.documents_BT is not None) == (isolate and borders)
+        counts = (batch.targets_BT != IGNORED).sum(1).tolist()
+        assert batch.counts_B == tuple(counts)
+        assert batch.tokens == sum(counts) == batches.total(step)
+
+
+def test_in_an_epoch_only_the_last_token_of_a_piece_has_no_target() -> None:
+    # 5 + 9 + 18 = 32 tokens are 4 rows of 8: each step is one epoch.
+    batches = batches_of(shards_of([5, 9, 18]))
+    for step in range(20):
+        batch = batches.batch(step)
+        assert sorted(batch.ids_BT.flatten().tolist()) == list(range(32))
+        unforetold = set(range(32)) - set(batch.targets_BT.flatten().tolist())
+        begun_within = len(unforetold) - 3  # the first token of each document, and of a torn one
+        assert {0, 5, 14} <= unforetold
+        assert begun_within in (0, 1)
+        assert batch.tokens == 32 - 3 - begun_within
+
+
+@settings(max_examples=25)
+@given(
+    LENGTHS,
+    st.integers(1, 12),
+    st.integers(2, 9),
+    st.sampled_from([0.0, 0.3, 0.75]),
+    st.sampled_from([0.0, 0.4]),
+)
+def test_any_step_can_be_had_at_once_and_ranks_share_it(
+    lengths: list[int], context: int, rows: int, replay: float, replacement: float
+) -> None:
+    shards, base = shards_of(lengths, special=3), shards_of([70, 30], key="base")
+    if shards.tokens <= context:
+        return
+    base = replace(base, ids=base.ids % shards.vocabulary)
+    config = DataConfig(replay=replay, replacement=replacement)
+
+    def fresh(rank: int = 0, world: int = 1) -> Batches:
+        return batches_of(
+            shards,
+            rows=rows,
+            context=context,
+            config=config,
+            replay=base,
+            rank=rank,
+            world=world,
+        )
+
+    one = fresh()
+    sequential = [one.batch(step) for step in range(9)]
+    for step in (8, 3, 1000):
+        expected = sequential[step] if step < 9 else one.batch(step)
+        assert same(fresh().batch(step), expected)
+        for world in (2, min(3, rows)):
+            parts = [fresh(rank, world) for rank in range(world)]
+            shares = [part.batch(step) for part in parts]
+            assert torch.equal(torch.cat([share.ids_BT for share in shares]), expected.ids_BT)
+            assert torch.equal(
+                torch.cat([share.targets_BT for share in shares]), expected.targets_BT
+            )
+            assert {part.total(step) for part in parts} == {expected.tokens}
+            assert sum(share.tokens for share in shares) == expected.tokens
+            assert {part.key for part in parts} == {one.key}
+
+
+def test_a_step_far_away_costs_no_more_than_the_first() -> None:
+    batches = batches_of(shards_of([3000, 5000]), rows=16, context=64)
+    far = 10**12
+    batch = batches.batch(far)
+    assert same(batch, batches.batch(far))
+    assert batch.tokens == batches.total(far)
+
+
+@pytest.mark.parametrize(("share", "rows"), [(0.5, 5), (0.1, 3), (0.7, 10), (0.33, 1), (0.01, 7)])
+def test_replay_is_exact_over_time_and_reads_the_base_in_its_own_order(
+    share: float, rows: int
+) -> None:
+    own, base = shards_of([60, 40]), shards_of([90, 37], key="base", first=1000)
+    config = DataConfig(replay=share)
+    batches = batches_of(own, rows=rows, config=config, replay=base)
+    alone = batches_of(own, rows=1)
+    rows_of_own, rows_of_base = [], []
+    for step in range(40):
+        batch = batches.batch(step)
+        from_base = (batch.ids_BT >= 1000).all(1)
+        assert torch.equal(from_base, (batch.ids_BT >= 1000).any(1))
+        rows_of_own += batch.ids_BT[~from_base].tolist()
+        rows_of_base += batch.ids_BT[from_base].tolist()
+        exact = Fraction(str(share)) * rows * (step + 1)
+        assert len(rows_of_base) == exact.numerator // exact.denominator
+    # The text to be learned is read as it would be without replay, only more slowly.
+    assert rows_of_own == [alone.batch(step).ids_BT[0].tolist() for step in range(len(rows_of_own))]
+    if len(rows_of_base) >= 127:  # eight epochs of the base in rows of 8
+        assert set(Counter(chain.from_iterable(rows_of_base[:127])).values()) == {8}
+    assert batches.steps_per_epoch == pytest.approx(100 / 8 / (rows * (1 - share)))
+    assert batches.rows_per_epoch == 100 / 8
+
+
+def test_replacement_touches_inputs_alone_at_its_rate_and_never_special_tokens() -> None:
+    shards = shards_of([500] * 8, special=5)
+    ids = shards.ids.copy()
+    ids[::10] = shards.special[0]
+    shards = replace(shards, ids=ids)
+    plain = batches_of(shards, rows=16, context=125)
+    changed = batches_of(shards, rows=16, context=125, config=DataConfig(replacement=0.2))
+    replaced = eligible = 0
+    found: list[int] = []
+    for step in range(20):
+        before, after = plain.batch(step), changed.batch(step)
+        assert torch.equal(before.targets_BT, after.targets_BT)
+        assert before.tokens == after.tokens
+        special = before.ids_BT >= min(shards.special)
+        assert torch.equal(before.ids_BT[special], after.ids_BT[special])
+        different = before.ids_BT != after.ids_BT
+        replaced += int(different.sum())
+        eligible += int((~special).sum())
+        found += after.ids_BT[different].tolist()
+    # Four standard deviations; one in 4,000 is replaced by itself.
+    assert abs(replaced / eligible - 0.2) < 4 * (0.2 * 0.8 / eligible) ** 0.5 + 0.2 / 4000
+    assert max(found) < min(shards.special)
+    # Drawn evenly from all ordinary tokens, and differently at each step.
+    quarters = np.histogram(found, bins=4, range=(0, 4000))[0] / len(found)
+    assert np.allclose(quarters, 0.25, atol=0.02)
+    assert len(set(found)) > 0.5 * 4000
+
+
+def test_the_key_covers_what_decides_the_batches_and_nothing_else() -> None:
+    shards, base = shards_of([60, 40]), shards_of([80], key="base")
+    other_base = shards_of([80], key="other")
+    half = DataConfig(replay=0.5)
+    keys = [
+        batches_of(shards).key,
+        batches_of(replace(shards, key="another")).key,
+        batches_of(shards, rows=5).key,
+        batches_of(shards, context=9).key,
+        batches_of(shards, seed=2).key,
+        batches_of(shards, config=half, replay=base).key,
+        batches_of(shards, config=half, replay=other_base).key,
+        batches_of(shards, config=DataConfig(replacement=0.1)).key,
+        batches_of(shards, config=DataConfig(isolate=False)).key,
+        batches_of(shards, config=DataConfig(shuffle=False)).key,
+    ]
+    assert len(set(keys)) == len(keys)
+    assert batches_of(shards, replay=base).key == keys[0]  # of which nothing is read
+    assert batches_of(replace(shards, folder=Path("moved")), rank=1, world=2).key == keys[0]
+
+
+def test_batches_are_the_same_today_as_ever() -> None:
+    """A run that is resumed by a later version, on another machine, reads on where it was."""
+    shards, base = shards_of([60, 0, 40], special=2), shards_of([80], key="base")
+    batches = batches_of(
+        shards,
+        rows=2,
+        context=6,
+        config=DataConfig(replay=0.5, replacement=0.3),
+        replay=base,
+    )
+    assert batches.batch(12345).ids_BT.tolist() == [[76, 77, 81, 79, 80, 81], [7, 8, 9, 10, 11, 36]]
+    assert batches.key == "d93251991397a14d9267b76c828a0659"
+
+
+def test_too_little_text_is_told_with_both_numbers() -> None:
+    with pytest.raises(CorpusError) as told:
+        batches_of(shards_of([5, 3]))
+    assert "8 tokens" in str(told.value)
+    assert "needs 9" in str(told.value)
+    assert "at most 7" in told.value.hint
+    assert batches_of(shards_of([5, 4])).batch(7).ids_BT.shape == (4, 8)
+    with pytest.raises(CorpusError, match="there are 0 tokens"):
+        batches_of(shards_of([0, 0]))
+    with pytest.raises(CorpusError, match="3 tokens"):
+        batches_of(
+            shards_of([50]), config=DataConfig(replay=0.5), replay=shards_of([3], key="base")
+        )
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    for wrong in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ConfigError, match=r"data\.replay"):
+            DataConfig(replay=wrong)
+        with pytest.raises(ConfigError, match=r"data\.replacement"):
+            DataConfig(replacement=wrong)
+    shards = shards_of([50])
+    with pytest.raises(ConfigError, match=r"train\.rows \(0\)"):
+        batches_of(shards, rows=0)
+    with pytest.raises(ConfigError, match=r"train\.context \(0\)"):
+        batches_of(shards, context=0)
+    with pytest.raises(ConfigError, match="2 rows cannot be shared among 3 processes"):
+        batches_of(shards, rows=2, world=3)
+    with pytest.raises(CorpusError, match="there is none"):
+        batches_of(shards, config=DataConfig(replay=0.5))
+    foreign = replace(shards_of([50], key="base"), tokenizer="other")
+    with pytest.raises(CorpusError, match="another tokenizer"):
+        batches_of(shards, config=DataConfig(replay=0.5), replay=foreign)
+
+
+def test_parts_of_a_batch_add_up_to_it() -> None:
+    batch = batches_of(shards_of([5, 9, 3, 20]), rows=5).batch(3)
+    for counts in (batch.counts_B, ()):
+        known = replace(batch, counts_B=counts)
+        parts = [known.part(slice(begin, begin + 2)) for begin in range(0, 5, 2)]
+        assert [len(part.ids_BT) for part in parts] == [2, 2, 1]
+        assert [part.tokens for part in parts] == [
+            int((part.targets_BT != IGNORED).sum()) for part in parts
+        ]
+        assert sum(part.tokens for part in parts) == batch.tokens
+        assert torch.equal(torch.cat([part.targets_BT for part in parts]), batch.targets_BT)
+    assert same(batch.to("cpu"), batch)
+    assert batch.to("meta").ids_BT.device.type == "meta"
+
+
+@settings(max_examples=60)
+@given(LENGTHS, st.integers(1, 50), st.integers(1, 5))
+def test_evaluation_reads_every_token_once_in_order(
+    lengths: list[int], context: int, rows: int
+) -> None:
+    shards = shards_of(lengths)
+    batches = list(whole(shards, rows=rows, context=context))
+    assert all(batch.ids_BT.shape == (rows, context) for batch in batches)
+    assert len(batches) == -(-shards.tokens // (rows * context))
+    if not batches:
+        return
+    ids = torch.cat([batch.ids_BT.flatten() for batch in batches]).tolist()
+    targets = torch.cat([batch.targets_BT.flatten() for batch in batches]).tolist()
+    assert ids[: shards.tokens] == list(range(shards.tokens))
+    starts = set(shards.offsets_D1[:-1].tolist())
+    for i, target in enumerate(targets):
+        foretold = i + 1 < shards.tokens and i + 1 not in starts
+        assert target == (i + 1 if foretold else IGNORED)
+    assert sum(batch.tokens for batch in batches) == sum(t != IGNORED for t in targets)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    for number, batch in enumerate(batches):
+        for row in range(rows):
+            begin = (number * rows + row) * context
+            mine = owner[begin : begin + context]
+            if batch.documents_BT is not None:
+                numbers = batch.documents_BT[row, : len(mine)].numpy()
+                assert ((numbers[1:] != numbers[:-1]) == (mine[1:] != mine[:-1])).all()
+            else:
+                assert len(set(mine.tolist())) <= 1
+    unmasked = list(whole(shards, rows=rows, context=context, isolate=False))
+    assert all(batch.documents_BT is None for batch in unmasked)

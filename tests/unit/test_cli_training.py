@@ -1,0 +1,291 @@
+"""`pretrain`, `finetune` and `bench step` as a user types them; the training itself is played."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ownwords.cli.main import main
+from ownwords.training import recipes
+from ownwords.training.expectation import Expectation
+from ownwords.training.interruption import Interrupted
+from ownwords.training.job import Outcome
+from ownwords.training.planned import Derived, Plan
+from ownwords.training.recipes import Made, Recipe, Work
+from ownwords.training.record import Evaluation
+from ownwords.training.run import Run
+from ownwords.training.shards import Text
+
+BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
+
+PLAN = Plan(
+    recipe=Recipe(),
+    reasons=(
+        Derived("train.steps", 333, "that fills the time", "measured here", "measured"),
+        Derived("optim.rate", 0.008, "in a model of this width", "docs/log.md", "plan"),
+        Derived("train.compile", False, "", "", "plan"),
+        Derived("train.rows", 4, "as you set it", "setting", "setting"),
+    ),
+    expected=Expectation(
+        bits_low=2.0,
+        bits_high=2.5,
+        seconds=60.0,
+        tokens=1000,
+        epochs=2.0,
+        memory_bytes=10**8,
+        tokens_per_s=5000.0,
+        held_out_bytes=1000,
+    ),
+)
+OUTCOME = Outcome(
+    steps=300,
+    stopped="early",
+    best_step=200,
+    averaged=True,
+    bits_per_byte=2.25,
+    evaluations=(
+        Evaluation(100, 9, 2.75),
+        Evaluation(200, 18, 2.5, 2.25),
+        Evaluation(300, 27, 2.6),
+    ),
+    tokens=27,
+    seconds=12.5,
+    setbacks=1,
+    micro_rows=4,
+)
+
+
+class Play:
+    """Stands for the recipes, and keeps what they were called with."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.work: Work
+        self.texts: list[Text] = []
+        self.held_out: list[Text] = []
+        self.base: Path | None = None
+        self.by_lora = False
+        self.replay: list[Text] | None = None
+        self.fails: BaseException | None = None
+        monkeypatch.setattr(recipes, "pretrain", self.pretrain)
+        monkeypatch.setattr(recipes, "finetune", self.finetune)
+        monkeypatch.setattr("ownwords.cli.training._samples", lambda *_: ["It rained.\nAgain."])
+
+    def pretrain(self, train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Made:
+        self.work, self.texts, self.held_out = work, list(train), list(held_out)
+        assert work.planned
+        work.planned(PLAN)
+        with work.progress.stage("train", 300, "steps") as stage:
+            stage.advance(300)
+            stage.metric(step=300, bits_per_byte=2.5)
+            if self.fails:
+                raise self.fails
+        judged = ("Bits a byte: 2.250, expected 2.00 to 2.50: as expected.",)
+        return Made(work.folder, Run(work.workspace / "runs" / "r"), PLAN, OUTCOME, 2.25, judged)
+
+    def finetune(
+        self,
+        base: Path,
+        train: Iterable[Text],
+        held_out: Iterable[Text],
+        work: Work,
+        *,
+        replay: Iterable[Text] | None,
+        by_lora: bool,
+    ) -> Made:
+        self.base, self.by_lora = base, by_lora
+        self.replay = None if replay is None else list(replay)
+        return replace(self.pretrain(train, held_out, work), share=0.7)
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
+    for name in [name for name in os.environ if name.startswith("OWNWORDS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return Play(monkeypatch)
+
+
+def test_the_plan_is_shown_and_then_what_came_of_it(
+    play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["pretrain", BLOG]) == 0
+    said = capsys.readouterr()
+    for words in (
+        "The plan",
+        "that fills the time  measured here",
+        "as you set it",
+        "From 2.00 to 2.50 bits a byte",
+        "2.250 bits a byte on texts it has never seen",
+        "as expected",
+        "It ended early: more training no longer helped",
+        "after step 200, averaged with those before",
+        "it went back to a checkpoint",
+        "“It rained. Again.”",
+        "blog.ownwords/model --to gguf",
+    ):
+        assert words in " ".join(said.out.split()) or words in said.out
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert "training: 300 steps, done in" in said.err
+    assert play.work.workspace == tmp_path / "blog.ownwords"
+    assert play.work.seconds == 600
+    assert play.work.fixed == {}
+
+
+def test_the_texts_are_the_archives_and_held_out_ones_are_others(play: Play) -> None:
+    assert main(["pretrain", BLOG, "--workspace", "w", "--quiet"]) == 0
+    assert len(play.texts) > 30
+    assert len(play.held_out) > 3
+    assert not {text.id for text in play.texts} & {text.id for text in play.held_out}
+    assert 0.7 < play.work.own_share < 1
+    assert play.work.corpus
+
+
+def test_what_the_user_set_is_fixed_wherever_it_was_set(play: Play, tmp_path: Path) -> None:
+    (tmp_path / "ownwords.toml").write_text("[optim]\nrate = 0.001\n")
+    arguments = ["--set", "train.rows=4", "--set", "archive.drafts=true", "--minutes", "0.5"]
+    assert main(["pretrain", BLOG, "--quiet", "--device", "cpu", *arguments]) == 0
+    assert play.work.fixed == {"train.rows": 4, "optim.rate": 0.001}
+    assert (play.work.seconds, play.work.device) == (30, "cpu")
+
+
+def test_json_has_all_figures_in_one_object(
+    play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["pretrain", BLOG, "--json", "--out", "mine"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["bits_per_byte"] == 2.25
+    assert figures["model"] == "mine"
+    assert figures["outcome"]["evaluations"][1]["averaged_bits_per_byte"] == 2.25
+    assert figures["plan"][0]["key"] == "train.steps"
+    assert figures["expected"]["seconds"] == 60
+    assert figures["recipe"]["optim"]["kind"] == "muon"
+    assert figures["samples"] == ["It rained.\nAgain."]
+
+
+def test_the_plan_alone_trains_nothing(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pretrain", BLOG, "--plan"]) == 0
+    said = capsys.readouterr()
+    assert "What to expect" in said.out
+    assert "training" not in said.err
+    assert main(["pretrain", BLOG, "--plan", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert set(figures) == {"plan", "recipe", "expected"}
+
+
+def test_a_base_is_tuned_with_or_without_replay(play: Play, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    for name in "abc":
+        words = "The sea was calm, and nobody spoke of the weather. " * 30
+        (tmp_path / "old" / f"{name}.txt").write_text(f"{name} story\n\n{words}{name}.\n")
+    arguments = ["finetune", BLOG, "--base", "base", "--quiet"]
+    assert main(arguments) == 0
+    assert play.base == Path("base")
+    assert (play.replay, play.by_lora) == (None, False)
+    assert main([*arguments, "--lora", "--replay", "old"]) == 0
+    assert play.by_lora
+    assert play.replay
+    assert any("The sea was calm" in text.text for text in play.replay)
+    assert not any("The sea was calm" in text.text for text in play.texts)
+
+
+def test_whoever_interrupts_hears_how_to_go_on(
+    play: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play.fails = Interrupted("stopped after step 7 of 9; everything is saved")
+    assert main(["pretrain", BLOG, "--quiet"]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "ownwords: interrupted: stopped after step 7 of 9; everything is saved"
+    )
+
+
+def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    assert main(["pretrain", BLOG, "--quiet", "--tensorboard"]) == 0
+    (folder,) = (tmp_path / "blog.ownwords" / "runs" / "tensorboard").iterdir()
+    assert folder.name.startswith("pretrain-")
+    assert any(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pretrain"], "ownwords pretrain needs a PATH"),
+        (["pretrain", "nowhere"], "nowhere"),
+        (["pretrain", BLOG, "--minutes", "0"], "--minutes should be more than 0, and is 0"),
+        (["finetune", BLOG], "ownwords finetune needs a --base"),
+        (["pretrain", BLOG, "--set", "train.row=1"], "did you mean train.rows?"),
+        (["bench", "step", "--rows", "0"], "--rows should be more than 0, and is 0"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    arguments: list[str], message: str, play: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err.splitlines()[0]
+
+
+@pytest.mark.parametrize("verb", [["pretrain"], ["finetune"], ["bench", "step"]])
+def test_each_verb_explains_itself(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*verb, "--help"]) == 0
+    assert f"Example: ownwords {' '.join(verb)}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "verb", [["pretrain", BLOG], ["finetune", BLOG, "--base", "b"], ["bench", "step"]]
+)
+def test_without_torch_one_sentence_says_what_to_install(verb: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"from ownwords.cli.main import main; sys.exit(main({verb!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    first, hint = done.stderr.splitlines()
+    assert "takes PyTorch, which is not installed" in first
+    assert hint == 'hint: pip install "ownwords[train]"'
+
+
+def test_reading_takes_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"from ownwords.cli.main import main; sys.exit(main(['look', {BLOG!r}, '--json']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.filterwarnings("ignore")  # of the profiler's, about itself
+def test_a_step_is_taken_apart(play: Play, capfd: pytest.CaptureFixture[str]) -> None:
+    small = ["--parameters", "60000", "--vocabulary", "64", "--context", "32", "--rows", "2"]
+    assert main(["bench", "step", *small, "--seconds", "0.05", "--json", "--quiet"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert sum(part["share"] for part in found["parts"]) == pytest.approx(1)
+    assert sum(part["seconds"] for part in found["parts"]) == pytest.approx(found["seconds"])
+    assert found["tokens_per_s"] == pytest.approx(64 / found["seconds"])
+    kinds = {(part["phase"], part["kind"]) for part in found["parts"]}
+    for kind in ("matrix products", "attention", "norms"):
+        assert ("forward", kind) in kinds
+        assert ("backward", kind) in kinds
+    assert ("forward", "loss") in kinds
+    assert {part["phase"] for part in found["parts"]} == {
+        "data",
+        "forward",
+        "backward",
+        "optimizer",
+    }
+    assert 0 < found["host_share"] < 1
+
+    assert main(["bench", "step", *small, "--seconds", "0.05", "--quiet"]) == 0
+    text = capfd.readouterr().out
+    assert "█" in text
+    assert "matrix products" in text

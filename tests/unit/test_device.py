@@ -1,0 +1,163 @@
+"""The room that knows devices; the others than the CPU are stood in for."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from families import TINY, some_ids, tiny
+from ownwords.core.errors import ConfigError
+from ownwords.models import lora
+from ownwords.models.family import build
+from ownwords.models.quantize import quantize
+from ownwords.training import flops
+from ownwords.training.device import Device, choose, compile_if, evaluating
+
+CPU = Device("cpu", torch.device("cpu"))
+
+
+def with_devices(monkeypatch: pytest.MonkeyPatch, *kinds: str, hip: str | None = None) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: "cuda" in kinds)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.xpu, "is_available", lambda: "xpu" in kinds)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: "mps" in kinds)
+    monkeypatch.setattr(torch.version, "hip", hip)
+
+
+def test_the_best_device_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kinds, best in (
+        ((), "cpu"),
+        (("mps",), "mps"),
+        (("xpu", "cuda"), "cuda"),
+        (("xpu",), "xpu"),
+    ):
+        with_devices(monkeypatch, *kinds)
+        assert choose().kind == choose("auto").kind == best
+        assert choose("cpu") == CPU
+    with_devices(monkeypatch, "cuda", hip="6.2")
+    assert choose().kind == "rocm" and choose("rocm:1").torch_device == torch.device("cuda:1")
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda", "mps", "xpu", "cpu:x", ""])
+def test_a_device_that_is_not_there_is_a_sentence(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_devices(monkeypatch)
+    with pytest.raises(ConfigError, match="this machine has no device"):
+        choose(name)
+
+
+def test_one_of_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_devices(monkeypatch, "cuda")
+    assert choose("cuda:1").torch_device.index == 1
+    with pytest.raises(ConfigError, match="this machine has 2 of cuda"):
+        choose("cuda:2")
+
+
+def test_what_is_a_lack_of_memory() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60)
+    assert CPU.is_out_of_memory(caught.value)
+    for error in (
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("MPS backend out of memory"),
+    ):
+        assert CPU.is_out_of_memory(error)
+    for other in (RuntimeError("shapes differ"), ValueError("out of memory"), KeyboardInterrupt()):
+        assert not CPU.is_out_of_memory(other)
+
+
+def test_the_memory_of_this_process_is_measured() -> None:
+    before = CPU.peak_memory()
+    assert 10 << 20 < before < 1 << 40
+    held = torch.ones(80 << 18)  # 80 MB
+    assert CPU.peak_memory() - before < 200 << 20
+    assert CPU.free_memory() > 0 and len(held)
+    CPU.synchronize()
+    CPU.release_memory()
+
+
+def test_what_is_read_later_is_what_it_was() -> None:
+    value = torch.tensor([1.0, 2.0])
+    read = CPU.later(value)
+    assert read().tolist() == [1.0, 2.0]
+
+
+def test_autocast_is_on_only_where_asked_for() -> None:
+    for precision, dtype in (("float32", torch.float32), ("autocast", torch.bfloat16)):
+        with CPU.autocast(precision):  # type: ignore[arg-type]
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+
+
+def test_evaluating_leaves_every_mode_as_it_was() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+        assert not torch.is_grad_enabled()
+    assert [module.training for module in model] == [True, False] and model.training
+    assert torch.is_grad_enabled()
+
+
+def test_where_nothing_compiles_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("qwen3")
+    compiled: list[Any] = []
+    monkeypatch.setattr(model, "compile", lambda: compiled.append(1))
+    assert compile_if(model, False, CPU) == ""
+
+    def missing(*_: object, **__: object) -> None:
+        raise RuntimeError("backend raised:\n  Failed to find C compiler.\nAnd much more\n")
+
+    monkeypatch.setattr(torch, "compile", missing)
+    note = compile_if(model, True, CPU)
+    assert note == (
+        "Training goes on without compiling, for that does not work here: "
+        "Failed to find C compiler."
+    )
+    assert not compiled
+    monkeypatch.setattr(torch, "compile", lambda f, **_: f)
+    assert compile_if(model, True, CPU) == "" and compiled == [1]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "llama"])
+def test_flops_are_those_that_pytorch_counts(name: str) -> None:
+    """Forward and backward of one row, as `FlopCounterMode` sees the matrix products."""
+    model, context = tiny(name), 40
+    counter = FlopCounterMode(display=False)
+    ids_BT = some_ids(1, context + 1)
+    with counter:
+        logits_BTV = model.logits(model(ids_BT[:, :-1]))
+        torch.autograd.backward(functional.cross_entropy(logits_BTV[0], ids_BT[0, 1:]))
+    counts = {str(op): n for op, n in counter.get_flop_counts()["Global"].items()}
+    products = sum(n for op, n in counts.items() if "attention" not in op)
+    config = model.config
+    attention = 6.0 * config.layers * config.heads * config.head_dim * context
+    assert flops.per_token(model, context) - attention == products / context
+    assert flops.per_token(config, context) == flops.per_token(model, context)
+
+
+def test_flops_of_what_is_frozen_hidden_or_small() -> None:
+    config = TINY["qwen3-window"]
+    whole = flops.per_token(config, 40)
+    model = build(config, device="cpu")
+    model.init_weights(1)
+    lora.attach(model, lora.Settings(rank=2), seed=1)
+    adapter = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    matrices = sum(
+        p.numel()
+        for name, p in model.named_parameters()
+        if not p.requires_grad and p.dim() == 2 and name != "embedding.weight"
+    )
+    assert whole - flops.per_token(model, 40) == 2.0 * matrices - 6.0 * adapter
+    assert flops._seen(40, 7) == pytest.approx(sum(min(i, 7) for i in range(1, 41)) / 40)
+    assert flops._seen(400, None) == pytest.approx(sum(range(1, 401)) / 400, rel=0.003)
+    frozen = build(TINY["qwen3"]).requires_grad_(False)
+    packed = tiny("qwen3")
+    quantize(packed)
+    assert flops.per_token(packed, 40) == flops.per_token(frozen, 40)

@@ -1,0 +1,121 @@
+"""Two real processes over gloo do what one does; and one alone notices nothing of all this."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ownwords.core.errors import ConfigError
+from ownwords.training.distributed import ALONE, join
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the processes of one run under torchrun have to say, by rank."""
+    folder = tmp_path_factory.mktemp("two")
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *command, str(TESTS / "two_processes.py"), str(folder)],
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr, done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(2)]
+
+
+@pytest.mark.slow
+def test_processes_know_their_place_and_agree(found: list[dict[str, Any]]) -> None:
+    for rank, mine in enumerate(found):
+        assert (mine["rank"], mine["size"], mine["first"]) == (rank, 2, rank == 0)
+        assert (mine["mode"], mine["note"]) == ("fsdp", "")
+        assert mine["sum"] == 0.5 + 1.5
+        assert mine["agreed"] == [False, True, True]
+        assert mine["least"] == 6
+        assert mine["rows"] == [3, 3]
+        assert "a multiple of 2" in mine["fsdp, 5 rows"]
+        assert mine["shared"] == {"step": 3, "was": ["é", None]}
+        assert mine["in_turn"] == ["made by the first"]
+    first, second = (mine["dealt"] for mine in found)
+    assert [item for item, counts in first if counts] == ["a", "c", "e"]
+    assert [item for item, counts in second if counts] == ["b", "d"]
+    assert len(first) == len(second)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ddp", "ddp, adapter", "fsdp", "fsdp, head of its own"])
+def test_two_processes_train_as_one_does(found: list[dict[str, Any]], how: str) -> None:
+    together, alone = found[0][how]["together"], found[0][how]["alone"]
+    assert together["losses"] == pytest.approx(alone["losses"], rel=0, abs=1e-5)
+    assert len(set(alone["losses"])) > 1
+    assert together["held_out"] == pytest.approx(alone["held_out"], rel=1e-6)
+    assert found[0][how]["furthest"] < 1e-5  # of any weight, after all steps
+    assert together["repeatable"]  # to the bit
+    assert together["kinds"] == ["DTensor" if how.startswith("fsdp") else "Parameter"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ddp", "ddp, adapter", "fsdp", "fsdp, head of its own"])
+def test_a_checkpoint_does_not_depend_on_how_many_wrote_it(
+    found: list[dict[str, Any]], how: str
+) -> None:
+    """The full tensors are those that PyTorch's own gathering gives, and come back as they were."""
+    together = found[0][how]["together"]
+    assert together["as_state_dict"]
+    assert together["scattered"]
+    assert together["writes_alone"]
+    assert found[1][how]["writes_alone"]
+    if "adapter" not in how:
+        assert together["plain"] < 1e-6
+
+
+@pytest.mark.slow
+def test_an_adapter_is_not_sharded(found: list[dict[str, Any]]) -> None:
+    for mine in found:
+        assert "train it with DDP" in mine["fsdp, adapter"]
+
+
+def test_alone_everything_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    world = join(torch.device("cpu"), "fsdp")
+    assert world is ALONE
+    assert world.is_first
+    assert not world.is_sharded
+    task, x = torch.nn.Linear(2, 2), torch.ones(2)
+    assert world.wrap(task, []) is task
+    assert world.sum(x) is x
+    assert world.share(x) is x
+    assert (world.least(3), world.share_of(5)) == (3, 5)
+    assert (world.agreed(True), world.agreed(False)) == (True, False)
+    assert list(world.deal("ab")) == [("a", True), ("b", True)]
+    whole = world.whole({"x": x})
+    assert whole["x"] is x
+    assert world.scatter(whole, task)["x"] is x
+    with world.in_turn(), world.syncing(task, False):
+        world.barrier()
+    world.leave()
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert join(torch.device("cpu")) is ALONE
+
+
+def test_what_cannot_train_together_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="cannot train together on mps"):
+        join(torch.device("mps"))
+    monkeypatch.setenv("LOCAL_RANK", "9")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match=r"process 9 .* there are 1"):
+        join(torch.device("cuda"))

@@ -1,0 +1,490 @@
+"""The loop: exact to the bit, whatever happens on the way; every ending a sentence."""
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+
+from families import some_ids
+from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.core.progress import Event, Progress
+from ownwords.models.family import CausalLM
+from ownwords.training.averaging import Average
+from ownwords.training.batches import Batch, Batches
+from ownwords.training.loop import (
+    MOST_SETBACKS,
+    Interrupted,
+    Job,
+    TrainingError,
+    portions,
+    seed_of,
+    train,
+)
+from ownwords.training.objective import next_token
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Precision
+from training_jobs import LOOP, checksum, job, model, shards, weights_of, with_adapter
+
+RICH = replace(LOOP, dropout=0.2, average_half_life=0.2, z_weight=1e-4, micro_rows=3)
+
+
+class Spoilt:
+    """The usual loss, made something else in some calls that learn."""
+
+    def __init__(self, change: Callable[[int, Tensor], Tensor]) -> None:
+        self.change, self.calls, self.rows = change, 0, list[int]()
+
+    def __call__(self, model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
+        loss, count = next_token(model, batch, z_weight)
+        if torch.is_grad_enabled():
+            self.calls += 1
+            self.rows.append(len(batch.ids_BT))
+            loss = self.change(self.calls, loss)
+        return loss, count
+
+
+class Heard(list[Event]):
+    def __call__(self, event: Event) -> None:
+        self.append(event)
+
+    def progress(self) -> Progress:
+        return Progress(self)
+
+    def notes(self) -> str:
+        return " | ".join(event.message for event in self if event.kind == "note")
+
+    def values(self, name: str) -> list[float]:
+        return [e.values[name] for e in self if e.kind == "metric" and name in e.values]
+
+
+def stopping(job: Job, after: int) -> Job:
+    """The job with a signal during its step of that number."""
+
+    def stop(call: int, loss: Tensor) -> Tensor:
+        if call == after:
+            import signal
+
+            signal.raise_signal(signal.SIGINT)
+        return loss
+
+    job.objective = Spoilt(stop)
+    return job
+
+
+def test_two_runs_are_the_same_to_the_bit(tmp_path: Path) -> None:
+    heard = Heard(), Heard()
+    for i, each in enumerate(heard):
+        one = job(tmp_path, RICH, key=f"{i}", progress=each.progress())
+        train(one)
+        torch.rand(3)  # whatever else draws from the global state in between
+    assert heard[0].values("loss") == heard[1].values("loss") != []
+    first, second = (job(tmp_path, RICH, key=key) for key in "01")
+    assert train(first).bits_per_byte == train(second).bits_per_byte
+    assert weights_of(first) == weights_of(second) != weights_of(job(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["plain", "rich", "adapter"])
+def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -> None:
+    def make(key: str) -> Job:
+        if kind == "adapter":
+            return with_adapter(job(tmp_path, key=key), dropout=0.1)
+        data = DataConfig(replacement=0.05) if kind == "rich" else DataConfig()
+        return job(tmp_path, RICH if kind == "rich" else LOOP, key=key, data=data)
+
+    whole = make("whole")
+    outcome = train(whole)
+    # Calls of the objective, of which RICH takes two a step. The step in which it falls is ended.
+    for after in (2, 3, 4):
+        with pytest.raises(Interrupted, match=r"stopped after step \d of 12; everything is saved"):
+            train(stopping(make("parts"), after))
+    parts = make("parts")
+    resumed = train(parts)
+    assert weights_of(parts) == weights_of(whole)
+    assert resumed.evaluations == outcome.evaluations
+    assert (resumed.best_step, resumed.averaged) == (outcome.best_step, outcome.averaged)
+    ends = [each.run.checkpoints.load(12) for each in (whole, parts)]
+    for group in ends[0].groups:
+        assert checksum(ends[0].groups[group]) == checksum(ends[1].groups[group]), group
+
+
+def test_an_adapter_is_trained_alone(tmp_path: Path) -> None:
+    before = dict(model().named_parameters())
+    tuned = with_adapter(job(tmp_path))
+    train(tuned)
+    assert tuned.adapter is not None
+    assert all(layer.up.abs().max() > 0 for layer in tuned.adapter.layers.values())
+    tuned.adapter.detach()
+    for name, parameter in tuned.model.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+    saved = tuned.run.checkpoints.load(12).groups["weights"]
+    assert all(name.endswith((".up", ".down")) for name in saved)
+
+
+def test_it_learns_and_keeps_what_did_best(tmp_path: Path) -> None:
+    loop = replace(LOOP, steps=60, evaluations=6)
+    heard = Heard()
+    one = job(tmp_path, loop, progress=heard.progress(), peak_flops=1e12)
+    outcome = train(one)
+    history = [each.bits_per_byte for each in outcome.evaluations]
+    assert history == heard.values("validation_bits_per_byte")
+    assert outcome.bits_per_byte == min(b for b in history if b is not None) < 4.5
+    assert outcome.stopped == "done"
+    assert outcome.tokens == sum(one.batches.total(step) for step in range(60))
+    for name in ("bits_per_byte", "tokens_per_s", "rate", "gradient_norm", "share_of_limit"):
+        assert all(value > 0 for value in heard.values(name)) and heard.values(name), name
+
+
+def test_the_validation_figure_is_the_loss_of_every_token(tmp_path: Path) -> None:
+    """Computed again with plain cross entropy, document by document."""
+    loop = replace(LOOP, context=64, rows=2)
+    one = job(tmp_path, loop)
+    outcome = train(one)
+    held = one.validation
+    assert held is not None
+    ids = torch.from_numpy(held.ids.astype("int64"))
+    ends = torch.from_numpy(held.offsets_D1[1:])
+    number = torch.searchsorted(ends, torch.arange(len(ids)), right=True)
+    nats = 0.0
+    with torch.no_grad():
+        for begin in range(0, len(ids), 64):
+            for document in sorted(set(number[begin : begin + 64].tolist())):
+                there = torch.arange(begin, min(begin + 64, len(ids)))
+                here = there[number[there] == document]
+                logits = one.model.logits(one.model(ids[here][None]))[0].double()
+                after = [i for i in here.tolist() if i + 1 < len(ids)]
+                counts = [i for i in after if number[i + 1] == document]
+                rows = torch.tensor([i - int(here[0]) for i in counts], dtype=torch.long)
+                targets = ids[torch.tensor(counts, dtype=torch.long) + 1]
+                nats += (
+                    float(torch.nn.functional.cross_entropy(logits[rows], targets, reduction="sum"))
+                    if counts
+                    else 0.0
+                )
+    assert outcome.bits_per_byte == pytest.approx(nats / math.log(2) / held.text_bytes, rel=1e-5)
+
+
+@pytest.mark.parametrize("micro", [1, 2, 3])
+def test_micro_batches_give_the_gradient_of_the_whole(micro: int, tmp_path: Path) -> None:
+    gradients = []
+    for rows in (0, micro):
+        one = job(tmp_path, replace(LOOP, steps=1, micro_rows=rows), key=f"{rows}")
+        seen: dict[str, Tensor] = {}
+
+        def look(call: int, loss: Tensor, job: Job = one, seen: dict[str, Tensor] = seen) -> Tensor:
+            for name, parameter in job.model.named_parameters():
+                if name not in seen:
+                    seen[name] = torch.zeros_like(parameter)
+                    parameter.register_hook(  # type: ignore[no-untyped-call]
+                        lambda g, name=name: seen.__setitem__(name, seen[name] + g)
+                    )
+            return loss
+
+        one.objective = Spoilt(look)
+        train(one)
+        gradients.append(seen)
+    whole, parts = gradients
+    for name in whole:
+        assert torch.allclose(parts[name], whole[name], rtol=1e-4, atol=1e-7), name
+
+
+def test_a_thread_more_changes_no_more_than_rounding(tmp_path: Path) -> None:
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            few = replace(LOOP, steps=3, evaluations=1)
+            found.append(train(job(tmp_path, few, key=f"{threads}")).bits_per_byte)
+    finally:
+        torch.set_num_threads(1)
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
+    def limited(at_most: int) -> Spoilt:
+        def change(_: int, loss: Tensor) -> Tensor:
+            if objective.rows[-1] > at_most:
+                raise torch.OutOfMemoryError("no room")
+            return loss
+
+        objective = Spoilt(change)
+        return objective
+
+    cache = tmp_path / "cache" / "rows.json"
+    heard = Heard()
+    first = job(tmp_path, objective=limited(1), row_limits=cache, progress=heard.progress())
+    outcome = train(first)
+    assert outcome.micro_rows == 1
+    assert first.objective.rows[:2] == [4, 2] and set(first.objective.rows[2:]) == {1}  # type: ignore[attr-defined]
+    assert "4 rows at once do not fit the memory: 2 are" in heard.notes()
+    by_one = job(tmp_path, replace(LOOP, micro_rows=1), key="by-one")
+    train(by_one)
+    assert weights_of(by_one) == weights_of(first)
+    for folder in ({"key": "run"}, {"key": "another", "row_limits": cache}):
+        again = job(tmp_path, objective=limited(1), **folder)
+        train(again)
+        assert set(again.objective.rows) <= {1}  # type: ignore[attr-defined]
+    with pytest.raises(TrainingError, match="does not hold one row of 24 tokens"):
+        train(job(tmp_path, key="none", objective=limited(0)))
+
+
+def test_what_is_no_lack_of_memory_is_not_retried(tmp_path: Path) -> None:
+    def fail(_: int, loss: Tensor) -> Tensor:
+        raise RuntimeError("a bug")
+
+    spoilt = Spoilt(fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        train(job(tmp_path, objective=spoilt))
+    assert spoilt.calls == 1
+
+
+def test_a_loss_that_is_no_number_leads_back(tmp_path: Path) -> None:
+    heard = Heard()
+    spoilt = Spoilt(lambda call, loss: loss * math.nan if call == 7 else loss)
+    outcome = train(job(tmp_path, objective=spoilt, progress=heard.progress()))
+    assert outcome.setbacks == 1 and outcome.stopped == "done" and outcome.steps == 12
+    assert "The loss is not a number at step 7: back to step 4, at 0.5 of the" in heard.notes()
+    assert spoilt.calls == 7 + (12 - 4)
+    rates = heard.values("rate")
+    assert rates[-1] < 0.5 * 0.02
+    # The lesson is kept: a run resumed after it goes on at the lower rate.
+    assert job(tmp_path).run.checkpoints.load(12).state["record"]["rate_scale"] == 0.5  # type: ignore[index]
+
+
+def test_a_loss_that_never_is_a_number_ends_with_a_sentence(tmp_path: Path) -> None:
+    spoilt = Spoilt(lambda _, loss: loss * math.nan)
+    with pytest.raises(TrainingError, match=r"not a number at step 1, after going back 5 times"):
+        train(job(tmp_path, objective=spoilt))
+    assert spoilt.calls == MOST_SETBACKS + 1
+
+
+def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
+    """The loss is high from step 45 on, as if the weights after step 40 were spoilt."""
+
+    def high(_: int, loss: Tensor) -> Tensor:
+        step = len([rows for rows in spoilt.rows if rows])
+        return loss + (10 * 96 if 45 < step <= 53 else 0)
+
+    spoilt = Spoilt(high)
+    heard = Heard()
+    loop = replace(LOOP, steps=60, evaluations=12, patience=0)
+    outcome = train(job(tmp_path, loop, objective=spoilt, progress=heard.progress()))
+    assert outcome.stopped == "done"
+    assert "The loss ran away" in heard.notes()
+    assert outcome.setbacks == 2
+    assert "back to step 45," in heard.notes() and "back to step 40," in heard.notes()
+
+
+def test_it_ends_early_and_gives_the_best(tmp_path: Path) -> None:
+    """Far too fast a rate on far too little text: the held-out text soon does worse."""
+    loop = replace(LOOP, steps=120, evaluations=40, patience=2)
+    fast = OptimConfig(matrix_rate=0.1, rate=0.03)
+    small = Batches(
+        shards(tmp_path, count=1, seed=5), rows=4, context=24, seed=1, config=DataConfig()
+    )
+    outcome = train(job(tmp_path, loop, batches=small, optim=fast))
+    assert outcome.stopped == "early" and outcome.steps < 120
+    scored = [each.bits_per_byte or 0.0 for each in outcome.evaluations]
+    assert scored.index(min(scored)) == len(scored) - 3
+    assert outcome.best_step == outcome.evaluations[-3].step
+    assert outcome.bits_per_byte == min(scored)
+    again = job(tmp_path, loop, batches=small, optim=fast)
+    assert train(again) == outcome
+    saved = again.run.checkpoints.load(outcome.best_step).groups["weights"]
+    assert weights_of(again) == checksum(saved)
+
+
+def test_it_ends_before_it_learns_by_heart(tmp_path: Path) -> None:
+    shares = iter([0.0, 0.05, 0.4])
+    loop = replace(LOOP, memorised_limit=0.1, patience=0)
+    outcome = train(job(tmp_path, replace(loop, evaluations=6), memorised=lambda _: next(shares)))
+    assert outcome.stopped == "memorised" and outcome.steps == 6
+    assert outcome.best_step == 4
+
+
+def test_the_average_is_taken_where_it_is_better(tmp_path: Path) -> None:
+    loop = replace(LOOP, steps=30, average_half_life=0.15)
+    wild = OptimConfig(kind="adamw", rate=0.05)
+    one = job(tmp_path, loop, optim=wild)
+    outcome = train(one)
+    last = outcome.evaluations[-1]
+    assert last.averaged_bits_per_byte is not None and last.bits_per_byte is not None
+    best = min(
+        (b, e.step, averaged)
+        for e in outcome.evaluations
+        for b, averaged in ((e.bits_per_byte, False), (e.averaged_bits_per_byte, True))
+        if b is not None
+    )
+    assert (outcome.bits_per_byte, outcome.best_step, outcome.averaged) == best
+    saved = one.run.checkpoints.load(outcome.best_step).groups
+    if outcome.averaged:
+        average = Average(saved["weights"], 0.15 * 30)
+        average.load_state(saved["average"])
+        assert weights_of(one) == checksum(average.weights())
+
+
+def test_without_held_out_text_the_last_weights_are_kept(tmp_path: Path) -> None:
+    one = job(tmp_path, held_out=False)
+    outcome = train(one)
+    assert outcome.best_step == 12 and outcome.bits_per_byte is None and not outcome.evaluations
+    assert weights_of(one) == checksum(one.run.checkpoints.load(12).groups["weights"])
+
+
+def test_looking_changes_nothing(tmp_path: Path) -> None:
+    """However often is evaluated, and whatever the hooks draw: the training is the same."""
+
+    def draw(network: CausalLM) -> list[str]:
+        assert not network.training
+        torch.manual_seed(int(torch.randint(10, (1,))))
+        return ["She wrote\x1b[31m this."]
+
+    quiet = job(tmp_path, RICH, key="quiet", held_out=False)
+    train(quiet)
+    loud = job(
+        tmp_path, replace(RICH, evaluations=12), key="loud", samples=draw, memorised=lambda _: 0.0
+    )
+    train(loud)
+    for group in ("weights", "optimizer", "average"):
+        ends = [each.run.checkpoints.load(12).groups[group] for each in (quiet, loud)]
+        assert checksum(ends[0]) == checksum(ends[1])
+    assert loud.run.samples.read_text("utf-8").count("She wrote?[31m this.") == 12
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_an_evaluation_that_fails_loses_nothing(
+    number: int, error: type[BaseException], tmp_path: Path
+) -> None:
+    whole = job(tmp_path, key="whole", memorised=lambda _: 0.0)
+    outcome = train(whole)
+    calls = 0
+
+    def fail(_: CausalLM) -> float:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            raise error
+        return 0.0
+
+    with pytest.raises(Interrupted if error is KeyboardInterrupt else error):
+        train(job(tmp_path, memorised=fail))
+    resumed = job(tmp_path, memorised=lambda _: 0.0)
+    assert resumed.run.checkpoints.steps()[-1] == number * 4
+    assert train(resumed).evaluations == outcome.evaluations
+    assert weights_of(resumed) == weights_of(whole)
+
+
+def test_what_a_run_was_begun_with_must_stay(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        train(stopping(job(tmp_path), 5))
+    other_text = Batches(shards(tmp_path, count=9), rows=4, context=24, seed=1, config=DataConfig())
+    with pytest.raises(ConfigError, match=r"the texts have changed since the run .* was begun"):
+        train(job(tmp_path, batches=other_text))
+    with pytest.raises(ConfigError, match=r"the held-out texts have changed"):
+        train(job(tmp_path, held_out=False))
+    with pytest.raises(ConfigError, match=r"other settings: train.z_weight = 0.0, now 0.1"):
+        train(job(tmp_path, replace(LOOP, z_weight=0.1)))
+    with pytest.raises(ConfigError, match=r"optim.rate = 0.003, now 0.001"):
+        train(job(tmp_path, optim=OptimConfig(rate=0.001)))
+    with pytest.raises(ConfigError, match="the model and the adapter have changed"):
+        train(with_adapter(job(tmp_path)))
+    free = replace(LOOP, micro_rows=2, patience=7, checkpoint_every_s=5.0, checkpointing=True)
+    assert train(job(tmp_path, free)).stopped == "done"
+
+
+def test_what_is_frozen_must_stay_too(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        train(stopping(with_adapter(job(tmp_path)), 5))
+    with pytest.raises(ConfigError, match="the model has changed"):
+        train(with_adapter(job(tmp_path, model=model(seed=2))))
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    def second(_: CausalLM) -> float:
+        with pytest.raises(WorkspaceError, match="another process is training the run"):
+            train(job(tmp_path))
+        return 0.0
+
+    assert train(job(tmp_path, memorised=second)).stopped == "done"
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(tmp_path: Path) -> None:
+    whole = job(tmp_path, key="whole")
+    train(whole)
+    with pytest.raises(Interrupted):
+        train(stopping(job(tmp_path), 7))
+    run = job(tmp_path).run
+    assert run.checkpoints.steps() == [4, 7]
+    path = run.checkpoints.path(7) / "weights.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(data)
+    heard = Heard()
+    resumed = job(tmp_path, progress=heard.progress())
+    train(resumed)
+    assert "weights.safetensors is damaged" in heard.notes()
+    assert "Going on after step 4 of 12" in heard.notes()
+    assert weights_of(resumed) == weights_of(whole)
+
+
+@pytest.mark.parametrize("precision", ["autocast", "masters"])
+def test_bfloat16_learns_and_resumes_to_the_bit(precision: Precision, tmp_path: Path) -> None:
+    loop = replace(LOOP, precision=precision, average_half_life=0.3)
+    whole = job(tmp_path, loop, key="whole")
+    outcome = train(whole)
+    exact = train(job(tmp_path, replace(loop, precision="float32"), key="float32"))
+    assert outcome.bits_per_byte == pytest.approx(exact.bits_per_byte, rel=0.02)
+    with pytest.raises(Interrupted):
+        train(stopping(job(tmp_path, loop), 6))
+    resumed = job(tmp_path, loop)
+    train(resumed)
+    parameters = [dict(each.model.named_parameters()) for each in (whole, resumed)]
+    assert all(torch.equal(p, parameters[1][name]) for name, p in parameters[0].items())
+    masters = [each.run.checkpoints.load(12).groups["weights"] for each in (whole, resumed)]
+    assert checksum(masters[0]) == checksum(masters[1])
+    assert {each.dtype for each in masters[0].values()} == {torch.float32}
+
+
+def test_dropout_is_off_when_it_is_over(tmp_path: Path) -> None:
+    one = job(tmp_path, RICH)
+    train(one)
+    ids_BT = some_ids(2, 9)
+    assert torch.equal(one.model(ids_BT), one.model(ids_BT))
+    assert all(parameter.grad is None for parameter in one.model.parameters())
+
+
+def test_outside_the_main_thread_it_trains_as_well(tmp_path: Path) -> None:
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(train(job(tmp_path)).stopped))
+    thread.start()
+    thread.join()
+    assert found == ["done"]
+
+
+def test_seeds_differ_by_all_they_are_made_of() -> None:
+    seeds = {
+        seed_of(seed, step, rank) for seed in range(5) for step in range(50) for rank in (0, 1)
+    }
+    assert len(seeds) == 500
+    torch.manual_seed(max(seeds))
+
+
+def test_portions_are_even_and_whole() -> None:
+    for rows in range(1, 20):
+        for at_once in range(1, 22):
+            parts = portions(rows, at_once)
+            assert [i for part in parts for i in range(part.start, part.stop)] == list(range(rows))
+            sizes = [part.stop - part.start for part in parts]
+            assert max(sizes) <= at_once and max(sizes) - min(sizes) <= 1
+
+
+def test_settings_that_cannot_be() -> None:
+    for wrong in ({"steps": 0}, {"rows": 0}, {"dropout": 1.0}, {"patience": -1}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            LoopConfig(**wrong)

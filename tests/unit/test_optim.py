@@ -1,0 +1,355 @@
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from families import some_ids, tiny
+from ownwords.core.errors import OwnwordsError
+from ownwords.models import lora
+from ownwords.training.adamw import AdamW
+from ownwords.training.averaging import Average
+from ownwords.training.gate import Gate
+from ownwords.training.muon import orthogonalized
+from ownwords.training.optim import Optimizer, beta_of
+from ownwords.training.settings import OptimConfig
+from stored_state import through_a_file
+
+F32 = OptimConfig(iteration="float32")
+
+
+def pretend(model: nn.Module, step: int, size: float = 0.01) -> None:
+    """Gradients that depend on the step alone, some of them above the clipping, some below."""
+    source = torch.Generator().manual_seed(step)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            gradient = torch.randn(parameter.shape, generator=source) * size * (1 + step % 3)
+            parameter.grad = gradient.to(parameter.dtype)
+
+
+def run(optimizer: Optimizer, model: nn.Module, steps: range, size: float = 0.01) -> None:
+    for step in steps:
+        pretend(model, step, size)
+        optimizer.step(1 - step / 100, step)
+        optimizer.zero_grad()
+
+
+def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: each.detach().clone() for name, each in tensors.items()}
+
+
+def parameters(model: nn.Module) -> dict[str, Tensor]:
+    return copies(dict(model.named_parameters()))
+
+
+def alike(one: dict[str, Tensor], other: dict[str, Tensor], atol: float = 0.0) -> None:
+    assert one.keys() == other.keys()
+    for name, each in one.items():
+        torch.testing.assert_close(each, other[name], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("clip", [0.0, 0.5])
+@pytest.mark.parametrize("fused", [True, False])
+def test_adamw_is_torchs(
+    waits: bool, clip: float, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fused:
+        monkeypatch.setattr("ownwords.training.adamw.FUSED", ())
+    config = OptimConfig(
+        kind="adamw", rate=1e-2, beta2=0.97, weight_decay=0.3, embedding_decay=0.05, clip=clip
+    )
+    ours, theirs = tiny("gpt2"), tiny("gpt2")
+    optimizer = Optimizer(ours, config, waits=waits)
+    decayed: dict[float, list[nn.Parameter]] = {0.3: [], 0.05: [], 0.0: []}
+    for name, each in theirs.named_parameters():
+        table = "embedding" in name or "position" in name
+        decayed[0.0 if each.ndim < 2 else 0.05 if table else 0.3].append(each)
+    reference = torch.optim.AdamW(
+        [{"params": found, "weight_decay": decay} for decay, found in decayed.items()],
+        betas=(0.9, 0.97),
+        foreach=False,
+    )
+    for step in range(20):
+        pretend(ours, step)
+        pretend(theirs, step)
+        norm = torch.cat([each.grad.view(-1) for each in theirs.parameters()]).norm()  # type: ignore[union-attr]
+        if clip:
+            torch.nn.utils.clip_grad_norm_(theirs.parameters(), clip)
+        for group in reference.param_groups:
+            group["lr"] = 1e-2 * (1 - step / 100)
+        reference.step()
+        optimizer.step(1 - step / 100, step)
+        torch.testing.assert_close(optimizer.gradient_norm, norm)
+    alike(parameters(ours), parameters(theirs), atol=1e-6)
+
+
+def quintic(matrix: Tensor) -> Tensor:
+    """Keller Jordan's iteration, one matrix at a time, as he published it, in float32."""
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    found: Tensor = x.T if matrix.shape[0] > matrix.shape[1] else x
+    return found
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("family", ["qwen3", "gpt2"])
+def test_muon_is_the_literal_one(family: str, waits: bool) -> None:
+    config = OptimConfig(
+        iteration="float32", matrix_rate=0.03, weight_decay=0.2, momentum_steps=10, clip=0.5
+    )
+    model = tiny(family)
+    optimizer = Optimizer(model, config, waits=waits)
+    matrices = {
+        name: each.detach().clone()
+        for name, each in model.named_parameters()
+        if name.startswith("blocks.") and each.ndim == 2
+    }
+    assert len(matrices) >= 8
+    momenta = {name: torch.zeros_like(each) for name, each in matrices.items()}
+    for step in range(15):
+        pretend(model, step)
+        gradients = {name: each.grad for name, each in model.named_parameters()}
+        norm = math.sqrt(sum(float(g.square().sum()) for g in gradients.values() if g is not None))
+        momentum = 0.85 + min(1.0, step / 10) * 0.1
+        rate = 0.03 * 0.7
+        for name, weight in matrices.items():
+            gradient = gradients[name]
+            assert gradient is not None
+            gradient = gradient * min(1.0, 0.5 / norm)
+            momenta[name] = momentum * momenta[name] + (1 - momentum) * gradient
+            update = quintic((1 - momentum) * gradient + momentum * momenta[name])
+            update = update * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
+            weight.mul_(1 - rate * 0.2).sub_(rate * update)
+        optimizer.step(0.7, step)
+        now = parameters(model)
+        alike({name: now[name] for name in matrices}, matrices, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(16, 16), (16, 20), (16, 70), (70, 16), (20, 16)])
+def test_updates_are_near_orthogonal(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    source = torch.Generator().manual_seed(3)
+    x_NRC = torch.randn(6, *shape, generator=source)
+    x_NRC /= torch.linalg.matrix_norm(x_NRC, keepdim=True)
+    found = orthogonalized(x_NRC.to(dtype), 5).float()
+    values = torch.linalg.svdvals(found)
+    assert values.min() > 0.5
+    assert values.max() < 1.35
+    left, _, right = torch.linalg.svd(x_NRC, full_matrices=False)
+    likeness = (found * (left @ right)).sum((1, 2)) / min(shape)
+    assert likeness.min() > 0.75
+
+
+def test_which_parameters_are_whose() -> None:
+    model = tiny("qwen3-window")
+    state = Optimizer(model, OptimConfig()).state()
+    muon = {key.partition("/")[2] for key in state if key.startswith("momentum/")}
+    adamw = {key.partition("/")[2] for key in state if key.startswith("mean/")}
+    assert muon.isdisjoint(adamw)
+    assert muon | adamw == {name for name, _ in model.named_parameters()}
+    assert {"embedding.weight", "head.weight", "final_norm.weight"} <= adamw
+    assert "blocks.0.mlp.down.weight" in muon
+    assert all("norm" not in name for name in muon)
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_only_an_adapter_is_trained_and_by_adamw(kind: str) -> None:
+    model = tiny("qwen3")
+    lora.attach(model, lora.Settings(rank=2), seed=1)
+    before = parameters(model)
+    optimizer = Optimizer(model, OptimConfig(kind=kind))  # type: ignore[arg-type]
+    assert not any(key.startswith("momentum/") for key in optimizer.state())
+    run(optimizer, model, range(3))
+    changed = {n for n, each in parameters(model).items() if not torch.equal(each, before[n])}
+    assert changed == {n for n, each in model.named_parameters() if each.requires_grad}
+    assert all(name.endswith((".down", ".up")) for name in changed)
+    assert optimizer.weights().keys() == changed
+
+
+def test_an_adapter_beside_bfloat16_weights_needs_no_masters() -> None:
+    model = tiny("llama", torch.bfloat16)
+    lora.attach(model, lora.Settings(rank=2), seed=1)
+    run(Optimizer(model, OptimConfig()), model, range(2))
+
+
+@pytest.mark.parametrize("masters", [False, True])
+@pytest.mark.parametrize("iteration", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_resumed_is_not_stopped(kind: str, iteration: str, masters: bool, tmp_path: Path) -> None:
+    config = OptimConfig(kind=kind, iteration=iteration, momentum_steps=7)  # type: ignore[arg-type]
+    dtype = torch.bfloat16 if masters else torch.float32
+
+    def fresh() -> tuple[nn.Module, Optimizer, Average]:
+        model = tiny("gemma3", dtype)
+        optimizer = Optimizer(model, config, masters=masters)
+        return model, optimizer, Average(optimizer.weights(), 3)
+
+    def go(parts: tuple[nn.Module, Optimizer, Average], steps: range) -> None:
+        for step in steps:
+            run(parts[1], parts[0], range(step, step + 1))
+            parts[2].update(parts[1].weights())
+
+    whole, first, second = fresh(), fresh(), fresh()
+    go(whole, range(12))
+    go(first, range(5))
+    go(second, range(20, 22))  # so that nothing is right by being fresh
+    second[1].load_weights(through_a_file(first[1].weights(), tmp_path / "weights"))
+    second[1].load_state(through_a_file(first[1].state(), tmp_path / "state"))
+    second[2].load_state(through_a_file(first[2].state(), tmp_path / "average"))
+    go(second, range(5, 12))
+    alike(parameters(second[0]), parameters(whole[0]))
+    alike(second[1].weights(), whole[1].weights())
+    alike(second[1].state(), whole[1].state())
+    alike(second[2].weights(), whole[2].weights())
+
+
+def test_a_run_goes_on_in_the_precision_it_began_with() -> None:
+    first = Optimizer(tiny("qwen3"), OptimConfig(iteration="bfloat16"))
+    auto = Optimizer(tiny("qwen3"), OptimConfig())
+    told = Optimizer(tiny("qwen3"), F32)
+    for optimizer in (auto, told):
+        optimizer.load_state(first.state())
+    assert bool(auto.state()["bfloat16"])
+    assert not bool(told.state()["bfloat16"])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("masters", [False, True])
+def test_a_step_that_is_not_finite_changes_nothing(
+    bad: float, waits: bool, fused: bool, masters: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fused:
+        monkeypatch.setattr("ownwords.training.adamw.FUSED", ())
+    dtype = torch.bfloat16 if masters else torch.float32
+    model = tiny("qwen3", dtype)
+    optimizer = Optimizer(model, F32, masters=masters, waits=waits)
+    pretend(model, 0)
+    next(model.parameters()).grad[0, 0] = bad  # type: ignore[index]
+    untouched = parameters(model)
+    optimizer.step(1.0, 0)  # even the very first
+    alike(parameters(model), untouched)
+    run(optimizer, model, range(1, 4))
+    before, state = copies(optimizer.weights()), copies(optimizer.state())
+    for name, parameter in model.named_parameters():
+        if name == "blocks.1.mlp.up.weight":
+            pretend(model, 7)
+            parameter.grad.view(-1)[5] = bad  # type: ignore[union-attr]
+            optimizer.step(1.0, 7)
+    assert not optimizer.gradient_norm.isfinite()
+    alike(optimizer.weights(), before)
+    assert optimizer.skipped == 2
+    state["skipped"] = torch.tensor(2.0)
+    alike(optimizer.state(), state)
+    run(optimizer, model, range(8, 10))
+    assert all(bool(each.isfinite().all()) for each in optimizer.weights().values())
+
+
+def test_waiting_or_not_is_the_same() -> None:
+    one, other = tiny("qwen3"), tiny("qwen3")
+    run(Optimizer(one, F32, waits=True), one, range(6))
+    run(Optimizer(other, F32, waits=False), other, range(6))
+    alike(parameters(one), parameters(other), atol=1e-6)
+
+
+def test_masters_keep_what_bfloat16_would_lose() -> None:
+    # Steps of a thousandth part of the weight's last place, all in one direction.
+    model = nn.Linear(4, 4, bias=False, dtype=torch.bfloat16)
+    nn.init.ones_(model.weight)
+    config = OptimConfig(kind="adamw", rate=1e-4, weight_decay=0.0)
+    optimizer = Optimizer(model, config, masters=True)
+    for step in range(100):
+        model.weight.grad = torch.ones_like(model.weight)
+        optimizer.step(1.0, step)
+    torch.testing.assert_close(optimizer.weights()["weight"], torch.full((4, 4), 0.99))
+    assert torch.equal(model.weight.detach(), torch.full((4, 4), 0.99).bfloat16())
+
+
+def test_masters_follow_a_float32_run() -> None:
+    wide, narrow = tiny("qwen3"), tiny("qwen3", torch.bfloat16)
+    one, other = Optimizer(wide, F32), Optimizer(narrow, F32, masters=True)
+    other.load_weights(one.weights())
+    for step in range(5):
+        pretend(narrow, step)
+        for mine, yours in zip(wide.parameters(), narrow.parameters(), strict=True):
+            assert yours.grad is not None
+            mine.grad = yours.grad.float()
+        one.step(1.0, step)
+        other.step(1.0, step)
+    alike(other.weights(), one.weights(), atol=1e-6)
+    alike(parameters(narrow), {n: each.bfloat16() for n, each in one.weights().items()}, atol=1e-2)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gpt2"])
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_it_learns(family: str, kind: str) -> None:
+    model = tiny(family)
+    model.init_weights(1)
+    config = OptimConfig(kind=kind, matrix_rate=0.02, rate=1e-2)  # type: ignore[arg-type]
+    optimizer = Optimizer(model, config)
+    ids_BT = some_ids(4, 17)
+    losses = []
+    for step in range(60):
+        total, count = model.loss(ids_BT[:, :-1], ids_BT[:, 1:])
+        loss: Tensor = total / count
+        torch.autograd.backward(loss)
+        losses.append(loss.item())
+        optimizer.step(1 - step / 60, step)
+        optimizer.zero_grad()
+    assert losses[0] > 4
+    assert losses[-1] < 1
+
+
+def test_the_rate_can_be_lowered() -> None:
+    one, other = tiny("qwen3"), tiny("qwen3")
+    lowered = Optimizer(one, F32)
+    lowered.rate_scale = 0.5
+    pretend(one, 1)
+    lowered.step(1.0, 0)
+    half = Optimizer(other, F32)
+    pretend(other, 1)
+    half.step(0.5, 0)
+    alike(parameters(one), parameters(other))
+
+
+def test_what_cannot_be_is_told() -> None:
+    model = tiny("qwen3")
+    optimizer = Optimizer(model, F32)
+    with pytest.raises(OwnwordsError, match="have no gradient"):
+        optimizer.step(1.0, 0)
+    with pytest.raises(OwnwordsError, match="float32 masters"):
+        Optimizer(tiny("qwen3", torch.bfloat16), F32)
+    with pytest.raises(OwnwordsError, match="the same settings of optim"):
+        optimizer.load_state(Optimizer(tiny("qwen3"), OptimConfig(kind="adamw")).state())
+    shapes = optimizer.state() | {"mean/embedding.weight": torch.zeros(20, 97)}
+    with pytest.raises(OwnwordsError, match=r"\[20, 97\]"):
+        optimizer.load_state(shapes)
+    with pytest.raises(OwnwordsError, match="no parameter"):
+        Optimizer(model.requires_grad_(False), F32)
+    with pytest.raises(OwnwordsError, match=r"optim\.beta1"):
+        OptimConfig(beta1=1.0)
+    with pytest.raises(OwnwordsError, match=r"optim\.clip"):
+        OptimConfig(clip=-1)
+
+
+def test_a_beta_forgets_half_in_its_half_life() -> None:
+    assert beta_of(4096) ** (1e7 / 4096) == pytest.approx(0.5)
+    assert beta_of(4096) == pytest.approx(0.9997, abs=5e-5)
+    assert beta_of(500, 1000) == pytest.approx(0.5**0.5)
+
+
+def test_nothing_lies_across_its_neighbour() -> None:
+    weights = {"a": torch.zeros(3, 5), "b": torch.zeros(()), "c": torch.zeros(17)}
+    adamw = AdamW(weights, betas=(0.9, 0.99), eps=1e-8, decay=0.0)
+    gradients = {name: torch.full_like(each, 0.5) for name, each in weights.items()}
+    adamw.gather(gradients)
+    adamw.step(weights, rate=0.1, gate=Gate(1.0))
+    for each in weights.values():
+        torch.testing.assert_close(each, torch.full_like(each, -0.1))
+    assert all(moment.data_ptr() % 4 == 0 for moment in adamw.moments().values())

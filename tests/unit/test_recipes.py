@@ -1,0 +1,211 @@
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+import families
+import ownwords
+from ownwords.archive.store import Archive
+from ownwords.core.errors import ConfigError, CorpusError
+from ownwords.core.progress import Event, Progress
+from ownwords.models import bundle, peft
+from ownwords.tokenizers import bpe
+from ownwords.training import corpus, making, measure, planned, validation
+from ownwords.training.device import choose
+from ownwords.training.distributed import ALONE
+from ownwords.training.objective import Task, next_token
+from ownwords.training.preparing import Some
+from ownwords.training.recipes import Made, Work, finetune, pretrain
+from ownwords.training.shards import Text, build
+
+TINY: Mapping[str, object] = {
+    "model.parameters": 40_000,
+    "model.context": 32,
+    "train.rows": 8,
+    "train.steps": 24,
+    "train.evaluations": 3,
+    "train.precision": "float32",
+}
+TUNED = {key: value for key, value in TINY.items() if not key.startswith("model.")} | {
+    "train.context": 32
+}
+TRAIN = [Text(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8) for i in range(12)]
+HELD_OUT = [Text(f"v{i}", f"The cat number {i} sat on the mat and slept. " * 4) for i in (40, 41)]
+OTHERS = [Text(f"o{i}", f"Zwei mal {i} ist nicht {i}, sagt der Hund. " * 8) for i in range(12)]
+HELD_OTHERS = [Text("w", "Zwei mal 90 ist nicht 90, sagt der Hund. " * 8)]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
+
+
+def work(folder: Path, fixed: Mapping[str, object] = TINY, **more: object) -> Work:
+    return Work(folder, 600, fixed, device="cpu", **more)  # type: ignore[arg-type]
+
+
+def weights(made: Made) -> bytes:
+    return (made.folder / "model.safetensors").read_bytes()
+
+
+def bits(folder: Path, texts: list[Text], place: Path) -> float:
+    model = ownwords.load(folder)
+    shards = build(texts, model.tokenizer, place / "again")
+    return validation.bits_per_byte(
+        Task(model.network, next_token),
+        shards,
+        rows=8,
+        context=32,
+        isolate=True,
+        device=choose("cpu"),
+        precision="float32",
+        world=ALONE,
+    )
+
+
+def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
+    shown: list[planned.Plan] = []
+    made = pretrain(TRAIN, HELD_OUT, work(tmp_path, planned=shown.append, corpus="key of it"))
+    assert made.bits_per_byte is not None
+    assert made.bits_per_byte < 6  # 8 before anything is learned
+    assert bits(made.folder, HELD_OUT, tmp_path) == pytest.approx(made.bits_per_byte, rel=1e-4)
+
+    found = bundle.load(made.folder)
+    assert found.provenance["corpus"] == "key of it"
+    recipe = found.provenance["recipe"]
+    assert isinstance(recipe, dict)
+    assert recipe["train"]["steps"] == 24
+    assert "bits a byte on texts held out whole" in found.card
+    assert "| train.rows | 8 | as you set it | setting |" in found.card
+    assert planned.read((made.run.folder / "plan.toml").read_text()) == made.plan
+    assert "steps = 24  # setting" in made.run.config.read_text()
+    assert shown == [made.plan]
+    assert made.plan.expected.sentences()
+    assert made.judged
+
+
+def test_the_same_command_again_goes_on_with_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = pretrain(TRAIN, HELD_OUT, work(tmp_path / "one"))
+
+    class PowerCut(Exception):  # noqa: N818
+        pass
+
+    def cut(event: Event) -> None:
+        if event.kind == "metric" and event.values.get("validation_bits_per_byte"):
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        pretrain(TRAIN, HELD_OUT, work(tmp_path / "two", progress=Progress(cut)))
+    assert not (tmp_path / "two" / "model").exists()
+
+    def nothing(*_: object, **__: object) -> measure.Speeds:
+        raise AssertionError("a run that is planned is not measured again")
+
+    monkeypatch.setattr(measure, "measured", nothing)
+    again = pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))
+    assert weights(again) == weights(undisturbed)
+    assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
+    assert weights(pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))) == weights(undisturbed)
+
+
+def test_the_vocabulary_is_learned_from_the_training_texts_alone(tmp_path: Path) -> None:
+    fixed = {**TINY, "model.vocabulary": 300, "train.steps": 2}
+    made = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
+    expected = bpe.train([text.text for text in TRAIN], 300)
+    assert ownwords.load(made.folder).tokenizer.fingerprint() == expected.fingerprint()
+
+
+def test_without_held_out_texts_nothing_is_claimed(tmp_path: Path) -> None:
+    made = pretrain(iter(TRAIN), iter([]), work(tmp_path, {**TINY, "train.steps": 2}))
+    assert made.bits_per_byte is None
+    assert "No text was held out" in bundle.load(made.folder).card
+
+
+def test_too_little_text_is_said_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="9 bytes of text"):
+        pretrain([Text("a", "Too short")], [], work(tmp_path / "w"))
+    assert not (tmp_path / "w" / "model").exists()
+
+
+def test_a_base_is_tuned_to_other_texts_and_a_lora_is_saved_both_ways(tmp_path: Path) -> None:
+    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base"))
+    before = bits(base.folder, HELD_OTHERS, tmp_path)
+
+    full = finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "full", TUNED), replay=TRAIN)
+    assert full.plan.recipe.data.replay == 0.5
+    assert full.plan.recipe.optim.matrix_rate == pytest.approx(
+        0.25 * base.plan.recipe.optim.matrix_rate
+    )
+    assert full.bits_per_byte is not None
+    assert full.bits_per_byte < before
+    assert bits(full.folder, HELD_OTHERS, tmp_path) == pytest.approx(full.bits_per_byte, rel=1e-4)
+    assert full.share in (1.0, 0.85, 0.7, 0.5, 0.3)
+
+    tuned = finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "lora", TUNED), by_lora=True)
+    assert tuned.bits_per_byte is not None
+    assert tuned.bits_per_byte < before
+    alone = bundle.load(base.folder).model
+    was = {name: p.clone() for name, p in alone.named_parameters()}
+    adapter = peft.load(tmp_path / "lora" / "adapter", alone)
+    adapter.merge()
+    adapter.detach()
+    saved = dict(bundle.load(tuned.folder).model.named_parameters())
+    for name, parameter in alone.named_parameters():
+        expected = torch.lerp(was[name], parameter, tuned.share)
+        torch.testing.assert_close(saved[name], expected, atol=1e-5, rtol=1e-4)
+    with pytest.raises(ConfigError, match="replace its base"):
+        finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "base", TUNED))
+
+
+def test_some_of_the_held_out_texts_are_always_the_same_ones() -> None:
+    texts = [Text(str(i), "x" * (100 + i)) for i in range(40)]
+    some = list(Some(texts, 1000))
+    assert some == list(Some(list(reversed(texts)), 1000))[::-1]
+    assert 700 < sum(len(text.text) for text in some) <= 1000
+    assert len(list(Some(texts, 1))) == 1
+
+
+def test_texts_of_an_archive_are_titles_and_own_words(tmp_path: Path) -> None:
+    folder = tmp_path / "blog"
+    folder.mkdir()
+    for i in range(30):
+        words = " ".join(f"word{(i * 7 + k * k) % 97}" for k in range(150))
+        body = (
+            f"---\ntitle: Post {i}\n---\n\n{words}\n\n> somebody else {i}\n\n```\ncode {i}\n```\n"
+        )
+        (folder / f"{i}.md").write_text(body)
+    ownwords.look(folder, workspace=tmp_path / "w")
+    with Archive(tmp_path / "w" / "archive.sqlite") as archive:
+        found = corpus.of(archive)
+        sides = [list(found.train), list(found.validation), list(found.test)]
+        assert sides[0] == list(found.train)  # gone through again
+        assert corpus.of(archive).key == found.key
+    ids = [text.id for side in sides for text in side]
+    assert len(ids) == len(set(ids)) == 30
+    assert all(sides)
+    for text in sides[0]:
+        first, _, body = text.text.partition("\n\n")
+        assert first.startswith("Post ")
+        assert "word" in body
+        assert "somebody" not in body
+        assert "code" not in body
+    assert 0.9 < found.own_share < 1
+
+
+def test_a_capped_text_is_cut_at_a_segment() -> None:
+    from ownwords.archive.document import Document, Segment
+
+    parts = [Segment("prose", "one two three"), Segment("quote", "no"), Segment("prose", "four")]
+    document = Document("d", " A  title ", (Segment("heading", "A title"), *parts))
+    assert corpus.as_read(document, 99) == "A title\n\none two three\n\nfour"
+    assert corpus.as_read(document, 5) == "A title\n\none two three"
+
+
+def test_samples_end_when_they_took_their_share(tmp_path: Path) -> None:
+    tokenizer = bpe.train(["a b c"], 261)
+    model = families.tiny("qwen3")
+    assert making.Samples(tokenizer, 4, Work(tmp_path, 0.0))(model) == ()

@@ -1,0 +1,111 @@
+"""The folder of a run: found again, held by one process, its files."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from ownwords.core.errors import WorkspaceError
+from ownwords.core.progress import Progress
+from ownwords.training.run import RowLimits, Run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run.new(tmp_path / "runs", "a1b2")
+
+
+def test_a_run_is_found_again_by_its_key(run: Run, tmp_path: Path) -> None:
+    run.write_config("[train]\nsteps = 3  # --set\n")
+    again = Run.new(tmp_path / "runs", "a1b2")
+    assert again.folder == run.folder
+    assert again.config.read_text("utf-8") == "[train]\nsteps = 3  # --set\n"
+    assert Run.new(tmp_path / "runs", "c3").folder != run.folder
+
+
+@pytest.mark.parametrize("key", ["", ".", "..", "a/b", "../x", "a\\b", "x" * 101])
+def test_a_key_that_leads_elsewhere_is_refused(key: str, tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match="cannot be the name of a run"):
+        Run.new(tmp_path, key)
+    assert not list(tmp_path.iterdir())
+
+
+def test_events_are_kept_while_it_is_open(run: Run) -> None:
+    seen: list[str] = []
+    outer = Progress(lambda event: seen.append(event.message))
+    for word in ("first", "second"):
+        with run.opened(outer) as progress:
+            progress.note(word)
+    outer.note("after")
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert [line["message"] for line in lines] == ["first", "second"]
+    assert seen == ["first", "second", "after"]
+    with run.opened(outer, writes=False) as progress:
+        progress.note("by another rank")
+    assert len(run.metrics.read_text().splitlines()) == 2
+
+
+def test_one_process_at_a_time_and_free_when_it_is_killed(run: Run) -> None:
+    program = (
+        "import sys, pathlib; from ownwords.training.run import Run;"
+        "from ownwords.core.progress import Progress\n"
+        "with Run(pathlib.Path(sys.argv[1])).opened(Progress()):\n"
+        "    print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(run.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        with (
+            pytest.raises(WorkspaceError, match=r"another process is training the run .*a1b2"),
+            run.opened(Progress()),
+        ):
+            pass
+        with run.opened(Progress(), writes=False):  # another rank of the same training
+            pass
+        other.kill()
+    with run.opened(Progress()):
+        pass
+
+
+def test_samples_are_appended_and_harmless(run: Run) -> None:
+    run.add_samples(10, ["One.\nTwo.", "\x1b[2J"])
+    run.add_samples(20, ["Three."])
+    assert run.samples.read_text("utf-8") == (
+        "\n--- step 10\nOne.\nTwo.\n\n--- step 10\n?[2J\n\n--- step 20\nThree.\n"
+    )
+
+
+def test_limits_are_kept_in_the_run_and_beside(run: Run, tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "rows.json"
+    limits = RowLimits(run, cache, "gpu and model")
+    assert limits.known(16) == 16
+    limits.remember(4)
+    assert limits.known(16) == 4 and limits.known(2) == 2
+    other = Run.new(tmp_path / "runs", "other")
+    assert RowLimits(other, cache, "gpu and model").known(16) == 4
+    assert RowLimits(other, cache, "another model").known(16) == 16
+    assert RowLimits(other, None, "gpu and model").known(16) == 16
+    assert RowLimits(run, None, "gpu and model").known(16) == 4
+    RowLimits(other, cache, "another model").remember(8)
+    assert json.loads(cache.read_text()) == {"gpu and model": 4, "another model": 8}
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"k": "x"}', '{"k": 0}', "\0"])
+def test_a_damaged_cache_is_none(damaged: str, run: Run, tmp_path: Path) -> None:
+    cache = tmp_path / "rows.json"
+    cache.write_text(damaged)
+    limits = RowLimits(run, cache, "k")
+    assert limits.known(8) == 8
+    limits.remember(2)
+    assert limits.known(8) == 2
+    (tmp_path / "folder").mkdir()
+    RowLimits(run, tmp_path / "folder", "k").remember(1)  # cannot be written: no matter
+    assert RowLimits(run, None, "k").known(8) == 1

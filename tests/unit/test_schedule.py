@@ -1,0 +1,58 @@
+import pytest
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.training.schedule import scale
+from ownwords.training.settings import ScheduleConfig
+
+
+def shape(steps: int, **settings: float) -> list[float]:
+    config = ScheduleConfig(**settings)
+    return [scale(step, steps, config) for step in range(steps)]
+
+
+def test_up_flat_down() -> None:
+    found = shape(100, warmup=0.1, warmdown=0.5, final=0.0)
+    assert found[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
+    assert found[10:51] == [1.0] * 41
+    assert found[50:] == pytest.approx([1 - i / 50 for i in range(50)])
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 99, 1000])
+@pytest.mark.parametrize(
+    ("warmup", "warmdown", "final"),
+    [(0.01, 0.6, 0.0), (0.5, 0.5, 0.0), (0.0, 1.0, 0.1), (0.0, 0.0, 0.0), (1.0, 0.0, 1.0)],
+)
+def test_never_zero_never_above_the_peak_and_one_summit(
+    steps: int, warmup: float, warmdown: float, final: float
+) -> None:
+    found = shape(steps, warmup=warmup, warmdown=warmdown, final=final)
+    assert all(0 < each <= 1 for each in found)
+    summit = found.index(max(found))
+    assert found[: summit + 1] == sorted(found[: summit + 1])
+    assert found[summit:] == sorted(found[summit:], reverse=True)
+    assert min(found[summit:]) >= final
+
+
+def test_the_end_is_the_final_share() -> None:
+    config = ScheduleConfig(warmup=0.0, warmdown=0.5, final=0.05)
+    assert scale(1000, 1000, config) == scale(1001, 1000, config) == pytest.approx(0.05)
+    assert scale(999, 1000, config) == pytest.approx(0.05 + 0.95 / 500)
+    assert scale(1000, 1000, ScheduleConfig(warmup=0.0, warmdown=0.0)) == 0
+
+
+def test_without_warm_down_the_rate_stays() -> None:
+    assert shape(10, warmup=0.0, warmdown=0.0) == [1.0] * 10
+
+
+def test_the_trunk_does_not_depend_on_the_length() -> None:
+    short = shape(1000, warmup=0.01, warmdown=0.5)
+    long = shape(4000, warmup=0.0025, warmdown=0.5)
+    assert short[:500] == long[:500]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"warmup": 0.5, "warmdown": 0.6}, {"final": 1.5}, {"warmup": -0.1}]
+)
+def test_impossible_shapes_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(OwnwordsError, match="schedule"):
+        ScheduleConfig(**settings)

@@ -1,0 +1,387 @@
+"""Shards: what was encoded is read back; found again by content; damage is told, never read."""
+
+import errno
+import json
+import os
+import random
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import damage
+from ownwords.core.errors import CorpusError, WorkspaceError
+from ownwords.core.progress import Event, Progress
+from ownwords.models import staging
+from ownwords.tokenizers import bpe
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.text import TokenizerError
+from ownwords.training import shards as room
+from ownwords.training.shards import Shards, Text, build, open_shards
+
+TEXTS = [
+    Text("a", "The hat, the cap and the brim."),
+    Text("b", ""),
+    Text("c", "Größe, 帽子 and 🎩: <|end|> is text here."),
+    Text("d", "word " * 300),
+]
+
+
+class Counting(Bytes):
+    """Bytes that count the texts they encode."""
+
+    encoded = 0
+
+    def encode_batch(
+        self, texts: Iterable[str], *, threads: int | None = None
+    ) -> list[npt.NDArray[np.uint32]]:
+        texts = list(texts)
+        self.encoded += len(texts)
+        return super().encode_batch(texts, threads=threads)
+
+
+class Large(Bytes):
+    """A tokenizer whose vocabulary is as large as asked for; a byte b is the id b * `times`."""
+
+    def __init__(self, size: int, times: int = 1) -> None:
+        super().__init__()
+        self._size, self._times = size, times
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._size
+
+    def encode_batch(
+        self, texts: Iterable[str], *, threads: int | None = None
+    ) -> list[npt.NDArray[np.uint32]]:
+        return [ids * np.uint32(self._times) for ids in super().encode_batch(texts)]
+
+
+def same(one: Shards, other: Shards) -> bool:
+    return (
+        (one.key, one.names, one.vocabulary) == (other.key, other.names, other.vocabulary)
+        and np.array_equal(one.ids, other.ids)
+        and np.array_equal(one.offsets_D1, other.offsets_D1)
+        and np.array_equal(one.bytes_D, other.bytes_D)
+    )
+
+
+def check(shards: Shards, texts: Sequence[Text], start: int | None, end: int | None) -> None:
+    """The shards hold each text, byte for byte, between its marks."""
+    assert shards.documents == len(texts)
+    assert shards.names == tuple(text.id for text in texts)
+    everything = []
+    for i, text in enumerate(texts):
+        ids = shards.document(i).tolist()
+        everything += ids
+        if start is not None:
+            assert ids.pop(0) == start
+        if end is not None:
+            assert ids.pop() == end
+        assert bytes(ids) == text.text.encode()
+        assert shards.bytes_D[i] == len(text.text.encode())
+    assert shards.ids.tolist() == everything
+    assert shards.tokens == len(everything)
+    assert shards.text_bytes == sum(len(text.text.encode()) for text in texts)
+    assert shards.offsets_D1.dtype == shards.bytes_D.dtype == np.int64
+
+
+def test_documents_are_read_back_between_their_marks(tmp_path: Path) -> None:
+    tokenizer = Bytes()
+    shards = build(TEXTS, tokenizer, tmp_path)
+    check(shards, TEXTS, tokenizer.start, tokenizer.end)
+    assert shards.folder == tmp_path / shards.key
+    assert shards.special == tuple(sorted(tokenizer.special.values()))
+    assert shards.tokenizer == tokenizer.fingerprint()
+    assert shards.ids.dtype == np.uint16
+    assert same(open_shards(shards.folder), shards)
+    with pytest.raises(ValueError, match="read-only"):
+        shards.ids[0] = 1
+
+
+@pytest.mark.parametrize(("start", "end"), [(None, None), ("<s>", None), (None, "<e>")])
+def test_marks_that_a_tokenizer_lacks_are_left_out(
+    tmp_path: Path, start: str | None, end: str | None
+) -> None:
+    tokenizer = Bytes(special=("<s>", "<e>"), start=start, end=end)
+    check(build(TEXTS, tokenizer, tmp_path), TEXTS, tokenizer.start, tokenizer.end)
+
+
+def test_words_are_encoded_as_the_tokenizer_does(tmp_path: Path) -> None:
+    tokenizer = bpe.train([text.text for text in TEXTS], 300)
+    shards = build(TEXTS, tokenizer, tmp_path)
+    for i, text in enumerate(TEXTS):
+        expected = [tokenizer.start, *tokenizer.encode(text.text), tokenizer.end]
+        assert shards.document(i).tolist() == expected
+
+
+@settings(max_examples=30)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=8))
+def test_any_texts_in_any_groups(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[str]
+) -> None:
+    texts = [Text(f"{i}\udcff", content) for i, content in enumerate(contents)]
+    root = tmp_path_factory.mktemp("tokens")
+    tokenizer = Bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "_GROUP", 20)
+        check(build(texts, tokenizer, root), texts, tokenizer.start, tokenizer.end)
+
+
+def test_the_same_texts_are_found_again_without_encoding(tmp_path: Path) -> None:
+    tokenizer = Counting()
+    first = build(TEXTS, tokenizer, tmp_path)
+    assert tokenizer.encoded == len(TEXTS)
+    again = Counting()
+    found = build(list(TEXTS), again, tmp_path)
+    assert again.encoded == 0
+    assert same(found, first)
+    assert same(build(iter(TEXTS), again, tmp_path), first)
+    assert again.encoded == 0
+    assert [path.name for path in tmp_path.iterdir()] == [first.key]
+
+
+def test_whatever_decides_the_tokens_decides_the_key(tmp_path: Path) -> None:
+    tokenizer = Bytes()
+    others = [
+        (TEXTS, Bytes(special=("<s>", "<e>"), start="<s>", end="<e>")),
+        (TEXTS, Bytes(end=None)),
+        (TEXTS, Bytes(start=None)),
+        (TEXTS, Large(300)),
+        (TEXTS[:-1], tokenizer),
+        (TEXTS[::-1], tokenizer),
+        ([Text("a", "The hat, the cap and the brim!"), *TEXTS[1:]], tokenizer),
+        ([Text("A", TEXTS[0].text), *TEXTS[1:]], tokenizer),
+        ([Text("aT", TEXTS[0].text[1:]), *TEXTS[1:]], tokenizer),
+        ([], tokenizer),
+    ]
+    keys = [build(texts, each, tmp_path).key for texts, each in [(TEXTS, tokenizer), *others]]
+    assert len(set(keys)) == len(keys)
+    assert len(list(tmp_path.iterdir())) == len(keys)
+
+
+def test_an_iterator_that_can_be_read_only_once_will_do(tmp_path: Path) -> None:
+    tokenizer = Bytes()
+    shards = build((text for text in TEXTS), tokenizer, tmp_path / "new" / "tokens")
+    check(shards, TEXTS, tokenizer.start, tokenizer.end)
+    assert shards.key == build(TEXTS, tokenizer, tmp_path).key
+
+
+def test_no_texts_are_no_tokens(tmp_path: Path) -> None:
+    shards = build([], Bytes(), tmp_path)
+    assert (shards.documents, shards.tokens, shards.text_bytes) == (0, 0, 0)
+    assert shards.offsets_D1.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "dtype"), [(65535, np.uint16), (65536, np.uint32), (262144, np.uint32)]
+)
+def test_ids_are_as_wide_as_the_vocabulary_needs(
+    tmp_path: Path, vocabulary: int, dtype: type
+) -> None:
+    times = vocabulary // 256
+    shards = build([Text("a", "\x7f~az")], Large(vocabulary, times), tmp_path)
+    assert shards.ids.dtype == dtype
+    assert shards.document(0)[1:-1].tolist() == [times * b for b in b"\x7f~az"]
+
+
+def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"made the id 97000.*300 tokens"):
+        build([Text("x", "a")], Large(300, 1000), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_half_a_character_is_told_with_its_document(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"in 'post 7', .*surrogate"):
+        build([*TEXTS, Text("post 7", "ab\ud800")], Bytes(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_that_change_meanwhile_are_not_taken(tmp_path: Path) -> None:
+    class Changing:
+        times = 0
+
+        def __iter__(self) -> Iterator[Text]:
+            self.times += 1
+            return iter([Text("a", f"version {self.times}")])
+
+    with pytest.raises(CorpusError, match="changed while"):
+        build(Changing(), Bytes(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_counts_bytes_of_text(tmp_path: Path) -> None:
+    events: list[Event] = []
+    shards = build(TEXTS, Bytes(), tmp_path, progress=Progress(events.append))
+    assert (events[-1].kind, events[-1].unit) == ("done", "bytes")
+    assert events[-1].done == events[-1].total == shards.text_bytes
+
+
+def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
+    shards = build(TEXTS, Bytes(), tmp_path)
+    expected = shards.ids.tolist()
+    generator = random.Random(5)
+    files = sorted(shards.folder.iterdir())
+    assert len(files) == 5
+    for path in files:
+        whole = path.read_bytes()
+        for attempt in range(30):
+            change = damage.of_json if path.suffix == ".json" and attempt % 2 else damage.of_bytes
+            if (changed := change(whole, generator)) == whole:
+                continue
+            if path.suffix == ".json" and _equal_json(changed, whole) and path.stem == "manifest":
+                continue
+            path.write_bytes(changed)
+            with pytest.raises(WorkspaceError) as told:
+                open_shards(shards.folder)
+            assert str(path) in told.value.message or path.name == "manifest.json"
+            assert "delete this folder" in told.value.hint
+        path.unlink()
+        with pytest.raises(WorkspaceError, match=path.name):
+            open_shards(shards.folder)
+        events: list[Event] = []
+        tokenizer = Counting()
+        mended = build(TEXTS, tokenizer, tmp_path, progress=Progress(events.append))
+        assert mended.ids.tolist() == expected
+        assert tokenizer.encoded == len(TEXTS)
+        assert any("encoded again" in event.message for event in events)
+
+
+def test_a_file_cut_short_is_told_by_its_size(tmp_path: Path) -> None:
+    shards = build([Text("a", "x" * 998)], Bytes(), tmp_path)
+    path = shards.folder / "tokens.bin"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(WorkspaceError, match=r"it has 1,900 bytes and was written with 2,000"):
+        open_shards(shards.folder)
+
+
+def _equal_json(one: bytes, other: bytes) -> bool:
+    try:
+        return json.dumps(json.loads(one)) == json.dumps(json.loads(other))
+    except (ValueError, RecursionError):
+        return False
+
+
+def test_another_format_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = build(TEXTS, Bytes(), tmp_path)
+    monkeypatch.setattr(room, "FORMAT", 2)
+    with pytest.raises(WorkspaceError, match="another version of ownwords"):
+        open_shards(shards.folder)
+    assert build(TEXTS, Bytes(), tmp_path).key != shards.key
+
+
+def test_a_folder_without_shards_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match=r"holds no manifest\.json"):
+        open_shards(tmp_path)
+    with pytest.raises(WorkspaceError, match=r"holds no manifest\.json"):
+        open_shards(tmp_path / "none")
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(WorkspaceError, match="cannot be read"):
+        open_shards(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkspaceError, match="is a file"):
+        build(iter(TEXTS), Bytes(), tmp_path / "file")
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(staging, "write_file", full)
+    with pytest.raises(WorkspaceError, match="disk is full"):
+        build(TEXTS, Bytes(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ownwords.core import fingerprint
+from ownwords.models import staging
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.training import shards
+
+root, moment = Path(sys.argv[1]), sys.argv[2]
+shards._GROUP = 1000
+calls = 0
+
+class Fatal(Bytes):
+    def encode_batch(self, texts, *, threads=None):
+        global calls
+        calls += 1
+        if moment == "encoding" and calls == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().encode_batch(texts)
+
+write_file = staging.write_file
+def fatal(path, data):
+    if moment in path.name:
+        path.write_bytes(data[: len(data) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+    write_file(path, data)
+staging.write_file = fatal
+
+def put(beside, folder):
+    os.kill(os.getpid(), signal.SIGKILL)
+if moment == "put":
+    staging._put = put
+shards.build([shards.Text(str(i), "hat " * 200) for i in range(9)], Fatal(), root)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
+@pytest.mark.parametrize("moment", ["encoding", "offsets.bin", "manifest.json", "put"])
+def test_killed_half_way_leaves_nothing_that_counts(tmp_path: Path, moment: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), moment], env=_environment(), check=False
+    )
+    assert done.returncode == -9
+    left = list(tmp_path.iterdir())
+    assert len(left) == 1
+    assert left[0].name.startswith(".")
+    texts = [Text(str(i), "hat " * 200) for i in range(9)]
+    shards = build(texts, Bytes(), tmp_path)
+    check(shards, texts, shards.special[0], shards.special[1])
+    assert list(tmp_path.iterdir()) == [shards.folder]
+
+
+def _environment() -> Mapping[str, str]:
+    source = Path(room.__file__).parents[2]
+    return {**os.environ, "PYTHONPATH": str(source)}
+
+
+def test_memory_holds_a_group_and_not_the_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_GROUP", 1 << 18)
+    document = "hats and caps " * 7000  # 98 kB
+
+    class Many:
+        def __iter__(self) -> Iterator[Text]:
+            return (Text(str(i), f"{i} {document}") for i in range(120))
+
+    tracemalloc.start()
+    try:
+        shards = build(Many(), Bytes(), tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert shards.text_bytes > 11_000_000
+    assert peak < 6_000_000  # a quarter of a MB as ids of 32 bits, joined, and the texts
+
+
+def test_texts_are_encoded_without_torch() -> None:
+    code = "import sys, ownwords.training.shards; sys.exit('torch' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=_environment(), check=False).returncode
+        == 0
+    )

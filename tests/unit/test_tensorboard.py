@@ -1,0 +1,70 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import Progress
+from ownwords.training.tensorboard import TensorBoard
+
+# What packages of others warn of is not ours to mend.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def read(folder: Path) -> Any:  # noqa: ANN401 - without types
+    """What TensorBoard itself reads there."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return found
+
+
+def test_tensorboard_reads_every_figure_at_its_step(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    with TensorBoard(tmp_path / "curves") as curves:
+        progress = Progress(curves)
+        with progress.stage("training", 300, "steps") as stage:
+            for step in (100, 200):
+                stage.advance(100)
+                stage.metric(step=step, bits_per_byte=800 / step, gradient_norm=float("inf"))
+            stage.note("the rate was lowered")
+            stage.metric(validation_bits_per_byte=4.5)
+    found = read(tmp_path / "curves")
+    assert set(found.Tags()["scalars"]) == {
+        "training/bits_per_byte",
+        "training/validation_bits_per_byte",
+    }
+    points = found.Scalars("training/bits_per_byte")
+    assert [(point.step, point.value) for point in points] == [(100, 8.0), (200, 4.0)]
+    (point,) = found.Scalars("training/validation_bits_per_byte")
+    assert (point.step, point.value) == (200, 4.5)
+    (note,) = found.Tensors("notes/text_summary")
+    assert note.step == 200
+    assert note.tensor_proto.string_val == [b"the rate was lowered"]
+
+
+def test_a_run_that_goes_on_adds_to_what_is_there(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    for step in (1, 2):
+        with TensorBoard(tmp_path) as curves, Progress(curves).stage("training") as stage:
+            stage.metric(step=step, loss=1.0)
+    assert [point.step for point in read(tmp_path).Scalars("training/loss")] == [1, 2]
+
+
+def test_without_the_package_one_sentence_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard.writer", None)
+    with pytest.raises(OwnwordsError, match="not installed") as raised:
+        TensorBoard(tmp_path / "curves")
+    assert "ownwords[tensorboard]" in raised.value.hint
+    assert not (tmp_path / "curves").exists()
+
+
+def test_the_package_is_not_imported_before_it_is_asked_for() -> None:
+    code = "import sys, ownwords.training.tensorboard; print('tensorboard' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

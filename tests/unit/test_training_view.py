@@ -1,0 +1,238 @@
+import io
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from ownwords.cli.bars import TerminalBars
+from ownwords.cli.curve import bar, curve
+from ownwords.cli.training_view import Seen, TrainingView, picture
+from ownwords.core.progress import Event, Progress
+
+
+def metric(step: int, done: int | None = None, total: int = 100, **values: float) -> Event:
+    return Event(
+        time=0.0,
+        stage="train",
+        kind="metric",
+        done=step if done is None else done,
+        total=total,
+        unit="steps",
+        values={"step": step, **values},
+        seconds=float(step),
+        remaining_s=42.0,
+    )
+
+
+def some_run(steps: int = 100) -> Seen:
+    seen = Seen()
+    for step in range(1, steps + 1):
+        seen.take(
+            metric(
+                step,
+                loss=1.5,
+                bits_per_byte=2 + 6 * math.exp(-step / 10),
+                tokens_per_s=12345.6,
+                rate=0.02,
+                gradient_norm=0.5,
+                share_of_limit=0.58,
+            )
+        )
+        if step % 25 == 0:
+            seen.take(metric(step, validation_bits_per_byte=2.5 + step / 1000))
+    return seen
+
+
+def printed(seen: Seen, width: int, height: int = 40, encoding: str = "utf-8") -> list[str]:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    console = Console(file=file, width=width, height=height, color_system=None)
+    console.print(picture(seen, console))
+    file.flush()
+    return raw.getvalue().decode(encoding).splitlines()
+
+
+@pytest.mark.parametrize("width", [20, 32, 60, 80, 100, 200])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_the_picture_fits_any_terminal_and_encoding(width: int, encoding: str) -> None:
+    seen = some_run()
+    sample = "sample: " + "Ein Satz. \x1b[31m" * 40
+    seen.take(Event(0, "train", "note", message=sample, remaining_s=42.0))
+    lines = printed(seen, width, encoding=encoding)
+    assert max(map(len, lines)) <= width
+    assert "\x1b" not in "".join(lines)
+    text = "\n".join(lines)
+    assert "2.600" in text  # the latest evaluation
+    if width >= 60:
+        for words in ("step 100 of 100", "42 s left", "12,346", "58%", "best 2.525 at step 25"):
+            assert words in text
+        assert "Ein Satz." in text
+    if width >= 32:
+        assert len(lines) <= 30
+
+
+def test_a_low_terminal_shows_the_figures_first() -> None:
+    assert len(printed(some_run(), 80, height=12)) <= 12
+    assert "tokens/s" in "\n".join(printed(some_run(), 80, height=12))
+
+
+def test_a_run_that_goes_on_counts_its_steps_from_its_beginning() -> None:
+    seen = Seen()
+    seen.take(Event(0, "train", "start", total=40))
+    seen.take(metric(61, done=1, total=40, bits_per_byte=2.0))
+    assert (seen.step, seen.total) == (61, 100)
+    seen.take(metric(70, done=10, total=40, bits_per_byte=2.0))
+    assert (seen.step, seen.total) == (70, 100)
+
+
+def test_steps_that_were_taken_back_are_gone_from_the_curve() -> None:
+    seen = some_run(60)
+    seen.take(metric(31, done=61, bits_per_byte=2.2))
+    assert seen.step == 31
+    assert [step for step, _ in seen.line] == list(range(1, 32))
+    assert [step for step, _ in seen.marks] == [25]
+    assert seen.total == 100
+
+
+def test_a_long_run_keeps_few_points_in_order() -> None:
+    seen = some_run(20_000)
+    steps = [step for step, _ in seen.line]
+    assert 200 < len(steps) <= 512
+    assert all(a < b for a, b in pairwise(steps))
+    assert steps[-1] > 19_900
+
+
+def test_what_is_no_number_harms_nothing() -> None:
+    seen = some_run(5)
+    seen.take(metric(6, loss=math.nan, bits_per_byte=math.inf, gradient_norm=math.nan))
+    assert math.isfinite(seen.smooth)
+    assert printed(seen, 80)
+    assert printed(Seen(), 80)
+
+
+values = st.floats(allow_nan=True, allow_infinity=True, width=32)
+points = st.tuples(st.integers(0, 500).map(float), values)
+
+
+@given(
+    st.lists(points, max_size=30, unique_by=lambda point: point[0]),
+    st.lists(points, max_size=5),
+    st.integers(0, 600),
+    st.integers(1, 130),
+    st.integers(0, 9),
+    st.booleans(),
+)
+def test_any_curve_has_its_size(
+    line: list[tuple[float, float]],
+    marks: list[tuple[float, float]],
+    steps: int,
+    width: int,
+    height: int,
+    plain: bool,
+) -> None:
+    rows = curve(sorted(line), marks, steps=steps, width=width, height=height, plain=plain)
+    assert len(rows) in (0, height + 1)
+    assert all(row.cell_len == width for row in rows)
+    assert not plain or all(row.plain.isascii() for row in rows)
+
+
+def test_a_falling_line_falls_from_the_first_row_to_the_last() -> None:
+    line = [(float(step), 100.0 - step) for step in range(101)]
+    rows = [row.plain[6:] for row in curve(line, [], steps=100, width=46, height=5, plain=True)]
+    firsts = [row.index(".") for row in rows[:5]]
+    assert firsts == sorted(firsts)
+    assert rows[0].startswith("....")
+    assert rows[4].rstrip().endswith("....")
+    marked = curve(line, [(50.0, 50.0)], steps=100, width=46, height=5, plain=True)
+    assert marked[2].plain[6:][20] == "o" or marked[3].plain[6:][20] == "o"
+
+
+@pytest.mark.parametrize(("share", "long"), [(0, 0), (0.5, 5), (1, 10), (7, 10), (math.nan, 0)])
+def test_bars_have_their_length(share: float, long: int) -> None:
+    assert len(bar(share, 10)) == len(bar(share, 10, plain=True)) == long
+
+
+def events_of_a_run(progress: Progress) -> None:
+    with progress.stage("Reading", 2, "posts") as reading:
+        reading.advance(2)
+    with progress.stage("train", 50, "steps") as stage:
+        for step in range(1, 51):
+            stage.advance()
+            stage.metric(step=step, bits_per_byte=100 / step, tokens_per_s=1000.0)
+            if step % 25 == 0:
+                with progress.stage("Evaluating", 3) as inner:
+                    inner.advance(3)
+                stage.metric(step=step, validation_bits_per_byte=2.0 + step / 100)
+                stage.note("sample: Das Meer.\nEs rauscht.")
+        stage.note("The rate was halved.")
+    with progress.stage("Saving"):
+        pass
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    told = io.StringIO()
+    bars = TerminalBars(told, after_s=0.0)
+    view = TrainingView(bars, told, every_s=0.0)
+    events_of_a_run(Progress(view))
+    view.close()
+    lines = told.getvalue().splitlines()
+    assert lines[0].startswith("Reading: 2 posts, done in")
+    assert "training: validation 2.250 bits/byte at step 25 (the best so far)" in lines
+    assert "training: validation 2.500 bits/byte at step 50" in lines
+    assert lines.count("training: it writes: Das Meer. Es rauscht.") == 1  # the same text again
+    assert "The rate was halved." in lines
+    assert any(
+        line.startswith("training: step 40 of 50, ") and "1,000 tokens/s" in line for line in lines
+    )
+    assert any(line.startswith("training: 50 steps, done in") for line in lines)
+    assert lines[-1].startswith("Saving: done in")
+    assert not any("Evaluating" in line or "\x1b" in line for line in lines)
+
+
+def test_plain_lines_are_few() -> None:
+    told = io.StringIO()
+    view = TrainingView(TerminalBars(told), told)
+    events_of_a_run(Progress(view))
+    assert len(told.getvalue().splitlines()) <= 6
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_the_picture_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Terminal()
+    view = TrainingView(TerminalBars(screen), screen)
+    events_of_a_run(Progress(view))
+    view.close()
+    shown = screen.getvalue()
+    assert "Training" in shown
+    assert "The rate was halved." in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0  # the cursor is given back
+
+
+def test_the_cursor_is_given_back_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Terminal()
+    view = TrainingView(TerminalBars(screen), screen)
+    with pytest.raises(KeyboardInterrupt), Progress(view).stage("train", 5) as stage:
+        stage.metric(step=1, bits_per_byte=2.0)
+        raise KeyboardInterrupt
+    view.close()
+    assert screen.getvalue().count("\x1b[?25l") == screen.getvalue().count("\x1b[?25h") == 1
+
+
+def test_a_view_that_shows_nothing_still_learns() -> None:
+    told = Terminal()
+    view = TrainingView(None, told)
+    events_of_a_run(Progress(view))
+    view.close()
+    assert told.getvalue() == ""
+    assert view.seen.best == (25.0, 2.25)
