@@ -44,10 +44,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _call(arguments)
         sys.stdout.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if sys.stderr.isatty():
             print(file=sys.stderr)  # the line with ^C is not ours to write on
-        return _told("interrupted", "", as_json, status=130)
+        # Training says what it has saved, and how to go on.
+        said = str(error)
+        return _told(f"interrupted: {said}" if said else "interrupted", "", as_json, status=130)
     except BrokenPipeError:
         # Python would try to write what is left, and complain, when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -88,7 +90,7 @@ def _in_a_sentence(error: "CycloptsError", verb: str) -> str:
 
     if isinstance(error, MissingArgumentError) and error.argument:
         name = error.argument.name
-        return f"{name} needs a value" if name.startswith("-") else f"{verb} needs a {name}"
+        return f"{name} needs a value" if error.keyword else f"{verb} needs a {name}"
     message = str(error)
     return message[:1].lower() + message[1:].rstrip(".")
 
@@ -115,17 +117,50 @@ def build() -> "App":
         help_epilogue="Example: ownwords look ~/Documents/Publii/sites/my-blog --drafts",
     )
     app.command(
+        "ownwords.cli.pretrain:pretrain",
+        name="pretrain",
+        sort_key=2,
+        help="Train a model from nothing on a blog, in the minutes you give it.",
+        usage="Usage: ownwords pretrain PATH [PATH ...] [OPTIONS]",
+        help_epilogue="Example: ownwords pretrain ~/Documents/Publii/sites/my-blog --minutes 10",
+    )
+    app.command(
+        "ownwords.cli.finetune:finetune",
+        name="finetune",
+        sort_key=3,
+        help="Bend a model that can write already towards the manner of a blog.",
+        usage="Usage: ownwords finetune PATH [PATH ...] --base MODEL [OPTIONS]",
+        help_epilogue="Example: ownwords finetune my-blog --base path/to/model --minutes 10",
+    )
+    app.command(
         "ownwords.cli.export:export",
         name="export",
-        sort_key=2,
+        sort_key=4,
         help="Write a model for other tools: as a directory, as GGUF, or for Ollama.",
         usage="Usage: ownwords export MODEL --to hf|gguf|ollama [OPTIONS]",
         help_epilogue="Example: ownwords export my-blog.ownwords/model --to gguf --type q8_0",
     )
+    bench = App(
+        name="bench",
+        sort_key=5,
+        help="Measure what takes the time.",
+        help_format="plaintext",
+        help_epilogue="ownwords bench step --help explains it and shows an example.",
+        usage="Usage: ownwords bench step [OPTIONS]",
+        version_flags=(),
+    )
+    bench.command(
+        "ownwords.cli.bench:step",
+        name="step",
+        help="Where the time of a training step goes, as a picture.",
+        usage="Usage: ownwords bench step [MODEL] [OPTIONS]",
+        help_epilogue="Example: ownwords bench step --parameters 5000000 --precision autocast",
+    )
+    app.command(bench)
     app.command(
         "ownwords.cli.doctor:doctor",
         name="doctor",
-        sort_key=3,
+        sort_key=6,
         help="Say what this machine has, how fast it is, and which optional parts are missing.",
         usage="Usage: ownwords doctor [OPTIONS]",
         help_epilogue="Example: ownwords doctor --json",

@@ -6,13 +6,14 @@ from pathlib import Path
 from ownwords.archive.policy import ArchiveConfig
 from ownwords.archive.provenance import ProvenanceConfig
 from ownwords.archive.split import SplitConfig
+from ownwords.training.settings import Recipe
 
 FILE = "ownwords.toml"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The settings, by section."""
+class Settings(Recipe):
+    """The settings, by section: those of a training run, and those of reading an archive."""
 
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)

@@ -1,0 +1,59 @@
+"""`ownwords finetune`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ownwords.cli.options import DEFAULTS, Common
+from ownwords.cli.torch_needed import torch_for
+from ownwords.cli.training import TRAINING, TrainingOptions, train
+
+if TYPE_CHECKING:
+    from ownwords.training.recipes import Made, Work
+    from ownwords.training.shards import Text
+
+
+def finetune(
+    *paths: Annotated[
+        Path,
+        Parameter(
+            name="PATH",
+            required=True,
+            help="A blog, an export, a feed or a folder of texts, as `ownwords look` takes them.",
+        ),
+    ],
+    base: Annotated[Path, Parameter(help="The model directory to begin with; it stays as it is.")],
+    replay: Annotated[
+        Path | None,
+        Parameter(
+            help="Texts like those the base was trained on: read in between, it forgets less."
+            " [default: none]"
+        ),
+    ] = None,
+    lora: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Train a small adapter in place of all weights: less memory, and less is"
+            " learned. [default: no]",
+        ),
+    ] = False,
+    options: TrainingOptions = TRAINING,
+    common: Common = DEFAULTS,
+) -> None:
+    """Read the paths, plan, tune the base to them, save the best between the two."""
+    with torch_for("training a model"):
+        from ownwords.training import recipes
+
+    def make(
+        texts: "Iterable[Text]",
+        held_out: "Iterable[Text]",
+        work: "Work",
+        base_text: "Iterable[Text] | None",
+    ) -> "Made":
+        return recipes.finetune(base, texts, held_out, work, replay=base_text, by_lora=lora)
+
+    train(paths, common, options, make, kind="lora" if lora else "finetune", replay=replay)

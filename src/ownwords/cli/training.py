@@ -1,0 +1,255 @@
+"""What `ownwords pretrain` and `ownwords finetune` share: read, plan, ask, train, tell."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from ownwords.cli.options import Common
+from ownwords.cli.output import stderr, stdout
+from ownwords.cli.settings import Settings
+from ownwords.cli.training_report import print_made, print_plan
+from ownwords.cli.training_view import watching
+from ownwords.core.config import Resolved, settings_of
+from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import Workspace
+
+if TYPE_CHECKING:
+    from ownwords.archive.analysis import Ask
+    from ownwords.training.planned import Plan
+    from ownwords.training.recipes import Made, Work
+    from ownwords.training.shards import Text
+
+SAMPLES, _SAMPLE_TOKENS = 2, 80
+_PATIENCE_S = 1800.0  # of the other processes of a training, while the first reads the texts
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """The options of a verb that trains."""
+
+    minutes: Annotated[
+        float, Parameter(help="For all of it, from the first word read to the saved model.")
+    ] = 10.0
+    device: Annotated[
+        str, Parameter(help="cpu, cuda, rocm, mps, xpu; auto is the best there is.")
+    ] = "auto"
+    plan: Annotated[
+        bool,
+        Parameter(
+            negative=(), show_default=False, help="Show the plan and stop there. [default: no]"
+        ),
+    ] = False
+    out: Annotated[
+        Path | None, Parameter(help="Folder for the model. [default: model in the workspace]")
+    ] = None
+    sharded: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Of several processes (torchrun) each holds a share of the weights (FSDP), not a"
+            " copy. [default: no]",
+        ),
+    ] = False
+    tensorboard: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Also write curves for TensorBoard, to runs/tensorboard. [default: no]",
+        ),
+    ] = False
+
+
+TRAINING = TrainingOptions()
+
+
+class _OnlyThePlan(Exception):  # noqa: N818 - nothing went wrong: the plan is what was wanted
+    def __init__(self, plan: "Plan") -> None:
+        super().__init__()
+        self.plan = plan
+
+
+def train(
+    paths: Sequence[Path],
+    common: Common,
+    options: TrainingOptions,
+    make: "Callable[[Iterable[Text], Iterable[Text], Work, Iterable[Text] | None], Made]",
+    *,
+    kind: str,
+    replay: Path | None = None,
+) -> None:
+    """Read the paths into the workspace, let `make` train on them, show what came of it."""
+    from ownwords.archive.store import Archive
+    from ownwords.training import corpus
+    from ownwords.training.laws import LAWS
+    from ownwords.training.recipes import Work
+
+    began = time.perf_counter() - LAWS.start_s  # what Python and PyTorch took is waited for, too
+    if not options.minutes > 0:
+        raise ConfigError(f"--minutes should be more than 0, and is {options.minutes:g}")
+    place = Workspace(common.workspace) if common.workspace else Workspace.beside(paths[0])
+    resolved = common.resolve({}, workspace=place.root)
+    with watching(common) as (progress, ask, view), ExitStack() as stack:
+        _read(paths, place, resolved.settings, progress, ask)
+        texts = corpus.of(stack.enter_context(Archive(place.archive)))
+        base_text = None
+        if replay:
+            beside = Workspace(place.root / "replay.ownwords")
+            _read([replay], beside, resolved.settings, progress, None)
+            base_text = corpus.of(stack.enter_context(Archive(beside.archive))).train
+        stack.enter_context(_curves(options.tensorboard, place, kind, progress))
+
+        def planned(plan: "Plan") -> None:
+            if options.plan:
+                raise _OnlyThePlan(plan)
+            if _is_first() and not common.json:
+                print_plan(plan, stdout())
+            if ask and not _may_begin():
+                raise _OnlyThePlan(plan)
+
+        work = Work(
+            workspace=place.root,
+            seconds=options.minutes * 60,
+            fixed=fixed(resolved),
+            progress=progress,
+            device=options.device,
+            mode="fsdp" if options.sharded else "ddp",
+            own_share=texts.own_share,
+            corpus=texts.key,
+            out=options.out,
+            began=began,
+            planned=planned,
+        )
+        try:
+            made = make(texts.train, texts.validation, work, base_text)
+        except _OnlyThePlan as stopped:
+            plan = stopped.plan
+            if _is_first() and (options.plan or common.json):
+                common.show(plan_figures(plan), lambda console: print_plan(plan, console))
+            return
+        samples = _samples(made, progress) if _is_first() else []
+    if _is_first():
+        figures = made_figures(made, samples)
+        common.show(figures, lambda console: print_made(made, samples, view.seen, console))
+
+
+def fixed(resolved: Resolved[Settings]) -> dict[str, object]:
+    """What the user set of a training's settings, by whichever way; the plan derives the rest."""
+    from ownwords.training.settings import Recipe
+
+    ours = {setting.key for setting in settings_of(Recipe())}
+    return {
+        setting.key: setting.default
+        for setting in settings_of(resolved.settings)
+        if setting.key in ours and resolved.origins[setting.key] != "default"
+    }
+
+
+def plan_figures(plan: "Plan") -> dict[str, Any]:
+    """The plan as `--json` has it."""
+    return {
+        "plan": [asdict(one) for one in plan.reasons],
+        "recipe": asdict(plan.recipe),
+        "expected": asdict(plan.expected),
+    }
+
+
+def made_figures(made: "Made", samples: Sequence[str]) -> dict[str, Any]:
+    """All figures of a training, as `--json` has them."""
+    return {
+        "model": str(made.folder),
+        "run": str(made.run.folder),
+        "bits_per_byte": made.bits_per_byte,
+        "share": made.share,
+        "judged": list(made.judged),
+        "outcome": asdict(made.outcome),
+        "samples": list(samples),
+        **plan_figures(made.plan),
+    }
+
+
+def _read(
+    paths: Sequence[Path],
+    place: Workspace,
+    settings: Settings,
+    progress: Progress,
+    ask: "Ask | None",
+) -> None:
+    """As `ownwords look` does; of several processes one after the other, the rest being quick."""
+    from ownwords.archive.look import look
+
+    ends = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            look(
+                paths,
+                workspace=place.root,
+                archive=settings.archive,
+                provenance=settings.provenance,
+                split=settings.split,
+                progress=progress if _is_first() else Progress(),
+                ask=ask,
+            )
+        except WorkspaceError:
+            if _is_first() or time.monotonic() > ends:
+                raise
+            time.sleep(0.5)
+        else:
+            return
+
+
+@contextmanager
+def _curves(wanted: bool, place: Workspace, kind: str, progress: Progress) -> Iterator[None]:
+    """Curves for TensorBoard meanwhile, where they are wanted."""
+    if not (wanted and _is_first()):
+        yield
+        return
+    from ownwords.training.tensorboard import TensorBoard
+
+    name = f"{kind}-{datetime.now():%Y-%m-%d-%H%M%S}"
+    with TensorBoard(place.runs / "tensorboard" / name) as curves:
+        progress.subscribers.append(curves)
+        try:
+            yield
+        finally:
+            progress.subscribers.remove(curves)
+
+
+def _samples(made: "Made", progress: Progress) -> list[str]:
+    """What the model writes now, read back from its folder as everybody will read it."""
+    from ownwords.inference.model import Model
+    from ownwords.inference.writing import write
+
+    model = Model.load(made.folder)
+    with progress.stage("Writing samples", SAMPLES, "samples") as stage:
+        texts = []
+        for seed in range(1, SAMPLES + 1):
+            pieces = write(model.network, model.tokenizer, "", tokens=_SAMPLE_TOKENS, seed=seed)
+            texts.append("".join(pieces))
+            stage.advance()
+    return texts
+
+
+def _may_begin() -> bool:
+    """Whether the author wants it so; KeyboardInterrupt where the input ends."""
+    from rich.prompt import Confirm
+
+    try:
+        return Confirm.ask("Train like this?", console=stderr(), default=True)
+    except EOFError:
+        raise KeyboardInterrupt from None
+
+
+def _is_first() -> bool:
+    """Whether this is the process that speaks, of those that `torchrun` started."""
+    return os.environ.get("RANK", "0") == "0"
