@@ -1,0 +1,262 @@
+"""What can be learned from one author's posts alone: bits per byte of whole held-out posts.
+
+    python bench/data_efficiency.py                     baselines, nanoGPT over all sizes, ours
+    python bench/data_efficiency.py --baselines         xz, gzip, PPM, Kneser-Ney alone
+    python bench/data_efficiency.py --sizes 0.8M 1.8M   some of nanoGPT's sizes
+    python bench/data_efficiency.py --ours small        one of our settings
+    python bench/data_efficiency.py --quick             a few steps, to see that it runs
+
+The columnist's posts as `ownwords look` divides them: trained on one side, measured on validation
+and test together, each post on its own, its end included. nanoGPT's recipe is stopped where that
+very figure is best, a favour ours does not get: ours stops by the validation side alone. Both read
+sliding by half a context. Each run is a fresh process.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.fresh import SHARED, run
+
+if TYPE_CHECKING:
+    from bench.ours import Setting
+
+    from ownwords.evaluation.scores import Score
+    from ownwords.training.shards import Text
+
+SITE = SHARED / "columnist"
+BORDER = "\x1c"  # nanoGPT knows of no documents: this character ends each and begins the next
+# Layers, heads, width, context; the second is its README's shape, the last its GPU's.
+SIZES: dict[str, tuple[int, int, int, int]] = {
+    "0.2M": (4, 4, 64, 128),
+    "0.8M": (4, 4, 128, 64),
+    "1.8M": (4, 6, 192, 128),
+    "4.8M": (6, 4, 256, 256),
+    "10.7M": (6, 6, 384, 256),
+}
+DROPOUTS = (0.0, 0.2)
+PATIENCE = 4  # evaluations without a better one, 250 steps apart
+QUICK_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Sides:
+    train: "list[Text]"
+    validation: "list[Text]"
+    test: "list[Text]"
+
+    @property
+    def held_out(self) -> "list[Text]":
+        return [*self.validation, *self.test]
+
+
+def recipes() -> "dict[str, Setting]":
+    """Ours, from scratch on the same posts."""
+    from bench.ours import Setting
+
+    from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+
+    loop = LoopConfig(
+        steps=1200,
+        rows=8,
+        context=256,
+        precision="autocast",
+        dropout=0.2,
+        average_half_life=0.03,
+        evaluations=12,
+        patience=4,
+        checkpoint_every_s=3600,
+    )
+    optim = OptimConfig(matrix_rate=0.02, rate=6e-3, weight_decay=0.5)
+    schedule = ScheduleConfig(warmup=0.02, warmdown=0.7)
+    data = DataConfig(replacement=0.05)
+    small = {"width": 128, "layers": 4, "heads": 4, "head_dim": 32, "hidden": 352}
+    large = {"width": 256, "layers": 6, "heads": 4, "head_dim": 64, "hidden": 704}
+    return {
+        "small": Setting(small, loop, 0, optim, schedule, data),
+        "large": Setting(large, loop, 512, optim, schedule, data),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--baselines", action="store_true", help="no neural network")
+    parser.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--dropouts", nargs="*", type=float, default=list(DROPOUTS))
+    parser.add_argument("--steps", type=int, default=5000, help="nanoGPT's, at most")
+    parser.add_argument("--ours", nargs="*", help="settings of ours; all unless given")
+    parser.add_argument("--seeds", type=int, default=3, help="of ours, and of nanoGPT's best")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if not SITE.exists():
+        print("skipped: the columnist's site is not beside the repository")
+        return 0
+    if arguments.child:
+        said = json.loads(arguments.child)
+        child = _ours if said.pop("who") == "ours" else _nanogpt
+        print(json.dumps(child(**said)))
+        return 0
+    _plain()
+    if arguments.baselines:
+        return 0
+    seeds, steps = (1, QUICK_STEPS) if arguments.quick else (arguments.seeds, arguments.steps)
+    best: tuple[Score, str, float] | None = None
+    for size in arguments.sizes[:1] if arguments.quick else arguments.sizes:
+        for dropout in arguments.dropouts[:1] if arguments.quick else arguments.dropouts:
+            found = _nanogpt_run(size, dropout, steps, 1)
+            if best is None or found.bits_per_byte < best[0].bits_per_byte:
+                best = found, size, dropout
+    theirs = [best[0]] if best else []
+    for seed in range(2, seeds + 1):
+        if best:
+            theirs.append(_nanogpt_run(best[1], best[2], steps, seed))
+    for name in recipes() if arguments.ours is None else arguments.ours:
+        ours = [_ours_run(name, seed, arguments.quick) for seed in range(1, seeds + 1)]
+        if theirs:
+            _compare(name, ours, theirs)
+    if arguments.quick:
+        print("a few steps only: these figures mean nothing")
+    return 0
+
+
+def _plain() -> None:
+    from ownwords.evaluation.baselines import baselines, together
+
+    sides = _sides()
+    training, held_out = ([text.text for text in side] for side in (sides.train, sides.held_out))
+    sizes = [sum(len(text.encode()) for text in side) for side in (training, held_out)]
+    print(
+        f"{len(training)} posts, {sizes[0]:,} bytes to learn from;"
+        f" {len(held_out)} posts, {sizes[1]:,} bytes held out"
+    )
+    for one in baselines(training, held_out):
+        _print(one.name, one.score, one.how)
+    print(f"{'xz':28} {together(training, held_out):.4f}  all held-out posts together, online")
+
+
+def _nanogpt_run(size: str, dropout: float, steps: int, seed: int) -> "Score":
+    asked = {"who": "nanoGPT", "size": size, "dropout": dropout, "steps": steps, "seed": seed}
+    ran = run("data_efficiency", "--child", json.dumps(asked))
+    score = _score(ran.figures)
+    what = f"best after {ran.figures['steps']} steps; seed {seed}; {ran.seconds:.0f} s"
+    _print(f"nanoGPT {size}, dropout {dropout:g}", score, what)
+    return score
+
+
+def _ours_run(name: str, seed: int, quick: bool) -> "Score":
+    asked = {"who": "ours", "name": name, "seed": seed, "quick": quick}
+    ran = run("data_efficiency", "--child", json.dumps(asked))
+    score, said = _score(ran.figures), ran.figures
+    what = f"{said['parameters'] / 1e6:.1f}M, best after {said['steps']} steps, {said['stopped']};"
+    test = f"test alone {said['test']:.4f}"
+    _print(f"ours {name}", score, f"{what} {test}; seed {seed}; {ran.seconds:.0f} s")
+    return score
+
+
+def _compare(name: str, ours: "list[Score]", theirs: "list[Score]") -> None:
+    mine, other = (
+        sum(score.bits_per_byte for score in scores) / len(scores) for scores in (ours, theirs)
+    )
+    gain = ours[0].advantage(theirs[0])
+    sure = f", 95% of resampled posts {gain.low:.3f} to {gain.high:.3f} (seed 1)" if gain else ""
+    print(f"ours {name}: {mine:.4f} against {other:.4f}, {1 - mine / other:.1%} less{sure}")
+
+
+def _print(name: str, score: "Score", what: str) -> None:
+    interval = score.interval()
+    between = f" ({interval.low:.3f} to {interval.high:.3f})" if interval else ""
+    print(f"{name:28} {score.bits_per_byte:.4f}{between}  {what}", flush=True)
+
+
+def _score(figures: dict[str, Any]) -> "Score":
+    from ownwords.evaluation.scores import DocumentScore, Score
+
+    return Score(tuple(DocumentScore(*row) for row in figures["documents"]))
+
+
+def _sides() -> Sides:
+    from ownwords.archive.look import look
+    from ownwords.archive.store import Archive
+    from ownwords.training import corpus
+
+    with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:
+        workspace = Path(folder) / "columnist.ownwords"
+        look([SITE], workspace=workspace)
+        with Archive(workspace / "archive.sqlite") as archive:
+            found = corpus.of(archive)
+            return Sides(list(found.train), list(found.validation), list(found.test))
+
+
+def _nanogpt(size: str, dropout: float, steps: int, seed: int) -> dict[str, Any]:
+    import torch
+    from bench import nanogpt
+
+    sides = _sides()
+    training, held_out = ([text.text for text in side] for side in (sides.train, sides.held_out))
+    characters = nanogpt.Characters([*training, *held_out, BORDER])
+    ids_N = characters.encode(BORDER + BORDER.join(training) + BORDER)
+    new = [characters.encode(BORDER + text + BORDER) for text in held_out]
+    layers, heads, width, context = SIZES[size]
+    shape = nanogpt.Shape(len(characters.all), context, layers, heads, width, dropout)
+    recipe = nanogpt.Recipe(steps=steps, warmup=min(100, steps // 2), seed=1336 + seed)
+    recipe = replace(recipe, evaluate_every=min(recipe.evaluate_every, max(1, steps // 2)))
+    least, best_step, weights = float("inf"), 0, dict[str, torch.Tensor]()
+
+    def look(model: nanogpt.NanoGPT, step: int) -> bool:
+        nonlocal least, best_step, weights
+        nats = sum(nanogpt.nats(model, ids) for ids in new)
+        if nats < least:
+            least, best_step = nats, step
+            weights = {key: value.clone() for key, value in model.state_dict().items()}
+        return step - best_step >= PATIENCE * recipe.evaluate_every
+
+    trained = nanogpt.train(ids_N, torch.cat(new), shape, recipe, look)
+    trained.model.load_state_dict(weights)
+    rows = []
+    for text, ids in zip(sides.held_out, new, strict=True):
+        nats = nanogpt.nats(trained.model, ids, context // 2)
+        rows.append((text.id, nats, len(text.text.encode()), len(ids) - 1))
+    return {"documents": rows, "steps": best_step}
+
+
+def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
+    from dataclasses import astuple
+
+    from bench.ours import make
+
+    from ownwords.evaluation import bits
+
+    sides = _sides()
+    setting = recipes()[name]
+    setting = replace(setting, loop=replace(setting.loop, seed=seed))
+    if quick:
+        setting = replace(setting, loop=replace(setting.loop, steps=QUICK_STEPS, evaluations=2))
+    made = make(sides.train, setting, sides.validation)
+    test, whole = (
+        bits.score(
+            made.model,
+            made.tokenizer,
+            [text.text for text in side],
+            names=[text.id for text in side],
+        )
+        for side in (sides.test, sides.held_out)
+    )
+    return {
+        "documents": [astuple(document) for document in whole.documents],
+        "test": test.bits_per_byte,
+        "parameters": made.parameters,
+        "steps": made.outcome.best_step,
+        "stopped": made.outcome.stopped,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

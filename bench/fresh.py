@@ -1,0 +1,40 @@
+"""Runs of a benchmark, each a process of its own: start-up counts, and memory is nobody else's."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared" / "data"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a process printed as JSON on its last line, its wall seconds, its peak memory."""
+
+    figures: dict[str, Any]
+    seconds: float
+    peak_mb: float
+
+
+def run(module: str, *arguments: str, environment: dict[str, str] | None = None) -> Ran:
+    """`python -m bench.<module>`: from the root, since bench/tokenizers.py hides a library."""
+    command = [sys.executable, "-m", f"bench.{module}", *arguments]
+    began = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | (environment or {})
+    ) as process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - began
+    if process.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    peak = usage.ru_maxrss / (1024 if sys.platform == "linux" else 1 << 20)
+    return Ran(json.loads(output.splitlines()[-1]), seconds, peak)

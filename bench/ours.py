@@ -1,0 +1,82 @@
+"""A model trained through our own training rooms as a table of settings says."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ownwords.evaluation.memorisation import extraction_rate
+from ownwords.models.family import CausalLM, build
+from ownwords.models.qwen3 import Qwen3Config
+from ownwords.tokenizers import bpe
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training import device
+from ownwords.training.batches import Batches
+from ownwords.training.job import Job, Outcome
+from ownwords.training.loop import train
+from ownwords.training.run import Run
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+from ownwords.training.shards import Text
+from ownwords.training.shards import build as build_shards
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A whole recipe. `vocabulary` 0: each byte is a token."""
+
+    shape: dict[str, Any]  # of a Qwen3Config, but for the vocabulary and the context
+    loop: LoopConfig
+    vocabulary: int = 0
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of it."""
+
+    model: CausalLM
+    tokenizer: Tokenizer
+    outcome: Outcome
+    parameters: int
+
+
+def make(training: Sequence[Text], setting: Setting, validation: Sequence[Text] = ()) -> Made:
+    """From texts to a model: tokenizer, shards, training. With held-out texts it ends early."""
+    loop = setting.loop
+    tokenizer: Tokenizer = (
+        bpe.train([text.text for text in training], setting.vocabulary)
+        if setting.vocabulary
+        else Bytes()
+    )
+    where = device.choose("cpu")
+    with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:
+        shards = build_shards(training, tokenizer, Path(folder) / "tokens")
+        held_out = (
+            build_shards(validation, tokenizer, Path(folder) / "tokens") if validation else None
+        )
+        shape = Qwen3Config(
+            vocabulary=tokenizer.vocabulary_size, context=loop.context, **setting.shape
+        )
+        model = build(shape)
+        model.init_weights(loop.seed)
+        job = Job(
+            model=model,
+            batches=Batches(
+                shards, rows=loop.rows, context=loop.context, seed=loop.seed, config=setting.data
+            ),
+            loop=loop,
+            optim=setting.optim,
+            schedule=setting.schedule,
+            run=Run.new(Path(folder) / "runs", "bench"),
+            device=where,
+            tokenizer=tokenizer,
+            validation=held_out,
+            memorised=partial(extraction_rate, shards=shards) if held_out else None,
+        )
+        outcome = train(job)
+    return Made(model, tokenizer, outcome, sum(one.numel() for one in model.parameters()))

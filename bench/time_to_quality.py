@@ -1,0 +1,184 @@
+"""How long to nanoGPT's quality, and how good in its time: Shakespeare, both in the same run.
+
+    python bench/time_to_quality.py                 3 seeds each, in turn
+    python bench/time_to_quality.py --seeds 1       one of each
+    python bench/time_to_quality.py --ours target   one of our settings alone, beside nanoGPT
+    python bench/time_to_quality.py --quick         a few steps, to see that it runs
+
+nanoGPT: its README's recipe for a computer without a GPU. Trained on the first 90% of the text;
+nats per character over all the rest, windows side by side at each model's own context, and, as a
+second figure for both, sliding by half a context. The wall time is that of a fresh process, with
+imports, tokens and compilation, less what this measurement of all the rest takes in the end.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.fresh import SHARED, run
+
+if TYPE_CHECKING:
+    from bench.ours import Setting
+
+TEXT = SHARED / "tinyshakespeare.txt"
+QUICK_STEPS = 4
+
+
+def recipes() -> "dict[str, Setting]":
+    """Ours: `target` is to reach nanoGPT's loss quickly, `same time` the best loss in its time."""
+    from bench.ours import Setting
+
+    from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
+
+    loop = LoopConfig(
+        rows=16,
+        context=128,
+        precision="autocast",
+        evaluations=0,
+        patience=0,
+        memorised_limit=0,
+        checkpoint_every_s=3600,
+    )
+    optim = OptimConfig(matrix_rate=0.03, rate=1e-2)
+    schedule = ScheduleConfig(warmup=0.01, warmdown=0.7)
+    narrow = {"width": 128, "layers": 4, "heads": 4, "head_dim": 32, "hidden": 352}
+    wide = {"width": 192, "layers": 4, "heads": 6, "head_dim": 32, "hidden": 512}
+    return {
+        "target": Setting(narrow, replace(loop, steps=160), 0, optim, schedule),
+        "same time": Setting(wide, replace(loop, steps=500), 0, optim, schedule),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--ours", action="append", help="a setting of ours; all unless given")
+    parser.add_argument("--no-nanogpt", action="store_true", help="ours alone, without ratios")
+    parser.add_argument("--quick", action="store_true", help="a few steps each")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=1, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if not TEXT.exists():
+        print(f"skipped: {TEXT.name} is not beside the repository")
+        return 0
+    if arguments.child:
+        child = _nanogpt if arguments.child == "nanoGPT" else _ours
+        print(json.dumps(child(arguments.child, arguments.seed, arguments.quick)))
+        return 0
+    names = arguments.ours or list(recipes())
+    if not arguments.no_nanogpt:
+        names = ["nanoGPT", *names]
+    rows: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for seed in range(1, (1 if arguments.quick else arguments.seeds) + 1):
+        for name in names:  # in turn: a busy neighbour slows them alike
+            quick = ["--quick"] * arguments.quick
+            ran = run("time_to_quality", "--child", name, "--seed", str(seed), *quick)
+            seconds = ran.seconds - ran.figures["measuring_s"]
+            rows[name].append(ran.figures | {"seconds": seconds, "peak_mb": ran.peak_mb})
+            _print(f"{name}, seed {seed}", [rows[name][-1]])
+    print()
+    for name, figures in rows.items():
+        _print(f"{name}, mean of {len(figures)}", figures)
+    if not arguments.no_nanogpt:
+        _ratios(rows)
+    if arguments.quick:
+        print("a few steps only: these figures mean nothing")
+    return 0
+
+
+def _print(what: str, figures: list[dict[str, float]]) -> None:
+    mean = {key: statistics.mean(one[key] for one in figures) for key in figures[0]}
+    spread = statistics.pstdev(one["side_by_side"] for one in figures)
+    print(
+        f"{what:28} {mean['side_by_side']:.4f} (±{spread:.4f}) nats/character,"
+        f" sliding {mean['sliding']:.4f}; {mean['seconds']:6.1f} s;"
+        f" {mean['parameters'] / 1e6:.2f}M, {mean['tokens'] / 1e3:,.0f}k tokens,"
+        f" {mean['peak_mb']:.0f} MB",
+        flush=True,
+    )
+
+
+def _ratios(rows: dict[str, list[dict[str, float]]]) -> None:
+    theirs = {key: statistics.mean(r[key] for r in rows["nanoGPT"]) for key in rows["nanoGPT"][0]}
+    for name, figures in rows.items():
+        if name == "nanoGPT":
+            continue
+        seconds = statistics.mean(one["seconds"] for one in figures)
+        reached = sum(one["side_by_side"] <= theirs["side_by_side"] for one in figures)
+        gain = theirs["side_by_side"] - statistics.mean(one["side_by_side"] for one in figures)
+        print(
+            f"{name}: in 1/{theirs['seconds'] / seconds:.2f} of nanoGPT's time;"
+            f" {reached} of {len(figures)} reach its {theirs['side_by_side']:.4f},"
+            f" {gain:+.4f} nats/character better on average"
+        )
+
+
+def _texts() -> tuple[str, str]:
+    text = TEXT.read_text(encoding="utf-8")
+    border = int(len(text) * 0.9)
+    return text[:border], text[border:]
+
+
+def _nanogpt(_: str, seed: int, quick: bool) -> dict[str, Any]:
+    from bench import nanogpt
+
+    training, held_out = _texts()
+    characters = nanogpt.Characters([training, held_out])
+    ids_N, new_N = characters.encode(training), characters.encode(held_out)
+    recipe = nanogpt.Recipe(seed=1336 + seed)
+    if quick:
+        recipe = replace(recipe, steps=QUICK_STEPS, warmup=1, evaluation_batches=1)
+        new_N = new_N[:2000]
+    trained = nanogpt.train(ids_N, new_N, nanogpt.Shape(len(characters.all)), recipe)
+    began = time.perf_counter()
+    targets = len(new_N) - 1
+    context = trained.model.shape.context
+    return {
+        "side_by_side": nanogpt.nats(trained.model, new_N) / targets,
+        "sliding": nanogpt.nats(trained.model, new_N, context // 2) / targets,
+        "parameters": sum(p.numel() for p in trained.model.parameters()),
+        "tokens": trained.steps * recipe.rows * context,
+        "measuring_s": time.perf_counter() - began,
+    }
+
+
+def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
+    import numpy as np
+    from bench.ours import make
+
+    from ownwords.evaluation import bits
+    from ownwords.training.shards import Text
+
+    training, held_out = _texts()
+    setting = recipes()[name]
+    setting = replace(setting, loop=replace(setting.loop, seed=seed))
+    if quick:
+        setting = replace(setting, loop=replace(setting.loop, steps=QUICK_STEPS))
+        held_out = held_out[:2000]
+    made = make([Text("shakespeare", training)], setting)
+    began = time.perf_counter()
+    # The end of the text is not scored: it is no character, and nanoGPT does not know of it.
+    ids = np.array([made.tokenizer.start, *made.tokenizer.encode(held_out)])
+    context = setting.loop.context
+    found = {
+        figure: bits.score_ids(made.model, [ids], [len(held_out)], stride=stride).nats
+        / len(held_out)
+        for figure, stride in (("side_by_side", context), ("sliding", context // 2))
+    }
+    return found | {
+        "parameters": made.parameters,
+        "tokens": made.outcome.tokens,
+        "measuring_s": time.perf_counter() - began,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
