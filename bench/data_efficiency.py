@@ -130,8 +130,8 @@ def main() -> int:
 def _plain() -> None:
     from ownwords.evaluation.baselines import baselines, together
 
-    sides = _sides()
-    training, held_out = ([text.text for text in side] for side in (sides.train, sides.held_out))
+    found = sides()
+    training, held_out = ([text.text for text in side] for side in (found.train, found.held_out))
     sizes = [sum(len(text.encode()) for text in side) for side in (training, held_out)]
     print(
         f"{len(training)} posts, {sizes[0]:,} bytes to learn from;"
@@ -182,7 +182,7 @@ def _score(figures: dict[str, Any]) -> "Score":
     return Score(tuple(DocumentScore(*row) for row in figures["documents"]))
 
 
-def _sides() -> Sides:
+def sides() -> Sides:
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.training import corpus
@@ -199,8 +199,8 @@ def _nanogpt(size: str, dropout: float, steps: int, seed: int) -> dict[str, Any]
     import torch
     from bench import nanogpt
 
-    sides = _sides()
-    training, held_out = ([text.text for text in side] for side in (sides.train, sides.held_out))
+    found = sides()
+    training, held_out = ([text.text for text in side] for side in (found.train, found.held_out))
     characters = nanogpt.Characters([*training, *held_out, BORDER])
     ids_N = characters.encode(BORDER + BORDER.join(training) + BORDER)
     new = [characters.encode(BORDER + text + BORDER) for text in held_out]
@@ -221,7 +221,7 @@ def _nanogpt(size: str, dropout: float, steps: int, seed: int) -> dict[str, Any]
     trained = nanogpt.train(ids_N, torch.cat(new), shape, recipe, look)
     trained.model.load_state_dict(weights)
     rows = []
-    for text, ids in zip(sides.held_out, new, strict=True):
+    for text, ids in zip(found.held_out, new, strict=True):
         nats = nanogpt.nats(trained.model, ids, context // 2)
         rows.append((text.id, nats, len(text.text.encode()), len(ids) - 1))
     return {"documents": rows, "steps": best_step}
@@ -234,12 +234,12 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
 
     from ownwords.evaluation import bits
 
-    sides = _sides()
+    found = sides()
     setting = recipes()[name]
     setting = replace(setting, loop=replace(setting.loop, seed=seed))
     if quick:
         setting = replace(setting, loop=replace(setting.loop, steps=QUICK_STEPS, evaluations=2))
-    made = make(sides.train, setting, sides.validation)
+    made = make(found.train, setting, found.validation)
     test, whole = (
         bits.score(
             made.model,
@@ -247,7 +247,7 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
             [text.text for text in side],
             names=[text.id for text in side],
         )
-        for side in (sides.test, sides.held_out)
+        for side in (found.test, found.held_out)
     )
     return {
         "documents": [astuple(document) for document in whole.documents],

@@ -1,7 +1,7 @@
 """A model trained through our own training rooms as a table of settings says."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,8 +45,16 @@ class Made:
     parameters: int
 
 
-def make(training: Sequence[Text], setting: Setting, validation: Sequence[Text] = ()) -> Made:
-    """From texts to a model: tokenizer, shards, training. With held-out texts it ends early."""
+def make(
+    training: Sequence[Text],
+    setting: Setting,
+    validation: Sequence[Text] = (),
+    prepare: Callable[[CausalLM], None] | None = None,
+) -> Made:
+    """From texts to a model: tokenizer, shards, training. With held-out texts it ends early.
+
+    `prepare` is handed the fresh model.
+    """
     loop = setting.loop
     tokenizer: Tokenizer = (
         bpe.train([text.text for text in training], setting.vocabulary)
@@ -64,6 +72,8 @@ def make(training: Sequence[Text], setting: Setting, validation: Sequence[Text] 
         )
         model = build(shape)
         model.init_weights(loop.seed)
+        if prepare:
+            prepare(model)
         job = Job(
             model=model,
             batches=Batches(

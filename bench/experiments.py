@@ -1,0 +1,179 @@
+"""One question at a time: a recipe with some settings changed, on held-out text, over seeds.
+
+    python bench/experiments.py                                  the base recipe, one seed
+    python bench/experiments.py --set optim.weight_decay=1 --seeds 3
+    python bench/experiments.py --text shakespeare --set vocabulary=2048 --set train.steps=60
+    python bench/experiments.py --set without=qk-norm            less a part
+    python bench/experiments.py --adapt                          score it while it learns on, too
+
+`columnist` are the posts that `ownwords look` finds for training and validation (the test posts are
+left alone), `shakespeare` the first 90% of the characters and the rest, `books` the first so many
+megabytes of the books and the last 40 of them. Bits a byte, sliding by half a context, each
+document's end included; the weights are the last ones: nothing is chosen by what is measured.
+"""
+
+import argparse
+import lzma
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.fresh import SHARED
+
+from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+
+if TYPE_CHECKING:
+    from ownwords.models.family import CausalLM
+    from ownwords.training.shards import Text
+
+HELD_OUT_BOOKS = 40
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The base recipe: about a million parameters, eight readings of a small blog."""
+
+    text: Literal["columnist", "shakespeare", "books"] = "columnist"
+    megabytes: int = 5  # of the books
+    vocabulary: int = 1024
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    without: Literal["", "qk-norm", "zero-init"] = ""
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(rate=1e-2, beta2=0.99, weight_decay=2.0)
+    )
+    schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(warmdown=0.7))
+    train: LoopConfig = field(
+        default_factory=lambda: LoopConfig(
+            steps=300,
+            rows=8,
+            context=256,
+            dropout=0.1,
+            precision="autocast",
+            evaluations=0,
+            checkpoint_every_s=3600,
+        )
+    )
+
+
+def main() -> int:
+    from ownwords.core.config import resolve
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
+    parser.add_argument("--text", choices=["columnist", "shakespeare", "books"])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--adapt", action="store_true", help="dynamic evaluation as well")
+    arguments = parser.parse_args()
+    sets = arguments.sets + ([f"text={arguments.text}"] if arguments.text else [])
+    experiment = resolve(Experiment, sets=sets).settings
+    if not SHARED.exists():
+        print("skipped: the shared corpora are not beside the repository")
+        return 0
+    training, held_out = _texts(experiment)
+    found: list[float] = []
+    began = time.perf_counter()
+    for seed in range(1, arguments.seeds + 1):
+        loop = replace(experiment.train, seed=seed)
+        found.append(_one(replace(experiment, train=loop), training, held_out, arguments.adapt))
+    spread = f" ±{statistics.stdev(found):.4f} ({len(found)} seeds)" if len(found) > 1 else ""
+    seconds = (time.perf_counter() - began) / len(found)
+    print(f"{statistics.mean(found):.4f}{spread}  {' '.join(sets) or 'base'}  [{seconds:.0f} s]")
+    return 0
+
+
+def _one(
+    experiment: Experiment, training: "list[Text]", held_out: "list[Text]", adapt: bool
+) -> float:
+    from bench.ours import Setting, make
+
+    from ownwords.evaluation import bits
+
+    shape = {
+        "width": experiment.width,
+        "layers": experiment.layers,
+        "heads": experiment.heads,
+        "head_dim": experiment.width // experiment.heads,
+        "hidden": 32 * round(experiment.width * 8 / 3 / 32),
+    }
+    setting = Setting(
+        shape,
+        experiment.train,
+        experiment.vocabulary,
+        experiment.optim,
+        experiment.schedule,
+        experiment.data,
+    )
+    made = make(training, setting, prepare=_less(experiment.without))
+    texts = [text.text for text in held_out]
+    if adapt:
+        learned = bits.score_adapting(
+            made.model, made.tokenizer, texts, bits.AdaptConfig()
+        ).bits_per_byte
+        print(f"    {learned:.4f} while it learns on")
+        for part in (1, 2, 4):
+            stride = experiment.train.context // part
+            figure = bits.score(made.model, made.tokenizer, texts, stride=stride).bits_per_byte
+            print(f"    {figure:.4f} sliding by {stride}")
+    return bits.score(made.model, made.tokenizer, texts).bits_per_byte
+
+
+def _less(what: str) -> "Callable[[CausalLM], None] | None":
+    """A part of the model taken out before it is trained."""
+    import torch
+    from torch import nn
+
+    def change(model: "CausalLM") -> None:
+        generator = torch.Generator().manual_seed(1)
+        for name, module in model.named_modules():
+            if what == "qk-norm" and name.endswith(("query_norm", "key_norm")):
+                parent, _, child = name.rpartition(".")
+                setattr(model.get_submodule(parent), child, None)
+            if what == "zero-init" and name.endswith(("attention.output", "mlp.down")):
+                assert isinstance(module, nn.Linear)
+                with torch.no_grad():
+                    module.weight.normal_(0, module.in_features**-0.5, generator=generator)
+
+    return change if what else None
+
+
+def _texts(experiment: Experiment) -> "tuple[list[Text], list[Text]]":
+    from ownwords.training.shards import Text
+
+    if experiment.text == "columnist":
+        from bench.data_efficiency import sides
+
+        found = sides()
+        return found.train, found.validation
+    if experiment.text == "shakespeare":
+        text = (SHARED / "tinyshakespeare.txt").read_text(encoding="utf-8")
+        border = int(len(text) * 0.9)
+        return [Text("first", text[:border])], [Text("rest", text[border:])]
+    books = list(_books(SHARED / "books-1.txt.xz"))
+    training, size = [], 0
+    for name, text in books[:-HELD_OUT_BOOKS]:
+        training.append(Text(name, text))
+        size += len(text.encode())
+        if size > experiment.megabytes * 1_000_000:
+            break
+    return training, [Text(name, text[20_000:40_000]) for name, text in books[-HELD_OUT_BOOKS:]]
+
+
+def _books(path: Path) -> Iterator[tuple[str, str]]:
+    with lzma.open(path, "rt", encoding="utf-8", errors="replace") as file:
+        for document in file.read().split("\x1c")[1:]:
+            name, _, text = document.partition("\n")
+            yield name, text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
