@@ -28,12 +28,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.models.family import CausalLM, build
 from ownwords.training.pieces import assembled, joined, piece_of
 
-if dist.is_available():
-    from torch._C._distributed_c10d import PrefixStore
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-    from torch.distributed.rendezvous import rendezvous
-    from torch.nn.parallel import DistributedDataParallel
+# What several processes need is imported where they meet: it takes as long as half of PyTorch.
 
 Mode = Literal["ddp", "fsdp"]
 T = TypeVar("T")
@@ -159,6 +154,10 @@ class World:
         """
         if self.size == 1:
             return task
+        from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
+        from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
+
         if not self.is_sharded:
             # No buffer ever changes; newer versions of PyTorch have another name for saying so.
             accepted = signature(DistributedDataParallel).parameters
@@ -188,10 +187,16 @@ class World:
     @contextmanager
     def syncing(self, wrapped: nn.Module, now: bool) -> Iterator[None]:
         """Around forward and backward of a micro-batch; gradients are exchanged with the last."""
-        if self.size > 1 and isinstance(wrapped, FSDPModule):
+        if self.size == 1:
+            yield
+            return
+        from torch.distributed.fsdp import FSDPModule  # noqa: PLC0415
+        from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
+
+        if isinstance(wrapped, FSDPModule):
             wrapped.set_requires_gradient_sync(now)
             yield
-        elif self.size > 1 and isinstance(wrapped, DistributedDataParallel) and not now:
+        elif isinstance(wrapped, DistributedDataParallel) and not now:
             with wrapped.no_sync():
                 yield
         else:
@@ -272,6 +277,9 @@ def join(device: torch.device, mode: Mode = "ddp") -> World:
             f"several processes cannot train together on {device.type} with this PyTorch",
             hint="start one process, without torchrun",
         )
+    from torch._C._distributed_c10d import PrefixStore  # noqa: PLC0415
+    from torch.distributed.rendezvous import rendezvous  # noqa: PLC0415
+
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     accelerator: Any = getattr(torch, device.type)
     if device.type != "cpu":
@@ -307,6 +315,9 @@ def _laid_out(full: Tensor, like: Tensor | None) -> Tensor:
 
 def _no_sharding() -> str:
     """Why FSDP2 does not work over gloo, of which older versions of PyTorch lack a part; or ""."""
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
+
     probe = nn.Linear(2, 2)
     try:
         fully_shard(probe, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))

@@ -3,35 +3,40 @@
 All of these give a tensor that is not split back as it is.
 """
 
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-if dist.is_available():
-    from torch.distributed.tensor import DTensor, Partial, Replicate
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 
-def is_split(tensor: Tensor) -> bool:
+def is_split(tensor: Tensor) -> "TypeGuard[DTensor]":
     """Whether only a piece of it lies here."""
-    return dist.is_available() and isinstance(tensor, DTensor)
+    # Importing that module takes 0.4 seconds, and before it is there no tensor can be split.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def piece(tensor: Tensor) -> Tensor:
     """What lies here; it shares its memory with the whole."""
-    return tensor.to_local() if dist.is_available() and isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_split(tensor) else tensor
 
 
 def assembled(tensor: Tensor) -> Tensor:
     """The whole, gathered from all processes."""
-    return tensor.full_tensor() if dist.is_available() and isinstance(tensor, DTensor) else tensor
+    return tensor.full_tensor() if is_split(tensor) else tensor
 
 
 def piece_of(whole: Tensor, like: Tensor) -> Tensor:
     """The piece of a whole that is the same in all processes, split as `like` is."""
-    if not (dist.is_available() and isinstance(like, DTensor)):
+    if not is_split(like):
         return whole
+    from torch.distributed.tensor import DTensor, Replicate  # noqa: PLC0415
+
     mesh = like.device_mesh
     copies = DTensor.from_local(whole, mesh, [Replicate()] * mesh.ndim, run_check=False)
     local: Tensor = copies.redistribute(placements=like.placements).to_local()
@@ -40,8 +45,10 @@ def piece_of(whole: Tensor, like: Tensor) -> Tensor:
 
 def joined(here: Tensor, like: Tensor) -> Tensor:
     """Pieces, one in each process, as the one tensor that they are."""
-    if not (dist.is_available() and isinstance(like, DTensor)):
+    if not is_split(like):
         return here
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415
+
     return DTensor.from_local(
         here,
         like.device_mesh,
@@ -55,7 +62,9 @@ def joined(here: Tensor, like: Tensor) -> Tensor:
 def norm_over(norms: Sequence[Tensor], like: Tensor) -> Tensor:
     """The norm of everything whose pieces have these norms, `like` saying how it is split."""
     square = torch.stack(list(norms)).square().sum()
-    if dist.is_available() and isinstance(like, DTensor):
+    if is_split(like):
+        from torch.distributed.tensor import DTensor, Partial  # noqa: PLC0415
+
         mesh = like.device_mesh
         square = DTensor.from_local(square, mesh, [Partial()] * mesh.ndim, run_check=False)
         square = assembled(square)
