@@ -79,7 +79,7 @@ def main() -> int:
     if not SHARED.exists():
         print("skipped: the shared corpora are not beside the repository")
         return 0
-    training, held_out = _texts(experiment)
+    training, held_out = texts(experiment)
     found: list[float] = []
     began = time.perf_counter()
     for seed in range(1, arguments.seeds + 1):
@@ -114,17 +114,17 @@ def _one(
         experiment.data,
     )
     made = make(training, setting, prepare=_less(experiment.without))
-    texts = [text.text for text in held_out]
+    said = [text.text for text in held_out]
     if adapt:
         learned = bits.score_adapting(
-            made.model, made.tokenizer, texts, bits.AdaptConfig()
+            made.model, made.tokenizer, said, bits.AdaptConfig()
         ).bits_per_byte
         print(f"    {learned:.4f} while it learns on")
         for part in (1, 2, 4):
             stride = experiment.train.context // part
-            figure = bits.score(made.model, made.tokenizer, texts, stride=stride).bits_per_byte
+            figure = bits.score(made.model, made.tokenizer, said, stride=stride).bits_per_byte
             print(f"    {figure:.4f} sliding by {stride}")
-    return bits.score(made.model, made.tokenizer, texts).bits_per_byte
+    return bits.score(made.model, made.tokenizer, said).bits_per_byte
 
 
 def _less(what: str) -> "Callable[[CausalLM], None] | None":
@@ -146,7 +146,8 @@ def _less(what: str) -> "Callable[[CausalLM], None] | None":
     return change if what else None
 
 
-def _texts(experiment: Experiment) -> "tuple[list[Text], list[Text]]":
+def texts(experiment: Experiment) -> "tuple[list[Text], list[Text]]":
+    """To learn from, and held out."""
     from ownwords.training.shards import Text
 
     if experiment.text == "columnist":
