@@ -33,7 +33,8 @@ QUICK_STEPS = 4
 
 
 def recipes() -> "dict[str, Setting]":
-    """Ours: `target` is to reach nanoGPT's loss quickly, `same time` the best loss in its time."""
+    """Ours: to nanoGPT's loss quickly, with words' parts as tokens and with characters as it has;
+    and the best loss in its time."""
     from bench.ours import Setting
 
     from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
@@ -41,19 +42,24 @@ def recipes() -> "dict[str, Setting]":
     loop = LoopConfig(
         rows=16,
         context=128,
-        precision="autocast",
+        precision="masters",
         evaluations=0,
         patience=0,
         memorised_limit=0,
         checkpoint_every_s=3600,
     )
-    optim = OptimConfig(matrix_rate=0.03, rate=1e-2)
-    schedule = ScheduleConfig(warmup=0.01, warmdown=0.7)
-    narrow = {"width": 128, "layers": 4, "heads": 4, "head_dim": 32, "hidden": 352}
+    optim = OptimConfig(
+        matrix_rate=0.02, rate=1e-2, beta2=0.99, momentum_steps=100, weight_decay=0.0
+    )
+    decaying = replace(optim, weight_decay=0.5)
+    schedule = ScheduleConfig(warmup=0.0, warmdown=0.7)
+    shallow = {"width": 128, "layers": 2, "heads": 4, "head_dim": 32, "hidden": 352}
+    narrow = shallow | {"layers": 4}
     wide = {"width": 192, "layers": 4, "heads": 6, "head_dim": 32, "hidden": 512}
     return {
-        "target": Setting(narrow, replace(loop, steps=160), 0, optim, schedule),
-        "same time": Setting(wide, replace(loop, steps=500), 0, optim, schedule),
+        "target": Setting(shallow, replace(loop, steps=48), 2048, optim, schedule),
+        "target, bytes": Setting(narrow, replace(loop, steps=170), 0, optim, schedule),
+        "same time": Setting(wide, replace(loop, steps=550, dropout=0.1), 2048, decaying, schedule),
     }
 
 

@@ -4,10 +4,12 @@
     python bench/training.py --contexts 256     some of the rows
     python bench/training.py --tiny | --large   those alone
     python bench/training.py --compile          nanoGPT and ours compiled as well
+    python bench/training.py --all              with the rows that take long and decide nothing
     python bench/training.py --quick            one round of few steps
 
 Each row is a fresh process; all rows of a shape take turns, so that a busy neighbour slows them
 alike, and the median over the rounds counts. Ratios are to nanoGPT as it comes: float32, eager.
+"chosen" is the precision in which a plan would train, had it measured these steps.
 The limit is the bfloat16 matrix product of this machine, measured in the same run, which the
 float32 rows are held against too. Arithmetic a token: 6 for each weight that is multiplied by, and
 attention over half the context (training/flops.py), the same formula for both.
@@ -18,8 +20,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
     from ownwords.training.settings import Precision
 
 BASELINE = "nanoGPT float32"
+SLOW_S = 4.0  # of such a step the first decides enough: one before it, one timed, in each round
+# At so many tokens a row the slowest takes half a minute a step, and some rows tell nothing new.
+LONG = 1024
+PRECISIONS: "tuple[Precision, ...]" = ("float32", "autocast", "masters")
+# Batches of small models as our plans make them, where nanoGPT's recipe has 12 x 64.
+LARGER = ((16, 256),)
 
 
 @dataclass(frozen=True)
@@ -49,15 +57,10 @@ class Row:
     compiled: bool = False
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How long a row is timed."""
-
-    seconds: float
-    steps: int  # at least
+Found = dict[str, list[dict[str, float]]]  # by a row's name its figures, of each round
 
 
-def table(shape: str, rows: int, context: int, *, compiled: bool) -> list[Row]:
+def table(shape: str, rows: int, context: int, *, compiled: bool, every: bool) -> list[Row]:
     """The rows of one shape, the baseline first."""
     names: list[tuple[str, Precision, str, str]] = [
         (BASELINE, "float32", "", "adamw"),
@@ -66,81 +69,88 @@ def table(shape: str, rows: int, context: int, *, compiled: bool) -> list[Row]:
         ("ours GPT-2 autocast", "autocast", "gpt2", "adamw"),
         ("ours GPT-2 masters", "masters", "gpt2", "adamw"),
     ]
-    if shape == "tiny":
-        names += [
-            (f"ours Qwen3 {precision} {kind}", precision, "qwen3", kind)
-            for kind in ("adamw", "muon")
-            for precision in ("float32", "autocast", "masters")
-        ]
+    if context >= LONG and not every:
+        names = [each for each in names if each[1] != "float32" or each[0] == BASELINE]
+        names = [each for each in names if each[0] != "nanoGPT autocast"]
+    kinds = (("adamw", "muon") if every else ("muon",)) if shape == "tiny" else ()
+    names += [
+        (f"ours Qwen3 {kind} {precision}", precision, "qwen3", kind)
+        for kind in kinds
+        for precision in PRECISIONS
+    ]
     found = [Row(n, shape, rows, context, p, family, kind) for n, p, family, kind in names]
-    if compiled:
+    if shape == "tiny":
         found += [
-            Row(f"{row.name} compiled", shape, rows, context, *_rest(row), compiled=True)
-            for row in found
+            Row(f"ours Qwen3 muon {p}, {r} x {c}", shape, r, c, p, "qwen3", "muon")
+            for r, c in LARGER
+            for p in PRECISIONS
         ]
+    if compiled:
+        found += [replace(row, name=f"{row.name} compiled", compiled=True) for row in list(found)]
     return found
-
-
-def _rest(row: Row) -> "tuple[Precision, str, str]":
-    return row.precision, row.ours, row.optimizer
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--contexts", type=int, nargs="+", default=[64, 256, 1024])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=8, help="for each row in each round")
+    parser.add_argument("--rounds", type=int, help="instead of 3, and 2 from 256 tokens a row on")
+    parser.add_argument("--seconds", type=float, help="for each row in each round; 3, tiny ones 1")
     parser.add_argument("--tiny", action="store_true", help="nanoGPT's CPU recipe's shape alone")
     parser.add_argument("--large", action="store_true", help="GPT-2 124M alone")
     parser.add_argument("--compile", action="store_true", help="compiled rows too")
     parser.add_argument("--only", help="rows whose name has this in it, and the baseline")
+    parser.add_argument("--all", action="store_true", help="all rows of each shape")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         said = json.loads(arguments.child)
-        limits = Limits(**said["limits"])
-        figures = measure(Row(**said["row"]), limits) if said["row"] else peaks()
+        figures = measure(Row(**said["row"]), **said["limits"]) if said["row"] else peaks()
         print(json.dumps(figures))
         return 0
-    limits = Limits(1.0, 2) if arguments.quick else Limits(arguments.seconds, 3)
-    rounds = 1 if arguments.quick else arguments.rounds
     shapes = []
     if not arguments.tiny:
         shapes += [("gpt2", 4, context) for context in arguments.contexts]
     if not arguments.large:
         shapes.append(("tiny", 12, 64))
-    peak = run("training", "--child", json.dumps({"row": None, "limits": asdict(limits)})).figures
+    peak = run("training", "--child", json.dumps({"row": None, "limits": {}})).figures
     for what in ("float32", "bfloat16"):
         print(f"{peak[what]['what']}: {peak[what]['value']:,.0f} GFLOP/s")
     for shape, rows, context in shapes:
         chosen = [
             row
-            for row in table(shape, rows, context, compiled=arguments.compile)
+            for row in table(shape, rows, context, compiled=arguments.compile, every=arguments.all)
             if not arguments.only or row.name == BASELINE or arguments.only in row.name
         ]
         name = "GPT-2 124M" if shape == "gpt2" else "4 layers of 128, 0.8M"
-        print(f"\n{name}, {rows} x {context} tokens, median of {rounds}")
-        _show(chosen, _in_turn(chosen, rounds, limits), peak["bfloat16"]["value"] * 1e9)
+        rounds, seconds = arguments.rounds, arguments.seconds
+        if arguments.quick:
+            rounds, seconds = 1, 0.5
+        rounds = rounds or (2 if shape == "gpt2" and context >= 256 else 3)
+        seconds = seconds or (3.0 if shape == "gpt2" else 1.0)
+        print(f"\n{name}, {rows} x {context} tokens, median of {rounds}", flush=True)
+        found = _in_turn(chosen, rounds, seconds)
+        _show(chosen, found, peak["bfloat16"]["value"] * 1e9)
     return 0
 
 
-def _in_turn(rows: Sequence[Row], rounds: int, limits: Limits) -> dict[str, list[dict[str, float]]]:
+def _in_turn(rows: Sequence[Row], rounds: int, seconds: float) -> Found:
     found: dict[str, list[dict[str, float]]] = {row.name: [] for row in rows}
     for _ in range(rounds):
         for row in rows:
-            asked = json.dumps({"row": asdict(row), "limits": asdict(limits)})
+            asked = json.dumps({"row": asdict(row), "limits": {"seconds": seconds}})
             ran = run("training", "--child", asked)
             found[row.name].append(ran.figures | {"peak_mb": ran.peak_mb})
     return found
 
 
-def _show(rows: Sequence[Row], found: dict[str, list[dict[str, float]]], limit: float) -> None:
+def _show(rows: Sequence[Row], found: Found, limit: float) -> None:
     median = {
         name: {key: statistics.median(one[key] for one in figures) for key in figures[0]}
         for name, figures in found.items()
     }
     base = median[BASELINE]
+    chosen = _chosen(rows, {name: one["seconds"] for name, one in median.items()})
     print(
         f"{'':34} {'tokens/s':>9} {'ratio':>6} {'ms/step':>8} {'of limit':>9}"
         f" {'MB':>6} {'memory':>7} {'parameters':>11}"
@@ -149,12 +159,31 @@ def _show(rows: Sequence[Row], found: dict[str, list[dict[str, float]]], limit: 
         one = median[row.name]
         speed = one["tokens"] / one["seconds"]
         ratio = speed / (base["tokens"] / base["seconds"])
+        memory = f"{one['peak_mb'] / base['peak_mb']:6.2f}x"
+        if one["tokens"] != base["tokens"]:  # another batch needs other memory
+            memory = f"{'':7}"
         print(
             f"{row.name:34} {speed:9,.0f} {ratio:5.2f}x {1000 * one['seconds']:8.1f}"
             f" {speed * one['flops_per_token'] / limit:9.1%} {one['peak_mb']:6,.0f}"
-            f" {one['peak_mb'] / base['peak_mb']:6.2f}x {one['parameters'] / 1e6:10.2f}M",
+            f" {memory} {one['parameters'] / 1e6:10.2f}M"
+            f"{'  chosen' if row.name in chosen else ''}",
             flush=True,
         )
+
+
+def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
+    """Of ours that differ by precision alone, the one that a plan would take."""
+    from ownwords.training.measure import preferred
+
+    alike: dict[Row, dict[Precision, Row]] = {}
+    for row in rows:
+        if row.ours:
+            same = replace(row, name="", precision="float32")
+            alike.setdefault(same, {})[row.precision] = row
+    return {
+        by_precision[preferred({p: seconds[row.name] for p, row in by_precision.items()})].name
+        for by_precision in alike.values()
+    }
 
 
 def peaks() -> dict[str, Any]:
@@ -165,15 +194,16 @@ def peaks() -> dict[str, Any]:
     return {name: asdict(torch_product(torch, "cpu", name)) for name in ("float32", "bfloat16")}
 
 
-def measure(row: Row, limits: Limits) -> dict[str, float]:
+def measure(row: Row, seconds: float) -> dict[str, float]:
     """Median seconds of a step, in this process."""
     step, parameters, flops_per_token = (_ours if row.ours else _nanogpt)(row)
     began = time.perf_counter()
     step(0)  # finds memory, chooses kernels, compiles
     first_s = time.perf_counter() - began
-    step(1)
+    if first_s < SLOW_S:
+        step(1)
     taken: list[float] = []
-    while len(taken) < limits.steps or sum(taken) < limits.seconds:
+    while sum(taken) < seconds or (len(taken) < 2 and taken[0] < SLOW_S):
         began = time.perf_counter()
         step(len(taken) + 2)
         taken.append(time.perf_counter() - began)
@@ -245,13 +275,11 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     masters = row.precision == "masters"
     exact = {}
     if masters:
-        exact = {name: p.detach().clone() for name, p in model.named_parameters()}
+        exact = {name: p.detach() for name, p in model.named_parameters()}
         model.to(torch.bfloat16)
     kind = OptimConfig().kind if row.optimizer == "muon" else "adamw"
-    optimizer = Optimizer(model, OptimConfig(kind=kind), masters=masters)
-    if masters:
-        optimizer.load_weights(exact)
-        exact.clear()
+    optimizer = Optimizer(model, OptimConfig(kind=kind), masters=masters, exact=exact)
+    exact.clear()
     note = device.compile_if(model, row.compiled, where)
     if note:
         raise SystemExit(note)

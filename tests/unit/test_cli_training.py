@@ -204,6 +204,30 @@ def test_whoever_interrupts_hears_how_to_go_on(
     )
 
 
+def test_processes_of_one_training_wait_for_each_other(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which of them is the first to read is chance; somebody else's ownwords is not waited for."""
+    from ownwords.archive import look
+    from ownwords.core.errors import InUseError
+
+    reading, calls = look.look, list[int]()
+
+    def busy(*given: object, **named: object) -> object:
+        calls.append(1)
+        if len(calls) < 3:
+            raise InUseError("another ownwords is working in here")
+        return reading(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(look, "look", busy)
+    assert main(["pretrain", BLOG, "--quiet"]) == 2
+    calls.clear()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    assert main(["pretrain", BLOG, "--quiet"]) == 0
+    assert len(calls) == 3
+
+
 def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     assert main(["pretrain", BLOG, "--quiet", "--tensorboard"]) == 0
@@ -220,7 +244,14 @@ def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) 
         (["pretrain", BLOG, "--minutes", "0"], "--minutes should be more than 0, and is 0"),
         (["finetune", BLOG], "ownwords finetune needs a --base"),
         (["pretrain", BLOG, "--set", "train.row=1"], "did you mean train.rows?"),
+        (["pretrain", BLOG, "--minutes", "inf"], "--minutes should be 10,000,000 at most"),
+        (["pretrain", BLOG, "--minutes", "nan"], "--minutes should be more than 0, and is nan"),
+        (["pretrain", BLOG, "--set", "model.parameters=0"], "model.parameters (0) must be at"),
+        (["finetune", BLOG, "--base", "x", "--set", "lora.rank=0"], "lora.rank (0) must be at"),
         (["bench", "step", "--rows", "0"], "--rows should be more than 0, and is 0"),
+        (["bench", "step", "--rows", "99999999"], "--rows times --context should be"),
+        (["bench", "step", "--seconds", "nan"], "--seconds should be more than 0, and is nan"),
+        (["bench", "step", "--vocabulary", "0"], "--vocabulary should be more than 0"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

@@ -1,4 +1,5 @@
 import math
+import weakref
 from pathlib import Path
 
 import pytest
@@ -284,6 +285,91 @@ def test_masters_follow_a_float32_run() -> None:
         other.step(1.0, step)
     alike(other.weights(), one.weights(), atol=1e-6)
     alike(parameters(narrow), {n: each.bfloat16() for n, each in one.weights().items()}, atol=1e-2)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("clip", [0.0, 0.5])
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_the_part_in_cpp_changes_nothing(
+    kind: str, clip: float, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = OptimConfig(kind=kind, iteration="float32", clip=clip, rate=1e-2)  # type: ignore[arg-type]
+    with_it, without = tiny("gpt2", torch.bfloat16), tiny("gpt2", torch.bfloat16)
+    one = Optimizer(with_it, config, masters=True, waits=waits)
+    other = Optimizer(without, config, masters=True, waits=waits)
+    for step in range(10):
+        run(one, with_it, range(step, step + 1))
+        with monkeypatch.context() as patched:
+            patched.setattr("ownwords.models.fused._library", lambda: None)
+            run(other, without, range(step, step + 1))
+        torch.testing.assert_close(one.gradient_norm, other.gradient_norm)
+    alike(one.weights(), other.weights(), atol=1e-6)
+    for name, each in parameters(with_it).items():
+        assert torch.equal(each, one.weights()[name].bfloat16())
+
+
+def test_the_norm_of_many_narrow_gradients_is_exact() -> None:
+    # Parts of a large one, small ones with it, one that just does not fit, an empty one.
+    source = torch.Generator().manual_seed(5)
+    sizes = [(700, 1000), (1,), (2**18 - 1,), (2,), (0, 4), (3, 5), (2**18,), (7,)]
+    model = nn.Module()
+    for i, size in enumerate(sizes):
+        model.register_parameter(f"p{i}", nn.Parameter(torch.zeros(size, dtype=torch.bfloat16)))
+    optimizer = Optimizer(model, OptimConfig(kind="adamw"), masters=True)
+    squares = 0.0
+    for parameter in model.parameters():
+        gradient = torch.randn(parameter.shape, generator=source).bfloat16()
+        parameter.grad = gradient
+        squares += float(gradient.double().square().sum())
+    optimizer.step(1.0, 0)
+    assert float(optimizer.gradient_norm) == pytest.approx(math.sqrt(squares), rel=1e-5)
+
+
+def test_gradients_may_lie_in_any_order() -> None:
+    models = [nn.Linear(6, 5, dtype=torch.bfloat16) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    for step in range(3):
+        for turned, model in enumerate(models):
+            pretend(model, step)
+            if turned:
+                assert model.weight.grad is not None
+                model.weight.grad = model.weight.grad.t().contiguous().t()
+    optimizers = [Optimizer(model, F32, masters=True) for model in models]
+    for optimizer in optimizers:
+        optimizer.step(1.0, 0)
+    alike(optimizers[0].weights(), optimizers[1].weights())
+
+
+@pytest.mark.parametrize("masters", [False, True])
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+@pytest.mark.parametrize("bad", [False, True])
+def test_nothing_holds_on_to_the_gradients(kind: str, masters: bool, bad: bool) -> None:
+    model = tiny("qwen3", torch.bfloat16 if masters else torch.float32)
+    optimizer = Optimizer(model, OptimConfig(kind=kind), masters=masters)  # type: ignore[arg-type]
+    pretend(model, 1, math.nan if bad else 0.01)
+    held = [weakref.ref(parameter.grad) for parameter in model.parameters()]
+    optimizer.step(1.0, 0)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(each() is None for each in held)
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_exact_weights_are_taken_over(kind: str) -> None:
+    config = OptimConfig(kind=kind)  # type: ignore[arg-type]
+    wide, narrow, loaded = tiny("qwen3"), tiny("qwen3"), tiny("qwen3")
+    exact = {name: each.detach() for name, each in narrow.named_parameters()}
+    for model in (narrow, loaded):
+        model.to(torch.bfloat16)
+    optimizer = Optimizer(narrow, config, masters=True, exact=exact)
+    alike(optimizer.weights(), parameters(wide))
+    places = {name: each.data_ptr() for name, each in optimizer.weights().items()}
+    assert places == {name: each.data_ptr() for name, each in exact.items()}
+    other = Optimizer(loaded, config, masters=True)
+    other.load_weights(parameters(wide))
+    run(optimizer, narrow, range(4))
+    run(other, loaded, range(4))
+    alike(optimizer.weights(), other.weights())
+    alike(parameters(narrow), parameters(loaded))
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gpt2"])

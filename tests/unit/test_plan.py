@@ -43,7 +43,7 @@ def said(made: Plan) -> dict[str, planned.Derived]:
 def test_sizes_are_sane_for_a_blog_for_books_and_for_a_gpu() -> None:
     blog = plan(facts(300_000), 600, {})
     assert 800_000 <= size_of(blog) <= 3_500_000
-    assert blog.recipe.model.vocabulary == 0
+    assert blog.recipe.model.vocabulary == 2048
     books = plan(facts(180_000_000, speeds=cpu(4e11)), 8 * 3600, {})
     assert 8_000_000 <= size_of(books) <= 25_000_000
     assert 4096 <= books.recipe.model.vocabulary <= 8192
@@ -94,7 +94,7 @@ def test_what_is_hopeless_says_how_much_there_is_and_what_it_takes() -> None:
     assert plan(facts(300_000), enough + 1, {}).recipe.train.steps >= LAWS.least_steps
     with pytest.raises(ConfigError, match="memory"):
         plan(facts(300_000, memory=100_000_000), 600, {})
-    with pytest.raises(ConfigError, match=r"97,547,136 parameters takes .* to train"):
+    with pytest.raises(ConfigError, match=r"98,919,552 parameters takes .* to train"):
         plan(facts(300_000, memory=GB), 600, {"model.parameters": 100_000_000})
 
 
@@ -111,19 +111,19 @@ def test_every_number_has_a_reason_a_source_and_an_origin() -> None:
 
 
 def test_what_depends_on_a_setting_follows_from_it() -> None:
-    free = plan(facts(300_000), 600, {})
-    small = plan(facts(300_000), 600, {"model.parameters": 200_000})
+    free = plan(facts(5_000_000), 600, {})
+    small = plan(facts(5_000_000), 600, {"model.parameters": 200_000})
     assert said(small)["model.parameters"].origin == "setting"
     assert small.recipe.train.steps > free.recipe.train.steps
     assert small.recipe.optim.rate > free.recipe.optim.rate
-    short = plan(facts(300_000), 600, {"model.context": 64})
+    short = plan(facts(5_000_000), 600, {"model.context": 64})
     assert short.recipe.train.context == 64
     assert short.recipe.train.rows > 2 * free.recipe.train.rows
-    few = plan(facts(300_000), 600, {"train.steps": 50})
+    few = plan(facts(5_000_000), 600, {"train.steps": 50})
     assert few.recipe.train.steps == 50
     assert few.expected.seconds < 120
     assert few.expected.tokens == 50 * few.recipe.train.rows * few.recipe.train.context
-    adamw = plan(facts(300_000), 600, {"optim.kind": "adamw"})
+    adamw = plan(facts(5_000_000), 600, {"optim.kind": "adamw"})
     assert adamw.recipe.optim.rate == pytest.approx(
         LAWS.adamw_rate(size_of(adamw), adamw.expected.tokens), rel=0.01
     )

@@ -1,5 +1,6 @@
 """`ownwords bench`."""
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.training.step_time import StepTime
+
+_MOST_TOKENS = 2**24  # of a batch
 
 
 def step(
@@ -47,9 +50,12 @@ def step(
         from ownwords.training.device import choose
         from ownwords.training.step_time import measure, subject
 
-    for name, value in (("--rows", rows), ("--context", context), ("--seconds", seconds)):
-        if value <= 0:
+    counts = (("--parameters", parameters), ("--vocabulary", vocabulary), ("--rows", rows))
+    for name, value in (*counts, ("--context", context), ("--seconds", seconds)):
+        if not 0 < value < math.inf:
             raise ConfigError(f"{name} should be more than 0, and is {value}")
+    if rows * context > _MOST_TOKENS:
+        raise ConfigError(f"--rows times --context should be {_MOST_TOKENS:,} tokens at most")
     settings = common.resolve({}, workspace=common.workspace).settings
     chosen = choose(device)
     with common.watched() as (progress, _), progress.stage("Measuring steps"):

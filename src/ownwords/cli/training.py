@@ -17,7 +17,7 @@ from ownwords.cli.settings import Settings
 from ownwords.cli.training_report import print_made, print_plan
 from ownwords.cli.training_view import watching
 from ownwords.core.config import Resolved, settings_of
-from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.core.errors import ConfigError, InUseError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ownwords.training.shards import Text
 
 SAMPLES, _SAMPLE_TOKENS = 2, 80
+_MOST_MINUTES = 10_000_000  # nineteen years
 _PATIENCE_S = 1800.0  # of the other processes of a training, while the first reads the texts
 
 
@@ -97,6 +98,8 @@ def train(
     began = time.perf_counter() - LAWS.start_s  # what Python and PyTorch took is waited for, too
     if not options.minutes > 0:
         raise ConfigError(f"--minutes should be more than 0, and is {options.minutes:g}")
+    if options.minutes > _MOST_MINUTES:
+        raise ConfigError(f"--minutes should be {_MOST_MINUTES:,} at most")
     place = Workspace(common.workspace) if common.workspace else Workspace.beside(paths[0])
     resolved = common.resolve({}, workspace=place.root)
     with watching(common) as (progress, ask, view), ExitStack() as stack:
@@ -171,6 +174,7 @@ def made_figures(made: "Made", samples: Sequence[str]) -> dict[str, Any]:
         "run": str(made.run.folder),
         "bits_per_byte": made.bits_per_byte,
         "share": made.share,
+        "bits_per_byte_before": made.before,
         "judged": list(made.judged),
         "outcome": asdict(made.outcome),
         "samples": list(samples),
@@ -188,6 +192,7 @@ def _read(
     """As `ownwords look` does; of several processes one after the other, the rest being quick."""
     from ownwords.archive.look import look
 
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     ends = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -200,8 +205,8 @@ def _read(
                 progress=progress if _is_first() else Progress(),
                 ask=ask,
             )
-        except WorkspaceError:
-            if _is_first() or time.monotonic() > ends:
+        except InUseError:  # by another process of the same training, which may be quicker
+            if alone or time.monotonic() > ends:
                 raise
             time.sleep(0.5)
         else:

@@ -81,9 +81,11 @@ def print_made(made: "Made", samples: Sequence[str], seen: "Seen", console: "Con
     if made.bits_per_byte is None:
         say("A model is trained; no text was held out, so nobody knows how good it is.", LOUD)
     else:
-        say(f"{made.bits_per_byte:.3f} bits a byte on texts it has never seen", LOUD)
+        before = "" if made.before is None else f"; the base had {made.before:.3f}"
+        say(f"{made.bits_per_byte:.3f} bits a byte on texts it has never seen{before}", LOUD)
     marks = [(float(e.step), e.best) for e in outcome.evaluations if e.best is not None]
-    steps = made.plan.recipe.train.steps
+    # What was left out because of the time is not drawn; what a run that ended early saved, is.
+    steps = outcome.steps if outcome.stopped == "done" else made.plan.recipe.train.steps
     if len(marks) > 1:
         console.print()
         line = list(seen.line)
@@ -95,9 +97,7 @@ def print_made(made: "Made", samples: Sequence[str], seen: "Seen", console: "Con
     if _STOPPED[outcome.stopped]:
         say(_STOPPED[outcome.stopped])
     if made.bits_per_byte is not None:
-        averaged = ", averaged with those before" if outcome.averaged else ""
-        way = f", {made.share:.0%} of the way from the base" if made.share < 1 else ""
-        say(f"The weights kept are those after step {outcome.best_step:,}{averaged}{way}.")
+        say(_kept(made))
     if outcome.setbacks:
         times = "once" if outcome.setbacks == 1 else f"{outcome.setbacks} times"
         say(f"The loss went astray {times}: it went back to a checkpoint, at half the rate.")
@@ -118,6 +118,14 @@ def print_made(made: "Made", samples: Sequence[str], seen: "Seen", console: "Con
     ):
         console.print(Text(text, style=style), soft_wrap=True)
     say("With more --minutes another run begins, from the start, with a larger plan.", QUIET)
+
+
+def _kept(made: "Made") -> str:
+    if not made.share:
+        return "Nothing that was learned helped on those texts: the base's own weights are kept."
+    averaged = ", averaged with those before" if made.outcome.averaged else ""
+    way = f", {made.share:.0%} of the way from the base" if made.share < 1 else ""
+    return f"The weights kept are those after step {made.outcome.best_step:,}{averaged}{way}."
 
 
 def _near(path: Path) -> Path:

@@ -29,5 +29,9 @@ class WorkspaceError(OwnwordsError):
     """The workspace folder cannot be used: locked, unwritable, full, or not one of ours."""
 
 
+class InUseError(WorkspaceError):
+    """Another process is working in the workspace."""
+
+
 class ConfigError(OwnwordsError):
     """A setting has an unknown name or a value of the wrong kind."""

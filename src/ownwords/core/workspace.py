@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ownwords.core.errors import WorkspaceError
+from ownwords.core.errors import InUseError, WorkspaceError
 
 SUFFIX = ".ownwords"
 _UNFINISHED = ".unfinished"
@@ -85,7 +85,7 @@ class Workspace:
             file = path.open("a+", encoding="utf-8")
         with file:  # what goes wrong while it is held has nothing to do with it
             if not try_lock(file.fileno()):
-                raise WorkspaceError(
+                raise InUseError(
                     f"another ownwords is working in {self.root}",
                     hint="wait for it to end, or give another folder to --workspace",
                 )

@@ -72,14 +72,17 @@ def _gather(
     grad_hidden_NC: Tensor | None,
     grad_head_VC: Tensor | None,
 ) -> None:
-    """Add what a chunk's slopes mean for the hidden states and for the head."""
+    """Write what a chunk's slopes mean for the hidden states, and add what for the head."""
     if grad_hidden_NC is not None:
         grad_hidden_NC[part] = slope @ head
-    if grad_head_VC is not None:
-        if slope.dtype == grad_head_VC.dtype:
-            grad_head_VC.addmm_(slope.T, hidden)
-        else:
-            grad_head_VC += slope.T @ hidden
+    if grad_head_VC is None:
+        return
+    if part.start == 0:
+        grad_head_VC.copy_(slope.T @ hidden)
+    elif slope.dtype == grad_head_VC.dtype:
+        grad_head_VC.addmm_(slope.T, hidden)
+    else:
+        grad_head_VC += slope.T @ hidden
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -97,14 +100,18 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         precise = weights_N.dtype
         head = head_VC.to(compute)
-        # Sums over many chunks, so the head's gradient is gathered in float32 at least.
-        grad_hidden_NC = torch.empty_like(hidden_NC) if wanted[0] else None
-        grad_head_VC = torch.zeros_like(head_VC, dtype=precise) if wanted[1] else None
         loss = torch.zeros((), dtype=precise, device=hidden_NC.device)
         tokens, width = hidden_NC.shape
         # No fewer than the width: adding up the head's gradient then costs less than making it.
         rows = max(LEAST_ROWS, CHUNK_LOGITS // head.shape[0], min(width, LARGEST_ROWS))
         rows = max(1, math.ceil(tokens / max(1, math.ceil(tokens / rows))))
+        grad_hidden_NC = torch.empty_like(hidden_NC) if wanted[0] else None
+        grad_head_VC = None
+        if wanted[1]:
+            # A sum over many chunks is gathered in float32 at least.
+            grad_head_VC = torch.empty_like(head_VC, dtype=precise if rows < tokens else compute)
+            if tokens == 0:
+                grad_head_VC.zero_()
         for start in range(0, tokens, rows):
             part = slice(start, start + rows)
             hidden, weights = hidden_NC[part].to(compute), weights_N[part]

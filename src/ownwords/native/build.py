@@ -28,6 +28,7 @@ LEVELS = {
     0: (),
     3: ("-march=x86-64-v3",),
     4: ("-march=x86-64-v4", "-mprefer-vector-width=512"),
+    5: ("-march=x86-64-v4", "-mavx512bf16", "-mprefer-vector-width=512"),
 }
 
 

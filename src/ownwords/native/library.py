@@ -70,6 +70,6 @@ def kernels(folder: Path = SOURCES.parent) -> Kernels | None:
 
 def described() -> str:
     """Which library is in use, for people; empty where none is."""
-    names = {0: "for any processor", 3: "for AVX2", 4: "for AVX-512"}
+    names = {0: "for any processor", 3: "for AVX2", 4: "for AVX-512", 5: "for AVX-512"}
     found = kernels()
     return f"compiled kernels {names[found.level]}" if found else ""

@@ -1,16 +1,22 @@
 """AdamW for everything that Muon is not for: tables, norms, biases, adapters, or all of a model.
 
-Loshchilov & Hutter 2019, arXiv 1711.05101. PyTorch's fused kernel does a whole step in one pass,
-clipping included; where its kernel does not know clipping, a few operations on flat tensors do.
+Loshchilov & Hutter 2019, arXiv 1711.05101. A step is one pass over the memory, clipping included:
+by PyTorch's fused kernel, or where gradients are bfloat16 by one of our own, which writes the
+bfloat16 weights as well. Where neither is at hand a few operations on flat tensors do it.
 """
+
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from ownwords.models import fused
 from ownwords.training.gate import Gate
 
 # Where torch's fused kernel takes the clipping and the leaving out of a step.
 FUSED = ("cpu", "cuda")
+# Of narrow gradients so many at a time are widened for their norm: they stay in a core's cache.
+_WIDENED = 2**18
 # Each tensor begins where a vector load may: 16 numbers are 64 bytes.
 ALIGNED = 16
 
@@ -34,6 +40,8 @@ class AdamW:
         shapes = [weight.shape for weight in weights.values()]
         device = next(iter(weights.values())).device
         self.fused = device.type in FUSED
+        # Weights that a step has written in their narrow form too.
+        self.shown: frozenset[str] = frozenset()
         self.mean, self.means = _flat(shapes, device)
         self.square, self.squares = _flat(shapes, device)
         # Of all parameters together: none ever takes a step without the others.
@@ -42,25 +50,73 @@ class AdamW:
         self._copy: tuple[Tensor, list[Tensor]] | None = None
         self._shapes, self._device = shapes, device
 
-    def gather(self, gradients: dict[str, Tensor]) -> list[Tensor]:
-        """Keep the gradients, as float32; norms that together make up theirs."""
+    def gather(self, gradients: Mapping[str, Tensor]) -> list[Tensor]:
+        """Keep the gradients until they are used; norms that together make up theirs."""
         found = [gradients[name] for name in self.names]
-        if self.fused and all(gradient.dtype == torch.float32 for gradient in found):
+        wide = all(gradient.dtype == torch.float32 for gradient in found)
+        if self.fused and wide:
             self.gradients = found
             return list(torch._foreach_norm(found))
+        if self.fused and fused.ready(*found):
+            self.gradients = [gradient.contiguous() for gradient in found]
+            return [_norm(self.gradients)]
         if self._copy is None:
             self._copy = _flat(self._shapes, self._device)
         flat, self.gradients = self._copy
         torch._foreach_copy_(self.gradients, found)
         return [torch.linalg.vector_norm(flat)]
 
-    def step(self, weights: dict[str, Tensor], *, rate: float, gate: Gate) -> None:
-        """Change the weights by what was gathered."""
+    def release(self) -> None:
+        """Hold on to the gradients no longer: the next ones need the memory."""
+        self.gradients = []
+
+    def step(
+        self,
+        weights: Mapping[str, Tensor],
+        *,
+        rate: float,
+        gate: Gate,
+        narrow: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Change the weights by what was gathered.
+
+        `narrow`: what is to show some of the weights in bfloat16. `shown` then says which of them
+        do so already.
+        """
         here = [weights[name] for name in self.names]
-        if self.fused:
-            self._step_fused(here, rate, gate)
-        else:
+        self.shown = frozenset()
+        if not self.fused:
             self._step_plain(here, rate, gate)
+        elif any(gradient.dtype != torch.float32 for gradient in self.gradients):
+            self._step_native(here, rate, gate, narrow or {})
+        else:
+            self._step_fused(here, rate, gate)
+        self.release()
+
+    def _step_native(
+        self, weights: Sequence[Tensor], rate: float, gate: Gate, narrow: Mapping[str, Tensor]
+    ) -> None:
+        if gate.ok is not None and not bool(gate.ok):
+            return
+        self.count.add_(1)
+        step, scale = int(self.count), float(gate.factor)
+        shown = [name for name, each in narrow.items() if _is_writable(each)]
+        self.shown = frozenset(shown).intersection(self.names)
+        every = zip(self.names, weights, self.gradients, self.means, self.squares, strict=True)
+        for name, weight, gradient, mean, square in every:
+            fused.adamw_(
+                weight,
+                gradient,
+                mean,
+                square,
+                step=step,
+                rate=rate,
+                betas=self.betas,
+                eps=self.eps,
+                decay=self.decay,
+                scale=scale,
+                narrow=narrow[name] if name in self.shown else None,
+            )
 
     def _step_fused(self, weights: list[Tensor], rate: float, gate: Gate) -> None:
         # The kernel divides the gradients by `scale`.
@@ -111,6 +167,35 @@ class AdamW:
         means = {f"mean/{n}": each for n, each in zip(self.names, self.means, strict=True)}
         squares = {f"square/{n}": each for n, each in zip(self.names, self.squares, strict=True)}
         return means | squares
+
+
+def _is_writable(narrow: Tensor) -> bool:
+    return narrow.dtype == torch.bfloat16 and narrow.is_contiguous()
+
+
+def _norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Of all of them, in float32, without a float32 copy of them."""
+    room = torch.empty(_WIDENED, dtype=torch.float32, device=gradients[0].device)
+    norms: list[Tensor] = []
+    parts: list[Tensor] = []
+
+    def take() -> None:
+        here = room[: sum(part.numel() for part in parts)]
+        torch._foreach_copy_(list(torch.split(here, [part.numel() for part in parts])), parts)
+        norms.append(torch.linalg.vector_norm(here))
+        parts.clear()
+
+    left = _WIDENED
+    for gradient in gradients:
+        for part in torch.split(gradient.view(-1), _WIDENED):
+            if part.numel() > left:
+                take()
+                left = _WIDENED
+            parts.append(part)
+            left -= part.numel()
+    take()
+    whole: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return whole
 
 
 def _flat(shapes: list[torch.Size], device: torch.device) -> tuple[Tensor, list[Tensor]]:

@@ -21,6 +21,7 @@ def card(
     text_bytes: int,
     documents: int,
     how: str,
+    before: float | None = None,
 ) -> str:
     """The model's README: what it learned from, how, and how good it is."""
     config = model.config
@@ -41,7 +42,8 @@ def card(
         "",
         "No text was held out, so nobody can say."
         if bits is None
-        else f"{bits:.3f} bits a byte on texts held out whole, which also decided when to stop.",
+        else f"{bits:.3f} bits a byte on texts held out whole, which also decided when to stop."
+        + (f" The base had {before:.3f} on the same texts." if before is not None else ""),
         "",
         *(f"- {sentence}" for sentence in judged),
         "",
@@ -68,6 +70,7 @@ def provenance(
     corpus: str,
     base: str | None = None,
     share: float | None = None,
+    before: float | None = None,
 ) -> dict[str, object]:
     """The same for programs; a later run that tunes this model reads its rates here."""
     recipe: dict[str, dict[str, object]] = {}
@@ -87,9 +90,11 @@ def provenance(
             "stopped": outcome.stopped,
             "best_step": outcome.best_step,
             "averaged": outcome.averaged,
+            "shortened": outcome.shortened,
             "tokens": outcome.tokens,
             "seconds": outcome.seconds,
             "validation_bits_per_byte": bits,
+            "validation_bits_per_byte_before": before,
         },
         "compared": list(judged),
     }

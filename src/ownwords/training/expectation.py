@@ -68,6 +68,7 @@ class Happened:
     tokens: int
     memory_bytes: int
     stopped_early: bool = False
+    shortened: bool = False  # for the machine turned out slower than measured
 
 
 def compared(expected: Expectation, happened: Happened) -> tuple[str, ...]:
@@ -84,13 +85,14 @@ def compared(expected: Expectation, happened: Happened) -> tuple[str, ...]:
             judged = f"worse than expected, by {bits - high:.2f}"
         said.append(f"Bits a byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
     early = ", for it stopped early" if happened.stopped_early else ""
+    fewer = early or (", for the machine became slower" if happened.shortened else "")
     said.append(
         f"Time: {in_words(happened.seconds)}, expected {in_words(expected.seconds)}"
         f" ({_off(happened.seconds, expected.seconds)}{early})."
     )
     said.append(
         f"Tokens: {number(happened.tokens)}, expected {number(expected.tokens)}"
-        f" ({_off(happened.tokens, expected.tokens)}{early})."
+        f" ({_off(happened.tokens, expected.tokens)}{fewer})."
     )
     if happened.memory_bytes:
         held, room = happened.memory_bytes, expected.memory_bytes

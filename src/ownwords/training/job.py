@@ -55,6 +55,9 @@ class Job:
     samples: Callable[[CausalLM], Sequence[str]] | None = None
     memorised: Callable[[CausalLM], float] | None = None  # share of the text, from 0 to 1
     peak_flops: float | None = None  # of the device, per second, as measured
+    # That training may take, over all the times it is resumed: steps that will not be done by then
+    # are fewer in the end. None: as long as they take.
+    seconds: float | None = None
     row_limits: Path | None = None  # a file that remembers across runs what fits the memory
 
 
@@ -76,6 +79,7 @@ class Outcome:
     seconds: float  # spent in training, evaluations included, over all the times it was resumed
     setbacks: int
     micro_rows: int  # rows computed at once in the end
+    shortened: bool = False  # fewer steps than planned, for the time would not have sufficed
 
 
 def identity(job: Job) -> dict[str, object]:

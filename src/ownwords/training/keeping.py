@@ -32,13 +32,18 @@ class Kept:
         self._saved_step = self._went_back_to = -1
         self._saved_at = self._began = time.monotonic()
 
+    @property
+    def _steps(self) -> int:
+        return self.record.steps(self._job.loop.steps)
+
     def make_optimizer(self) -> None:
         """When the parameters are those that stay: sharding exchanges them for others."""
         job, loop = self._job, self._job.loop
-        self.optimizer = Optimizer(job.model, job.optim, masters=loop.precision == "masters")
-        if self._exact:
-            self.optimizer.load_weights(self._world.scatter(self._exact, job.model))
-            self._exact = {}
+        exact = self._world.scatter(self._exact, job.model) if self._exact else None
+        self._exact = {}
+        self.optimizer = Optimizer(
+            job.model, job.optim, masters=loop.precision == "masters", exact=exact
+        )
         if loop.average_half_life:
             half_life_steps = loop.average_half_life * loop.steps
             self.average = Average(self.optimizer.weights(), half_life_steps)
@@ -58,7 +63,12 @@ class Kept:
         if self.record.stopped:
             self._note("This run has ended before; its weights are taken.")
         elif saved.step:
-            self._note(f"Going on after step {saved.step} of {self._job.loop.steps}.")
+            self._note(f"Going on after step {saved.step:,} of {self._steps:,}.")
+
+    @property
+    def seconds(self) -> float:
+        """Spent in training so far, over all the times it was resumed."""
+        return time.monotonic() - self._began
 
     def is_due(self) -> bool:
         """Whether the last checkpoint is old enough for another."""
@@ -69,7 +79,7 @@ class Kept:
         record = self.record
         if self._saved_step == record.step and not again:
             return
-        record.seconds = time.monotonic() - self._began
+        record.seconds = self.seconds
         groups = {
             "weights": self._world.whole(self.optimizer.weights()),
             "optimizer": self._world.whole(self.optimizer.state()),

@@ -39,10 +39,12 @@ class Laws:
     spread_low: float = _law(0.76, ESTIMATE, "the expected score at best, as a share of the law's")
     spread_high: float = _law(1.16, ESTIMATE, "and at worst: texts differ in how hard they are")
     enough: float = _law(0.003, ESTIMATE, "a larger model must gain this share to be taken")
-    epochs_limit: float = _law(64, "arXiv 2305.16264", "4 R*: from there repeats teach nothing")
+    epochs_limit: float = _law(
+        12, LOG, "readings after which a small text is only learned by heart"
+    )
 
     # --- tokenizer ------------------------------------------------------------------------------
-    bytes_below: float = _law(500_000, ESTIMATE, "bytes of text below which a token is a byte")
+    bytes_below: float = _law(40_000, ESTIMATE, "bytes of text below which a token is a byte")
     token_bytes_256: float = _law(1.0, LOG, "bytes a token at a vocabulary of bytes")
     token_bytes_growth: float = _law(0.64, LOG, "bytes a token gained with each doubling of it")
     bpe_rate: float = _law(4e6, SPEED, "bytes/s of learning and applying BPE")
@@ -58,16 +60,14 @@ class Laws:
     adamw_text_power: float = _law(0.307, "arXiv 2503.04715", "see adamw_scale")
     adamw_most: float = _law(5e-3, "arXiv 2503.04715", "the law's rate is not taken above this")
     muon_rate: float = _law(0.02, LOG, "Muon's peak rate, of matrices")
-    table_rate: float = _law(3e-3, LOG, "AdamW's beside Muon, at a width of 256; as 1 / width")
-    table_rate_most: float = _law(8e-3, ESTIMATE, "and not above")
+    table_rate: float = _law(5e-3, LOG, "AdamW's beside Muon, at a width of 256; as 1 / width")
+    table_rate_most: float = _law(1e-2, LOG, "and not above")
     table_rate_least: float = _law(3e-4, ESTIMATE, "nor below")
     beta2_share: float = _law(0.1, ESTIMATE, "and no more than this share of what is read")
     beta2_tokens: float = _law(1e7, "arXiv 2507.07101", "half-life of AdamW's second moment")
-    tau: float = _law(0.5, "arXiv 2405.13698", "epochs weights remember, with much text")
-    tau_most: float = _law(8, ESTIMATE, "the same with little text")
-    tau_tokens: float = _law(1e7, ESTIMATE, "tokens from which text is much")
+    tau: float = _law(0.75, LOG, "epochs weights remember; arXiv 2405.13698 has the rule")
     decay_least: float = _law(0.01, ESTIMATE, "weight decay, at least")
-    decay_most: float = _law(1.0, "arXiv 2605.01640", "weight decay, at most")
+    decay_most: float = _law(2.0, LOG, "weight decay, at most")
     warmup: float = _law(0.01, LOG, "share of the steps in which the rate rises")
     warmdown: float = _law(0.6, LOG, "share of the steps in which it falls")
     warmdown_short: float = _law(0.7, LOG, "the same in a short run")
@@ -76,10 +76,10 @@ class Laws:
     half_life_steps: float = _law(200, ESTIMATE, "steps from which there is anything to average")
 
     # --- keeping a small corpus from being learned by heart --------------------------------------
-    dropout: float = _law(0.1, ESTIMATE, "dropout where text is read again and again")
-    dropout_epochs: float = _law(4, ESTIMATE, "readings from which there is dropout")
-    dropout_many: float = _law(0.2, ESTIMATE, "dropout where it is read very often")
-    dropout_many_epochs: float = _law(30, ESTIMATE, "readings that are very many")
+    dropout: float = _law(0.1, LOG, "dropout where text is read again and again")
+    dropout_epochs: float = _law(10, LOG, "readings from which there is dropout")
+    dropout_many: float = _law(0.2, LOG, "dropout where it is read very often")
+    dropout_many_epochs: float = _law(16, LOG, "readings that are very many")
     replacement: float = _law(0.05, "arXiv 2606.16246", "share of input tokens made random")
     replacement_epochs: float = _law(8, ESTIMATE, "readings from which some are")
 
@@ -176,7 +176,14 @@ class Laws:
         """Tokens of BPE for so much text; 0: a token is a byte."""
         if different < self.bytes_below:
             return 0
-        for below, size in ((3e6, 1024), (3e7, 2048), (8e7, 4096), (5e8, 8192), (5e9, 16384)):
+        for below, size in (
+            (1.2e5, 512),
+            (2e5, 1024),
+            (2e6, 2048),
+            (5e7, 4096),
+            (5e8, 8192),
+            (5e9, 16384),
+        ):
             if different < below:
                 return size
         return 32768
@@ -206,10 +213,9 @@ class Laws:
         half_life = min(self.beta2_tokens, self.beta2_share * tokens_read)
         return min(0.9999, max(0.9, math.pow(2, -batch_tokens / max(half_life, 1.0))))
 
-    def weight_decay(self, rate: float, steps_per_epoch: float, tokens: float) -> float:
+    def weight_decay(self, rate: float, steps_per_epoch: float) -> float:
         """What lets weights forget within tau epochs: 1 / (rate * steps a reading * tau)."""
-        tau = min(self.tau_most, self.tau * math.sqrt(max(1.0, self.tau_tokens / max(tokens, 1))))
-        wanted = 1 / max(rate * steps_per_epoch * tau, 1e-12)
+        wanted = 1 / max(rate * steps_per_epoch * self.tau, 1e-12)
         return min(self.decay_most, max(self.decay_least, wanted))
 
     # --- memory ---------------------------------------------------------------------------------

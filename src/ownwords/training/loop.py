@@ -17,8 +17,9 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
-from ownwords.training import schedule, validation
+from ownwords.training import deadline, schedule, validation
 from ownwords.training.batches import Batch, Prefetched
+from ownwords.training.deadline import Cut, Deadline
 from ownwords.training.device import compile_if, evaluating
 from ownwords.training.interruption import Interrupted, Signals
 from ownwords.training.job import Job, Outcome
@@ -75,22 +76,27 @@ class _Training:
         self.micro_rows = self.world.least(self.limits.known(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self.meter = Meter(job)
+        # One process decides for all.
+        has_time = job.seconds is not None and self.world.is_first
+        self.deadline = Deadline(job.seconds or 0.0 if has_time else math.inf)
         self.stage: Stage
 
     @property
     def record(self) -> Record:
         return self.kept.record
 
+    @property
+    def steps(self) -> int:
+        return self.record.steps(self.loop.steps)
+
     def run(self) -> Outcome:
         self.kept.begin()
         is_new = not self.record.stopped
-        left = self.loop.steps - self.record.step
+        left = self.steps - self.record.step
         with self.progress.stage("train", left, "steps") as self.stage:
             while not self.record.stopped:
                 batches, start, device = self.job.batches, self.record.step, self.device
-                with Prefetched(
-                    batches, start, self.loop.steps, device=device.torch_device
-                ) as stream:
+                with Prefetched(batches, start, self.steps, device=device.torch_device) as stream:
                     trouble = self._follow(stream)
                 if trouble:
                     self._go_back(trouble)
@@ -101,34 +107,41 @@ class _Training:
     def _follow(self, stream: Prefetched) -> str:
         """Step after step until the run ends, then ""; or until something is wrong, then what."""
         points = self._evaluation_points()
+        self.deadline.paused()
         while True:
-            stop, save = self._asked()
+            stop, save, steps = self._asked(points)
+            if steps:
+                self._shorten(steps)
+                points, save = self._evaluation_points(), True
             evaluate = self.record.step in points and not self.record.is_evaluated()
-            at_rest = stop or save or evaluate or self.record.step == self.loop.steps
+            at_rest = stop or save or evaluate or self.record.step == self.steps
             if trouble := self._look(keep=0 if at_rest else _LAG):
                 return trouble
             if at_rest:
                 self.meter.tell(self.stage)
             if stop or save or evaluate:
-                self.kept.save()
+                # A cut is saved even where its step is: what was decided stays so.
+                self.kept.save(again=steps > 0)
                 self.meter.restart()
+                self.deadline.paused()
             if stop:
                 raise self._interrupted()
             if evaluate and (trouble := self._evaluate()):
                 return trouble
-            if not self.record.stopped and self.record.step == self.loop.steps:
+            if not self.record.stopped and self.record.step == self.steps:
                 self.record.stopped = "done"
             if self.record.stopped:
                 return ""
             _, batch = next(stream)
             self._step(batch)
+            self.deadline.stepped()
 
     # --- a step ----------------------------------------------------------------------------------
 
     def _step(self, batch: Batch) -> None:
         step, total = self.record.step, max(1, self.job.batches.total(self.record.step))
         loss = self._gradients(batch.to(self.device.torch_device), total)
-        scale = schedule.scale(step, self.loop.steps, self.job.schedule)
+        scale = self._scale()
         self.optimizer.step(scale, step)
         if self.average is not None:
             self.average.update(self.optimizer.weights())
@@ -217,6 +230,7 @@ class _Training:
         values = {name: each for name, each in zip(names, found, strict=True) if each is not None}
         self.stage.metric(step=record.step, **values)
         self.meter.restart()
+        self.deadline.paused(evaluated=True)
         return ""
 
     def _evaluated(self) -> Evaluation:
@@ -258,27 +272,50 @@ class _Training:
         count, job = self.loop.evaluations, self.job
         if job.validation is None and job.memorised is None and job.samples is None:
             return set()
-        return {round(k * self.loop.steps / count) for k in range(1, count + 1)} - {0}
+        return deadline.points(self.loop.steps, count, self.record.cut)
+
+    # --- in time ---------------------------------------------------------------------------------
+
+    def _fitting(self, points: set[int]) -> int:
+        """How many steps there can be in all where the time is too short for those left, else 0."""
+        step, scale = self.record.step, self._scale()
+        pauses = sum(point > step for point in points)
+        return self.deadline.fitting(step, self.steps, self.kept.seconds, pauses, scale)
+
+    def _shorten(self, steps: int) -> None:
+        """Go through what is left of the planned course in fewer steps."""
+        record, before = self.record, self.steps
+        record.cut = Cut(record.step, record.position(self.loop.steps), steps)
+        if self.stage.total is not None:
+            self.stage.total -= before - steps
+        self.stage.note(
+            f"The machine is slower than it was: {steps:,} steps in place of {before:,}, so that "
+            "it ends in time."
+        )
+
+    def _scale(self) -> float:
+        """The share of the peak rate in the next step."""
+        at = self.record.position(self.loop.steps)
+        return schedule.scale(at, self.loop.steps, self.job.schedule)
 
     # --- nothing is lost -------------------------------------------------------------------------
 
-    def _asked(self) -> tuple[bool, bool]:
-        """Whether to stop, and whether it is time to save, as all processes agree."""
-        stop, due = self.signals.wanted, self.kept.is_due()
+    def _asked(self, points: set[int]) -> tuple[bool, bool, int]:
+        """As all processes agree: whether to stop, to save, and to end after so many steps."""
+        if self.world.size > 1 and self.record.step % _AGREE_EVERY:
+            return False, False, 0
+        stop, due, steps = self.signals.wanted, self.kept.is_due(), self._fitting(points)
         if self.world.size == 1:
-            return stop, due
-        if self.record.step % _AGREE_EVERY:
-            return False, False
-        said = self.world.sum(torch.tensor([stop, due and self.world.is_first], dtype=torch.int64))
-        return bool(said[0]), bool(said[1])
+            return stop, due, steps
+        mine = [stop, due and self.world.is_first, steps]
+        said = self.world.sum(torch.tensor(mine, dtype=torch.int64))
+        return bool(said[0]), bool(said[1]), int(said[2])
 
     def _interrupted(self) -> Interrupted:
-        message = (
-            f"stopped after step {self.record.step} of {self.loop.steps}; everything is saved in "
+        return Interrupted(
+            f"stopped after step {self.record.step:,} of {self.steps:,}; everything is saved in "
             f"{self.job.run.folder}, and the same command goes on from there"
         )
-        self.stage.note(f"{message[:1].upper()}{message[1:]}.")
-        return Interrupted(message)
 
     def _go_back(self, trouble: str) -> None:
         """To the last good checkpoint, at half the rate; not for ever."""
@@ -289,10 +326,12 @@ class _Training:
                 "with train.precision=float32 if it was another",
             )
         self.pending.clear()
-        done = self.record.step
+        done, steps = self.record.step, self.steps
         if not self.kept.go_back():
             raise TrainingError(f"{trouble}, and no checkpoint is whole", hint="begin another run")
         self.stage.done -= done - self.record.step
+        if self.stage.total is not None:
+            self.stage.total += self.steps - steps
         self.meter.restart()
         self.stage.note(
             f"{trouble[:1].upper()}{trouble[1:]}: back to step {self.record.step}, at "
@@ -320,6 +359,7 @@ class _Training:
             seconds=record.seconds,
             setbacks=record.setbacks,
             micro_rows=self.micro_rows,
+            shortened=record.cut is not None,
         )
 
     def _peak_rate(self) -> float:

@@ -39,7 +39,7 @@ from ownwords.training.shards import build as encoded
 
 PLAN = "plan.toml"
 # Of the way from the base to the tuned weights; the best of these is taken.
-_SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)
+_SHARES = (1.0, 0.85, 0.7, 0.5, 0.3, 0.0)
 _PASSAGE_BYTES = 200  # what must come out word by word to count as learned by heart
 _SAMPLE_BYTES = 160
 _SAMPLES_SHARE = 0.01  # of the time, for what is written to be looked at on the way
@@ -79,6 +79,7 @@ class Made:
     bits_per_byte: float | None  # on the held-out texts
     judged: tuple[str, ...]  # how right the plan was
     share: float = 1.0  # of the way from a base
+    before: float | None = None  # the base's own bits a byte on the held-out texts
 
 
 class Making:
@@ -231,8 +232,16 @@ class Making:
             ),
             peak_flops=self._peak_flops(recipe.train.precision),
             row_limits=measure.cache_folder() / "rows.json",
+            seconds=self._seconds_left(),
         )
         return trained(job)
+
+    def _seconds_left(self) -> float | None:
+        """What training may take; as long as it takes where the user has set the steps."""
+        if "train.steps" in self.work.fixed:
+            return None
+        gone_s = time.perf_counter() - self.began + LAWS.close_s
+        return max(1.0, self.work.seconds - gone_s)
 
     def _peak_flops(self, precision: Precision) -> float:
         """What matrix products reach here at best, which training is compared with."""
@@ -256,10 +265,13 @@ class Making:
 
     def best_share(
         self, model: CausalLM, before: Mapping[str, Tensor], recipe: Recipe, outcome: Outcome
-    ) -> tuple[float, float | None]:
-        """Put the best weights between the base's and the tuned ones into the model."""
+    ) -> tuple[float, float | None, float | None]:
+        """Put the best weights between the base's and the tuned ones into the model.
+
+        Their share of the way, their bits a byte, and the base's.
+        """
         if self.held_out is None or self.world.is_sharded:
-            return 1.0, outcome.bits_per_byte
+            return 1.0, outcome.bits_per_byte, None
         model.float()
         after = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
         scores: dict[float, float] = {}
@@ -268,7 +280,7 @@ class Making:
             scores[share] = self.bits(model, recipe, self.held_out) or 0.0
         best = min(scores, key=lambda share: scores[share])
         fill(model, interpolated(before, after, best))
-        return best, scores[best]
+        return best, scores[best], scores[0.0]
 
     def save(
         self,
@@ -279,6 +291,7 @@ class Making:
         kind: str,
         how: str,
         share: float = 1.0,
+        before: float | None = None,
     ) -> Made:
         """Write the model directory, and say how right the plan was."""
         work = self.work
@@ -289,6 +302,7 @@ class Making:
             tokens=outcome.tokens,
             memory_bytes=self.device.peak_memory(),
             stopped_early=outcome.stopped != "done",
+            shortened=outcome.shortened,
         )
         judged = compared(plan.expected, happened)
         whole = self.world.plain(model)
@@ -307,6 +321,7 @@ class Making:
                     text_bytes=self.survey.bytes,
                     documents=self.survey.documents,
                     how=how,
+                    before=before,
                 ),
                 provenance=card.provenance(
                     plan,
@@ -317,10 +332,11 @@ class Making:
                     corpus=work.corpus or self.survey.key,
                     base=None if kind == "pretrain" else how,
                     share=None if kind == "pretrain" else share,
+                    before=before,
                 ),
             )
         self.world.leave()
-        return Made(work.folder, self.run, plan, outcome, bits, judged, share)
+        return Made(work.folder, self.run, plan, outcome, bits, judged, share, before)
 
 
 class Samples:

@@ -72,7 +72,12 @@ class Speeds:
     def fastest(self, shape: Config, rows: int, context: int, excluded: str = "") -> Precision:
         """The precision to train in; a less exact one only where it is faster by a margin."""
         allowed = [p for p in self.paces if p != excluded] or list(self.paces)
-        return min(allowed, key=lambda p: self.paces[p].step_s(shape, rows, context) * _MARGIN[p])
+        return preferred({p: self.paces[p].step_s(shape, rows, context) for p in allowed})
+
+
+def preferred(seconds: Mapping[Precision, float]) -> Precision:
+    """The precision to train in, where a step of each takes so long."""
+    return min(seconds, key=lambda precision: seconds[precision] * _MARGIN[precision])
 
 
 def assumed(device: Device, laws: Laws = LAWS) -> Speeds:

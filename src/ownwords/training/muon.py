@@ -86,6 +86,7 @@ class Muon:
         self, parameters: dict[str, Tensor], *, rounds: int, precision: torch.dtype
     ) -> None:
         self.rounds, self.precision = rounds, precision
+        self.names = tuple(parameters)
         shapes: dict[torch.Size, list[str]] = {}
         for name, parameter in parameters.items():
             shapes.setdefault(parameter.shape, []).append(name)

@@ -4,7 +4,7 @@ Matrices inside the blocks are Muon's, everything else AdamW's; or AdamW has all
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ class Optimizer:
     are not finite changes nothing and is counted in `skipped`. `gradient_norm` is that of the last
     step, before clipping. Both stay on the device.
 
+    `exact`: the weights in float32, where the narrow parameters were rounded from them. They are
+    taken over and changed: a copy would make the beginning need more memory than the training.
+
     `waits`: whether each step asks the device for the norm; where the processor is the device,
     asking is free, and elsewhere it is not done.
     """
@@ -48,6 +51,7 @@ class Optimizer:
         *,
         masters: bool = False,
         waits: bool | None = None,
+        exact: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.config = config
         self.rate_scale = 1.0
@@ -59,7 +63,7 @@ class Optimizer:
         device = next(iter(self._parameters.values())).device
         self._waits = device.type == "cpu" if waits is None else waits
         self._split = any(is_split(each) for each in self._parameters.values())
-        self._masters = self._make_masters(masters)
+        self._masters = self._make_masters(masters, exact or {})
         self.skipped = torch.zeros((), dtype=torch.float32, device=device)
         self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
         matrices = _matrices(model) if config.kind == "muon" else set()
@@ -79,7 +83,7 @@ class Optimizer:
             for decay in dict.fromkeys(decays[name] for name in rest)
         ]
 
-    def _make_masters(self, masters: bool) -> dict[str, Tensor]:
+    def _make_masters(self, masters: bool, exact: Mapping[str, Tensor]) -> dict[str, Tensor]:
         narrow = {n: p for n, p in self._parameters.items() if p.dtype != torch.float32}
         if narrow and not masters:
             kind = str(next(iter(narrow.values())).dtype).removeprefix("torch.")
@@ -87,11 +91,26 @@ class Optimizer:
                 f"weights are trained in float32, and these are {kind}, too coarse for small steps",
                 hint="train in float32, or with float32 masters of the weights",
             )
-        return {name: piece(p.detach()).float() for name, p in narrow.items()}
+        # A tensor that is already of that type and place is not copied.
+        return {
+            name: piece(exact.get(name, p).detach()).to(p.device, torch.float32).contiguous()
+            for name, p in narrow.items()
+        }
 
     @torch.no_grad()
     def step(self, scale: float, step: int) -> None:
-        """Change the weights; `scale` is the schedule's share of the peak rates in that step."""
+        """Change the weights; `scale` is the schedule's share of the peak rates in that step.
+
+        The gradients are used up: the parameters have none afterwards.
+        """
+        try:
+            self._step(scale, step)
+        finally:
+            for group in self._adamw:
+                group.release()
+        self.zero_grad()
+
+    def _step(self, scale: float, step: int) -> None:
         norm = self.gradient_norm = self._gather()
         if self._waits:
             value = float(norm)
@@ -117,9 +136,10 @@ class Optimizer:
                 decay=config.weight_decay,
                 gate=gate,
             )
+        narrow = self._narrow()
         for group in self._adamw:
-            group.step(weights, rate=self.config.rate * scale, gate=gate)
-        self._show_masters()
+            group.step(weights, rate=self.config.rate * scale, gate=gate, narrow=narrow)
+        self._show_masters({name for group in self._adamw for name in group.shown})
 
     def _gather(self) -> Tensor:
         """Hand each part its gradients; the norm of all of them."""
@@ -129,7 +149,12 @@ class Optimizer:
                 f"{len(missing)} parameters have no gradient: {shown(missing)}",
                 hint="call backward before the step, and freeze what the loss does not use",
             )
-        whole = [] if self._muon is None else self._muon.gather(gradients)
+        whole = []
+        if self._muon is not None:
+            whole = self._muon.gather(gradients)
+            for name in self._muon.names:  # of which it has a copy
+                self._parameters[name].grad = None
+                del gradients[name]
         here = {n: piece(g) for n, g in gradients.items()} if self._split else gradients
         norms = [norm for group in self._adamw for norm in group.gather(here)]
         if norms and self._split:
@@ -144,10 +169,15 @@ class Optimizer:
             return here | self._masters
         return self._parameters | self._masters
 
-    def _show_masters(self) -> None:
-        if self._masters:
-            shown_to = [piece(self._parameters[name].detach()) for name in self._masters]
-            torch._foreach_copy_(shown_to, list(self._masters.values()))
+    def _narrow(self) -> dict[str, Tensor]:
+        """The parameters that show masters; the pieces of them that lie here."""
+        return {name: piece(self._parameters[name].detach()) for name in self._masters}
+
+    def _show_masters(self, shown: Set[str] = frozenset()) -> None:
+        """Round the masters into the parameters, but for those that show them already."""
+        left = {name: each for name, each in self._narrow().items() if name not in shown}
+        if left:
+            torch._foreach_copy_(list(left.values()), [self._masters[name] for name in left])
 
     def zero_grad(self) -> None:
         for parameter in self._parameters.values():

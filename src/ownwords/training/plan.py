@@ -228,11 +228,13 @@ class _Planning:
         self.epochs = length.tokens / self.tokens
         self.epochs *= 1 - self.sizing.replay
         rate = tokens / length.step_s
+        fills = "fills the time, and reads "
+        if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.evaluating):
+            fills = "takes a part of the time; more would be learned by heart, as it reads "
         self.put(
             "train.steps",
             length.steps,
-            f"at {number(rate)} tokens a second that fills the time, and reads the text"
-            f" {times(self.epochs)}",
+            f"at {number(rate)} tokens a second that {fills}the text {times(self.epochs)}",
             MEASURED if self.is_measured(length) else ESTIMATE,
             "measured" if self.is_measured(length) else "plan",
         )
@@ -309,9 +311,7 @@ class _Planning:
             laws.source("beta2_tokens"),
         )
         steps_per_epoch = min(self.tokens / batch, float(max(1, length.steps)))
-        decay = laws.weight_decay(
-            matrices if kind == "muon" else rate, steps_per_epoch, self.tokens
-        )
+        decay = laws.weight_decay(matrices if kind == "muon" else rate, steps_per_epoch)
         why = (
             f"the weights then forget at a pace that suits {number(steps_per_epoch)} steps a"
             " reading"
@@ -331,6 +331,7 @@ class _Planning:
         laws, base, epochs = self.laws, self.facts.base, self.epochs
         read = f"the text is read {times(epochs)}"
         dropout = replacement = 0.0
+        why = read
         if epochs > laws.dropout_epochs:
             dropout = laws.dropout
         if epochs > laws.dropout_many_epochs:
@@ -338,8 +339,8 @@ class _Planning:
         if epochs > laws.replacement_epochs and not base:
             replacement = laws.replacement
         if base:
-            dropout = laws.tune_dropout
-        self.put("train.dropout", dropout, read, laws.source("dropout"))
+            dropout, why = laws.tune_dropout, "so that little text is not learned by heart at once"
+        self.put("train.dropout", dropout, why, laws.source("dropout"))
         self.put("data.replacement", replacement, read, laws.source("replacement"))
         if base:
             replay = laws.tune_replay if self.facts.replay_bytes else 0.0

@@ -94,9 +94,11 @@ def finetune(
             peft.save(work.workspace / "adapter", adapter, base.name)
         adapter.merge()
         adapter.detach()
-    share, bits = making.best_share(model, before, recipe, outcome)
+    share, bits, was = making.best_share(model, before, recipe, outcome)
     how = f"tuned from {base.name}" + (" through a LoRA" if by_lora else "")
-    return making.save(model, plan, outcome, bits, "lora" if by_lora else "finetune", how, share)
+    return making.save(
+        model, plan, outcome, bits, "lora" if by_lora else "finetune", how, share, was
+    )
 
 
 def _key_of(base: Path, found: bundle.Bundle) -> str:

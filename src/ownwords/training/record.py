@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ownwords.training import deadline
+from ownwords.training.deadline import Cut
 from ownwords.training.watch import LossWatch
 
 
@@ -40,6 +42,15 @@ class Record:
     stopped: str = ""  # why, once it has
     evaluations: list[Evaluation] = field(default_factory=list)
     watch: LossWatch = field(default_factory=LossWatch)
+    cut: Cut | None = None  # made where the time did not suffice for the steps planned
+
+    def steps(self, planned: int) -> int:
+        """How many there are in all."""
+        return self.cut.steps if self.cut else planned
+
+    def position(self, planned: int) -> float:
+        """Where the next step stands in the planned course."""
+        return deadline.position(self.step, planned, self.cut)
 
     def is_evaluated(self) -> bool:
         """Whether the weights as they are have been evaluated."""
@@ -74,6 +85,7 @@ class Record:
             "stopped": self.stopped,
             "evaluations": [asdict(each) for each in self.evaluations],
             "watch": self.watch.state(),
+            "cut": asdict(self.cut) if self.cut else None,
         }
 
     @classmethod
@@ -84,6 +96,7 @@ class Record:
                 **state,
                 "evaluations": [Evaluation(**each) for each in state["evaluations"]],
                 "watch": LossWatch.restored(state["watch"]),
+                "cut": Cut(**cut) if (cut := state.get("cut")) else None,
             }
         )
 

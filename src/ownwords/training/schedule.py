@@ -7,10 +7,11 @@ on the way down. Hägele et al. 2024, arXiv 2405.18392.
 from ownwords.training.settings import ScheduleConfig
 
 
-def scale(step: int, steps: int, config: ScheduleConfig) -> float:
+def scale(step: float, steps: int, config: ScheduleConfig) -> float:
     """The share of the peak rate in that step, the first being 0: never zero within a run.
 
-    The last step is the last before `final`, which is reached when the run is over.
+    The last step is the last before `final`, which is reached when the run is over. A run that was
+    shortened stands between two steps of its plan.
     """
     up, down = config.warmup * steps, config.warmdown * steps
     rising = (step + 1) / up if step + 1 < up else 1.0

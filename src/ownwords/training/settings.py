@@ -161,8 +161,9 @@ class ModelConfig:
     context: int = 256
 
     def __post_init__(self) -> None:
-        if self.parameters < 1 or self.vocabulary < 0 or self.context < 1:
-            raise ValueError("parameters, vocabulary and context are counts")
+        for name, least in (("parameters", 1), ("vocabulary", 0), ("context", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"model.{name} ({getattr(self, name)}) must be at least {least}")
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,12 @@ class LoraConfig:
 
     rank: int = 16
     alpha: float = 32.0
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ConfigError(f"lora.rank ({self.rank}) must be at least 1")
+        if not 0 < self.alpha < math.inf:
+            raise ConfigError(f"lora.alpha ({self.alpha}) must be above 0")
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,8 @@ class Sizing:
         if not found:
             raise ConfigError(
                 f"no model can be trained in {size(self.facts.memory_bytes)} of memory with a"
-                f" vocabulary of {self.vocabulary:,} tokens",
-                hint="close other programs, or set a smaller model.vocabulary",
+                f" vocabulary of {self.vocabulary:,} tokens and a context of {self.context:,}",
+                hint="close other programs, or set a smaller model.vocabulary or model.context",
             )
         least = min(length.bits for _, length in found)
         return next(one for one in found if one[1].bits <= least * (1 + laws.enough))

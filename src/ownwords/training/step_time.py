@@ -5,7 +5,9 @@ product within the loss is loss. What the backward pass does for an operation co
 operation's kind. On a GPU the time is that of the device's kernels.
 """
 
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -210,14 +212,44 @@ def _profiled(model: CausalLM, steps: _Steps, device: Device, count: int) -> _Fo
     activities = [ProfilerActivity.CPU]
     if on_device:
         activities.append(ProfilerActivity.XPU if device.kind == "xpu" else ProfilerActivity.CUDA)
-    with _labelled(model), profile(activities=activities, acc_events=True) as profiler:
-        began = time.perf_counter()
-        for _ in range(count):
-            steps.run()
-        device.synchronize()
-        wall = (time.perf_counter() - began) * 1e6
+    profiler: Any = profile(activities=activities, acc_events=True)  # parts of it have no types
+    with _labelled(model):
+        with _without_its_own_log():
+            profiler.start()
+        try:
+            began = time.perf_counter()
+            for _ in range(count):
+                steps.run()
+            device.synchronize()
+            wall = (time.perf_counter() - began) * 1e6
+        finally:
+            with _without_its_own_log():
+                profiler.stop()
     events: Sequence[Any] = profiler.events() or ()
     return _sorted_out([one for one in events if not one.is_async], wall, on_device)
+
+
+@contextmanager
+def _without_its_own_log() -> Iterator[None]:
+    """The profiler's library writes to the terminal that it starts and stops: that is left out.
+
+    It writes past Python; whatever else is written meanwhile is passed on afterwards.
+    """
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as written:
+            os.dup2(written.fileno(), 2)
+            try:
+                yield
+            finally:
+                os.dup2(terminal, 2)
+                written.seek(0)
+                for line in written:
+                    if not line.startswith(b"USDT:"):
+                        os.write(2, line)
+    finally:
+        os.close(terminal)
 
 
 def _sorted_out(events: Sequence[Any], wall: float, on_device: bool) -> _Found:

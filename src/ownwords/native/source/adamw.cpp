@@ -1,5 +1,6 @@
 // One step of AdamW over one tensor: float32 weights, moments and gradients or bfloat16 gradients;
 // where the model computes with bfloat16 weights, these are written in the same pass.
+#include <algorithm>
 #include <cmath>
 
 #include "numbers.h"
@@ -8,28 +9,44 @@
 namespace ownwords {
 namespace {
 
+// Weights that stay in the nearest cache until their bfloat16 copy is written.
+constexpr long BLOCK = 2048;
+
 struct Step {
     float rate, beta1, beta2, eps, decay, share1, share2;  // shares: 1 - beta^step
 };
 
+// A function of its own: inlined into the threads' closure, the loop is not made of vectors.
+template <typename Gradient>
+__attribute__((noinline)) void change(const Step s, float *weight, const Gradient *gradient,
+                                      float *first, float *second, long count, float scale) {
+    const float step = s.rate / s.share1, root = 1.0f / std::sqrt(s.share2);
+    const float kept = 1.0f - s.rate * s.decay, fresh1 = 1.0f - s.beta1, fresh2 = 1.0f - s.beta2;
+#pragma omp simd
+    for (long i = 0; i < count; ++i) {
+        const float g = wide(gradient[i]) * scale;
+        const float m = first[i] + (g - first[i]) * fresh1;
+        const float v = second[i] * s.beta2 + g * g * fresh2;
+        first[i] = m;
+        second[i] = v;
+        weight[i] = weight[i] * kept - step * m / (std::sqrt(v) * root + s.eps);
+    }
+}
+
+__attribute__((noinline)) void narrowed(const float *weight, Bf16 *narrow, long count) {
+#pragma omp simd
+    for (long i = 0; i < count; ++i) put(narrow[i], weight[i]);
+}
+
 template <typename Gradient>
 void adamw(const Step s, float *weight, Bf16 *narrow, const Gradient *gradient, float *first,
            float *second, long count, float scale) {
-    const float step = s.rate / s.share1, root = 1.0f / std::sqrt(s.share2);
     parallel(count, 32768, [=](long begin, long end, int) {
-#pragma omp simd
-        for (long i = begin; i < end; ++i) {
-            const float g = wide(gradient[i]) * scale;
-            const float m = first[i] + (g - first[i]) * (1.0f - s.beta1);
-            const float v = second[i] * s.beta2 + g * g * (1.0f - s.beta2);
-            first[i] = m;
-            second[i] = v;
-            weight[i] = weight[i] * (1.0f - s.rate * s.decay) -
-                        step * m / (std::sqrt(v) * root + s.eps);
+        for (long at = begin; at < end; at += BLOCK) {
+            const long size = std::min(BLOCK, end - at);
+            change(s, weight + at, gradient + at, first + at, second + at, size, scale);
+            if (narrow != nullptr) narrowed(weight + at, narrow + at, size);
         }
-        if (narrow != nullptr)
-#pragma omp simd
-            for (long i = begin; i < end; ++i) put(narrow[i], weight[i]);
     });
 }
 

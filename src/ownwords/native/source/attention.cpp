@@ -5,9 +5,9 @@
 #include <cmath>
 #include <vector>
 
-#include "numbers.h"
 #include "product.h"
 #include "threads.h"
+#include "vectors.h"
 
 namespace ownwords {
 namespace {
@@ -31,17 +31,22 @@ template <typename T>
 void read(const Shape &s, const T *from, long begin, long end, long step, float by, float *to) {
     for (long t = begin; t < end; ++t) {
         float *row = to + (t - begin) * s.deep();
-#pragma omp simd
-        for (long d = 0; d < s.width; ++d) row[d] = wide(from[t * step + d]) * by;
+        each_vector(s.width, [=](long d, auto part) {
+            store(row + d, load(from + t * step + d, part) * by, part);
+        });
         for (long d = s.width; d < s.deep(); ++d) row[d] = 0;
     }
 }
 
-// [tokens, deep] -> [width, span]
+// [tokens, deep] -> [width, span], a few tokens at a time: what is read stays near.
 void turn(const Shape &s, const float *from, float *to) {
-    for (long d = 0; d < s.width; ++d) {
-        for (long t = 0; t < s.tokens; ++t) to[d * s.span() + t] = from[t * s.deep() + d];
-        for (long t = s.tokens; t < s.span(); ++t) to[d * s.span() + t] = 0;
+    for (long begin = 0; begin < s.span(); begin += LANES) {
+        const long end = std::min(begin + LANES, s.tokens);
+        for (long d = 0; d < s.width; ++d) {
+            Vector column{};
+            for (long t = begin; t < end; ++t) column[t - begin] = from[t * s.deep() + d];
+            store(to + d * s.span() + begin, column);
+        }
     }
 }
 
@@ -56,31 +61,38 @@ Range seen(const Shape &s, const int32_t *first, long begin, long end) {
 }
 
 // Scores of a block to probabilities, zero where a query may not look; the log of their sum.
+template <bool rough>
 void soften(const int32_t *first, Range range, long begin, long end, float *scores, float *log_sum,
             bool known) {
     for (long t = begin; t < end; ++t) {
         float *row = scores + (t - begin) * range.count;
         const long from = first == nullptr ? 0 : first[t] - range.low, to = t + 1 - range.low;
+        // Whole vectors around what is seen.
+        const long start = from / LANES * LANES, stop = (to + LANES - 1) / LANES * LANES;
+        const auto sees = [=](long k, Vector x, float others) {
+            const Whole at = NUMBERS + int32_t(k);
+            return (at >= int32_t(from)) & (at < int32_t(to)) ? x : every(others);
+        };
+        float less = log_sum[t], share = 1;
         if (!known) {
-            float top = -INFINITY, total = 0;
-#pragma omp simd reduction(max : top)
-            for (long k = from; k < to; ++k) top = row[k] > top ? row[k] : top;
-#pragma omp simd reduction(+ : total)
-            for (long k = from; k < to; ++k) {
-                row[k] = fast_exp(row[k] - top);
-                total += row[k];
+            Vector tops = every(-INFINITY), totals{};
+            for (long k = start; k < stop; k += LANES)
+                tops = larger(tops, sees(k, load(row + k), -INFINITY));
+            less = largest(tops);
+            for (long k = start; k < stop; k += LANES) {
+                const Vector power = sees(k, exp<rough>(load(row + k) - less), 0);
+                store(row + k, power);
+                totals += power;
             }
-            log_sum[t] = top + std::log(total);
-            const float share = 1.0f / total;
-#pragma omp simd
-            for (long k = from; k < to; ++k) row[k] *= share;
-        } else {
-            const float less = log_sum[t];
-#pragma omp simd
-            for (long k = from; k < to; ++k) row[k] = fast_exp(row[k] - less);
+            const float total = summed(totals);
+            share = 1.0f / total;
+            log_sum[t] = less + std::log(total);
         }
-        std::fill(row, row + from, 0.0f);
-        std::fill(row + to, row + range.count, 0.0f);
+        for (long k = 0; k < start; k += LANES) store(row + k, Vector{});
+        for (long k = start; k < stop; k += LANES)
+            store(row + k, known ? sees(k, exp<rough>(load(row + k) - less), 0)
+                                 : load(row + k) * share);
+        for (long k = stop; k < range.count; k += LANES) store(row + k, Vector{});
     }
 }
 
@@ -107,16 +119,17 @@ void forward(const Shape s, const T *x, T *y, float *log_sums) {
                     std::fill_n(scores.data(), rows * range.count, 0.0f);
                     product(query.data(), s.deep(), 1, keys.data() + range.low, s.span(),
                             scores.data(), range.count, rows, s.width, range.count);
-                    soften(first, range, begin, end, scores.data(),
+                    soften<ROUGH<T>>(first, range, begin, end, scores.data(),
                            log_sums + (row * s.queries + head) * s.tokens, false);
                     std::fill_n(made.data(), rows * s.deep(), 0.0f);
                     product(scores.data(), range.count, 1, values.data() + range.low * s.deep(),
                             s.deep(), made.data(), s.deep(), rows, end - range.low, s.deep());
                     for (long t = begin; t < end; ++t) {
                         T *to = y + ((row * s.tokens + t) * s.queries + head) * s.width;
-#pragma omp simd
-                        for (long d = 0; d < s.width; ++d)
-                            put(to[d], made[(t - begin) * s.deep() + d]);
+                        const float *from = made.data() + (t - begin) * s.deep();
+                        each_vector(s.width, [=](long d, auto part) {
+                            store(to + d, load(from + d, part), part);
+                        });
                     }
                 }
         }
@@ -126,9 +139,10 @@ void forward(const Shape s, const T *x, T *y, float *log_sums) {
 template <typename T>
 void write(const Shape &s, const float *from, long begin, long end, float by, T *to) {
     for (long t = begin; t < end; ++t)
-#pragma omp simd
-        for (long d = 0; d < s.width; ++d)
-            put(to[t * s.stride() + d], from[(t - begin) * s.deep() + d] * by);
+        each_vector(s.width, [=](long d, auto part) {
+            store(to + t * s.stride() + d, load(from + (t - begin) * s.deep() + d, part) * by,
+                  part);
+        });
 }
 
 template <typename T>
@@ -164,7 +178,7 @@ void backward(const Shape s, const T *x, const T *dy, float *log_sums, T *dx) {
                     std::fill_n(shares.data(), rows * range.count, 0.0f);
                     product(query.data(), s.deep(), 1, keys_turned.data() + range.low, s.span(),
                             shares.data(), range.count, rows, s.width, range.count);
-                    soften(first, range, begin, end, shares.data(),
+                    soften<ROUGH<T>>(first, range, begin, end, shares.data(),
                            log_sums + (row * s.queries + head) * s.tokens, true);
                     product(shares.data(), 1, range.count, dmade.data(), s.deep(),
                             dvalues.data() + low, s.deep(), count, rows, s.deep());
@@ -173,12 +187,13 @@ void backward(const Shape s, const T *x, const T *dy, float *log_sums, T *dx) {
                             slopes.data(), range.count, rows, s.width, range.count);
                     for (long t = 0; t < rows; ++t) {
                         const float *share = shares.data() + t * range.count;
-                        float *slope = slopes.data() + t * range.count, along = 0;
-#pragma omp simd reduction(+ : along)
-                        for (long k = 0; k < range.count; ++k) along += share[k] * slope[k];
-#pragma omp simd
-                        for (long k = 0; k < range.count; ++k)
-                            slope[k] = share[k] * (slope[k] - along);
+                        float *slope = slopes.data() + t * range.count;
+                        Vector both{};
+                        for (long k = 0; k < range.count; k += LANES)
+                            both += load(share + k) * load(slope + k);
+                        const float along = summed(both);
+                        for (long k = 0; k < range.count; k += LANES)
+                            store(slope + k, load(share + k) * (load(slope + k) - along));
                     }
                     std::fill_n(dquery.data(), rows * s.deep(), 0.0f);
                     product(slopes.data(), range.count, 1, keys.data() + low, s.deep(),

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
-#include "numbers.h"
 #include "threads.h"
+#include "vectors.h"
 
 namespace ownwords {
 namespace {
@@ -22,25 +22,25 @@ void entropy(T *logits, const int64_t *targets, const float *weights, double *su
         for (long row = begin; row < end; ++row) {
             T *line = logits + row * width;
             const float target = wide(line[targets[row]]);
-            float top = -INFINITY;
-#pragma omp simd reduction(max : top)
-            for (long c = 0; c < width; ++c) {
-                const float x = wide(line[c]);
-                top = x > top ? x : top;
-            }
-            float total = 0;
-#pragma omp simd reduction(+ : total)
-            for (long c = 0; c < width; ++c) {
-                powers[c] = fast_exp(wide(line[c]) - top);
-                total += powers[c];
-            }
+            Vector tops = every(target), totals{};
+            each_vector(width, [&](long c, auto there) {
+                tops = larger(tops, only(load(line + c, there), there, target));
+            });
+            const float top = largest(tops);
+            each_vector(width, [&](long c, auto there) {
+                const Vector power = exp<ROUGH<T>>(load(line + c, there) - top);
+                store(powers + c, power, there);
+                totals += only(power, there, 0.0f);
+            });
+            const float total = summed(totals);
             const float log_sum = top + std::log(total);
             sums[part] += double(weights[row]) * (log_sum - target + z_weight * log_sum * log_sum);
             if (!slope) continue;
             const float share = weights[row] * (1.0f + 2.0f * z_weight * log_sum) / total;
             const float right = powers[targets[row]] * share - weights[row];
-#pragma omp simd
-            for (long c = 0; c < width; ++c) put(line[c], powers[c] * share);
+            each_vector(width, [=](long c, auto there) {
+                store(line + c, load(powers + c, there) * share, there);
+            });
             put(line[targets[row]], right);
         }
     });

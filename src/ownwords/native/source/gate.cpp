@@ -1,6 +1,6 @@
 // activation(gate) * up, where gate and up lie side by side in each row; silu or gelu (tanh).
-#include "numbers.h"
 #include "threads.h"
+#include "vectors.h"
 
 namespace ownwords {
 namespace {
@@ -8,23 +8,26 @@ namespace {
 constexpr long GRAIN = 8192;
 
 struct Slope {
-    float value, slope;
+    Vector value, slope;
 };
 
 struct Silu {
-    static Slope at(float x) {
-        const float s = 1.0f / (1.0f + fast_exp(-x));
+    template <bool rough>
+    static Slope at(Vector x) {
+        const Vector s = inverse<rough>(1.0f + exp<rough>(-x));
         return {x * s, s * (1.0f + x * (1.0f - s))};
     }
 };
 
 struct Gelu {
-    static Slope at(float x) {
+    template <bool rough>
+    static Slope at(Vector x) {
         const float root = 0.7978845608f, cubic = 0.044715f;
-        const float inner = root * (x + cubic * x * x * x);
+        const Vector square = x * x;
+        const Vector inner = root * x * (1.0f + cubic * square);
         // (1 + tanh(inner)) / 2
-        const float s = 1.0f / (1.0f + fast_exp(-2.0f * inner));
-        const float steep = 2.0f * root * (1.0f + 3.0f * cubic * x * x);
+        const Vector s = inverse<rough>(1.0f + exp<rough>(-2.0f * inner));
+        const Vector steep = 2.0f * root * (1.0f + 3.0f * cubic * square);
         return {x * s, s + x * s * (1.0f - s) * steep};
     }
 };
@@ -35,9 +38,10 @@ void forward(const T *both, T *y, long rows, long width) {
         for (long row = begin; row < end; ++row) {
             const T *gate = both + 2 * row * width, *up = gate + width;
             T *to = y + row * width;
-#pragma omp simd
-            for (long c = 0; c < width; ++c)
-                put(to[c], Activation::at(wide(gate[c])).value * wide(up[c]));
+            each_vector(width, [=](long c, auto part) {
+                store(to + c, Activation::template at<ROUGH<T>>(load(gate + c, part)).value * load(up + c, part),
+                      part);
+            });
         }
     });
 }
@@ -48,13 +52,12 @@ void backward(const T *both, const T *dy, T *dboth, long rows, long width) {
         for (long row = begin; row < end; ++row) {
             const T *gate = both + 2 * row * width, *up = gate + width, *from = dy + row * width;
             T *dgate = dboth + 2 * row * width, *dup = dgate + width;
-#pragma omp simd
-            for (long c = 0; c < width; ++c) {
-                const Slope one = Activation::at(wide(gate[c]));
-                const float g = wide(from[c]);
-                put(dgate[c], g * wide(up[c]) * one.slope);
-                put(dup[c], g * one.value);
-            }
+            each_vector(width, [=](long c, auto part) {
+                const Slope one = Activation::template at<ROUGH<T>>(load(gate + c, part));
+                const Vector g = load(from + c, part);
+                store(dgate + c, g * load(up + c, part) * one.slope, part);
+                store(dup + c, g * one.value, part);
+            });
         }
     });
 }

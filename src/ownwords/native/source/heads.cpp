@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
-#include "numbers.h"
 #include "threads.h"
+#include "vectors.h"
 
 namespace ownwords {
 namespace {
@@ -21,43 +21,38 @@ struct Shape {
 };
 
 template <typename T>
-void forward(const Shape s, const T *x, const float *query_norm, const float *key_norm, const float *cosine,
-             const float *sine, T *y) {
+void forward(const Shape s, const T *x, const float *query_norm, const float *key_norm,
+             const float *cosine, const float *sine, T *y) {
     const long half = s.width / 2;
     parallel(s.tokens, s.grain(), [=](long begin, long end, int) {
         for (long token = begin; token < end; ++token) {
-            const float *c = cosine + (token % s.period) * half;
-            const float *n = sine + (token % s.period) * half;
-            for (long head = 0; head < s.heads(); ++head) {
-                const T *from = x + (token * s.heads() + head) * s.width;
-                T *to = y + (token * s.heads() + head) * s.width;
-                if (head >= s.queries + s.keys) {
-                    for (long d = 0; d < s.width; ++d) to[d] = from[d];
-                    continue;
-                }
+            const float *cosines = cosine + (token % s.period) * half;
+            const float *sines = sine + (token % s.period) * half;
+            const T *from = x + token * s.heads() * s.width;
+            T *to = y + token * s.heads() * s.width;
+            for (long head = 0; head < s.queries + s.keys; ++head, from += s.width, to += s.width) {
                 const float *norm = head < s.queries ? query_norm : key_norm;
-                if (norm == nullptr) {
-#pragma omp simd
-                    for (long d = 0; d < half; ++d) {
-                        const float a = wide(from[d]), b = wide(from[d + half]);
-                        put(to[d], a * c[d] - b * n[d]);
-                        put(to[d + half], b * c[d] + a * n[d]);
+                float scale = 1.0f;
+                if (norm != nullptr) {
+                    Vector squares{};
+                    each_vector(s.width, [&](long d, auto part) {
+                        const Vector v = load(from + d, part);
+                        squares += v * v;
+                    });
+                    scale /= std::sqrt(summed(squares) / float(s.width) + s.eps);
+                }
+                each_vector(half, [=](long d, auto part) {
+                    Vector a = load(from + d, part), b = load(from + half + d, part);
+                    if (norm != nullptr) {
+                        a *= scale * (load(norm + d, part) + s.offset);
+                        b *= scale * (load(norm + half + d, part) + s.offset);
                     }
-                    continue;
-                }
-                float squares = 0;
-#pragma omp simd reduction(+ : squares)
-                for (long d = 0; d < s.width; ++d) squares += wide(from[d]) * wide(from[d]);
-                const float scale = 1.0f / std::sqrt(squares / float(s.width) + s.eps);
-#pragma omp simd
-                for (long d = 0; d < half; ++d) {
-                    const float a = wide(from[d]) * scale * (wide(norm[d]) + s.offset);
-                    const float b =
-                        wide(from[d + half]) * scale * (wide(norm[d + half]) + s.offset);
-                    put(to[d], a * c[d] - b * n[d]);
-                    put(to[d + half], b * c[d] + a * n[d]);
-                }
+                    const Vector c = load(cosines + d, part), n = load(sines + d, part);
+                    store(to + d, a * c - b * n, part);
+                    store(to + half + d, b * c + a * n, part);
+                });
             }
+            std::memcpy(to, from, size_t(s.keys * s.width) * sizeof(T));
         }
     });
 }
@@ -68,50 +63,50 @@ void backward(const Shape s, const T *x, const float *query_norm, const float *k
     const long half = s.width / 2;
     const int shares = parts(s.tokens, s.grain());
     std::vector<float> sums(size_t(shares) * 2 * s.width, 0.0f);
-    parallel(s.tokens, s.grain(), [&](long begin, long end, int part) {
+    parallel(s.tokens, s.grain(), [&](long begin, long end, int share) {
         std::vector<float> scratch(s.width);
         float *slope = scratch.data();
         for (long token = begin; token < end; ++token) {
-            const float *c = cosine + (token % s.period) * half;
-            const float *n = sine + (token % s.period) * half;
-            for (long head = 0; head < s.heads(); ++head) {
-                const long at = (token * s.heads() + head) * s.width;
+            const float *cosines = cosine + (token % s.period) * half;
+            const float *sines = sine + (token % s.period) * half;
+            long at = token * s.heads() * s.width;
+            for (long head = 0; head < s.queries + s.keys; ++head, at += s.width) {
                 const T *from = x + at, *back = dy + at;
                 T *to = dx + at;
-                if (head >= s.queries + s.keys) {
-                    for (long d = 0; d < s.width; ++d) to[d] = back[d];
-                    continue;
-                }
                 const bool is_key = head >= s.queries;
                 const float *norm = is_key ? key_norm : query_norm;
-#pragma omp simd
-                for (long d = 0; d < half; ++d) {
-                    const float a = wide(back[d]), b = wide(back[d + half]);
-                    slope[d] = a * c[d] + b * n[d];
-                    slope[d + half] = b * c[d] - a * n[d];
-                }
                 if (norm == nullptr) {
-#pragma omp simd
-                    for (long d = 0; d < s.width; ++d) put(to[d], slope[d]);
+                    each_vector(half, [=](long d, auto part) {
+                        const Vector a = load(back + d, part), b = load(back + half + d, part);
+                        const Vector c = load(cosines + d, part), n = load(sines + d, part);
+                        store(to + d, a * c + b * n, part);
+                        store(to + half + d, b * c - a * n, part);
+                    });
                     continue;
                 }
-                float *sum = sums.data() + (2 * long(part) + is_key) * s.width;
-                float squares = 0, along = 0;
-#pragma omp simd reduction(+ : squares, along)
-                for (long d = 0; d < s.width; ++d) {
-                    const float v = wide(from[d]);
-                    squares += v * v;
-                    along += slope[d] * v * (wide(norm[d]) + s.offset);
-                }
-                const float scale = 1.0f / std::sqrt(squares / float(s.width) + s.eps);
-                const float less = along * scale * scale * scale / float(s.width);
-#pragma omp simd
-                for (long d = 0; d < s.width; ++d) {
-                    const float v = wide(from[d]);
-                    sum[d] += slope[d] * v * scale;
-                    put(to[d], slope[d] * (wide(norm[d]) + s.offset) * scale - v * less);
-                }
+                // The slopes of the normed head times its values: what the norm itself changes.
+                Vector squares{}, along{};
+                each_vector(half, [&](long d, auto part) {
+                    const Vector a = load(back + d, part), b = load(back + half + d, part);
+                    const Vector c = load(cosines + d, part), n = load(sines + d, part);
+                    const Vector left = a * c + b * n, right = b * c - a * n;
+                    const Vector v = load(from + d, part), w = load(from + half + d, part);
+                    squares += v * v + w * w;
+                    along += left * v * (load(norm + d, part) + s.offset);
+                    along += right * w * (load(norm + half + d, part) + s.offset);
+                    store(slope + d, left, part);
+                    store(slope + half + d, right, part);
+                });
+                float *total = sums.data() + (2 * long(share) + is_key) * s.width;
+                const float scale = 1.0f / std::sqrt(summed(squares) / float(s.width) + s.eps);
+                const float less = summed(along) * scale * scale * scale / float(s.width);
+                each_vector(s.width, [=](long d, auto part) {
+                    const Vector v = load(from + d, part), g = load(slope + d, part) * scale;
+                    store(total + d, load(total + d, part) + g * v, part);
+                    store(to + d, g * (load(norm + d, part) + s.offset) - v * less, part);
+                });
             }
+            std::memcpy(dx + at, dy + at, size_t(s.keys * s.width) * sizeof(T));
         }
     });
     for (long d = 0; d < 2 * s.width; ++d) {

@@ -15,7 +15,8 @@ OWNWORDS_API void ownwords_threads(void *fork, void *most, void *team, void *num
     pool.fork = reinterpret_cast<void (*)(Region, void *, unsigned, unsigned)>(fork);
 }
 
-// The best level of instructions this processor and its system have: 4 AVX-512, 3 AVX2, 0 others.
+// The best level of instructions this processor and its system have: 5 AVX-512 with
+// bfloat16, 4 AVX-512, 3 AVX2, 0 others.
 OWNWORDS_API int ownwords_level() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -24,7 +25,8 @@ OWNWORDS_API int ownwords_level() {
     const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
-    return v4 ? 4 : v3 ? 3 : 0;
+    const bool v5 = v4 && __builtin_cpu_supports("avx512bf16");
+    return v5 ? 5 : v4 ? 4 : v3 ? 3 : 0;
 #else
     return 0;
 #endif

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <vector>
 
-#include "numbers.h"
 #include "threads.h"
+#include "vectors.h"
 
 namespace ownwords {
 namespace {
@@ -17,14 +17,17 @@ void forward(const T *x, const float *weight, T *y, float *inverse, long rows, l
         for (long row = begin; row < end; ++row) {
             const T *from = x + row * width;
             T *to = y + row * width;
-            float squares = 0;
-#pragma omp simd reduction(+ : squares)
-            for (long c = 0; c < width; ++c) squares += wide(from[c]) * wide(from[c]);
-            const float scale = 1.0f / std::sqrt(squares / float(width) + eps);
+            Vector squares{};
+            each_vector(width, [&](long c, auto part) {
+                const Vector v = load(from + c, part);
+                squares += v * v;
+            });
+            const float scale = 1.0f / std::sqrt(summed(squares) / float(width) + eps);
             inverse[row] = scale;
-#pragma omp simd
-            for (long c = 0; c < width; ++c)
-                put(to[c], wide(from[c]) * scale * (wide(weight[c]) + offset));
+            each_vector(width, [=](long c, auto part) {
+                const Vector by = load(weight + c, part) + offset;
+                store(to + c, load(from + c, part) * scale * by, part);
+            });
         }
     });
 }
@@ -34,23 +37,23 @@ void backward(const T *x, const float *weight, const float *inverse, const T *dy
               long rows, long width, float offset) {
     const int shares = parts(rows, GRAIN / width + 1);
     std::vector<float> sums(size_t(shares) * width, 0.0f);
-    parallel(rows, GRAIN / width + 1, [&](long begin, long end, int part) {
-        float *sum = sums.data() + long(part) * width;
+    parallel(rows, GRAIN / width + 1, [&](long begin, long end, int share) {
+        float *total = sums.data() + long(share) * width;
         for (long row = begin; row < end; ++row) {
             const T *from = x + row * width, *slope = dy + row * width;
             T *to = dx + row * width;
             const float scale = inverse[row];
-            float along = 0;
-#pragma omp simd reduction(+ : along)
-            for (long c = 0; c < width; ++c)
-                along += wide(slope[c]) * wide(from[c]) * (wide(weight[c]) + offset);
-            const float back = along * scale * scale * scale / float(width);
-#pragma omp simd
-            for (long c = 0; c < width; ++c) {
-                const float g = wide(slope[c]), v = wide(from[c]);
-                sum[c] += g * v * scale;
-                put(to[c], g * (wide(weight[c]) + offset) * scale - v * back);
-            }
+            Vector along{};
+            each_vector(width, [&](long c, auto part) {
+                const Vector gv = load(slope + c, part) * load(from + c, part);
+                store(total + c, load(total + c, part) + gv * scale, part);
+                along += gv * (load(weight + c, part) + offset);
+            });
+            const float back = summed(along) * scale * scale * scale / float(width);
+            each_vector(width, [=](long c, auto part) {
+                const Vector by = (load(weight + c, part) + offset) * scale;
+                store(to + c, load(slope + c, part) * by - load(from + c, part) * back, part);
+            });
         }
     });
     for (long c = 0; c < width; ++c) {

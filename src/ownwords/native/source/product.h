@@ -3,19 +3,13 @@
 
 #include <cstring>
 
+#include "vectors.h"
+
 namespace ownwords {
 
-#if defined(__AVX512F__)
-constexpr int LANES = 16, TALL = 8;
-#elif defined(__AVX__)
-constexpr int LANES = 8, TALL = 6;
-#else
-constexpr int LANES = 4, TALL = 4;
-#endif
+constexpr int TALL = LANES == 16 ? 8 : LANES == 8 ? 6 : 4;
 constexpr int BROAD = 2;                      // vectors beside one another
 constexpr long STRIP = long(LANES) * BROAD;  // widths are multiples of this
-
-typedef float Vector __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
 
 inline long padded(long width) { return (width + STRIP - 1) / STRIP * STRIP; }
 

@@ -1,0 +1,190 @@
+"""A run that would take too long ends in time, comes down to rest, and is resumed to the bit."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+from ownwords.core.progress import Progress
+from ownwords.training import schedule
+from ownwords.training.deadline import Cut, Deadline, points, position
+from ownwords.training.loop import Job, train
+from ownwords.training.record import Record
+from ownwords.training.settings import LoopConfig, ScheduleConfig
+from training_jobs import LOOP, checksum, job, weights_of
+
+LONG = replace(LOOP, steps=24, evaluations=4, average_half_life=0.2, dropout=0.1)
+
+
+class Machine:
+    """Steps and evaluations that take as long as they are told to, on a clock of their own."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now = 0.0
+        self.deadline = Deadline(seconds, lambda: self.now)
+
+    def run(self, planned: int, step_s: list[float], evaluations: int = 0) -> tuple[list[int], int]:
+        """The lengths that were decided, and the steps done; a step's time by its number."""
+        step, steps, said = 0, planned, list[int]()
+        reading = {round(k * planned / evaluations) for k in range(1, evaluations + 1)}
+        while step < steps:
+            rate = (steps - step) / steps
+            pauses = sum(point > step for point in reading)
+            if fitting := self.deadline.fitting(step, steps, self.now, pauses, rate):
+                said.append(fitting)
+                steps = fitting
+                reading = {round(step + (p - step) * (steps - step) / planned) for p in reading}
+            self.now += step_s[step]
+            self.deadline.stepped()
+            step += 1
+            if step in reading:
+                self.now += 2.0
+                self.deadline.paused(evaluated=True)
+        return said, step
+
+
+@pytest.mark.parametrize("since", [0, 200, 500, 800])
+@pytest.mark.parametrize("times", [1.3, 2.0, 5.0])
+def test_it_ends_in_time_whenever_the_machine_gets_slower(since: int, times: float) -> None:
+    machine = Machine(100.0)
+    said, _ = machine.run(1000, [0.1] * since + [0.1 * times] * (1000 - since))
+    assert said
+    assert machine.now < 112
+    assert machine.now > 94
+
+
+def test_a_machine_as_fast_as_planned_is_left_alone() -> None:
+    assert Machine(100.0).run(970, [0.1] * 970)[0] == []
+    assert Machine(100.0).run(900, [0.1] * 900, evaluations=4)[0] == []
+    assert Machine(math.inf).run(300, [9.0] * 300) == ([], 300)
+
+
+def test_compiling_is_not_taken_for_slowness() -> None:
+    assert Machine(100.0).run(700, [25.0] + [0.1] * 699) == ([], 700)
+
+
+def test_a_slow_beginning_is_nothing() -> None:
+    assert Machine(100.0).run(900, [0.3] * 27 + [0.1] * 873)[0] == []
+
+
+def test_what_is_said_is_said_seldom() -> None:
+    machine = Machine(100.0)
+    said, _ = machine.run(2000, [0.05 * (1 + 0.002 * i) for i in range(2000)])
+    assert 1 <= len(said) <= 4
+    assert said == sorted(said, reverse=True)
+
+
+def test_a_high_rate_comes_down_even_when_the_time_is_over() -> None:
+    machine = Machine(100.0)
+    said, step = machine.run(1000, [0.1] * 500 + [60.0] + [0.1] * 499)  # asleep for a minute
+    assert said
+    assert step >= 520
+
+
+cuts = st.tuples(st.integers(2, 500), st.data())
+
+
+@given(cuts)
+def test_the_course_is_whole_however_it_is_cut(given: tuple[int, st.DataObject]) -> None:
+    planned, data = given
+    step = data.draw(st.integers(0, planned - 2))
+    steps = data.draw(st.integers(step + 1, planned - 1))
+    cut = Cut(step, float(step), steps)
+    config = ScheduleConfig(warmup=0.02, warmdown=0.6)
+    places = [position(s, planned, cut) for s in range(steps + 1)]
+    assert places == sorted(places)
+    assert places[: step + 1] == list(range(step + 1))
+    assert places[-1] == pytest.approx(planned)
+    assert all(schedule.scale(each, planned, config) > 0 for each in places[:-1])
+    count = data.draw(st.integers(0, 20))
+    found = points(planned, count, cut)
+    assert not count or max(found) == steps
+    assert all(0 < each <= steps for each in found)
+    assert points(planned, count, None) == {
+        round(k * planned / count) for k in range(1, count + 1)
+    } - {0}
+
+
+def shortening(monkeypatch: pytest.MonkeyPatch, at: int, to: int) -> None:
+    """Decide, at a step, on a length; whoever has passed it decides nothing."""
+
+    def fitting(_: Deadline, step: int, steps: int, *__: float) -> int:
+        return to if step == at and steps > to else 0
+
+    monkeypatch.setattr(Deadline, "fitting", fitting)
+
+
+def parts(one: Job) -> list[str]:
+    saved = one.run.checkpoints.load(max(one.run.checkpoints.steps()))
+    return [checksum(tensors) for _, tensors in sorted(saved.groups.items())]
+
+
+def test_a_shortened_run_is_resumed_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shortening(monkeypatch, at=8, to=15)
+    notes: list[str] = []
+    rates: list[float] = []
+
+    def hear(event: object) -> None:
+        notes.append(getattr(event, "message", ""))
+        rates.extend([v["rate"]] if "rate" in (v := getattr(event, "values", {})) else [])
+
+    whole = job(tmp_path, LONG, key="whole", seconds=60.0, progress=Progress(hear))
+    outcome = train(whole)
+    assert (outcome.steps, outcome.shortened, outcome.stopped) == (15, True, "done")
+    assert sum("15 steps in place of 24" in note for note in notes) == 1
+    assert [each.step for each in outcome.evaluations] == [6, 10, 12, 15]
+    assert rates[-1] < 0.3 * max(rates)
+
+    # Killed right after the decision, then gone on with where the clock would say otherwise.
+    class PowerCut(Exception):  # noqa: N818
+        pass
+
+    decided: list[int] = []
+
+    def off(event: object) -> None:
+        if decided and "validation_bits_per_byte" in getattr(event, "values", {}):
+            raise PowerCut
+        decided.extend([1] if "in place of" in getattr(event, "message", "") else [])
+
+    with pytest.raises(PowerCut):
+        train(job(tmp_path, LONG, key="parts", seconds=60.0, progress=Progress(off)))
+    monkeypatch.setattr(Deadline, "fitting", lambda *_: 0)
+    again = job(tmp_path, LONG, key="parts", seconds=None)
+    resumed = train(again)
+    assert resumed.steps == 15
+    assert weights_of(again) == weights_of(whole)
+    assert parts(again) == parts(whole)
+    assert resumed.evaluations == outcome.evaluations
+
+
+def test_time_enough_changes_nothing(tmp_path: Path) -> None:
+    ones = [job(tmp_path, LONG, key=f"{s}", seconds=s) for s in (None, 1e6)]
+    outcomes = [train(one) for one in ones]
+    assert [each.shortened for each in outcomes] == [False, False]
+    assert weights_of(ones[0]) == weights_of(ones[1])
+    assert parts(ones[0]) == parts(ones[1])
+
+
+def test_a_real_run_ends_in_its_time(tmp_path: Path) -> None:
+    loop = LoopConfig(steps=100_000, rows=2, context=16, evaluations=2, checkpoint_every_s=1e9)
+    one = job(tmp_path, loop, seconds=1.5)
+    outcome = train(one)
+    assert outcome.shortened
+    assert outcome.steps < 10_000
+    assert outcome.seconds < 5
+
+
+def test_records_from_before_have_no_cut() -> None:
+    state = Record(step=3).state()
+    assert state["cut"] is None
+    del state["cut"]
+    assert Record.restored(state).steps(24) == 24
+    cut = Record(step=9, cut=Cut(8, 8.0, 15))
+    assert Record.restored(cut.state()).cut == cut.cut
