@@ -15,7 +15,7 @@ help:
 	@echo "make test            the tests: offline, a few minutes"
 	@echo "make check           format, lint, types, floors, docs up to date"
 	@echo "make format          put the code into its format, write the generated docs"
-	@echo "make bench           speed and memory, measured on this machine"
+	@echo "make bench           speed, memory and quality, measured on this machine: an hour or two"
 	@echo "make fuzz            longer random input for the readers"
 	@echo "make test-reference  comparisons with independent implementations"
 	@echo "make blog            build examples/blog/input/db.sqlite from its posts"
@@ -42,6 +42,9 @@ format: $(DEV)
 bench: $(DEV)
 	$(BIN)/python bench/look.py
 	$(BIN)/python bench/tokenizers.py
+	$(BIN)/python bench/training.py
+	$(BIN)/python bench/time_to_quality.py
+	$(BIN)/python bench/data_efficiency.py
 
 fuzz: $(DEV)
 	$(BIN)/python -m pytest -n auto -m fuzz

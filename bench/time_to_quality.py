@@ -57,9 +57,9 @@ def recipes() -> "dict[str, Setting]":
     narrow = shallow | {"layers": 4}
     wide = {"width": 192, "layers": 4, "heads": 6, "head_dim": 32, "hidden": 512}
     return {
-        "target": Setting(shallow, replace(loop, steps=48), 2048, optim, schedule),
-        "target, bytes": Setting(narrow, replace(loop, steps=170), 0, optim, schedule),
-        "same time": Setting(wide, replace(loop, steps=550, dropout=0.1), 2048, decaying, schedule),
+        "target": Setting(shallow, replace(loop, steps=44), 2048, optim, schedule),
+        "target, bytes": Setting(narrow, replace(loop, steps=135), 0, optim, schedule),
+        "same time": Setting(wide, replace(loop, steps=470, dropout=0.1), 2048, decaying, schedule),
     }
 
 

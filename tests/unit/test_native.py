@@ -81,6 +81,13 @@ def test_gate(dtype: torch.dtype, gelu: bool) -> None:
     _compare(fused.gated(ours[0], gelu), expected, ours, twins, EXACT[dtype])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gelu_alone(dtype: torch.dtype) -> None:
+    ours, twins = _twins(dtype, 4 * _random(3, 5, 37))
+    expected = F.gelu(twins[0], approximate="tanh")
+    _compare(fused.gelu(ours[0]), expected, ours, twins, EXACT[dtype])
+
+
 def test_gates_at_the_ends() -> None:
     gate = torch.tensor([-1e4, -100.0, -30.0, 0.0, 30.0, 100.0, 1e4])
     for gelu, twin in ((False, F.silu), (True, gelu_tanh)):

@@ -72,6 +72,12 @@ def gated(both: Tensor, gelu: bool) -> Tensor:
     return made
 
 
+def gelu(x: Tensor) -> Tensor:
+    """The tanh approximation of gelu."""
+    made: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
+    return made
+
+
 def turned_heads(
     x_BTXD: Tensor,
     norms: tuple[Tensor, Tensor] | None,
@@ -236,6 +242,27 @@ class _Gate(torch.autograd.Function):
             both.shape[-1] // 2,
         )
         return made, None
+
+
+class _Gelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: _Context, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        made = torch.empty_like(x)
+        _kernels()["gelu"](_KINDS[x.dtype], x.data_ptr(), made.data_ptr(), x.numel())
+        ctx.save_for_backward(x)
+        return made
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        grad = grad.contiguous()
+        made = torch.empty_like(x)
+        _kernels()["gelu_back"](
+            _KINDS[x.dtype], x.data_ptr(), grad.data_ptr(), made.data_ptr(), x.numel()
+        )
+        return made
 
 
 class _Heads(torch.autograd.Function):

@@ -18,6 +18,8 @@ _SIGNATURES: dict[str, Sequence[type]] = {
     "norm_back": (_I, _P, _P, _P, _P, _P, _P, _L, _L, _F),
     "gate": (_I, _I, _P, _P, _L, _L),
     "gate_back": (_I, _I, _P, _P, _P, _L, _L),
+    "gelu": (_I, _P, _P, _L),
+    "gelu_back": (_I, _P, _P, _P, _L),
     "heads": (_I, _P, _P, _P, _P, _P, _P, *[_L] * 5, _F, _F),
     "heads_back": (_I, _P, _P, _P, _P, _P, _P, _P, _P, *[_L] * 5, _F, _F),
     "attention": (_I, _P, _P, _P, _P, *[_L] * 6, _F),

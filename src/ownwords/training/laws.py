@@ -78,10 +78,7 @@ class Laws:
     # --- keeping a small corpus from being learned by heart --------------------------------------
     dropout: float = _law(0.1, LOG, "dropout where text is read again and again")
     dropout_epochs: float = _law(10, LOG, "readings from which there is dropout")
-    dropout_many: float = _law(0.2, LOG, "dropout where it is read very often")
-    dropout_many_epochs: float = _law(16, LOG, "readings that are very many")
-    replacement: float = _law(0.05, "arXiv 2606.16246", "share of input tokens made random")
-    replacement_epochs: float = _law(8, ESTIMATE, "readings from which some are")
+    embedding_decay: float = _law(1.0, LOG, "weight decay of the embedding where there is dropout")
 
     least_bytes: float = _law(2000, ESTIMATE, "bytes of text below which nothing is learned")
     least_steps: float = _law(20, ESTIMATE, "steps below which nothing is learned")

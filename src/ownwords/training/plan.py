@@ -328,20 +328,18 @@ class _Planning:
         self.put("schedule.warmdown", down, why, laws.source("warmdown"))
 
     def against_memorising(self, length: Length) -> None:
-        laws, base, epochs = self.laws, self.facts.base, self.epochs
-        read = f"the text is read {times(epochs)}"
-        dropout = replacement = 0.0
-        why = read
-        if epochs > laws.dropout_epochs:
-            dropout = laws.dropout
-        if epochs > laws.dropout_many_epochs:
-            dropout = laws.dropout_many
-        if epochs > laws.replacement_epochs and not base:
-            replacement = laws.replacement
+        laws, base = self.laws, self.facts.base
+        dropout, why = 0.0, f"the text is read {times(self.epochs)}"
+        if self.epochs > laws.dropout_epochs:
+            dropout, why = laws.dropout, f"{why}: without, it would be learned by heart"
         if base:
             dropout, why = laws.tune_dropout, "so that little text is not learned by heart at once"
-        self.put("train.dropout", dropout, why, laws.source("dropout"))
-        self.put("data.replacement", replacement, read, laws.source("replacement"))
+        dropout = self.put("train.dropout", dropout, why, laws.source("dropout"))
+        decay = laws.embedding_decay if dropout and not base else 0.0
+        why = (
+            "as the matrices', where a text is read often" if decay else "it need not be held small"
+        )
+        self.put("optim.embedding_decay", decay, why, laws.source("embedding_decay"))
         if base:
             replay = laws.tune_replay if self.facts.replay_bytes else 0.0
             why = (

@@ -1,4 +1,5 @@
 // activation(gate) * up, where gate and up lie side by side in each row; silu or gelu (tanh).
+// And gelu alone.
 #include "threads.h"
 #include "vectors.h"
 
@@ -62,6 +63,26 @@ void backward(const T *both, const T *dy, T *dboth, long rows, long width) {
     });
 }
 
+template <typename T>
+void gelu(const T *x, T *y, long count) {
+    parallel(count, GRAIN, [=](long begin, long end, int) {
+        each_vector(end - begin, [=](long at, auto part) {
+            const Slope one = Gelu::at<ROUGH<T>>(load(x + begin + at, part));
+            store(y + begin + at, one.value, part);
+        });
+    });
+}
+
+template <typename T>
+void gelu_back(const T *x, const T *dy, T *dx, long count) {
+    parallel(count, GRAIN, [=](long begin, long end, int) {
+        each_vector(end - begin, [=](long at, auto part) {
+            const Slope one = Gelu::at<ROUGH<T>>(load(x + begin + at, part));
+            store(dx + begin + at, one.slope * load(dy + begin + at, part), part);
+        });
+    });
+}
+
 }  // namespace
 }  // namespace ownwords
 
@@ -82,5 +103,20 @@ OWNWORDS_API void ownwords_gate_back(int kind, int gelu, const void *both, const
         const auto run = gelu ? ownwords::backward<T, ownwords::Gelu>
                               : ownwords::backward<T, ownwords::Silu>;
         run((const T *)both, (const T *)dy, (T *)dboth, rows, width);
+    });
+}
+
+OWNWORDS_API void ownwords_gelu(int kind, const void *x, void *y, long count) {
+    ownwords::with_kind(kind, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        ownwords::gelu((const T *)x, (T *)y, count);
+    });
+}
+
+OWNWORDS_API void ownwords_gelu_back(int kind, const void *x, const void *dy, void *dx,
+                                     long count) {
+    ownwords::with_kind(kind, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        ownwords::gelu_back((const T *)x, (const T *)dy, (T *)dx, count);
     });
 }
