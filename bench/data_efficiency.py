@@ -61,27 +61,26 @@ def recipes() -> "dict[str, Setting]":
     """Ours, from scratch on the same posts."""
     from bench.ours import Setting
 
-    from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
+    from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
 
     loop = LoopConfig(
-        steps=1200,
+        steps=600,
         rows=8,
         context=256,
         precision="autocast",
-        dropout=0.2,
-        average_half_life=0.03,
-        evaluations=12,
-        patience=4,
+        dropout=0.1,
+        average_half_life=0.02,
+        evaluations=6,
+        patience=0,
         checkpoint_every_s=3600,
     )
-    optim = OptimConfig(matrix_rate=0.02, rate=6e-3, weight_decay=0.5)
-    schedule = ScheduleConfig(warmup=0.02, warmdown=0.7)
-    data = DataConfig(replacement=0.05)
+    optim = OptimConfig(rate=1e-2, beta2=0.99, weight_decay=2.0, embedding_decay=1.0)
+    schedule = ScheduleConfig(warmdown=0.7)
     small = {"width": 128, "layers": 4, "heads": 4, "head_dim": 32, "hidden": 352}
-    large = {"width": 256, "layers": 6, "heads": 4, "head_dim": 64, "hidden": 704}
+    large = {"width": 192, "layers": 5, "heads": 6, "head_dim": 32, "hidden": 512}
     return {
-        "small": Setting(small, loop, 0, optim, schedule, data),
-        "large": Setting(large, loop, 512, optim, schedule, data),
+        "small": Setting(small, loop, 2048, optim, schedule),
+        "large": Setting(large, loop, 2048, optim, schedule),
     }
 
 
