@@ -17,11 +17,11 @@ from ownwords.models import fused
 
 IGNORED = -100
 # A chunk's logits fit the processor's cache where they can (16 MB in float32); but with fewer rows
-# than this, adding up the head's gradient once a chunk costs more than the chunk. In models wider
-# than 256 such a chunk is still smaller than that gradient.
+# than this, adding up the head's gradient once a chunk costs more than the chunk. A single chunk
+# needs no sum in float32: as long as its logits take less memory than that, it is the better.
 CHUNK_LOGITS = 2**22
 LEAST_ROWS = 256
-LARGEST_ROWS = 1024
+LARGEST_ROWS = 2048
 
 
 def chunked_cross_entropy(
@@ -103,7 +103,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         loss = torch.zeros((), dtype=precise, device=hidden_NC.device)
         tokens, width = hidden_NC.shape
         # No fewer than the width: adding up the head's gradient then costs less than making it.
-        rows = max(LEAST_ROWS, CHUNK_LOGITS // head.shape[0], min(width, LARGEST_ROWS))
+        as_large = width * precise.itemsize // compute.itemsize
+        rows = max(LEAST_ROWS, CHUNK_LOGITS // head.shape[0], min(as_large, LARGEST_ROWS))
         rows = max(1, math.ceil(tokens / max(1, math.ceil(tokens / rows))))
         grad_hidden_NC = torch.empty_like(hidden_NC) if wanted[0] else None
         grad_head_VC = None
