@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ownwords.models.family import CausalLM, build
-from ownwords.models.qwen3 import Qwen3Config
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.tokenizers.bytes import Bytes
 from ownwords.training import shards as shards_room
 from ownwords.training.batches import Batch, Batches

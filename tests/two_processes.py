@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from families import some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import lora
-from ownwords.models.family import CausalLM
+from ownwords.models.decoder import CausalLM
 from ownwords.training.distributed import ALONE, World, join
 from ownwords.training.pieces import assembled
 

@@ -1,16 +1,15 @@
 """A worker that is killed, a signal to one of two: the same training, and the same weights."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
+import torchrun
+
 STEPS = 20
 # Of any weight, after rounding was made larger by AdamW and Muon for twenty steps.
 FURTHEST = 1e-4
@@ -23,17 +22,7 @@ pytestmark = [
 
 def start(folder: Path, *arguments: str, processes: int = 2, restarts: int = 0) -> Path:
     folder.mkdir(exist_ok=True)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    torchrun = [*torchrun, "--max-restarts", str(restarts)] if processes > 1 else []
-    done = subprocess.run(
-        [sys.executable, *torchrun, str(TESTS / "training_process.py"), str(folder), *arguments],
-        capture_output=True,
-        encoding="utf-8",
-        env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    torchrun.run("training_process", folder, *arguments, processes=processes, restarts=restarts)
     return folder
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ownwords
+from ownwords.inference.opening import serving
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and pseudo-terminals")
 
@@ -54,8 +55,14 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 def call(
     *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
+    return ended([sys.executable, "-m", "ownwords", *arguments], env, cwd)
+
+
+def ended(
+    command: list[str], env: Mapping[str, str] | None, cwd: Path | None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ownwords", *arguments],
+        command,
         capture_output=True,
         encoding="utf-8",
         env=environment(env),
@@ -75,15 +82,7 @@ def play(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(body, *arguments),
-        capture_output=True,
-        encoding="utf-8",
-        env=environment(env),
-        cwd=cwd,
-        timeout=60,
-        check=False,
-    )
+    return ended(command(body, *arguments), env, cwd)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="counts the processor time of children")
@@ -179,6 +178,14 @@ def test_the_doctor_prints_a_page() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for word in ("Processor", "Memory", "GFLOP/s", "torch", "archive.drafts = True (--set)"):
         assert word in done.stdout
+    assert serving()[0] in " ".join(done.stdout.split())
+
+
+def test_the_doctor_says_what_writes_and_why() -> None:
+    done = call("doctor", "--json", env={"OWNWORDS_NATIVE": "0"})
+    said = json.loads(done.stdout)["writing"]
+    assert said["engine"] == "PyTorch"
+    assert said["why"] == "the part in C++ is switched off by OWNWORDS_NATIVE=0"
 
 
 def test_a_result_goes_to_stdout_and_progress_elsewhere() -> None:

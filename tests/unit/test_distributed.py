@@ -1,36 +1,22 @@
 """Two real processes over gloo do what one does; and one alone notices nothing of all this."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import torchrun
 from ownwords.core.errors import ConfigError
 from ownwords.training.distributed import ALONE, join
-
-TESTS = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What the processes of one run under torchrun have to say, by rank."""
     folder = tmp_path_factory.mktemp("two")
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [sys.executable, *command, str(TESTS / "two_processes.py"), str(folder)],
-        capture_output=True,
-        encoding="utf-8",
-        env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr, done.stderr
+    said = torchrun.run("two_processes", folder)
+    assert "Warning" not in said, said
     return [json.loads((folder / f"{rank}.json").read_text("utf-8")) for rank in range(2)]
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing
 from itertools import islice
 
 import pytest
@@ -36,7 +37,7 @@ def alive() -> bool:
 
 def test_prefetched_batches_are_those_of_their_steps() -> None:
     batches = watched()
-    with Prefetched(batches, 5, 25) as prefetched:
+    with closing(Prefetched(batches, 5, 25)) as prefetched:
         got = list(prefetched)
     assert [step for step, _ in got] == list(range(5, 25))
     assert all(same(batch, batches.batch(step)) for step, batch in got)
@@ -53,14 +54,14 @@ def test_batches_for_cuda_are_pinned_in_the_thread(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Batch, "pinned", pin)
     for device, expected in (("cpu", []), ("cuda:0", ["batches"] * 3)):
-        with Prefetched(watched(), 0, 3, device=device) as prefetched:
+        with closing(Prefetched(watched(), 0, 3, device=device)) as prefetched:
             assert len(list(prefetched)) == 3
         assert pinned == expected
 
 
 def test_prefetching_goes_no_further_ahead_than_it_may() -> None:
     batches = watched()
-    with Prefetched(batches, 0, depth=3) as prefetched:
+    with closing(Prefetched(batches, 0, depth=3)) as prefetched:
         for taken in range(5):
             deadline = time.monotonic() + 5
             while batches.made < taken + 3 and time.monotonic() < deadline:
@@ -74,7 +75,7 @@ def test_prefetching_goes_no_further_ahead_than_it_may() -> None:
 def test_what_goes_wrong_in_the_thread_is_raised_where_it_matters() -> None:
     batches = watched()
     batches.fails_at = 3
-    with Prefetched(batches, 0) as prefetched:
+    with closing(Prefetched(batches, 0)) as prefetched:
         assert [step for step, _ in islice(prefetched, 3)] == [0, 1, 2]
         for _ in range(2):
             with pytest.raises(OSError, match="no step 3"):

@@ -3,7 +3,7 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,7 @@ def test_the_estimate_follows_the_pace_of_late() -> None:
 def test_the_log_holds_a_line_an_event_and_mends_a_torn_one(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"kind": "metr')
-    with JsonLines(path) as log, Progress(log).stage("Pläne", total=2) as stage:
+    with closing(JsonLines(path)) as log, Progress(log).stage("Pläne", total=2) as stage:
         stage.metric(loss=float("nan"), steps=2)
         lines = path.read_text(encoding="utf-8").splitlines()  # there at once
         assert len(lines) == 3
@@ -93,7 +93,10 @@ def test_a_log_that_cannot_be_opened_ends_the_work_with_a_sentence(tmp_path: Pat
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_full_disk_ends_the_work_with_a_sentence() -> None:
-    with JsonLines(Path("/dev/full")) as log, pytest.raises(WorkspaceError, match="No space"):
+    with (
+        closing(JsonLines(Path("/dev/full"))) as log,
+        pytest.raises(WorkspaceError, match="No space"),
+    ):
         Progress(log).note("lost")
 
 

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def read(folder: Path) -> Any:  # noqa: ANN401 - without types
 
 def test_tensorboard_reads_every_figure_at_its_step(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    with TensorBoard(tmp_path / "curves") as curves:
+    with closing(TensorBoard(tmp_path / "curves")) as curves:
         progress = Progress(curves)
         with progress.stage("training", 300, "steps") as stage:
             for step in (100, 200):
@@ -49,7 +50,7 @@ def test_tensorboard_reads_every_figure_at_its_step(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_adds_to_what_is_there(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     for step in (1, 2):
-        with TensorBoard(tmp_path) as curves, Progress(curves).stage("training") as stage:
+        with closing(TensorBoard(tmp_path)) as curves, Progress(curves).stage("training") as stage:
             stage.metric(step=step, loss=1.0)
     assert [point.step for point in read(tmp_path).Scalars("training/loss")] == [1, 2]
 

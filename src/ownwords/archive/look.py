@@ -4,7 +4,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,7 +142,7 @@ def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
     with telling_of_the_disk(log):
         folder.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
-    with JsonLines(log) as lines:
+    with closing(JsonLines(log)) as lines:
         progress.subscribers.append(lines)
         try:
             yield

@@ -1,29 +1,17 @@
 """`ownwords finetune`."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from ownwords.cli.options import DEFAULTS, Common
 from ownwords.cli.torch_needed import torch_for
-from ownwords.cli.training import TRAINING, TrainingOptions, train
-
-if TYPE_CHECKING:
-    from ownwords.training.recipes import Made, Work
-    from ownwords.training.shards import Text
+from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
 
 
 def finetune(
-    *paths: Annotated[
-        Path,
-        Parameter(
-            name="PATH",
-            required=True,
-            help="A blog, an export, a feed or a folder of texts, as `ownwords look` takes them.",
-        ),
-    ],
+    *paths: Texts,
     base: Annotated[Path, Parameter(help="The model directory to begin with; it stays as it is.")],
     replay: Annotated[
         Path | None,
@@ -48,12 +36,13 @@ def finetune(
     with torch_for("training a model"):
         from ownwords.training import recipes
 
-    def make(
-        texts: "Iterable[Text]",
-        held_out: "Iterable[Text]",
-        work: "Work",
-        base_text: "Iterable[Text] | None",
-    ) -> "Made":
-        return recipes.finetune(base, texts, held_out, work, replay=base_text, by_lora=lora)
-
-    train(paths, common, options, make, kind="lora" if lora else "finetune", replay=replay)
+    train(
+        paths,
+        common,
+        options,
+        lambda texts, held_out, work, base_text: recipes.finetune(
+            base, texts, held_out, work, replay=base_text, by_lora=lora
+        ),
+        kind="lora" if lora else "finetune",
+        replay=replay,
+    )

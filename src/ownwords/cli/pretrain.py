@@ -1,29 +1,12 @@
 """`ownwords pretrain`."""
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
-
 from ownwords.cli.options import DEFAULTS, Common
 from ownwords.cli.torch_needed import torch_for
-from ownwords.cli.training import TRAINING, TrainingOptions, train
-
-if TYPE_CHECKING:
-    from ownwords.training.recipes import Made, Work
-    from ownwords.training.shards import Text
+from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
 
 
 def pretrain(
-    *paths: Annotated[
-        Path,
-        Parameter(
-            name="PATH",
-            required=True,
-            help="A blog, an export, a feed or a folder of texts, as `ownwords look` takes them.",
-        ),
-    ],
+    *paths: Texts,
     options: TrainingOptions = TRAINING,
     common: Common = DEFAULTS,
 ) -> None:
@@ -31,12 +14,10 @@ def pretrain(
     with torch_for("training a model"):
         from ownwords.training import recipes
 
-    def make(
-        texts: "Iterable[Text]",
-        held_out: "Iterable[Text]",
-        work: "Work",
-        _: "Iterable[Text] | None",
-    ) -> "Made":
-        return recipes.pretrain(texts, held_out, work)
-
-    train(paths, common, options, make, kind="pretrain")
+    train(
+        paths,
+        common,
+        options,
+        lambda texts, held_out, work, _: recipes.pretrain(texts, held_out, work),
+        kind="pretrain",
+    )

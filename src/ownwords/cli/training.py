@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from ownwords.training.recipes import Made, Work
     from ownwords.training.shards import Text
 
+Texts = Annotated[
+    Path,
+    Parameter(
+        name="PATH",
+        required=True,
+        help="A blog, an export, a feed or a folder of texts, as `ownwords look` takes them.",
+    ),
+]
 SAMPLES, _SAMPLE_TOKENS = 2, 80
 _MOST_MINUTES = 10_000_000  # nineteen years
 _PATIENCE_S = 1800.0  # of the other processes of a training, while the first reads the texts
@@ -222,7 +230,7 @@ def _curves(wanted: bool, place: Workspace, kind: str, progress: Progress) -> It
     from ownwords.training.tensorboard import TensorBoard
 
     name = f"{kind}-{datetime.now():%Y-%m-%d-%H%M%S}"
-    with TensorBoard(place.runs / "tensorboard" / name) as curves:
+    with closing(TensorBoard(place.runs / "tensorboard" / name)) as curves:
         progress.subscribers.append(curves)
         try:
             yield
@@ -233,16 +241,17 @@ def _curves(wanted: bool, place: Workspace, kind: str, progress: Progress) -> It
 def _samples(made: "Made", progress: Progress) -> list[str]:
     """What the model writes now, read back from its folder as everybody will read it."""
     from ownwords.inference.model import Model
-    from ownwords.inference.writing import write
+    from ownwords.inference.writing import write_several
 
-    model = Model.load(made.folder)
-    with progress.stage("Writing samples", SAMPLES, "samples") as stage:
-        texts = []
-        for seed in range(1, SAMPLES + 1):
-            pieces = write(model.network, model.tokenizer, "", tokens=_SAMPLE_TOKENS, seed=seed)
-            texts.append("".join(pieces))
-            stage.advance()
-    return texts
+    with progress.stage("Writing samples"):
+        model = Model.load(made.folder)
+        return write_several(
+            model.engine,
+            model.tokenizer,
+            "",
+            seeds=range(1, SAMPLES + 1),
+            tokens=_SAMPLE_TOKENS,
+        )
 
 
 def _may_begin() -> bool:

@@ -125,7 +125,7 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(name, 0o666 & ~_UMASK)  # noqa: PTH101 - mkstemp makes files only their owner reads
+            os.chmod(name, 0o666 & ~UMASK)  # noqa: PTH101 - mkstemp makes files only their owner reads
             os.replace(name, path)  # noqa: PTH105 - both names are strings here
         except BaseException:
             with suppress(OSError):
@@ -164,7 +164,7 @@ def _read_umask() -> int:
 
 
 # Read once, at import: asking for it later would change it for a moment under other threads.
-_UMASK = _read_umask()
+UMASK = _read_umask()
 
 
 if sys.platform == "win32":

@@ -12,10 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ownwords.core.errors import WorkspaceError
-from ownwords.core.workspace import telling_of_the_disk
+from ownwords.core.workspace import UMASK, telling_of_the_disk
 
-_UNFINISHED = ".writing"
+UNFINISHED = ".writing"
 _ASIDE = ".replaced"
+DELETED = ".deleted"
 # Where a lock cannot tell, a folder as old as this is no longer being written.
 _ABANDONED_S = 24 * 3600
 
@@ -34,12 +35,12 @@ def replacing(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _settle(folder)
         beside = Path(
-            tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=_UNFINISHED, dir=folder.parent)
+            tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=UNFINISHED, dir=folder.parent)
         )
         try:
             with _held(beside):
                 yield beside
-                beside.chmod(0o777 & ~_UMASK)  # mkdtemp makes folders only their owner reads
+                beside.chmod(0o777 & ~UMASK)  # mkdtemp makes folders only their owner reads
                 _flush(beside)
                 _put(beside, folder)
                 _flush(folder.parent)
@@ -65,6 +66,18 @@ def standing(folder: Path) -> Path:
     return aside if not folder.exists() and aside.exists() else folder
 
 
+def delete(folder: Path) -> None:
+    """Delete a folder: after a crash at any moment it is there whole, or gone.
+
+    WorkspaceError if the disk refuses. What a killed process left is called `.<name>.deleted`.
+    """
+    aside = folder.with_name(f".{folder.name}{DELETED}")
+    with telling_of_the_disk(folder.parent):
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a new file and wait until it is on the disk."""
     with path.open("xb") as file:
@@ -81,7 +94,7 @@ def _settle(folder: Path) -> None:
             shutil.rmtree(aside)
         else:
             aside.rename(folder)
-    for left in folder.parent.glob(f".{_literal(folder.name)}.*{_UNFINISHED}"):
+    for left in folder.parent.glob(f".{_literal(folder.name)}.*{UNFINISHED}"):
         if _is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -122,16 +135,6 @@ def _exchange(one: Path, other: Path) -> bool:
     if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # not on this file system
         return False
     raise OSError(number, os.strerror(number), str(other))
-
-
-def _read_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-# Read once, at import: asking for it later would change it for a moment under other threads.
-_UMASK = _read_umask()
 
 
 if sys.platform == "win32":

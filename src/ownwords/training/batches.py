@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -278,17 +277,6 @@ class Prefetched:
             self._changed.notify_all()
         if self._thread is not threading.current_thread():
             self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _work(self) -> None:
         step = self._start

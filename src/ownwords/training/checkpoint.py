@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import telling_of_the_disk
 from ownwords.models import staging
+from ownwords.models.header import Stored, read_header
 from ownwords.models.safely import opened, read_object
-from ownwords.models.safetensors import CODES, FLOATS, Stored, Writable, read_header, write_tensors
+from ownwords.models.safetensors import CODES, FLOATS, Writable, blocks, write_tensors
 
 _MANIFEST = "checkpoint.json"
 _FORMAT = 1
@@ -28,8 +28,7 @@ _NAME = re.compile(r"step-(\d{8,})")
 _COUNTERS = {str(each): each for each in (torch.int64, torch.int32, torch.bool)}
 _MOST_COUNTERS = 4096
 _BLOCK = 1 << 20
-_DELETED = ".deleted"
-_LEFTOVERS = (".writing", _DELETED)  # the first is what models/staging.py calls it
+_LEFTOVERS = (staging.UNFINISHED, staging.DELETED)
 
 Groups = Mapping[str, Mapping[str, Tensor]]
 
@@ -98,21 +97,13 @@ class Checkpoints:
     def prune(self, best: Collection[int] = ()) -> None:
         """Delete all but the two newest and those of `best`."""
         for step in set(self.steps()[:-2]) - set(best):
-            self._delete(step)
+            staging.delete(self.path(step))
 
     def forget_after(self, step: int) -> None:
         """Delete the later ones: they have led astray."""
         for each in self.steps():
             if each > step:
-                self._delete(each)
-
-    def _delete(self, step: int) -> None:
-        # Renamed first: killed half-way, a checkpoint must not be there in part.
-        aside = self.folder / f".step-{step:08d}{_DELETED}"
-        with telling_of_the_disk(self.folder):
-            shutil.rmtree(aside, ignore_errors=True)
-            self.path(step).rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
+                staging.delete(self.path(each))
 
     def load(self, step: int) -> Saved:
         """The checkpoint of that step; CheckpointError if it is not whole."""
@@ -162,7 +153,7 @@ def read_tensor(stored: Stored) -> Tensor:
     rows = value if stored.shape else value.view(1)
     at = 0
     with opened(stored.path) as file:
-        for block in stored.blocks(file):
+        for block in blocks(stored, file):
             rows[at : at + len(block)] = block
             at += len(block)
     return value

@@ -4,7 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 
@@ -29,12 +29,7 @@ class Signals:
                 self._before[number] = signal.signal(number, self._asked)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.models import lora
-from ownwords.models.family import CausalLM
+from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.device import Device

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from ownwords.models.family import CausalLM
+from ownwords.models.decoder import CausalLM
 from ownwords.training.batches import Batch
 
 

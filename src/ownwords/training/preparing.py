@@ -29,10 +29,7 @@ def surveyed(texts: Iterable[Text]) -> Survey:
     hasher = hashlib.blake2b(digest_size=16)
     size = documents = 0
     for text in texts:
-        try:
-            data = utf8(text.text)
-        except TokenizerError as error:
-            raise TokenizerError(f"in {text.id!r}, {error.message}", error.hint) from None
+        data = text.utf8()
         hasher.update(bytes.fromhex(digest(text.id, data)))
         size += len(data)
         documents += 1

@@ -11,8 +11,10 @@ from pathlib import Path
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.models import bundle, lora, peft
-from ownwords.models.family import CausalLM, Config, build
-from ownwords.models.qwen3 import sized
+from ownwords.models.configs.config import Config
+from ownwords.models.configs.qwen3 import sized
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import measure
 from ownwords.training import plan as planning

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError, WorkspaceError
@@ -59,7 +59,7 @@ class Run:
                     hint="wait for it to end, or stop it: it saves what it has",
                 )
             self.checkpoints.clear()
-            log = stack.enter_context(JsonLines(self.metrics))
+            log = stack.enter_context(closing(JsonLines(self.metrics)))
             yield Progress(*progress.subscribers, log)
 
     def add_samples(self, step: int, texts: Sequence[str]) -> None:

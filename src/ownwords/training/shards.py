@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from ownwords.core.workspace import telling_of_the_disk
 from ownwords.models import staging
 from ownwords.tokenizers.text import TokenizerError, utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
+from ownwords.training import verified
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -45,6 +46,13 @@ class Text:
 
     id: str
     text: str
+
+    def utf8(self) -> bytes:
+        """The text's bytes; TokenizerError where it holds half a character."""
+        try:
+            return utf8(self.text)
+        except TokenizerError as error:
+            raise TokenizerError(f"in {self.id!r}, {error.message}", error.hint) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +129,19 @@ def build(
 
 
 def open_shards(folder: Path) -> Shards:
-    """Encoded documents, checked whole; WorkspaceError says what is missing or damaged."""
+    """Encoded documents, checked whole; WorkspaceError says what is missing or damaged.
+
+    Files that look as they did when they were last read whole are not read again, for as long as
+    `verified` says: until then, damage that leaves no trace in how a file looks is not noticed.
+    """
     folder = staging.standing(folder)
     said = _manifest(folder)
-    for name, file in said["files"].items():
-        _check(folder, name, file["bytes"], file["blake2b"])
+    with verified.unread(folder, said["files"], said["manifest"]) as names:
+        for name in names:
+            file = said["files"][name]
+            _check(folder, name, file["bytes"], file["blake2b"])
+    with suppress(OSError):
+        os.utime(folder)  # the last use, by which `pruning` goes
     try:
         dtype = np.dtype(said["dtype"])
         mapped = folder / _TOKENS
@@ -163,10 +179,7 @@ class _Reading:
     def __iter__(self) -> Iterator[tuple[Text, int]]:
         """Each with its number of bytes."""
         for text in self._texts:
-            try:
-                data = utf8(text.text)
-            except TokenizerError as error:
-                raise TokenizerError(f"in {text.id!r}, {error.message}", error.hint) from None
+            data = text.utf8()
             self._hash.update(bytes.fromhex(digest(text.id, data)))
             self.bytes += len(data)
             yield text, len(data)

@@ -2,8 +2,7 @@
 
 import math
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Event
@@ -44,14 +43,3 @@ class TensorBoard:
     def close(self) -> None:
         """Write what is still waiting, and end the file."""
         self._writer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

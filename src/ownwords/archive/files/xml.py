@@ -37,6 +37,24 @@ def opened_exports(
             yield str(file), opened
 
 
+def count_exports(
+    path: Path,
+    in_folder: Callable[[Path], list[Path]],
+    among: Callable[[safely.Members], list[str]],
+    is_one: Callable[[Path], bool],
+) -> int:
+    """How many files `opened_exports` would open; 0 for what is no export or cannot be read."""
+    try:
+        if path.is_dir():
+            return len(in_folder(path))
+        if path.suffix.lower() == ".zip":
+            with safely.open_members(path) as members:
+                return len(among(members))
+        return int(path.is_file() and is_one(path))
+    except (OSError, SourceError):
+        return 0
+
+
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
     try:

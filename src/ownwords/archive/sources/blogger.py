@@ -50,16 +50,7 @@ _ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#]+\.html)")
 
 def detect(path: Path) -> str | None:
     """A feed of Blogger's making, or a folder or zip that holds some, as Takeout does."""
-    try:
-        if path.is_dir():
-            count = len(_files_in(path))
-        elif path.suffix.lower() == ".zip":
-            with safely.open_members(path) as members:
-                count = len(_feeds_among(members))
-        else:
-            count = int(path.is_file() and _is_feed(path))
-    except (OSError, SourceError):
-        return None
+    count = xml.count_exports(path, _files_in, _feeds_among, _is_feed)
     return (LABEL if count == 1 else f"{count} Blogger blogs") if count else None
 
 

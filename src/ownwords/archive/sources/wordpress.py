@@ -49,17 +49,11 @@ _TITLE_MARKS = re.compile(r"</?(?:em|i|b|strong|span|small|sup|sub|code)\b[^<>]*
 
 def detect(path: Path) -> str | None:
     """An XML file that names WordPress's export format, or a folder or zip that holds some."""
-    try:
-        if path.is_dir():
-            count = len(_files_in(path))
-        elif path.suffix.lower() == ".zip":
-            with safely.open_members(path) as members:
-                count = len(_exports_among(members))
-        else:
-            return LABEL if path.is_file() and _is_export(path) else None
-    except (OSError, SourceError):
+    count = xml.count_exports(path, _files_in, _exports_among, _is_export)
+    if not count:
         return None
-    return f"{LABEL} in {count} file{'s' if count > 1 else ''}" if count else None
+    holds_some = path.is_dir() or path.suffix.lower() == ".zip"
+    return f"{LABEL} in {count} file{'s' if count > 1 else ''}" if holds_some else LABEL
 
 
 def read(path: Path) -> Iterator[Item]:

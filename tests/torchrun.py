@@ -1,0 +1,30 @@
+"""A script of the tests in processes of their own, under torchrun where there are several."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+
+
+def run(script: str, folder: Path, *arguments: str, processes: int = 2, restarts: int = 0) -> str:
+    """Run `tests/<script>.py` on a folder; what it wrote on stderr."""
+    several = ["-m", "torch.distributed.run", "--standalone"]
+    several += ["--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
+    done = subprocess.run(
+        [
+            sys.executable,
+            *(several if processes > 1 else []),
+            str(TESTS / f"{script}.py"),
+            str(folder),
+            *arguments,
+        ],
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"},
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr

@@ -1,0 +1,114 @@
+"""Old encoded texts go, the last used ones and those of runs stay."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ownwords.core.errors import WorkspaceError
+from ownwords.models import staging
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.training import pruning
+from ownwords.training.shards import Text, build, open_shards
+
+COUNT = pruning.KEPT + 4
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    return tmp_path / "tokens"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    (tmp_path / "runs" / "pretrain-1").mkdir(parents=True)
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def keys(tokens: Path) -> list[str]:
+    """Encoded texts, the one used longest ago first."""
+    made = [build([Text("a", "hat " * n)], Bytes(), tokens).key for n in range(1, COUNT + 1)]
+    for n, key in enumerate(made):
+        os.utime(tokens / key, (1e9 + n, 1e9 + n))
+    return made
+
+
+def there(tokens: Path) -> set[str]:
+    return {path.name for path in tokens.iterdir()}
+
+
+def test_the_last_used_stay(tokens: Path, runs: Path, keys: list[str]) -> None:
+    pruning.prune(tokens, runs)
+    assert there(tokens) == set(keys[-pruning.KEPT :])
+
+
+def test_opening_is_using(tokens: Path, runs: Path, keys: list[str]) -> None:
+    assert open_shards(tokens / keys[0]).documents == 1
+    assert build([Text("a", "hat hat ")], Bytes(), tokens).key == keys[1]
+    pruning.prune(tokens, runs)
+    assert there(tokens) == {keys[0], keys[1], *keys[-pruning.KEPT + 2 :]}
+
+
+def test_what_a_run_names_stays_as_long_as_the_run(
+    tokens: Path, runs: Path, keys: list[str]
+) -> None:
+    pruning.keep(runs / "pretrain-1", keys[:2])
+    pruning.prune(tokens, runs)
+    assert there(tokens) == {*keys[:2], *keys[-pruning.KEPT :]}
+    (runs / "pretrain-1" / "tokens.json").unlink()
+    (runs / "pretrain-1").rmdir()
+    pruning.prune(tokens, runs)
+    assert there(tokens) == set(keys[-pruning.KEPT :])
+
+
+@pytest.mark.parametrize("said", ["", "[1]", "{}", '{"keys": "all"}', '{"keys": '])
+def test_nothing_goes_where_a_run_does_not_tell(
+    tokens: Path, runs: Path, keys: list[str], said: str
+) -> None:
+    (runs / "pretrain-1" / "tokens.json").write_text(said)
+    pruning.prune(tokens, runs)
+    assert there(tokens) == set(keys)
+
+
+def test_what_is_no_encoded_text_stays(tokens: Path, runs: Path, keys: list[str]) -> None:
+    (tokens / "tokenizer-1").mkdir()
+    (tokens / "tokenizer-1" / "tokenizer.json").write_text("{}")
+    (tokens / "notes.txt").write_text("mine")
+    (tokens / f".{keys[0]}.x.writing").mkdir()
+    pruning.prune(tokens, runs)
+    assert there(tokens) >= {"tokenizer-1", "notes.txt", f".{keys[0]}.x.writing", keys[-1]}
+
+
+def test_a_kill_in_the_midst_leaves_nothing_that_counts(
+    tokens: Path, runs: Path, keys: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(folder: Path, ignore_errors: bool = False) -> None:
+        if folder.exists():
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pruning.prune(tokens, runs)
+    left = there(tokens) - set(keys)
+    assert [name.endswith(".deleted") for name in left] == [True]
+    pruning.prune(tokens, runs)
+    assert there(tokens) == set(keys[-pruning.KEPT :])
+
+
+def test_what_cannot_be_deleted_stays_whole(
+    tokens: Path, runs: Path, keys: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: Path) -> None:
+        raise WorkspaceError(f"{folder} cannot be written")
+
+    monkeypatch.setattr(staging, "delete", refused)
+    pruning.prune(tokens, runs)
+    assert all(open_shards(tokens / key).documents == 1 for key in keys)
+
+
+def test_no_tokens_and_no_runs_yet(tmp_path: Path) -> None:
+    pruning.prune(tmp_path / "tokens", tmp_path / "runs")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,155 @@
+"""Files once read whole are read again when they look otherwise, and when that is long ago."""
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+import damage
+from ownwords.core.errors import WorkspaceError
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.training import shards as room
+from ownwords.training import verified
+from ownwords.training.shards import Text, build, open_shards
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Encoded texts that were read whole, and are vouched for."""
+    monkeypatch.setattr(verified, "SETTLED_S", -1.0)
+    folder = build([Text("a", "hats " * 200), Text("b", "")], Bytes(), tmp_path).folder
+    assert (folder / verified.STAMP).exists()
+    return folder
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are read whole from here on."""
+    names: list[str] = []
+    check = room._check
+
+    def watched(folder: Path, name: str, nbytes: int, checksum: str) -> None:
+        names.append(name)
+        check(folder, name, nbytes, checksum)
+
+    monkeypatch.setattr(room, "_check", watched)
+    return names
+
+
+def altered(path: Path) -> bytes:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    return bytes(data)
+
+
+def test_what_looks_as_it_did_is_not_read_again(folder: Path, read: list[str]) -> None:
+    assert open_shards(folder).text_bytes == 1000
+    assert open_shards(folder).document(0).tolist()[1:-1] == list(b"hats " * 200)
+    assert read == []
+
+
+def test_what_was_just_written_is_not_vouched_for(tmp_path: Path, read: list[str]) -> None:
+    folder = build([Text("a", "hats")], Bytes(), tmp_path).folder
+    assert len(read) == 4
+    assert not (folder / verified.STAMP).exists()
+    open_shards(folder)
+    assert len(read) == 8
+
+
+@pytest.mark.parametrize("name", ["tokens.bin", "offsets.bin", "bytes.bin", "names.json"])
+def test_a_changed_file_is_read_and_told(folder: Path, name: str) -> None:
+    path = folder / name
+    path.write_bytes(altered(path))
+    for _ in range(2):
+        with pytest.raises(WorkspaceError, match="damaged"):
+            open_shards(folder)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not note when a file was changed")
+def test_setting_the_time_back_hides_no_change(folder: Path) -> None:
+    path = folder / "tokens.bin"
+    before = path.stat()
+    path.write_bytes(altered(path))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    with pytest.raises(WorkspaceError, match="damaged"):
+        open_shards(folder)
+
+
+def test_another_file_of_the_same_size_and_time_is_read(folder: Path) -> None:
+    path, other = folder / "tokens.bin", folder.parent / "other"
+    before = path.stat()
+    other.write_bytes(altered(path))
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+    with pytest.raises(WorkspaceError, match="damaged"):
+        open_shards(folder)
+
+
+def test_a_missing_file_is_told(folder: Path) -> None:
+    (folder / "bytes.bin").unlink()
+    with pytest.raises(WorkspaceError, match=r"bytes\.bin is missing"):
+        open_shards(folder)
+
+
+def test_decay_that_leaves_no_trace_is_found_within_a_week(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
+) -> None:
+    path, stamp = folder / "tokens.bin", folder / verified.STAMP
+    path.write_bytes(altered(path))
+    said = json.loads(stamp.read_text())
+    said["looks"]["tokens.bin"] = verified._look(path)
+    stamp.write_text(json.dumps(said))
+    open_shards(folder)
+    assert read == []
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 7 * 24 * 3600 + 60)
+    with pytest.raises(WorkspaceError, match="damaged"):
+        open_shards(folder)
+
+
+def test_a_clock_set_back_is_not_believed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 3600)
+    open_shards(folder)
+    assert len(read) == 4
+
+
+def test_a_damaged_stamp_vouches_for_nothing(folder: Path, read: list[str]) -> None:
+    stamp = folder / verified.STAMP
+    whole = stamp.read_bytes()
+    said = json.loads(whole)
+    generator = random.Random(3)
+    for attempt in range(60):
+        change = damage.of_json if attempt % 2 else damage.of_bytes
+        stamp.write_bytes(change(whole, generator))
+        read.clear()
+        open_shards(folder)
+        # Read again, unless nothing that counts was hit; and vouched for again, or still.
+        assert len(read) in (0, 4)
+        again = json.loads(stamp.read_bytes())
+        assert (again["key"], again["looks"]) == (said["key"], said["looks"])
+
+
+def test_a_stamp_is_of_one_manifest(folder: Path, read: list[str]) -> None:
+    stamp = folder / verified.STAMP
+    stamp.write_text(json.dumps(json.loads(stamp.read_text()) | {"key": "0" * 32}))
+    open_shards(folder)
+    assert len(read) == 4
+
+
+def test_a_folder_that_cannot_be_written_to_is_read_each_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
+) -> None:
+    def refused(path: Path, content: str) -> None:
+        raise WorkspaceError(f"{path} cannot be written")
+
+    (folder / verified.STAMP).unlink()
+    monkeypatch.setattr(verified, "write_atomically", refused)
+    assert open_shards(folder).documents == open_shards(folder).documents == 2
+    assert len(read) == 8
