@@ -30,7 +30,7 @@ from bench.fresh import SHARED
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
-    from ownwords.models.family import CausalLM
+    from ownwords.models.decoder import CausalLM
     from ownwords.training.shards import Text
 
 HELD_OUT_BOOKS = 40

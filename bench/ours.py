@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ownwords.evaluation.memorisation import extraction_rate
-from ownwords.models.family import CausalLM, build
-from ownwords.models.qwen3 import Qwen3Config
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers.bytes import Bytes
 from ownwords.tokenizers.tokenizer import Tokenizer

@@ -31,7 +31,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 from bench.fresh import run
 
 if TYPE_CHECKING:
-    from ownwords.models.family import Config
+    from ownwords.models.configs.config import Config
     from ownwords.training.settings import Precision
 
 BASELINE = "nanoGPT float32"
@@ -245,8 +245,8 @@ def _nanogpt(row: Row) -> tuple[Callable[[int], object], int, float]:
 
 
 def _shape_of(row: Row) -> "Config":
-    from ownwords.models.gpt2 import PRESETS, GPT2Config
-    from ownwords.models.qwen3 import Qwen3Config
+    from ownwords.models.configs.gpt2 import PRESETS, GPT2Config
+    from ownwords.models.configs.qwen3 import Qwen3Config
 
     if row.shape == "gpt2":
         published = vars(PRESETS["gpt2"])

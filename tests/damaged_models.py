@@ -9,8 +9,10 @@ from pathlib import Path
 import damage
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
-from ownwords.models import bundle, quantize
-from ownwords.models.family import CausalLM
+from ownwords.inference import native_engine
+from ownwords.inference.engine import Feed
+from ownwords.models import bundle, directory, quantize, scheme
+from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.bytes import Bytes
 from ownwords.tokenizers.tokenizer import from_files
 
@@ -30,7 +32,7 @@ def model(kind: str) -> CausalLM:
     if kind in models.CONFIGS:
         return models.model(kind, vocab_size=VOCABULARY)
     made = models.model("qwen3", vocab_size=VOCABULARY)
-    quantize.quantize(made, quantize.INT8 if kind == "int8" else quantize.INT4)
+    quantize.quantize(made, scheme.INT8 if kind == "int8" else scheme.INT4)
     return made
 
 
@@ -43,12 +45,29 @@ def peak_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def load_network(folder: Path) -> None:
+    """Load it as PyTorch's model."""
+    loaded = bundle.load(folder)
+    loaded.check_tokenizer(from_files(loaded.tokenizer_files))
+
+
+def load_engine(folder: Path) -> None:
+    """Load it into the native engine, and read some ids."""
+    said = directory.read(folder)
+    engine = native_engine.load(folder, said.config, threads=1)
+    assert engine is not None
+    length = min(30, engine.context)
+    scores = engine.cache(2, length).read([Feed(1, [1] * length), Feed(0, [2])])
+    assert scores.shape == (2, engine.vocabulary)
+
+
 def try_damaged(
     folder: Path,
     model: CausalLM,
     shard_bytes: int | None,
     generator: random.Random,
     goes_on: Callable[[int], bool],
+    load: Callable[[Path], None] = load_network,
 ) -> int:
     """Damage one file at a time of a whole directory and load it; returns how often it was tried.
 
@@ -57,15 +76,14 @@ def try_damaged(
     bundle.save(folder, model, Bytes(), shard_bytes=shard_bytes)
     files = sorted(folder.iterdir())
     whole = {path: path.read_bytes() for path in files}
-    bundle.load(folder)
+    load(folder)
     before, tried, refused = peak_bytes(), 0, 0
     while goes_on(tried):
         path = generator.choice(files)
         path.write_bytes(damage.of_file(path, whole[path], generator))
         began = time.monotonic()
         try:
-            loaded = bundle.load(folder)
-            loaded.check_tokenizer(from_files(loaded.tokenizer_files))
+            load(folder)
         except OwnwordsError as error:
             refused += 1
             assert error.message

@@ -2,12 +2,14 @@
 
 import torch
 
-from ownwords.models.family import CausalLM, Config, build
-from ownwords.models.gemma3 import Gemma3Config
-from ownwords.models.gpt2 import GPT2Config
-from ownwords.models.llama import LlamaConfig
-from ownwords.models.qwen3 import Qwen3Config
-from ownwords.models.rope import RopeScaling
+from ownwords.models.configs.config import Config
+from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.configs.gpt2 import GPT2Config
+from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.scaling import RopeScaling
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 
 # Tensors this small are slower with more threads, much slower when the cores are busy.
 torch.set_num_threads(1)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ownwords.models import bundle
-from ownwords.models.family import CausalLM, build, config_from_hf
+from ownwords.models import bundle, configs
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 
 VOCABULARY = 97
 
@@ -56,7 +57,7 @@ CONFIGS: Mapping[str, Mapping[str, object]] = {
 
 def model(family: str, seed: int = 1, **changed: object) -> CausalLM:
     """A model of a tiny config, its weights drawn from the seed."""
-    made = build(config_from_hf({**CONFIGS[family], **changed}))
+    made = build(configs.of({**CONFIGS[family], **changed}))
     made.init_weights(seed)
     return made
 

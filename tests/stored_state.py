@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from ownwords.models.safetensors import Writable, read_header, write_tensors
+from ownwords.models.header import read_header
+from ownwords.models.safetensors import Writable, blocks, write_tensors
 
 
 def through_a_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
@@ -15,6 +16,6 @@ def through_a_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str,
     found = {}
     with path.open("rb") as file:
         for name, stored in read_header(path).items():
-            blocks = [block.clone() for block in stored.blocks(file)]
-            found[name] = torch.cat(blocks).view(stored.shape)
+            rows = [block.clone() for block in blocks(stored, file)]
+            found[name] = torch.cat(rows).view(stored.shape)
     return found

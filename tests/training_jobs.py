@@ -11,7 +11,8 @@ from torch import Tensor
 
 from families import TINY
 from ownwords.models import lora
-from ownwords.models.family import CausalLM, build
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.tokenizers.bytes import Bytes
 from ownwords.training.batches import Batches
 from ownwords.training.device import choose

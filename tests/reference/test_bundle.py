@@ -10,7 +10,8 @@ import torch
 
 import model_directories as models
 from ownwords.models import bundle
-from ownwords.models.family import CausalLM, hf_names
+from ownwords.models.decoder import CausalLM
+from ownwords.models.names import hf_names
 
 pytestmark = [
     pytest.mark.reference,
@@ -93,7 +94,7 @@ def test_the_type_is_told_and_the_bits_are_the_same(
     assert {p.dtype for p in theirs(tmp_path / "m", dtype="auto").parameters()} == {dtype}
     read = safetensors.load_file(tmp_path / "m" / "model.safetensors")
     parameters = dict(model.named_parameters())
-    for ours, name, transposed in hf_names(model):
+    for ours, name, transposed in hf_names(model.config):
         tensor = parameters[ours].detach().to(dtype)
         assert torch.equal(read[name], tensor.t() if transposed else tensor)
 
@@ -122,7 +123,7 @@ def test_a_directory_of_theirs_opens_here(
     assert {p.dtype for p in loaded.model.parameters()} == {dtype}
     stored = peer.state_dict()
     parameters = dict(loaded.model.named_parameters())
-    for ours, name, transposed in hf_names(loaded.model):
+    for ours, name, transposed in hf_names(loaded.config):
         tensor = parameters[ours]
         assert torch.equal(stored[name], tensor.t() if transposed else tensor), name
 

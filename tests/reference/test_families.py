@@ -14,7 +14,10 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.autograd import backward  # noqa: E402
 
-from ownwords.models.family import CausalLM, build, config_from_hf, hf_names  # noqa: E402
+from ownwords.models import configs  # noqa: E402
+from ownwords.models.decoder import CausalLM  # noqa: E402
+from ownwords.models.family import build  # noqa: E402
+from ownwords.models.names import hf_names  # noqa: E402
 
 pytestmark = [
     pytest.mark.reference,
@@ -114,11 +117,11 @@ def _pair(name: str, dtype: torch.dtype | None = None) -> Iterator[tuple[CausalL
         if dtype is not None:
             theirs = theirs.to(dtype)
         theirs.eval()
-        ours = build(config_from_hf(theirs.config.to_dict()), dtype=dtype or torch.float32)
+        ours = build(configs.of(theirs.config.to_dict()), dtype=dtype or torch.float32)
         stored = theirs.state_dict()
         state = {
             own: stored.pop(other).T if transposed else stored.pop(other)
-            for own, other, transposed in hf_names(ours)
+            for own, other, transposed in hf_names(ours.config)
         }
         assert set(stored) <= {"lm_head.weight"}
         ours.load_state_dict(state)
@@ -152,7 +155,7 @@ def test_gradients_are_theirs(name: str) -> None:
         backward(expected)
         torch.testing.assert_close(total / count, expected, atol=1e-5, rtol=1e-5)
         parameters = dict(theirs.named_parameters())
-        for own, other, transposed in hf_names(ours):
+        for own, other, transposed in hf_names(ours.config):
             ours_grad = ours.get_parameter(own).grad
             theirs_grad = parameters[other].grad
             assert ours_grad is not None
@@ -229,10 +232,10 @@ def test_a_ragged_batch_is_theirs_one_by_one(name: str) -> None:
 def test_a_config_written_by_us_is_read_by_them_as_the_same_model(name: str) -> None:
     with _pair(name) as (ours, theirs), torch.no_grad():
         written = ours.config.to_hf()
-        assert config_from_hf(written) == ours.config
+        assert configs.of(written) == ours.config
         again = transformers.AutoConfig.for_model(**written)
         model = transformers.AutoModelForCausalLM.from_config(again).eval()
         model.load_state_dict(theirs.state_dict())
         ids = _ids(1, 60)
         torch.testing.assert_close(model(ids).logits, theirs(ids).logits, atol=1e-5, rtol=0)
-        assert config_from_hf(again.to_dict()) == ours.config
+        assert configs.of(again.to_dict()) == ours.config

@@ -16,14 +16,15 @@ pytest.importorskip("torch")
 import torch
 
 from ownwords.models import gguf
-from ownwords.models.family import CausalLM, build
-from ownwords.models.gemma3 import Gemma3Config
-from ownwords.models.gguf_blocks import TYPES
-from ownwords.models.gguf_format import reading
-from ownwords.models.gpt2 import GPT2Config
-from ownwords.models.llama import LlamaConfig
-from ownwords.models.qwen3 import Qwen3Config
-from ownwords.models.rope import RopeScaling
+from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.configs.gpt2 import GPT2Config
+from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.scaling import RopeScaling
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
+from ownwords.models.gguf.blocks import TYPES
+from ownwords.models.gguf.format import reading
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers.bytes import Bytes
 

@@ -14,9 +14,11 @@ import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 
-from ownwords.models import lora, peft
-from ownwords.models.family import CausalLM, build, config_from_hf, hf_names
+from ownwords.models import configs, lora, peft
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.models.lora import Settings
+from ownwords.models.names import hf_names
 from ownwords.models.safely import ModelError
 
 pytestmark = [
@@ -70,10 +72,10 @@ def _pair(kind: str) -> tuple[CausalLM, torch.nn.Module]:
     theirs = transformers.AutoModelForCausalLM.from_config(
         transformers.AutoConfig.for_model(kind, **FAMILIES[kind])
     ).eval()
-    ours = build(config_from_hf(theirs.config.to_dict())).eval()
+    ours = build(configs.of(theirs.config.to_dict())).eval()
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for name, twin, transposed in hf_names(ours):
+        for name, twin, transposed in hf_names(ours.config):
             value = ours.get_parameter(name)
             # Not `init_weights`, which begins with blocks that add nothing.
             value.copy_(0.2 * torch.randn(value.shape, generator=source) + name.count("norm"))

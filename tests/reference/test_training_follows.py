@@ -14,8 +14,11 @@ pytest.importorskip("torch")
 
 import torch
 
-from ownwords.models.family import CausalLM, build, config_from_hf, hf_names
+from ownwords.models import configs
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.models.llmc import save_checkpoint
+from ownwords.models.names import hf_names
 
 pytestmark = pytest.mark.reference
 
@@ -179,7 +182,7 @@ class AdamW:
 
 @pytest.fixture
 def model() -> CausalLM:
-    config = config_from_hf(
+    config = configs.of(
         {
             "model_type": "gpt2",
             "vocab_size": V,
@@ -227,7 +230,7 @@ def in_our_names(model: CausalLM, parameters: Parameters) -> Parameters:
         "mlp.c_proj": "fcproj",
     }
     found: Parameters = {}
-    for ours, theirs, _ in hf_names(model):
+    for ours, theirs, _ in hf_names(model.config):
         if theirs in places:
             found[ours] = parameters[places[theirs]]
             continue

@@ -14,9 +14,10 @@ from ownwords.core.errors import ConfigError
 from ownwords.evaluation import bits
 from ownwords.evaluation.bits import AdaptConfig, score, score_adapting, validation_loss
 from ownwords.evaluation.scores import DocumentScore, Score
-from ownwords.models.family import CausalLM, build
-from ownwords.models.gpt2 import GPT2Config
-from ownwords.models.qwen3 import Qwen3Config
+from ownwords.models.configs.gpt2 import GPT2Config
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.tokenizers.bytes import Bytes
 
 TEXTS = ["", "a", "Die Mühle steht.", "so much depends upon a red wheel barrow " * 4]

@@ -15,6 +15,7 @@ from model_directories import Letters
 from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.models import bundle, quantize, staging
 from ownwords.models.safely import ModelError
+from ownwords.models.scheme import INT4, INT8, Scheme
 from ownwords.tokenizers.bpe import train
 from ownwords.tokenizers.bytes import Bytes
 from ownwords.tokenizers.tokenizer import from_files
@@ -62,9 +63,9 @@ def test_a_saved_directory_saves_again_the_same(family: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("family", list(models.CONFIGS))
-@pytest.mark.parametrize("scheme", [quantize.INT8, quantize.INT4], ids=["int8", "int4"])
+@pytest.mark.parametrize("scheme", [INT8, INT4], ids=["int8", "int4"])
 def test_a_quantised_model_is_saved_and_loaded_as_it_is(
-    family: str, scheme: quantize.Scheme, tmp_path: Path
+    family: str, scheme: Scheme, tmp_path: Path
 ) -> None:
     made = models.model(family)
     quantize.quantize(made, scheme)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import OwnwordsError
-from ownwords.models.family import CausalLM, build
-from ownwords.models.gemma3 import PRESETS
+from ownwords.models.cache import Rows
+from ownwords.models.decoder import CausalLM
 
 MODELS = {name: tiny(name, torch.float64) for name in TINY}
 
@@ -76,12 +76,39 @@ def test_any_ragged_pieces_give_what_each_text_gives_alone(name: str, data: st.D
             torch.testing.assert_close(torch.cat(made[row]), expected)
 
 
-def test_layers_with_a_window_keep_no_more_than_the_window() -> None:
-    model = build(PRESETS["gemma3-270m"], device="meta")
-    cache = model.new_cache(1, 8192, dtype=torch.bfloat16)
-    held = {tuple(keys.shape) for keys in cache.keys_BKSD}
-    assert held == {(1, 1, 512, 256), (1, 1, 8192, 256)}
-    assert sum(keys.shape[2] == 512 for keys in cache.keys_BKSD) == 15
+@pytest.mark.parametrize("name", TINY)
+def test_a_text_can_be_cut_anywhere_and_begin_another(name: str) -> None:
+    model, ids = MODELS[name], some_ids(3, 40)
+    cache = model.new_cache(2, 40)
+    with torch.no_grad():
+        model(ids[:2], cache=cache)
+        cache.cut(0, 13)
+        cache.copy(1, 0, 30)
+        cache.cut(1, 4)
+        cache.cut(1, 9)  # nothing beyond is there any more
+        assert cache.lengths == [30, 4]
+        made = model(ids[2:].expand(2, -1)[:, :10], cache=cache)
+    for row, kept in enumerate((ids[1, :30], ids[1, :4])):
+        text = torch.cat((kept, ids[2, :10]))[None]
+        torch.testing.assert_close(made[row], _alone(model, text)[0, -10:])
+
+
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("rows", [[0, 1], [2], [3, 0], [0, 2, 3], [0, 1, 2, 3]])
+def test_some_rows_are_read_and_the_others_left(name: str, rows: list[int]) -> None:
+    model, ids, lengths = MODELS[name], some_ids(4, 40), [11, 0, 7, 7]
+    cache = model.new_cache(4, 40)
+    with torch.no_grad():
+        model(ids[:, :11], cache=cache, lengths_B=torch.tensor(lengths))
+        made = model(ids[rows, 20:29], cache=Rows(cache, rows))
+        assert cache.lengths == [n + 9 * (row in rows) for row, n in enumerate(lengths)]
+        step = model(ids[:, 39:], cache=cache)
+    for row, length in enumerate(lengths):
+        text = torch.cat((ids[row, :length], ids[row, 20 : 29 if row in rows else 20]))
+        whole = _alone(model, torch.cat((text, ids[row, 39:]))[None])[0]
+        torch.testing.assert_close(step[row], whole[-1:])
+        if row in rows:
+            torch.testing.assert_close(made[rows.index(row)], whole[-10:-1])
 
 
 def test_a_cache_may_be_kept_in_less_precision() -> None:

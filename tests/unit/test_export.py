@@ -8,7 +8,8 @@ import pytest
 
 import ownwords
 from ownwords.cli.main import main
-from ownwords.models import bundle, gguf, ollama, qwen3
+from ownwords.models import bundle, gguf, ollama
+from ownwords.models.configs import qwen3
 from ownwords.models.family import build
 from ownwords.tokenizers import chat
 from ownwords.tokenizers.bpe import train

@@ -12,10 +12,13 @@ from torch.nn.functional import cross_entropy
 
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.models import gemma3, gpt2
-from ownwords.models.family import FAMILIES, Config, build, config_from_hf, hf_names
+from ownwords.models import configs
+from ownwords.models.configs import gemma3, gpt2
+from ownwords.models.configs.config import Config
+from ownwords.models.configs.qwen3 import Qwen3Config, parameters, sized
+from ownwords.models.family import FAMILIES, build
 from ownwords.models.layers import Residual
-from ownwords.models.qwen3 import Qwen3Config, parameters, sized
+from ownwords.models.names import hf_names
 
 QWEN3 = cast(Qwen3Config, TINY["qwen3"])
 LLAMA = TINY["llama"]
@@ -25,10 +28,9 @@ GEMMA3 = TINY["gemma3"]
 @pytest.mark.parametrize("name", TINY)
 def test_the_table_names_every_weight_once(name: str) -> None:
     model = build(TINY[name], device="meta")
-    names = hf_names(model)
+    names = hf_names(model.config)
     assert sorted(ours for ours, _, _ in names) == sorted(model.state_dict())
     assert len({theirs for _, theirs, _ in names}) == len(names)
-    assert names == hf_names(TINY[name])
     assert any(ours == "head.weight" for ours, _, _ in names) != TINY[name].tied
 
 
@@ -182,7 +184,7 @@ def test_presets_have_the_published_sizes(config: Config, count: int) -> None:
 
 @pytest.mark.parametrize("name", TINY)
 def test_a_config_comes_back_from_the_file_it_writes(name: str) -> None:
-    assert config_from_hf(TINY[name].to_hf()) == TINY[name]
+    assert configs.of(TINY[name].to_hf()) == TINY[name]
 
 
 def _newer(config: Config) -> dict[str, Any]:
@@ -199,14 +201,14 @@ def _newer(config: Config) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [name for name in TINY if name != "gpt2"])
 def test_older_and_newer_configs_say_the_same(name: str) -> None:
-    assert config_from_hf(_newer(TINY[name])) == TINY[name]
+    assert configs.of(_newer(TINY[name])) == TINY[name]
 
 
 @pytest.mark.parametrize("key", ["sliding_window_pattern", "_sliding_window_pattern", None])
 def test_gemma_configs_without_layer_types_have_a_pattern(key: str | None) -> None:
     data = GEMMA3.to_hf()
     del data["layer_types"], data["sliding_window_pattern"]
-    config = config_from_hf(data if key is None else {**data, key: 3})
+    config = configs.of(data if key is None else {**data, key: 3})
     full = [layer for layer, window in enumerate(config.windows()) if window is None]
     assert full == ([5] if key is None else [2, 5])
 
@@ -254,7 +256,7 @@ def test_what_a_config_asks_wrongly_is_named(
     name: str, change: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        config_from_hf({**TINY[name].to_hf(), **change})
+        configs.of({**TINY[name].to_hf(), **change})
 
 
 @given(data=st.data())
@@ -268,7 +270,7 @@ def test_a_damaged_config_is_read_or_refused(data: st.DataObject) -> None:
     for key in data.draw(st.lists(st.sampled_from(sorted(config)), min_size=1, max_size=3)):
         config[key] = data.draw(wild)
     try:
-        read = config_from_hf(config)
+        read = configs.of(config)
     except ConfigError as error:
         assert str(error)
     else:

@@ -13,9 +13,10 @@ import damage
 from families import TINY
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import gguf
-from ownwords.models.family import CausalLM, build
-from ownwords.models.gemma3 import Gemma3Config
-from ownwords.models.gguf_blocks import TYPES
+from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
+from ownwords.models.gguf.blocks import TYPES
 from ownwords.tokenizers.bytes import Bytes
 from ownwords.tokenizers.tokenizer import from_files
 

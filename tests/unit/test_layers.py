@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from families import TINY, tiny
+from ownwords.models.configs.scaling import RopeScaling
 from ownwords.models.layers import RMSNorm, Sight, attend
-from ownwords.models.rope import RopeScaling, Rotary, rotate
+from ownwords.models.rope import Rotary, rotate
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -8,7 +8,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from ownwords.models.family import CausalLM, build, config_from_hf
+from ownwords.models import configs
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.models.llmc import (
     UINT16,
     UINT32,
@@ -25,7 +27,7 @@ SHAPE = {"vocab_size": 131, "n_positions": 12, "n_embd": 16, "n_layer": 3, "n_he
 
 
 def _model(dtype: torch.dtype = torch.float32, **changed: object) -> CausalLM:
-    model = build(config_from_hf({"model_type": "gpt2", **SHAPE, **changed}), dtype=dtype)
+    model = build(configs.of({"model_type": "gpt2", **SHAPE, **changed}), dtype=dtype)
     model.init_weights(1)
     return model
 

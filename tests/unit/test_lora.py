@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.models import lora, peft, quantize
-from ownwords.models.family import CausalLM, build, config_from_hf
+from ownwords.models import configs, lora, peft, quantize
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
+from ownwords.models.header import read_header
 from ownwords.models.lora import Adapter, Settings
 from ownwords.models.safely import ModelError
-from ownwords.models.safetensors import read_header
 
 QWEN = {
     "model_type": "qwen3",
@@ -42,7 +43,7 @@ GPT2 = {
 
 
 def _model(said: dict[str, object] = QWEN, dtype: torch.dtype = torch.float32) -> CausalLM:
-    model = build(config_from_hf(said), dtype=dtype)
+    model = build(configs.of(said), dtype=dtype)
     model.init_weights(1)
     return model.eval()
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import families  # noqa: F401 - one thread
-from ownwords.models.qwen3 import Qwen3Config
+from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.training import flops, measure
 from ownwords.training.device import choose
 from ownwords.training.measure import ASSUMED, KEPT, MEASURED, Pace, Sample, fitted, measured

@@ -20,9 +20,12 @@ from ownwords.evaluation.memorisation import (
     novelty,
     words,
 )
-from ownwords.inference.writing import continue_ids
-from ownwords.models.family import CausalLM, build
-from ownwords.models.qwen3 import Qwen3Config
+from ownwords.inference.generation import Request, generate
+from ownwords.inference.sampling import Sampling
+from ownwords.inference.torch_engine import TorchEngine
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 
 
 @dataclass
@@ -83,8 +86,9 @@ def test_it_is_what_greedy_decoding_would_write(name: str, learned: CausalLM) ->
     assert length == 12
     assert len(places) == 20
     for place, run in zip(places, runs, strict=True):
-        prefix = torch.from_numpy(shards.ids[place : place + 6].astype(np.int64))[None]
-        written = continue_ids(model, prefix, 12)[0].tolist()
+        prefix = shards.ids[place : place + 6].tolist()
+        request = Request(ids=prefix, tokens=12, sampling=Sampling(temperature=0))
+        written = [drawn.id for drawn in generate(TorchEngine(model), request)]
         truth = shards.ids[place + 6 : place + 18].tolist()
         wanted = next((i for i in range(12) if written[i] != truth[i]), 12)
         assert run == wanted

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import families
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
-from ownwords.models.qwen3 import parameters, sized
+from ownwords.models.configs.qwen3 import parameters, sized
 from ownwords.training import planned
 from ownwords.training.expectation import Happened, Rental, compared
 from ownwords.training.laws import LAWS, Laws

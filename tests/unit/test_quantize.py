@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.core.errors import ConfigError
-from ownwords.models import quantize
-from ownwords.models.family import CausalLM, build, config_from_hf
-from ownwords.models.quantize import FIELD, INT4, INT8, Scheme
+from ownwords.models import configs, quantize
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.models.quantized_file import read, write
 from ownwords.models.safely import ModelError
+from ownwords.models.scheme import FIELD, INT4, INT8, Scheme
 
 POSTS = Path(__file__).parents[2] / "examples" / "blog" / "posts"
 SCHEMES = (INT8, INT4, Scheme(4, 64), Scheme(4, 128))
@@ -42,7 +43,7 @@ def _model(
             "hidden_act": "silu",
         }
     said = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied, **shape}
-    model = build(config_from_hf(said))
+    model = build(configs.of(said))
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import model_directories as models
-from ownwords.models import weights
-from ownwords.models.family import build, hf_names
+from ownwords.models import fitting, weights
+from ownwords.models.family import build
+from ownwords.models.header import read_header
+from ownwords.models.names import hf_names
 from ownwords.models.safely import ModelError
-from ownwords.models.safetensors import Writable, read_header, write_tensors
+from ownwords.models.safetensors import Writable, blocks, write_tensors
 
 FAMILIES = list(models.CONFIGS)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -73,15 +75,15 @@ def test_what_is_read_is_written_back_bit_for_bit(
     }
     found = all_stored(first)
     assert ("lm_head.weight" in found) is not tied
-    assert set(found) == {theirs for _, theirs, _ in hf_names(model)}
+    assert set(found) == {theirs for _, theirs, _ in hf_names(model.config)}
     parameters = dict(model.named_parameters())
-    for ours, theirs, transposed in hf_names(model):
+    for ours, theirs, transposed in hf_names(model.config):
         tensor = parameters[ours].detach().to(dtype)
         tensor = tensor.t().contiguous() if transposed else tensor
         assert found[theirs][1] == tuple(tensor.shape)
         assert found[theirs][2] == tensor.view(-1).view(torch.uint8).numpy().tobytes()
     if shard_bytes:
-        index = json.loads((first / weights.INDEX).read_bytes())
+        index = json.loads((first / fitting.INDEX).read_bytes())
         assert len(list(first.glob("model-*-of-*.safetensors"))) > 2
         assert index["metadata"]["total_size"] == sum(len(data) for _, _, data in found.values())
         assert index["weight_map"].keys() == found.keys()
@@ -108,21 +110,21 @@ def test_blocks_smaller_than_a_tensor_make_no_difference(
 ) -> None:
     model = models.model("gpt2")
     weights.write(tmp_path, model, None, None)
-    whole = (tmp_path / weights.SINGLE).read_bytes()
+    whole = (tmp_path / fitting.SINGLE).read_bytes()
     monkeypatch.setattr(weights, "BLOCK_BYTES", 100)
-    (tmp_path / weights.SINGLE).unlink()
+    (tmp_path / fitting.SINGLE).unlink()
     weights.write(tmp_path, model, None, None)
-    assert (tmp_path / weights.SINGLE).read_bytes() == whole
-    for each in read_header(tmp_path / weights.SINGLE).values():
+    assert (tmp_path / fitting.SINGLE).read_bytes() == whole
+    for each in read_header(tmp_path / fitting.SINGLE).values():
         with each.path.open("rb") as file:
-            rows = [block.clone() for block in each.blocks(file, 100)]
+            rows = [block.clone() for block in blocks(each, file, 100)]
         assert torch.equal(torch.cat(rows), tensors(each.path)[each.name])
 
 
 def test_a_type_can_be_chosen_and_mixed_files_widen(tmp_path: Path) -> None:
     model = models.model("qwen3")
     weights.write(tmp_path, model, torch.bfloat16, None)
-    path = tmp_path / weights.SINGLE
+    path = tmp_path / fitting.SINGLE
     chosen = weights.load(tmp_path, model.config, "cpu", torch.float32)
     assert {p.dtype for p in chosen.parameters()} == {torch.float32}
     found = tensors(path)
@@ -143,7 +145,7 @@ def test_a_number_beyond_float16_is_told_and_not_made_infinite(tmp_path: Path) -
 def test_a_copied_head_of_a_tied_model_is_accepted_if_equal(tmp_path: Path) -> None:
     model = models.model("qwen3")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / weights.SINGLE
+    path = tmp_path / fitting.SINGLE
     found = tensors(path)
     embedding = found["model.embed_tokens.weight"]
     put(path, found | {"lm_head.weight": embedding})
@@ -160,7 +162,7 @@ def test_gpt2_as_first_published_is_read(tmp_path: Path) -> None:
     """Names without their first part, and the masks that every reader computes for itself."""
     model = models.model("gpt2")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / weights.SINGLE
+    path = tmp_path / fitting.SINGLE
     found = {name.removeprefix("transformer."): t for name, t in tensors(path).items()}
     masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 8, 8) for i in range(2)}
     put(path, found | masks | {"h.0.attn.masked_bias": torch.tensor(-1e4)})
@@ -176,7 +178,7 @@ def test_gpt2_as_first_published_is_read(tmp_path: Path) -> None:
 def test_rotary_frequencies_of_older_files_are_skipped(name: str, tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / weights.SINGLE
+    path = tmp_path / fitting.SINGLE
     put(path, tensors(path) | {name: torch.ones(2)})
     weights.load(tmp_path, model.config, "cpu", None)
 
@@ -184,7 +186,7 @@ def test_rotary_frequencies_of_older_files_are_skipped(name: str, tmp_path: Path
 def test_unknown_and_missing_tensors_are_named(tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / weights.SINGLE
+    path = tmp_path / fitting.SINGLE
     found = tensors(path)
     for name in [name for name in found if "layers.1.self_attn" in name]:
         del found[name]
@@ -217,7 +219,7 @@ def test_a_wrong_shape_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
 def test_a_wrong_type_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / weights.SINGLE
+    path = tmp_path / fitting.SINGLE
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:begin])
@@ -241,23 +243,23 @@ def test_a_model_with_parameters_of_another_kind_is_not_saved(tmp_path: Path) ->
 )
 def test_an_index_cannot_point_elsewhere(place: object, tmp_path: Path) -> None:
     index = {"weight_map": {"x": place}}
-    (tmp_path / weights.INDEX).write_text(json.dumps(index), encoding="utf-8")
+    (tmp_path / fitting.INDEX).write_text(json.dumps(index), encoding="utf-8")
     with pytest.raises(ModelError, match="no safetensors file beside it"):
-        weights.find(tmp_path)
+        fitting.find(tmp_path)
 
 
 def test_index_and_shards_must_agree(tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None, 6000)
-    path = tmp_path / weights.INDEX
+    path = tmp_path / fitting.INDEX
     index = json.loads(path.read_bytes())
     file = index["weight_map"].pop("model.norm.weight")
     path.write_text(json.dumps(index), encoding="utf-8")
     with pytest.raises(ModelError, match=r"disagree on 'model.norm.weight'"):
-        weights.find(tmp_path)
+        fitting.find(tmp_path)
     (tmp_path / file).unlink()
     with pytest.raises(ModelError, match=f"{file} cannot be read: No such file"):
-        weights.find(tmp_path)
+        fitting.find(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
@@ -265,32 +267,32 @@ def test_links_are_followed_only_within_a_download_cache(tmp_path: Path) -> None
     weights.write(tmp_path, models.model("llama"), None, None)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / weights.SINGLE).symlink_to(tmp_path / weights.SINGLE)
+    (elsewhere / fitting.SINGLE).symlink_to(tmp_path / fitting.SINGLE)
     with pytest.raises(ModelError, match="is a link to another place"):
-        weights.find(elsewhere)
+        fitting.find(elsewhere)
     snapshot, blobs = tmp_path / "models--x" / "snapshots" / "1", tmp_path / "models--x" / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
-    (tmp_path / weights.SINGLE).rename(blobs / "abc")
-    (snapshot / weights.SINGLE).symlink_to(Path("..", "..", "blobs", "abc"))
-    assert weights.find(snapshot)
+    (tmp_path / fitting.SINGLE).rename(blobs / "abc")
+    (snapshot / fitting.SINGLE).symlink_to(Path("..", "..", "blobs", "abc"))
+    assert fitting.find(snapshot)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are none on Windows")
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / weights.SINGLE)
+    os.mkfifo(tmp_path / fitting.SINGLE)
     with pytest.raises(ModelError, match="is not a file"):
-        weights.find(tmp_path)
+        fitting.find(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "pytorch_model.bin.index.json"])
 def test_a_pickle_is_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04")
     with pytest.raises(ModelError, match=r"only as a pickle.*save_pretrained"):
-        weights.find(tmp_path)
+        fitting.find(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ModelError, match=r"holds no model\.safetensors"):
-        weights.find(tmp_path)
+        fitting.find(tmp_path)
 
 
 def header_of(**said: object) -> dict[str, object]:
@@ -355,7 +357,7 @@ def test_what_is_no_header_is_refused(data: bytes, told: str, tmp_path: Path) ->
 
 
 def test_a_file_cut_short_at_any_byte_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / weights.SINGLE
+    path = tmp_path / fitting.SINGLE
     put(path, {"a": torch.ones(3), "b": torch.ones(2, 2)})
     whole = path.read_bytes()
     for length in range(len(whole)):
@@ -368,7 +370,7 @@ def test_a_file_cut_short_at_any_byte_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_short_while_it_is_read_is_no_crash(tmp_path: Path) -> None:
-    path = tmp_path / weights.SINGLE
+    path = tmp_path / fitting.SINGLE
     put(path, {"a": torch.ones(100)})
     (entry,) = read_header(path).values()
     os.truncate(path, 200)
@@ -384,8 +386,9 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import model_directories as models
-from ownwords.models import weights
-from ownwords.models.family import build, config_from_hf
+from ownwords.models import fitting, weights
+from ownwords.models.family import build
+from ownwords.models import configs
 
 sizes = dict(vocab_size=40000, hidden_size=512, intermediate_size=2048, num_hidden_layers=8,
              num_attention_heads=8, num_key_value_heads=4, head_dim=64, n_embd=512, n_layer=10,
@@ -411,7 +414,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 for family in ("gpt2", "qwen3"):
-    small, large = (config_from_hf({**models.CONFIGS[family], **s}) for s in ({}, sizes))
+    small, large = (configs.of({**models.CONFIGS[family], **s}) for s in ({}, sizes))
     folder = Path(sys.argv[1], family)
     Path(folder, "small").mkdir(parents=True)
     for job in (write, load, convert):
@@ -435,7 +438,7 @@ def test_loading_and_saving_need_the_model_and_little_more(tmp_path: Path) -> No
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert done.returncode == 0, done.stderr
-    file_mib = (tmp_path / "qwen3" / weights.SINGLE).stat().st_size >> 20
+    file_mib = (tmp_path / "qwen3" / fitting.SINGLE).stat().st_size >> 20
     print(f"a file of {file_mib} MiB: KiB beyond the model\n{done.stdout}")  # noqa: T201
     assert file_mib > 90
     beyond = {line: int(line.split()[-1]) for line in done.stdout.splitlines()}

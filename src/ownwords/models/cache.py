@@ -1,12 +1,14 @@
-"""Keys and values of the tokens already read, allocated once for the longest text to come.
+"""Keys and values of the tokens already read, allocated once for the longest texts to come.
 
-Layers that attend through a window of W tokens keep W slots and write round and round: the token
-at position p lies in slot p modulo the number of slots.
+The token at position p lies in slot p of its row, in layers that attend through a window too: a
+text can be cut anywhere, and another begin with its first part. One slot more, the last, takes what
+nobody looks at: padding.
 
-Shapes: B batch, T tokens of this call, S slots or keys, K key/value heads, D dimensions of a head.
+Shapes: B rows, T tokens of this call, S slots or keys, K key/value heads, D dimensions of a head.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,8 +16,21 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the tokens of one call are stored, and between which slots they look around."""
+
+    slots: slice | Tensor  # one slice in all rows, or [B or 1, T]
+    first: int
+    end: int
+    mask: Tensor | None = None  # [B or 1, 1, T, end - first]
+    causal: bool = False  # instead of a mask: nothing came before, and each sees what precedes it
+
+
 class Cache:
     """What a model keeps between calls: for each layer keys and values, for each row a length."""
+
+    numbers_B: Tensor | None = None  # the rows meant, where they do not lie side by side
 
     def __init__(
         self,
@@ -33,14 +48,9 @@ class Cache:
         self.device = device
         self.lengths = [0] * batch  # kept in Python: reading them never waits for a device
         # Zeros, not whatever lies there: a masked slot still takes part as 0 * its value.
-        self.keys_BKSD = [
-            torch.zeros(batch, kv_heads, self.slots(window), head_dim, device=device, dtype=dtype)
-            for window in windows
-        ]
+        shape = (batch, kv_heads, length + 1, head_dim)
+        self.keys_BKSD = [torch.zeros(shape, device=device, dtype=dtype) for _ in windows]
         self.values_BKSD = [torch.zeros_like(keys_BKSD) for keys_BKSD in self.keys_BKSD]
-
-    def slots(self, window: int | None) -> int:
-        return self.length if window is None else min(window, self.length)
 
     def counts(self, batch: int, tokens: int, lengths_B: Tensor | None) -> list[int]:
         """How many of the next `tokens` are real in each row; what does not fit is refused."""
@@ -69,6 +79,84 @@ class Cache:
         """All layers have stored a call's tokens."""
         self.lengths = [have + more for have, more in zip(self.lengths, counts, strict=True)]
 
+    def cut(self, row: int, length: int) -> None:
+        """Forget what a row holds beyond its first `length` tokens."""
+        self.lengths[row] = min(self.lengths[row], length)
+
+    def copy(self, source: int, row: int, length: int) -> None:
+        """A row begins with the first `length` tokens of another, and holds nothing else."""
+        for stored_BKSD in (*self.keys_BKSD, *self.values_BKSD):
+            stored_BKSD[row, :, :length] = stored_BKSD[source, :, :length]
+        self.lengths[row] = length
+
+    def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> Place:
+        """Where the next tokens go in the layers of a window, and what they may look at there."""
+        alike = len(set(self.lengths)) == 1 and len(set(counts)) == 1
+        have, count = self.lengths[0], counts[0]
+        slots: slice | Tensor = slice(have, have + count)
+        if not alike:
+            is_real_BT = torch.arange(tokens) < torch.tensor(counts)[:, None]
+            slots = torch.where(is_real_BT.to(self.device), self.positions(tokens), self.length)
+        if max(self.lengths) == 0 and (window is None or window >= tokens):
+            return Place(slots, 0, 0, causal=True)
+        ends = [have + count for have, count in zip(self.lengths, counts, strict=True)]
+        first, end = 0 if window is None else max(0, min(self.lengths) + 1 - window), max(1, *ends)
+        if alike and count == tokens == 1:
+            return Place(slots, first, end)
+        # Padding looks where its row's last token does: at something, or it would be no number.
+        last_B1 = torch.tensor(ends, device=self.device)[:, None] - 1
+        seeing_BT = torch.minimum(self.positions(tokens), last_B1.clamp(min=first))
+        slots_1S = torch.arange(first, end, device=self.device)[None]
+        return Place(slots, first, end, visible(seeing_BT, slots_1S, window))
+
+
+class Rows(Cache):
+    """Some rows of a cache, as one of their own in the same memory, for one call."""
+
+    def __init__(self, whole: Cache, rows: Sequence[int]) -> None:
+        self._whole, self._rows = whole, rows
+        self.batch, self.length, self.device = len(rows), whole.length, whole.device
+        self.lengths = [whole.lengths[row] for row in rows]
+        self.keys_BKSD, self.values_BKSD = whole.keys_BKSD, whole.values_BKSD
+        first, end = rows[0], rows[0] + len(rows)
+        if list(rows) == list(range(first, end)):
+            self.keys_BKSD = [stored_BKSD[first:end] for stored_BKSD in whole.keys_BKSD]
+            self.values_BKSD = [stored_BKSD[first:end] for stored_BKSD in whole.values_BKSD]
+        else:
+            self.numbers_B = torch.tensor(rows, device=whole.device)
+
+    def advance(self, counts: Sequence[int]) -> None:
+        super().advance(counts)
+        for row, length in zip(self._rows, self.lengths, strict=True):
+            self._whole.lengths[row] = length
+
+
+class Frame(Cache):
+    """All rows of a cache for calls whose shapes never change, so that they can be recorded.
+
+    Where tokens go is a tensor, `slots_BT`; what is none goes to the slot after the last. They look
+    around among the first `span` slots. The lengths of the cache are left to the caller.
+    """
+
+    def __init__(self, whole: Cache, slots_BT: Tensor, span: int) -> None:
+        self.batch, self.length, self.device = whole.batch, whole.length, whole.device
+        self.keys_BKSD, self.values_BKSD = whole.keys_BKSD, whole.values_BKSD
+        self._slots_BT, self._span = slots_BT, span
+
+    def counts(self, batch: int, tokens: int, lengths_B: Tensor | None) -> list[int]:
+        return []
+
+    def positions(self, tokens: int) -> Tensor:
+        return self._slots_BT
+
+    def advance(self, counts: Sequence[int]) -> None:
+        pass
+
+    def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> Place:
+        slots_1S = torch.arange(self._span, device=self.device)[None]
+        seeing_BT = self._slots_BT.clamp(max=self._span - 1)
+        return Place(self._slots_BT, 0, self._span, visible(seeing_BT, slots_1S, window))
+
 
 class View:
     """How the layers of one window store the tokens of one call, and what these may look at."""
@@ -77,27 +165,18 @@ class View:
         self, cache: Cache, window: int | None, tokens: int, counts: Sequence[int]
     ) -> None:
         self.cache = cache
-        self.mask: Tensor | None = None
-        self.causal = False
-        slots = cache.slots(window)
-        self._held = min(max(cache.lengths), slots)
-        self._write = _places(cache, slots, tokens, counts)
-        # A single step reads what it has just stored; several tokens at once may not, since in a
-        # window the last of them has already overwritten what the first still looks at.
-        self._is_step = tokens == 1 and min(counts) == 1
-        if self._is_step:
-            self._held = min(max(cache.lengths) + 1, slots)
-            if min(cache.lengths) + 1 < self._held:
-                filled_B1 = torch.tensor(cache.lengths, device=cache.device)[:, None] + 1
-                slots_S = torch.arange(self._held, device=cache.device)
-                self.mask = (slots_S < filled_B1)[:, None, None, :]
-        elif self._held == 0 and (window is None or window >= tokens):
-            self.causal = True
-        else:
-            positions_BT = cache.positions(tokens)
-            stored_BS = _stored_positions(cache, self._held)
-            keys_BS = torch.cat((stored_BS, positions_BT.expand(cache.batch, -1)), dim=1)
-            self.mask = visible(positions_BT, keys_BS, window)
+        self.place = cache.place(window, tokens, counts)
+        self.mask = self.place.mask
+        self.causal = self.place.causal
+        self._rows_B: Tensor | slice = slice(None)
+        self._rows_B1: Tensor | None = None
+        if cache.numbers_B is not None:
+            self._rows_B = cache.numbers_B
+        if isinstance(self.place.slots, Tensor):
+            rows_B = cache.numbers_B
+            if rows_B is None:
+                rows_B = torch.arange(cache.batch, device=cache.device)
+            self._rows_B1 = rows_B[:, None]
 
     def extend(self, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor) -> tuple[Tensor, Tensor]:
         """Store a layer's new keys and values; all those that this call's tokens may look at."""
@@ -106,54 +185,23 @@ class View:
         return keys_BKSD, values_BKSD
 
     def _extend(self, stored_BKSD: Tensor, new_BKTD: Tensor) -> Tensor:
-        seen_BKSD = new_BKTD
-        if self._held and not self._is_step:
-            earlier_BKSD = stored_BKSD[:, :, : self._held].to(new_BKTD.dtype)
-            seen_BKSD = torch.cat((earlier_BKSD, new_BKTD), dim=2)
+        slots, first, end = self.place.slots, self.place.first, self.place.end
         kept_BKTD = new_BKTD.detach().to(stored_BKSD.dtype)  # no gradient outlives a call
-        if isinstance(self._write, slice):
-            count = self._write.stop - self._write.start
-            stored_BKSD[:, :, self._write] = kept_BKTD[:, :, :count]
+        if isinstance(slots, slice):
+            stored_BKSD[self._rows_B, :, slots] = kept_BKTD[:, :, : slots.stop - slots.start]
         else:
-            rows, tokens, slots = self._write
-            stored_BKSD[rows, :, slots] = kept_BKTD[rows, :, tokens]
-        if self._is_step:
-            seen_BKSD = stored_BKSD[:, :, : self._held].to(new_BKTD.dtype)
-        return seen_BKSD
+            stored_BKSD[self._rows_B1, :, slots] = kept_BKTD.transpose(1, 2)
+        if self.causal:
+            return new_BKTD
+        return stored_BKSD[self._rows_B, :, first:end].to(new_BKTD.dtype)
 
 
 def visible(queries_BT: Tensor, keys_BS: Tensor, window: int | None) -> Tensor:
     """[B, 1, T, S]: whether the token at a position may look at the one at another.
 
-    A key at a negative position is an empty slot. A window of W is the token and W - 1 before it.
+    A window of W is the token and W - 1 before it.
     """
     query = queries_BT[:, None, :, None]
     key = keys_BS[:, None, None, :]
-    seen = (key <= query) & (key >= 0)
+    seen = key <= query
     return seen if window is None else seen & (key > query - window)
-
-
-def _stored_positions(cache: Cache, held: int) -> Tensor:
-    """The position last written to each of the first `held` slots, -1 where there is none."""
-    slots_S = torch.arange(held, device=cache.device)
-    lengths_B1 = torch.tensor(cache.lengths, device=cache.device)[:, None]
-    rounds_BS = torch.div(lengths_B1 - 1 - slots_S, max(held, 1), rounding_mode="floor")
-    return torch.where(slots_S < lengths_B1, slots_S + rounds_BS * held, -1)
-
-
-def _places(
-    cache: Cache, slots: int, tokens: int, counts: Sequence[int]
-) -> slice | tuple[Tensor, Tensor, Tensor]:
-    """Where a call's real tokens go: one slice if all rows are alike, else (rows, tokens, slots).
-
-    Of more tokens than slots only the last are kept.
-    """
-    start, count = cache.lengths[0] % slots, counts[0]
-    alike = len(set(cache.lengths)) == 1 and len(set(counts)) == 1
-    if alike and start + count <= slots:
-        return slice(start, start + count)
-    numbers_T = torch.arange(tokens)
-    counts_B1 = torch.tensor(counts)[:, None]
-    rows, kept = ((numbers_T < counts_B1) & (numbers_T >= counts_B1 - slots)).nonzero(as_tuple=True)
-    into = (torch.tensor(cache.lengths)[rows] + kept) % slots
-    return rows.to(cache.device), kept.to(cache.device), into.to(cache.device)

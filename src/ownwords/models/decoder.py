@@ -1,4 +1,4 @@
-"""What all families share: the base of their configs and models, and the table of their names.
+"""What the models of all families share.
 
 Shapes: B batch, T tokens of this call, C width, V vocabulary.
 """
@@ -6,7 +6,7 @@ Shapes: B batch, T tokens of this call, C width, V vocabulary.
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,75 +16,9 @@ from torch.utils.checkpoint import checkpoint
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import fused
 from ownwords.models.cache import Cache, View, visible
+from ownwords.models.configs.config import Config
 from ownwords.models.layers import Embedding, Residual, Sight
 from ownwords.models.loss import IGNORED, chunked_cross_entropy
-
-
-@dataclass(frozen=True)
-class Name:
-    """One weight: our name, the name in a Hugging Face directory; "{i}" is the layer's number."""
-
-    ours: str
-    theirs: str
-    transposed: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """The shape of a model. `kv_heads` 0: as many as heads; `head_dim` 0: width / heads."""
-
-    MODEL_TYPE: ClassVar[str]
-    # Beyond any model there is: a config that asks for more is damaged or hostile.
-    LIMITS: ClassVar[Mapping[str, int]] = {
-        "vocabulary": 2**24,
-        "context": 2**30,
-        "width": 2**20,
-        "layers": 2**10,
-        "heads": 2**12,
-        "kv_heads": 2**12,
-        "head_dim": 2**14,
-        "hidden": 2**22,
-    }
-
-    vocabulary: int
-    context: int
-    width: int
-    layers: int
-    heads: int
-    kv_heads: int = 0
-    head_dim: int = 0
-    hidden: int
-    norm_eps: float
-    tied: bool
-
-    def __post_init__(self) -> None:
-        if self.kv_heads == 0:
-            object.__setattr__(self, "kv_heads", self.heads)
-        if self.head_dim == 0:
-            if self.heads < 1 or self.width % self.heads:
-                raise ConfigError(f"heads ({self.heads}) must divide width ({self.width})")
-            object.__setattr__(self, "head_dim", self.width // self.heads)
-        for name, limit in self.LIMITS.items():
-            value = getattr(self, name)
-            if not 1 <= value <= limit:
-                raise ConfigError(f"{name} ({value}) must be from 1 to {limit}")
-        if self.heads % self.kv_heads:
-            raise ConfigError(f"kv_heads ({self.kv_heads}) must divide heads ({self.heads})")
-        if not 0 < self.norm_eps < 1:
-            raise ConfigError(f"norm_eps ({self.norm_eps}) must be between 0 and 1")
-
-    def windows(self) -> tuple[int | None, ...]:
-        """For each layer how many tokens it sees, itself included; None: all of them."""
-        return (None,) * self.layers
-
-    @classmethod
-    def from_hf(cls, data: Mapping[str, object]) -> Self:
-        """From a parsed `config.json`; ConfigError names what is wrong, missing or refused."""
-        raise NotImplementedError
-
-    def to_hf(self) -> dict[str, object]:
-        """A `config.json` that stock loaders read, old and new; the dtype is the directory's."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -113,7 +47,6 @@ class CausalLM(nn.Module):
     """
 
     CONFIG: ClassVar[type[Config]]
-    NAMES: ClassVar[tuple[Name, ...]]
 
     embedding: Embedding
     blocks: nn.ModuleList

@@ -5,97 +5,15 @@ Radford et al. 2019; Brown et al. 2020 (arXiv 2005.14165), whose small models ha
 Shapes: B batch, T tokens, C width.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Self
-
 import torch
 from torch import Tensor, nn
 
-from ownwords.core.errors import ConfigError
-from ownwords.models import fused
+from ownwords.models import fused, fused_block
 from ownwords.models.cache import Cache
-from ownwords.models.decoder import CausalLM, Config, Name
-from ownwords.models.fields import Fields
+from ownwords.models.configs.gpt2 import GPT2Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.fused_block import Parts
 from ownwords.models.layers import Embedding, Residual, Sight, attend, gelu_tanh, split_heads
-
-
-@dataclass(frozen=True, kw_only=True)
-class GPT2Config(Config):
-    """The shape of a GPT-2: every head its own keys, heads that share out the width."""
-
-    MODEL_TYPE: ClassVar[str] = "gpt2"
-
-    vocabulary: int = 50_257
-    context: int = 1024
-    hidden: int = 0  # 0: four times the width
-    norm_eps: float = 1e-5
-    tied: bool = True
-
-    def __post_init__(self) -> None:
-        if self.hidden == 0:
-            object.__setattr__(self, "hidden", 4 * self.width)
-        super().__post_init__()
-        if self.kv_heads != self.heads:
-            raise ConfigError(f"kv_heads ({self.kv_heads}) must be heads ({self.heads}) in GPT-2")
-        if self.head_dim * self.heads != self.width:
-            raise ConfigError(f"heads ({self.heads}) must divide width ({self.width}) in GPT-2")
-
-    @classmethod
-    def from_hf(cls, data: Mapping[str, object]) -> Self:
-        fields = Fields(data)
-        # The same function under two names; what "gelu" alone means elsewhere differs.
-        fields.only("activation_function", "gelu_new", "gelu_pytorch_tanh")
-        fields.only("scale_attn_weights", True)
-        fields.only("scale_attn_by_inverse_layer_idx", False)
-        fields.only("reorder_and_upcast_attn", False)
-        fields.only("add_cross_attention", False)
-        return cls(
-            vocabulary=fields.integer("vocab_size"),
-            context=fields.integer("n_positions"),
-            width=fields.integer("n_embd"),
-            layers=fields.integer("n_layer"),
-            heads=fields.integer("n_head"),
-            hidden=0 if data.get("n_inner") is None else fields.integer("n_inner"),
-            norm_eps=fields.number("layer_norm_epsilon", 1e-5),
-            tied=fields.flag("tie_word_embeddings", True),
-        )
-
-    def to_hf(self) -> dict[str, object]:
-        return {
-            "architectures": ["GPT2LMHeadModel"],
-            "model_type": self.MODEL_TYPE,
-            "vocab_size": self.vocabulary,
-            "n_positions": self.context,
-            "n_ctx": self.context,
-            "n_embd": self.width,
-            "n_layer": self.layers,
-            "n_head": self.heads,
-            "n_inner": None if self.hidden == 4 * self.width else self.hidden,
-            "activation_function": "gelu_new",
-            "layer_norm_epsilon": self.norm_eps,
-            "tie_word_embeddings": self.tied,
-            # Defaults elsewhere name ids that this vocabulary may not have.
-            "bos_token_id": None,
-            "eos_token_id": None,
-            "pad_token_id": None,
-        }
-
-
-def _preset(layers: int, width: int, heads: int, context: int = 1024) -> GPT2Config:
-    return GPT2Config(layers=layers, width=width, heads=heads, context=context)
-
-
-PRESETS: dict[str, GPT2Config] = {
-    "gpt2": _preset(12, 768, 12),  # 124M
-    "gpt2-medium": _preset(24, 1024, 16),  # 355M
-    "gpt2-large": _preset(36, 1280, 20),  # 774M
-    "gpt2-xl": _preset(48, 1600, 25),  # 1.5B
-    "gpt3-small": _preset(12, 768, 12, 2048),  # 125M; table 2.1 of the GPT-3 paper, to 1.3B
-    "gpt3-medium": _preset(24, 1024, 16, 2048),  # 350M
-    "gpt3-large": _preset(24, 1536, 16, 2048),  # 760M
-    "gpt3-xl": _preset(24, 2048, 16, 2048),  # 1.3B; the paper's 24 heads of 128 are not 2048 wide
-}
 
 
 class FusedAttention(nn.Module):
@@ -149,37 +67,35 @@ class Block(Residual):
         self.mlp = MLP(config.width, config.hidden)
 
     def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
+        parts = self.parts()
+        if fused_block.ready(parts, x_BTC, sight):
+            return fused_block.block(parts, x_BTC, sight, None, self.share_dropped)
         x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), sight))
         return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
+
+    def parts(self) -> Parts:
+        """What the block is made of, for the library."""
+        attention = self.attention
+        return Parts(
+            self.attention_norm,
+            (attention.query_key_value,),
+            None,
+            attention.output,
+            self.mlp_norm,
+            None,
+            self.mlp.up,
+            self.mlp.down,
+            kv_heads=self.attention_norm.weight.shape[0] // attention.head_dim,
+            head_dim=attention.head_dim,
+            scale=attention.head_dim**-0.5,
+            gelu=True,
+        )
 
 
 class GPT2(CausalLM):
     """A GPT-2; its weights are stored transposed, here they are plain linear layers."""
 
     CONFIG = GPT2Config
-    NAMES = (
-        Name("embedding.weight", "transformer.wte.weight"),
-        Name("positions.weight", "transformer.wpe.weight"),
-        Name("blocks.{i}.attention_norm.weight", "transformer.h.{i}.ln_1.weight"),
-        Name("blocks.{i}.attention_norm.bias", "transformer.h.{i}.ln_1.bias"),
-        Name(
-            "blocks.{i}.attention.query_key_value.weight",
-            "transformer.h.{i}.attn.c_attn.weight",
-            transposed=True,
-        ),
-        Name("blocks.{i}.attention.query_key_value.bias", "transformer.h.{i}.attn.c_attn.bias"),
-        Name("blocks.{i}.attention.output.weight", "transformer.h.{i}.attn.c_proj.weight", True),
-        Name("blocks.{i}.attention.output.bias", "transformer.h.{i}.attn.c_proj.bias"),
-        Name("blocks.{i}.mlp_norm.weight", "transformer.h.{i}.ln_2.weight"),
-        Name("blocks.{i}.mlp_norm.bias", "transformer.h.{i}.ln_2.bias"),
-        Name("blocks.{i}.mlp.up.weight", "transformer.h.{i}.mlp.c_fc.weight", True),
-        Name("blocks.{i}.mlp.up.bias", "transformer.h.{i}.mlp.c_fc.bias"),
-        Name("blocks.{i}.mlp.down.weight", "transformer.h.{i}.mlp.c_proj.weight", True),
-        Name("blocks.{i}.mlp.down.bias", "transformer.h.{i}.mlp.c_proj.bias"),
-        Name("final_norm.weight", "transformer.ln_f.weight"),
-        Name("final_norm.bias", "transformer.ln_f.bias"),
-        Name("head.weight", "lm_head.weight"),
-    )
     config: GPT2Config
 
     def assemble(self) -> None:

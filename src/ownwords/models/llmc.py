@@ -18,8 +18,10 @@ import numpy as np
 import torch
 
 from ownwords.core.workspace import writing_atomically
-from ownwords.models.family import CausalLM, build, hf_names
-from ownwords.models.gpt2 import GPT2Config
+from ownwords.models.configs.gpt2 import GPT2Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
+from ownwords.models.names import hf_names
 from ownwords.models.safely import ModelError, opened
 
 _HEADER: Final = 256
@@ -198,7 +200,7 @@ def _in_file_order(model: CausalLM) -> Iterator[tuple[str, torch.Tensor]]:
     Ours are laid out as (out, in), like llm.c's; Hugging Face's are not.
     """
     parameters = dict(model.named_parameters())
-    ours = {theirs: name for name, theirs, _ in hf_names(model)}
+    ours = {theirs: name for name, theirs, _ in hf_names(model.config)}
     if set(ours.values()) != parameters.keys():
         raise ModelError(
             "the model is not a plain GPT-2: something is attached to it, or it is quantised",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.family import CausalLM
+from ownwords.models.decoder import CausalLM
 from ownwords.models.quantize import QuantizedLinear
 from ownwords.models.safely import ModelError, shown
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import gguf, staging
-from ownwords.models.family import CausalLM
-from ownwords.models.gguf_tokenizer import adds_start
+from ownwords.models.decoder import CausalLM
+from ownwords.models.gguf.tokenizer import adds_start
 from ownwords.models.safely import ModelError
 
 MODELFILE = "Modelfile"

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ownwords.core.errors import ConfigError
 from ownwords.models import staging
-from ownwords.models.family import CausalLM, hf_names
+from ownwords.models.decoder import CausalLM
+from ownwords.models.header import Stored, read_header
 from ownwords.models.lora import (
     Adapter,
     Settings,
@@ -25,8 +26,9 @@ from ownwords.models.lora import (
     check_has_none,
     size_of,
 )
+from ownwords.models.names import hf_names
 from ownwords.models.safely import ModelError, opened, read_object, shown
-from ownwords.models.safetensors import FLOATS, Stored, Writable, read_header, write_tensors
+from ownwords.models.safetensors import FLOATS, Writable, blocks, write_tensors
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -82,7 +84,7 @@ def save(folder: Path, adapter: Adapter, base: str = "") -> None:
         "target_modules": _targets(set(layers), set(theirs.values())),
         "rank_pattern": {n: each.rank for n, each in layers.items() if each.rank != said.rank},
         "alpha_pattern": {n: each.alpha for n, each in layers.items() if each.alpha != said.alpha},
-        "fan_in_fan_out": any(transposed for *_, transposed in hf_names(adapter.model)),
+        "fan_in_fan_out": any(transposed for *_, transposed in hf_names(adapter.model.config)),
         "bias": "none",
         "init_lora_weights": True,
         "inference_mode": True,
@@ -153,7 +155,7 @@ def _theirs(model: CausalLM) -> dict[str, str]:
     }
     return {
         ours.removesuffix(".weight"): theirs.removesuffix(".weight")
-        for ours, theirs, _ in hf_names(model)
+        for ours, theirs, _ in hf_names(model.config)
         if ours.removesuffix(".weight") in linear
     }
 
@@ -269,7 +271,7 @@ def _check_targets(
 
 def _read(stored: Stored) -> Tensor:
     with opened(stored.path) as file:
-        value = torch.cat([block.clone() for block in stored.blocks(file)])
+        value = torch.cat([block.clone() for block in blocks(stored, file)])
     if not value.isfinite().all():
         raise ModelError(f"{stored.path}: {stored.name!r} holds numbers that are not finite")
     return value

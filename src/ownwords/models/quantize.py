@@ -14,9 +14,7 @@ Suffixes of tensors: O outputs (rows), I inputs (columns), G groups in a row, N 
 P packed bytes in a row, B and T batch and time.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, Self
 
 import torch
@@ -24,52 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from ownwords.core.errors import ConfigError
-from ownwords.models.safely import ModelError, parse_object, shown
+from ownwords.models.safely import ModelError, shown
+from ownwords.models.safetensors import DTYPES
+from ownwords.models.scheme import ENDS, INT4, INT8, Scheme, said_of, schemes
 
-FIELD: Final = "ownwords.quantization"
-VERSION: Final = 1
-# What the model reads and writes words with; they lose the most by rounding.
-ENDS: Final = ("embedding", "head")
 # Numbers that exist as float32 at a time: 4 MiB, which stays in a processor's cache.
 _CHUNK: Final = 1 << 20
-
-
-@dataclass(frozen=True)
-class Scheme:
-    """How finely a matrix is rounded; `group` numbers share a scale, 0 stands for a whole row."""
-
-    bits: int
-    group: int = 0
-
-    def __post_init__(self) -> None:
-        if (self.bits, self.group) not in {(8, 0), (4, 32), (4, 64), (4, 128)}:
-            raise ConfigError(
-                f"there is no quantisation to {self.bits} bits in groups of {self.group}",
-                hint="int8 has one scale a row (group 0), int4 groups of 32, 64 or 128",
-            )
-
-    @property
-    def name(self) -> str:
-        return f"int{self.bits}"
-
-    def groups(self, columns: int) -> int:
-        """How many scales a row of `columns` numbers has; its last group may be shorter."""
-        return -(-columns // self.group) if self.group else 1
-
-    def stored(self, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-        """The packed codes and the scales of a matrix of this size, without memory."""
-        width = columns if self.bits == 8 else -(-columns // 2)
-        # A scale of bfloat16 costs a group of int4 16 bits; among a row of int8 32 are nothing.
-        kinds = (torch.int8, torch.float32) if self.bits == 8 else (torch.uint8, torch.bfloat16)
-        return (
-            torch.empty(rows, width, dtype=kinds[0], device="meta"),
-            torch.empty(rows, self.groups(columns), dtype=kinds[1], device="meta"),
-        )
-
-
-INT8: Final = Scheme(8)
-INT4: Final = Scheme(4, 32)
 
 
 def pack(codes_OI: Tensor) -> Tensor:
@@ -145,9 +103,10 @@ class _Quantized(nn.Module):
     def __init__(self, rows: int, columns: int, scheme: Scheme) -> None:
         super().__init__()
         self.rows, self.columns, self.scheme = rows, columns, scheme
-        packed, scale = scheme.stored(rows, columns)
-        self.register_buffer("packed", packed)
-        self.register_buffer("scale", scale)
+        for name, (kind, shape) in zip(
+            ("packed", "scale"), scheme.stored(rows, columns), strict=True
+        ):
+            self.register_buffer(name, torch.empty(shape, dtype=DTYPES[kind], device="meta"))
 
     def fill(self, weight_OI: Tensor) -> None:
         self.packed, self.scale = rounded(weight_OI, self.scheme)
@@ -249,9 +208,9 @@ def metadata(model: nn.Module) -> dict[str, str]:
     if not found:
         return {}
     any_of = next(iter(found.values())).scheme
-    schemes = {name in ENDS: module.scheme for name, module in found.items()}
-    body, ends = schemes.get(False, any_of), schemes.get(True, any_of)
-    return {FIELD: json.dumps({"version": VERSION, **_said(body), "ends": _said(ends)})}
+    found_in = {name in ENDS: module.scheme for name, module in found.items()}
+    body, ends = found_in.get(False, any_of), found_in.get(True, any_of)
+    return said_of(body, ends)
 
 
 def load_quantized(
@@ -262,7 +221,7 @@ def load_quantized(
     `header` is the `__metadata__` of the file, `tensors` what `quantized_tensors` gave, in any
     order, each on the device where it is to stay. Names, shapes and types must match; ModelError.
     """
-    _replace(model, *_schemes(header))
+    _replace(model, *schemes(header))
     wanted = dict(quantized_tensors(model))
     for name, tensor in tensors:
         if name not in wanted:
@@ -299,31 +258,6 @@ def _replace(model: nn.Module, scheme: Scheme, ends: Scheme) -> None:
         else:
             new = QuantizedEmbedding(rows, columns, chosen, module.weight.dtype)
         model.set_submodule(name, new.train(module.training))
-
-
-def _said(scheme: Scheme) -> dict[str, object]:
-    return {"scheme": scheme.name, "group": scheme.group}
-
-
-def _schemes(header: Mapping[str, object]) -> tuple[Scheme, Scheme]:
-    """The schemes of the matrices and of the ends; ModelError for what this version cannot read."""
-    if FIELD not in header:
-        raise ModelError(f"its header has no field {FIELD}", hint="it is not a quantised model")
-    said = parse_object(str(header[FIELD]).encode(), FIELD)
-    if said.get("version") != VERSION:
-        raise ModelError(
-            f"{FIELD} has version {str(said.get('version'))[:20]}, and this reads {VERSION}",
-            hint="a newer ownwords may have written it",
-        )
-    return _scheme(said), _scheme(said.get("ends"))
-
-
-def _scheme(said: object) -> Scheme:
-    if isinstance(said, dict):
-        for bits, group in ((8, 0), (4, 32), (4, 64), (4, 128)):
-            if (said.get("scheme"), said.get("group")) == (f"int{bits}", group):
-                return Scheme(bits, group)
-    raise ModelError(f"{FIELD} names no scheme of ours: {str(said)[:80]}")
 
 
 def _check(name: str, tensor: Tensor, wanted: Tensor) -> None:

@@ -1,8 +1,7 @@
 """A quantised model as a safetensors file: our names for its tensors, its scheme in the header."""
 
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -10,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.core.workspace import writing_atomically
+from ownwords.models.header import encoded_header, read_header, read_metadata
 from ownwords.models.quantize import load_quantized, metadata, quantized_tensors
-from ownwords.models.safely import ModelError, opened, parse_object
-from ownwords.models.safetensors import FLOATS, read_header
+from ownwords.models.safely import ModelError, opened
+from ownwords.models.safetensors import DTYPES
 
-_DTYPES: Final[Mapping[str, torch.dtype]] = {**FLOATS, "I8": torch.int8, "U8": torch.uint8}
-_CODES: Final = {dtype: code for code, dtype in _DTYPES.items()}
+_CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
 
 
 def write(path: Path, model: nn.Module) -> None:
@@ -23,20 +22,10 @@ def write(path: Path, model: nn.Module) -> None:
     said = metadata(model)
     if not said:
         raise ModelError("the model is not quantised", hint="save it as any other")
-    header: dict[str, object] = {"__metadata__": {"format": "pt", **said}}
-    at = 0
-    for name, tensor in quantized_tensors(model):
-        end = at + tensor.nbytes
-        header[name] = {
-            "dtype": _CODES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [at, end],
-        }
-        at = end
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)
+    tensors = quantized_tensors(model)
+    header = encoded_header(((name, _CODES[t.dtype], tuple(t.shape)) for name, t in tensors), said)
     with writing_atomically(path) as file:
-        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        file.write(header)
         for _, tensor in quantized_tensors(model):
             file.write(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
 
@@ -46,16 +35,13 @@ def read(path: Path, model: nn.Module, device: torch.device | str = "cpu") -> No
 
     ModelError if it cannot be; the model is then half one thing and half another.
     """
-    stored = read_header(path)
+    stored, header = read_header(path), read_metadata(path)
     with opened(path) as file:
-        length = int.from_bytes(file.read(8), "little")
-        said = parse_object(file.read(length), f"the header of {path}").get("__metadata__", {})
-        header = said if isinstance(said, dict) else {}
 
         def tensors() -> Iterator[tuple[str, Tensor]]:
             wanted = dict(quantized_tensors(model))
             for each in stored.values():
-                kind = _DTYPES.get(each.dtype)
+                kind = DTYPES.get(each.dtype)
                 if kind is None:
                     raise ModelError(f"{each.name!r} is {each.dtype}, which no quantised model has")
                 if each.name not in wanted or wanted[each.name].shape != each.shape:

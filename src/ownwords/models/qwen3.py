@@ -5,113 +5,16 @@ attend through a sliding window.
 Shapes: B batch, T tokens, C width.
 """
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Self
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ownwords.core.errors import ConfigError
+from ownwords.models import fused_block
 from ownwords.models.cache import Cache
-from ownwords.models.decoder import CausalLM, Config, Name, embedding_spread
-from ownwords.models.fields import Fields
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.decoder import CausalLM, embedding_spread
 from ownwords.models.layers import Attention, Embedding, GatedMLP, Residual, RMSNorm, Sight
-from ownwords.models.rope import Angles, RopeScaling, Rotary
-
-
-@dataclass(frozen=True, kw_only=True)
-class Qwen3Config(Config):
-    """`sliding` says for each layer whether it attends through `window`; empty: none does."""
-
-    MODEL_TYPE: ClassVar[str] = "qwen3"
-
-    norm_eps: float = 1e-6
-    tied: bool = True
-    rope_base: float = 10_000.0
-    rope_scaling: RopeScaling | None = None
-    window: int | None = None
-    sliding: tuple[bool, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.head_dim % 2:
-            raise ConfigError(f"head_dim ({self.head_dim}) must be even to be rotated in pairs")
-        if self.sliding and len(self.sliding) != self.layers:
-            raise ConfigError(f"sliding names {len(self.sliding)} of {self.layers} layers")
-        if any(self.sliding) and (self.window is None or self.window < 1):
-            raise ConfigError(f"sliding layers need a window, not {self.window}")
-
-    def windows(self) -> tuple[int | None, ...]:
-        sliding = self.sliding or (False,) * self.layers
-        return tuple(self.window if slides else None for slides in sliding)
-
-    @classmethod
-    def from_hf(cls, data: Mapping[str, object]) -> Self:
-        fields = Fields(data)
-        fields.only("hidden_act", "silu")
-        fields.only("attention_bias", False)
-        fields.only("partial_rotary_factor", 1.0)
-        context = fields.integer("max_position_embeddings")
-        layers = fields.integer("num_hidden_layers")
-        rope = fields.table("rope_scaling") or fields.table("rope_parameters")
-        base = fields.number("rope_theta", 10_000.0)
-        window = None
-        if fields.flag("use_sliding_window", False) and data.get("sliding_window") is not None:
-            window = fields.integer("sliding_window")
-        sliding = fields.sliding_layers(layers)
-        if sliding is None and window is not None:
-            first = fields.whole("max_window_layers", 28)
-            sliding = tuple(layer >= first for layer in range(layers))
-        return cls(
-            vocabulary=fields.integer("vocab_size"),
-            context=context,
-            width=fields.integer("hidden_size"),
-            layers=layers,
-            heads=fields.integer("num_attention_heads"),
-            kv_heads=fields.integer("num_key_value_heads"),
-            head_dim=fields.integer("head_dim", 128),
-            hidden=fields.integer("intermediate_size"),
-            norm_eps=fields.number("rms_norm_eps", 1e-6),
-            tied=fields.flag("tie_word_embeddings", False),
-            rope_base=rope.number("rope_theta", base) if rope else base,
-            rope_scaling=RopeScaling.from_hf(rope, context),
-            window=window,
-            sliding=sliding if sliding is not None and any(sliding) else (),
-        )
-
-    def to_hf(self) -> dict[str, object]:
-        kinds = ("full_attention", "sliding_attention")
-        slides = any(self.sliding)
-        return {
-            "architectures": ["Qwen3ForCausalLM"],
-            "model_type": self.MODEL_TYPE,
-            "vocab_size": self.vocabulary,
-            "max_position_embeddings": self.context,
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.head_dim,
-            "intermediate_size": self.hidden,
-            "hidden_act": "silu",
-            "rms_norm_eps": self.norm_eps,
-            "rope_theta": self.rope_base,
-            "rope_scaling": self.rope_scaling.to_hf() if self.rope_scaling else None,
-            "tie_word_embeddings": self.tied,
-            "attention_bias": False,
-            "use_sliding_window": slides,
-            "sliding_window": self.window if slides else None,
-            # Loaders older than layer_types count the layers before the first that slides.
-            "max_window_layers": self.sliding.index(True) if slides else self.layers,
-            "layer_types": [kinds[window is not None] for window in self.windows()],
-            # Defaults elsewhere name ids that this vocabulary may not have.
-            "bos_token_id": None,
-            "eos_token_id": None,
-            "pad_token_id": None,
-        }
+from ownwords.models.rope import Angles, Rotary
 
 
 class Block(Residual):
@@ -132,6 +35,9 @@ class Block(Residual):
         self.mlp = GatedMLP(config.width, config.hidden, F.silu)
 
     def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
+        parts = fused_block.gated(self.attention_norm, self.attention, self.mlp_norm, self.mlp)
+        if parts is not None and fused_block.ready(parts, x_BTC, sight):
+            return fused_block.block(parts, x_BTC, sight, angles, self.share_dropped)
         x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), angles, sight))
         return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 
@@ -140,22 +46,6 @@ class Qwen3(CausalLM):
     """A Qwen3 model; sliding windows are honoured."""
 
     CONFIG = Qwen3Config
-    NAMES = (
-        Name("embedding.weight", "model.embed_tokens.weight"),
-        Name("blocks.{i}.attention_norm.weight", "model.layers.{i}.input_layernorm.weight"),
-        Name("blocks.{i}.attention.query.weight", "model.layers.{i}.self_attn.q_proj.weight"),
-        Name("blocks.{i}.attention.key.weight", "model.layers.{i}.self_attn.k_proj.weight"),
-        Name("blocks.{i}.attention.value.weight", "model.layers.{i}.self_attn.v_proj.weight"),
-        Name("blocks.{i}.attention.output.weight", "model.layers.{i}.self_attn.o_proj.weight"),
-        Name("blocks.{i}.attention.query_norm.weight", "model.layers.{i}.self_attn.q_norm.weight"),
-        Name("blocks.{i}.attention.key_norm.weight", "model.layers.{i}.self_attn.k_norm.weight"),
-        Name("blocks.{i}.mlp_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
-        Name("blocks.{i}.mlp.gate.weight", "model.layers.{i}.mlp.gate_proj.weight"),
-        Name("blocks.{i}.mlp.up.weight", "model.layers.{i}.mlp.up_proj.weight"),
-        Name("blocks.{i}.mlp.down.weight", "model.layers.{i}.mlp.down_proj.weight"),
-        Name("final_norm.weight", "model.norm.weight"),
-        Name("head.weight", "lm_head.weight"),
-    )
     config: Qwen3Config
 
     def assemble(self) -> None:
@@ -194,67 +84,3 @@ class Qwen3(CausalLM):
         if name in ("embedding.weight", "head.weight"):
             return 0.0, embedding_spread(shape[1])
         return 0.0, float(shape[1]) ** -0.5
-
-
-def parameters(config: Qwen3Config) -> int:
-    """How many numbers a model of this shape has; a tied head is counted once."""
-    matrices = 2 * config.head_dim * (config.heads + config.kv_heads) + 3 * config.hidden
-    norms = 2 * config.width + 2 * config.head_dim
-    tables = config.vocabulary * config.width * (1 if config.tied else 2)
-    return tables + config.layers * (config.width * matrices + norms) + config.width
-
-
-def sized(budget: int, vocabulary: int, context: int) -> Qwen3Config:
-    """The default shape for about `budget` parameters (0.5 million and more), embedding included.
-
-    Width: a multiple of 128, below 256 of 32, where steps of 128 would miss the size by half.
-    Layers: about width / 32 up to a width of 256, from there one more for every 64: wide enough to
-    be quick, deep enough to be good. Heads of 64, of 32 below a width of 256; each key head serves
-    two query heads where they are even and four or more. Hidden: 8/3 of the width, so that three
-    matrices cost what two of four times the width would. The head is the embedding: at this size a
-    second table would be a large share of the model.
-    """
-    best = min(
-        (
-            _shape(width, layers, vocabulary, context)
-            for width in (*range(32, 256, 32), *range(256, 8192 + 1, 128))
-            for layers in range(math.ceil(0.7 * _depth(width)), math.ceil(1.4 * _depth(width)) + 1)
-        ),
-        key=lambda config: _distance(config, budget),
-    )
-    made = parameters(best)
-    if not 1 / 1.5 < made / max(budget, 1) < 1.5:
-        raise ConfigError(
-            f"no model of {budget:,} parameters has a vocabulary of {vocabulary:,} tokens: "
-            f"the nearest has {made:,}",
-            hint="ask for another size, or train a smaller tokenizer",
-        )
-    return best
-
-
-def _depth(width: int) -> float:
-    return max(2.0, min(width, 256) / 32 + max(width - 256, 0) / 64)
-
-
-def _shape(width: int, layers: int, vocabulary: int, context: int) -> Qwen3Config:
-    head_dim = 64 if width >= 256 else 32
-    heads = width // head_dim
-    step = 64 if width >= 256 else 32
-    return Qwen3Config(
-        vocabulary=vocabulary,
-        context=context,
-        width=width,
-        layers=layers,
-        heads=heads,
-        kv_heads=heads // 2 if heads >= 4 and heads % 2 == 0 else heads,
-        head_dim=head_dim,
-        hidden=step * round(width * 8 / 3 / step),
-        # A slower base keeps far positions apart in long texts; in short ones it is wasted.
-        rope_base=10_000.0 if context <= 4096 else 1_000_000.0,
-    )
-
-
-def _distance(config: Qwen3Config, budget: int) -> float:
-    """How far a shape is from its size, and, counted a tenth, from its usual depth."""
-    off = abs(math.log(parameters(config) / max(budget, 1)))
-    return off + 0.1 * abs(math.log(config.layers / _depth(config.width)))

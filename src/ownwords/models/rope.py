@@ -4,60 +4,13 @@ Shapes: B batch, T tokens, H heads, D dimensions of a head.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
 
-from ownwords.models.fields import Fields
+from ownwords.models.configs.scaling import RopeScaling
 
 Angles = tuple[Tensor, Tensor]  # cos_B1TD and sin_B1TD
-
-
-@dataclass(frozen=True, kw_only=True)
-class RopeScaling:
-    """How a model trained on short texts had its angles stretched for longer ones.
-
-    "linear" divides every angle; "llama3" only the slow ones, by bands of wavelength. "dynamic"
-    changes nothing within the context, and longer texts are refused anyway.
-    """
-
-    kind: str  # "linear" | "dynamic" | "llama3"
-    factor: float
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_context: int = 8192
-
-    @classmethod
-    def from_hf(cls, fields: Fields | None, context: int) -> Self | None:
-        """From the table `rope_scaling` (or `rope_parameters`, its newer name)."""
-        if fields is None:
-            return None
-        fields.only("partial_rotary_factor", 1.0)
-        name = "type" if fields.data.get("rope_type") is None else "rope_type"
-        fields.only(name, "default", "linear", "dynamic", "llama3")
-        kind = fields.data.get(name)
-        if kind is None or kind == "default":
-            return None
-        factor = fields.number("factor")
-        if kind != "llama3":
-            return cls(kind=str(kind), factor=factor)
-        return cls(
-            kind="llama3",
-            factor=factor,
-            low_freq_factor=fields.number("low_freq_factor"),
-            high_freq_factor=fields.number("high_freq_factor"),
-            original_context=fields.integer("original_max_position_embeddings", context),
-        )
-
-    def to_hf(self) -> dict[str, object]:
-        table: dict[str, object] = {"rope_type": self.kind, "factor": self.factor}
-        if self.kind == "llama3":
-            table["low_freq_factor"] = self.low_freq_factor
-            table["high_freq_factor"] = self.high_freq_factor
-            table["original_max_position_embeddings"] = self.original_context
-        return table
 
 
 class Rotary:

@@ -1,11 +1,7 @@
-"""The safetensors format: 8 bytes of length, a JSON header, the tensors' bytes without a gap.
-
-Written and read here, block by block, so that neither needs more memory than one block beside
-the model. A header is checked whole before a byte of any tensor is used.
-https://github.com/huggingface/safetensors describes the format.
+"""Tensors in safetensors files: read and written block by block, so that neither needs more memory
+than one block beside the model. `header` says what a file holds.
 """
 
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,134 +11,24 @@ from typing import IO
 
 import torch
 
-from ownwords.models.safely import ModelError, opened, parse_object, shown
+from ownwords.models.header import BLOCK_BYTES, Stored, encoded_header
 
-# 60,000 tensors' worth; the largest models have some hundreds in a file.
-MAX_HEADER_BYTES = 16 << 20
-MAX_NAME_LENGTH = 256
-MAX_DIMENSIONS = 8
-# Large enough for the disk, small enough for the processor's cache.
-BLOCK_BYTES = 1 << 20
-
-# Every type of the format, for the check of sizes; those of `FLOATS` can become weights.
-BITS: Mapping[str, int] = {
-    **dict.fromkeys(("F4",), 4),
-    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
-    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 8),
-    **dict.fromkeys(("F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
-    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
-    **dict.fromkeys(("U32", "I32", "F32"), 32),
-    **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
-}
 FLOATS: Mapping[str, torch.dtype] = {
     "F32": torch.float32,
     "BF16": torch.bfloat16,
     "F16": torch.float16,
 }
 CODES: Mapping[torch.dtype, str] = {dtype: code for code, dtype in FLOATS.items()}
+# With those of packed codes.
+DTYPES: Mapping[str, torch.dtype] = {**FLOATS, "I8": torch.int8, "U8": torch.uint8}
 
 
-@dataclass(frozen=True)
-class Stored:
-    """One tensor in a file: where its bytes lie and what they mean."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    path: Path
-    start: int
-    nbytes: int
-
-    def blocks(self, file: IO[bytes], block_bytes: int = BLOCK_BYTES) -> Iterator[torch.Tensor]:
-        """The tensor's rows in order, as many at a time as fit a block, at least one.
-
-        A block is overwritten by the next. Only for the types of `FLOATS`. A tensor without
-        dimensions comes as one row.
-        """
-        rows, rest = (self.shape[0], self.shape[1:]) if self.shape else (1, ())
-        row_bytes = math.prod(rest) * BITS[self.dtype] // 8
-        if self.nbytes == 0:
-            return
-        count = min(rows, max(1, block_bytes // row_bytes))
-        buffer = bytearray(count * row_bytes)
-        whole = torch.frombuffer(buffer, dtype=FLOATS[self.dtype]).view(count, *rest)
-        file.seek(self.start)
-        for first in range(0, rows, count):
-            here = min(count, rows - first)
-            window = memoryview(buffer)[: here * row_bytes]
-            # Read rather than mapped: a file cut short meanwhile is an error here, not a crash.
-            while window:
-                got = file.readinto(window)  # type: ignore[attr-defined]
-                if not got:
-                    raise ModelError(f"{self.path} ended within {self.name!r} while it was read")
-                window = window[got:]
-            yield whole[:here]
-
-
-def read_header(path: Path) -> dict[str, Stored]:
-    """The tensors of a file by name, in the order of their bytes; ModelError if anything is off."""
-    with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > size - 8:
-            raise ModelError(
-                f"{path} is cut short or no safetensors file: {size:,} bytes, of which its first"
-                f" eight claim {length:,} for the header",
-                hint="copy or download it again",
-            )
-        if length > MAX_HEADER_BYTES:
-            raise ModelError(f"{path} has a header of {length:,} bytes, which no model needs")
-        header = parse_object(file.read(length), f"the header of {path}")
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise ModelError(f"{path}: __metadata__ in its header is not a table of texts")
-    begin = 8 + length
-    found = [_checked(path, name, said, begin) for name, said in header.items()]
-    found.sort(key=lambda stored: (stored.start, stored.nbytes))
-    at = begin
-    for stored in found:
-        if stored.start != at:
-            what = "overlap" if stored.start < at else "leave a gap"
-            raise ModelError(
-                f"{path} is damaged: the bytes of its tensors {what} at {shown([stored.name])}"
-            )
-        at += stored.nbytes
-    if at != size:
-        raise ModelError(
-            f"{path} has {size:,} bytes, and its header describes {at:,}",
-            hint="copy or download it again",
-        )
-    return {stored.name: stored for stored in found}
-
-
-def _checked(path: Path, name: str, said: object, begin: int) -> Stored:
-    """What a header says of one tensor, if it can be true."""
-    what = f"{path}: the tensor {shown([name])}"
-    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise ModelError(f"{what} has an impossible name")
-    if not isinstance(said, dict) or set(said) != {"dtype", "shape", "data_offsets"}:
-        raise ModelError(f"{what} is not described by dtype, shape and data_offsets")
-    dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in BITS:
-        raise ModelError(f"{what} is of the unknown type {dtype!r:.40}")
-    if not _are_counts(shape) or len(shape) > MAX_DIMENSIONS:
-        raise ModelError(f"{what} has an impossible shape: {shape!r:.80}")
-    if not _are_counts(offsets) or len(offsets) != 2:
-        raise ModelError(f"{what} has impossible offsets: {offsets!r:.80}")
-    start, end = offsets
-    bits = math.prod(shape) * BITS[dtype]
-    if bits != (end - start) * 8:
-        raise ModelError(
-            f"{what} is {dtype} {list(shape)}, {bits // 8:,} bytes, and holds {end - start:,}"
-        )
-    return Stored(name, dtype, tuple(shape), path, begin + start, end - start)
-
-
-def _are_counts(value: object) -> bool:
-    # In Python, true is an int; in JSON it is no number. 2**63 is the end of every file system.
-    return isinstance(value, list) and all(
-        type(each) is int and 0 <= each < 1 << 63 for each in value
-    )
+def blocks(
+    stored: Stored, file: IO[bytes], block_bytes: int = BLOCK_BYTES
+) -> Iterator[torch.Tensor]:
+    """The rows of a stored tensor as `Stored.blocks` gives them; only for the types of `FLOATS`."""
+    for window in stored.blocks(file, block_bytes):
+        yield torch.frombuffer(window, dtype=FLOATS[stored.dtype]).view(-1, *stored.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -162,20 +48,9 @@ class Writable:
 def write_tensors(path: Path, tensors: Iterable[Writable]) -> None:
     """Write a new file and wait until it is on the disk; OSError is the caller's to tell."""
     tensors = list(tensors)
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}  # which transformers asks for
-    at = 0
-    for tensor in tensors:
-        header[tensor.name] = {
-            "dtype": CODES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [at, at + tensor.nbytes],
-        }
-        at += tensor.nbytes
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)  # so that the tensors are aligned in a mapped file
+    said = [(tensor.name, CODES[tensor.dtype], tensor.shape) for tensor in tensors]
     with path.open("xb") as file:
-        file.write(len(encoded).to_bytes(8, "little"))
-        file.write(encoded)
+        file.write(encoded_header(said, {}))
         for tensor in tensors:
             for block in tensor.blocks:
                 file.write(block.contiguous().view(-1).view(torch.uint8).numpy().data)

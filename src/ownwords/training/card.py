@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from ownwords.core.config import settings_of
-from ownwords.models.family import CausalLM
+from ownwords.models.decoder import CausalLM
 from ownwords.training.expectation import number, size, times
 from ownwords.training.job import Outcome
 from ownwords.training.planned import Plan

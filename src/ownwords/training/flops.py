@@ -4,7 +4,9 @@ import math
 
 from torch import Tensor, nn
 
-from ownwords.models.family import CausalLM, Config, build
+from ownwords.models.configs.config import Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.models.quantize import QuantizedEmbedding, QuantizedLinear
 
 

@@ -8,7 +8,7 @@ Letters: N parameters, D bytes of text read (again counted again), U bytes of di
 import math
 from dataclasses import dataclass, field, fields
 
-from ownwords.models.decoder import Config
+from ownwords.models.configs.config import Config
 
 LOG = "docs/log.md"
 SPEED = "docs/performance.md"

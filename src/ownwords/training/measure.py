@@ -23,7 +23,8 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
 from ownwords.core.workspace import write_atomically
-from ownwords.models.decoder import CausalLM, Config
+from ownwords.models.configs.config import Config
+from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.training import flops
 from ownwords.training.device import Device

@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import in_words
-from ownwords.models.qwen3 import Qwen3Config, parameters, sized
+from ownwords.models.configs.qwen3 import Qwen3Config, parameters, sized
 from ownwords.training.expectation import Expectation, number, rented, size, times
 from ownwords.training.laws import ESTIMATE, LAWS, LOG, SPEED, Laws
 from ownwords.training.measure import MEASURED, Pace, step_flops

@@ -9,7 +9,7 @@ from typing import Literal
 
 from ownwords.core.config import Resolved, as_toml, resolve, settings_of
 from ownwords.core.errors import ConfigError, WorkspaceError
-from ownwords.models.decoder import Config
+from ownwords.models.configs.config import Config
 from ownwords.training.expectation import Cost, Expectation, Rental
 from ownwords.training.measure import Speeds
 from ownwords.training.settings import Recipe

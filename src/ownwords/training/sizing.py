@@ -8,8 +8,8 @@ from typing import cast
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import in_words
-from ownwords.models.decoder import Config
-from ownwords.models.qwen3 import Qwen3Config, parameters, sized
+from ownwords.models.configs.config import Config
+from ownwords.models.configs.qwen3 import Qwen3Config, parameters, sized
 from ownwords.training.expectation import size
 from ownwords.training.laws import Laws
 from ownwords.training.measure import Pace

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,8 +23,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from ownwords.core.speed import Speed, torch_product
 from ownwords.models import bundle
-from ownwords.models.family import CausalLM, build
-from ownwords.models.qwen3 import sized
+from ownwords.models.configs.qwen3 import sized
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
 from ownwords.training import flops
 from ownwords.training.batches import Batches, Prefetched
 from ownwords.training.device import Device
@@ -126,7 +127,7 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         shards = _random_shards(Path(folder), model.config.vocabulary, rows * context)
         batches = Batches(shards, rows=rows, context=context, seed=1, config=DataConfig())
-        with Prefetched(batches, 0, device=device.torch_device) as stream:
+        with closing(Prefetched(batches, 0, device=device.torch_device)) as stream:
             steps = _Steps(model, optimizer, stream, device, precision)
             for _ in range(3):  # memory is found, kernels are chosen, the stream fills
                 steps.run()

@@ -1,0 +1,189 @@
+"""A model directory opened without its weights, and checked: config, tokenizer, card; no torch.
+
+    config.json  model.safetensors  generation_config.json    the model
+    tokenizer.json  tokenizer_config.json                     its tokenizer
+    README.md                                                 its card
+    ownwords.json                                             where it comes from
+    copy-guard.safetensors                                    keeps it from copying, if it is there
+
+A model and its tokenizer are welded: a directory is refused whose tokenizer is not the one that
+the model was saved with.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ownwords.models import configs, staging
+from ownwords.models.configs.config import Config
+from ownwords.models.safely import ModelError, parse_object, read_bytes, read_object
+
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+CARD = "README.md"
+PROVENANCE = "ownwords.json"
+COPY_GUARD = "copy-guard.safetensors"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_FILES = (
+    TOKENIZER,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+)
+FORMAT = 1
+
+_MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, with 262,144 tokens, has 33 MB
+_MAX_CARD_BYTES = 4 << 20
+# What `bundle.save` writes there, beside what it is given.
+RESERVED = {"format", "written_by", "tokenizer"}
+
+
+class Tokenizer(Protocol):
+    """What a model needs to know of its tokenizer."""
+
+    @property
+    def vocabulary_size(self) -> int: ...
+    @property
+    def start(self) -> int | None: ...
+    @property
+    def end(self) -> int | None: ...
+    def files(self) -> Mapping[str, bytes]: ...
+    def fingerprint(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Directory:
+    """What a model directory holds beside its weights.
+
+    `tokenizer_files` are the bytes of the tokenizer's files by name; whoever makes a tokenizer
+    of them passes it to `check_tokenizer`. `generation` is generation_config.json, `provenance`
+    what `bundle.save` was given, `fingerprint` the tokenizer's at that time (None in a foreign
+    directory).
+    """
+
+    config: Config
+    tokenizer_files: Mapping[str, bytes]
+    generation: Mapping[str, object]
+    provenance: Mapping[str, object]
+    card: str
+    fingerprint: str | None
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """ModelError if this is not the tokenizer that the model was trained with."""
+        check_size(tokenizer.vocabulary_size, self.config, "the tokenizer")
+        if self.fingerprint not in (None, tokenizer.fingerprint()):
+            raise _another_tokenizer("the tokenizer")
+
+
+@contextmanager
+def reading(folder: str | Path) -> Iterator[Path]:
+    """Where the files of `folder` stand; a disk that refuses is a ModelError."""
+    try:
+        yield staging.standing(Path(folder))
+    except OSError as error:
+        raise ModelError(f"{folder} cannot be read: {error.strerror or error}") from error
+
+
+def read(folder: Path) -> Directory:
+    """Read what a model directory, ours or another's, says; nothing in it is executed.
+
+    ModelError or ConfigError says what is missing, damaged or does not fit. The weights
+    are not looked at.
+    """
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is no folder", hint="give the folder that holds config.json")
+    if not (folder / CONFIG).exists():
+        adapter = (folder / "adapter_config.json").exists()
+        raise ModelError(
+            f"{folder} holds no {CONFIG}" + (": it is an adapter, not a model" if adapter else ""),
+            hint="is it the folder of a whole model?",
+        )
+    config = configs.of(read_object(folder / CONFIG))
+    if not (folder / TOKENIZER).exists():
+        raise ModelError(
+            f"{folder} holds no {TOKENIZER}, and a model without its tokenizer is noise",
+            hint="copy it from where the model came; transformers writes it with"
+            " AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
+        )
+    found = [name for name in TOKENIZER_FILES if (folder / name).exists()]
+    files = {name: read_bytes(folder / name, _MAX_TOKENIZER_BYTES) for name in found}
+    fingerprint, provenance = _check_welded(folder, files[TOKENIZER], config)
+    generation = read_object(folder / GENERATION) if (folder / GENERATION).exists() else {}
+    card = b""
+    if (folder / CARD).exists():
+        card = read_bytes(folder / CARD, _MAX_CARD_BYTES)
+    text = card.decode("utf-8", "replace")
+    return Directory(config, files, generation, provenance, text, fingerprint)
+
+
+def _check_welded(
+    folder: Path, tokenizer: bytes, config: Config
+) -> tuple[str | None, dict[str, object]]:
+    """The fingerprint in ownwords.json and what else it holds, if its tokenizer is still there."""
+    where = str(folder / TOKENIZER)
+    tokens = tokens_digest(tokenizer, where, config)
+    if not (folder / PROVENANCE).exists():
+        return None, {}
+    said = read_object(folder / PROVENANCE)
+    version, welded = said.get("format"), said.get("tokenizer")
+    if type(version) is not int or version > FORMAT:
+        raise ModelError(
+            f"{folder / PROVENANCE} is of format {version!r:.40}, and this ownwords knows {FORMAT}",
+            hint="upgrade ownwords",
+        )
+    fingerprint = welded.get("fingerprint") if isinstance(welded, dict) else None
+    if not isinstance(welded, dict) or not isinstance(fingerprint, str):
+        raise ModelError(f"{folder / PROVENANCE} does not name the model's tokenizer")
+    if welded.get("tokens") != tokens:
+        raise _another_tokenizer(where)
+    return fingerprint, {name: value for name, value in said.items() if name not in RESERVED}
+
+
+def _another_tokenizer(what: str) -> ModelError:
+    return ModelError(
+        f"{what} is not the one that the model was saved with, and it would write noise",
+        hint=f"put the model's own {TOKENIZER} back",
+    )
+
+
+def tokens_digest(data: bytes, where: str, config: Config) -> str:
+    """A digest of which id stands for which token, however the file is laid out.
+
+    ModelError if an id is beyond the vocabulary of the model.
+    """
+    parsed = parse_object(data, where)
+    model, added = parsed.get("model"), parsed.get("added_tokens") or []
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    try:
+        if isinstance(vocabulary, list):  # of pairs, a token and its score
+            pairs = [(number, str(token)) for number, (token, _) in enumerate(vocabulary)]
+        else:
+            pairs = [(number, token) for token, number in vocabulary.items()]  # type: ignore[union-attr]
+        pairs += [(each["id"], each["content"]) for each in added]  # type: ignore[attr-defined]
+        lines = [f"{number:d} {token}\n" for number, token in sorted(set(pairs))]
+        largest = max(number for number, _ in pairs)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{where} has no table of tokens and their numbers") from error
+    check_size(largest + 1, config, where)
+    hasher = hashlib.blake2b(digest_size=16)
+    for line in lines:
+        hasher.update(line.encode("utf-8", "surrogatepass"))
+    return hasher.hexdigest()
+
+
+def check_size(size: int, config: Config, what: str) -> None:
+    """A model may have more rows than its tokenizer tokens, as padding; never fewer."""
+    if size > config.vocabulary:
+        raise ModelError(
+            f"{what} has {size:,} tokens, and the model knows {config.vocabulary:,} (vocab_size"
+            f" in {CONFIG})",
+            hint="each model works with its own tokenizer only",
+        )

@@ -1,0 +1,294 @@
+"""The GGUF container, version 3: typed metadata, a table of tensors, aligned data.
+
+Nothing in a file is believed before it is checked against the bytes that are there: a count is
+bounded by what is left of the file, so that reading never allocates more than a small multiple
+of the file's own size.
+"""
+
+import math
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.models.gguf.blocks import TYPES, Bytes, Floats, TensorType
+from ownwords.models.safely import ModelError, opened, shown
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)  # 2 differs only in what we do not use
+_ALIGNMENT = 32
+_MOST_KEYS = 65_536
+_MOST_TENSORS = 1_000_000
+_LONGEST_NAME = 65_535
+_MOST_DIMENSIONS = 4
+
+Numbers: TypeAlias = npt.NDArray[Any]
+Value: TypeAlias = bool | int | float | str | list[str] | Numbers
+
+# Metadata types by their number in the file.
+_SCALARS: "dict[int, np.dtype[Any]]" = {
+    0: np.dtype("<u1"),
+    1: np.dtype("<i1"),
+    2: np.dtype("<u2"),
+    3: np.dtype("<i2"),
+    4: np.dtype("<u4"),
+    5: np.dtype("<i4"),
+    6: np.dtype("<f4"),
+    7: np.dtype("?"),
+    10: np.dtype("<u8"),
+    11: np.dtype("<i8"),
+    12: np.dtype("<f8"),
+}
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_UINT32, _FLOAT32 = 4, 6
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """One row of the tensor table; `shape` with the rows first, as everywhere but in the file."""
+
+    name: str
+    type: TensorType
+    shape: tuple[int, ...]
+    offset: int  # from the start of the file once read, from the start of the data before
+
+    @property
+    def nbytes(self) -> int:
+        return self.type.bytes_of(self.shape)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """An open GGUF file, its header read and checked; tensors are taken out one at a time."""
+
+    metadata: Mapping[str, Value]
+    tensors: Mapping[str, TensorEntry]
+    _file: IO[bytes]
+    _path: Path
+
+    def tensor(self, name: str) -> Floats:
+        """The values in float32, in memory of their own."""
+        entry = self.tensors[name]
+        self._file.seek(entry.offset)
+        data = self._file.read(entry.nbytes)
+        # Read rather than mapped: a file cut short meanwhile is an error here, not a crash.
+        if len(data) != entry.nbytes:
+            raise ModelError(f"{self._path} ended within {shown([name])} while it was read")
+        return entry.type.decode(np.frombuffer(data, dtype=np.uint8), entry.shape)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Contents]:
+    """A GGUF file, open for reading; ModelError if anything in its header cannot be true."""
+    # The file is the user's own choice, so a link to it may lead anywhere.
+    with opened(Path(os.path.realpath(path))) as file:
+        metadata, tensors = _Header(file, path).read()
+        yield Contents(metadata, tensors, file, path)
+
+
+class _Header:
+    def __init__(self, file: IO[bytes], path: Path) -> None:
+        self._file = file
+        self._size = os.fstat(file.fileno()).st_size
+        self._at = 0
+        self._path = path
+
+    def read(self) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
+        if self._take(4) != _MAGIC:
+            raise ModelError(
+                f"{self._path} is not a GGUF file", hint="its first four bytes would be GGUF"
+            )
+        version = self._int("<I")
+        if version not in _VERSIONS:
+            raise self._broken(f"is GGUF version {version}; versions 2 and 3 are read")
+        tensors, keys = self._int("<Q"), self._int("<Q")
+        # The shortest entries there can be: a key with a byte, a tensor without dimensions.
+        if keys > min(_MOST_KEYS, self._left // 13):
+            raise self._broken(f"claims {keys:,} metadata entries")
+        if tensors > min(_MOST_TENSORS, self._left // 24):
+            raise self._broken(f"claims {tensors:,} tensors")
+        metadata: dict[str, Value] = {}
+        for _ in range(keys):
+            key = self._string(_LONGEST_NAME)
+            if key in metadata:
+                raise self._broken(f"has the metadata key {shown([key])} twice")
+            metadata[key] = self._value(key)
+        return metadata, self._table(tensors, self._alignment(metadata))
+
+    def _alignment(self, metadata: Mapping[str, Value]) -> int:
+        alignment = metadata.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or not 8 <= alignment <= 65_536 or alignment % 8:
+            raise self._broken("has a general.alignment that is no multiple of 8 up to 65536")
+        return alignment
+
+    def _table(self, count: int, alignment: int) -> dict[str, TensorEntry]:
+        entries: dict[str, TensorEntry] = {}
+        for _ in range(count):
+            entry = self._entry()
+            if entry.name in entries:
+                raise self._broken(f"has the tensor {shown([entry.name])} twice")
+            if entry.offset % alignment:
+                raise self._broken(f"has the tensor {shown([entry.name])} off its alignment")
+            entries[entry.name] = entry
+        start = _aligned(self._at, alignment)
+        # Tensors that share bytes would let a small file fill the memory.
+        end = 0
+        placed: dict[str, TensorEntry] = {}
+        for entry in sorted(entries.values(), key=lambda entry: entry.offset):
+            if entry.offset < end:
+                raise self._broken(f"has tensors that overlap at {shown([entry.name])}")
+            end = entry.offset + entry.nbytes
+            if start + end > self._size:
+                raise self._broken(f"ends before the tensor {shown([entry.name])} does")
+            placed[entry.name] = replace(entry, offset=start + entry.offset)
+        return placed
+
+    def _entry(self) -> TensorEntry:
+        name = self._string(_LONGEST_NAME)
+        dimensions = self._int("<I")
+        if not 1 <= dimensions <= _MOST_DIMENSIONS:
+            raise self._broken(f"gives the tensor {shown([name])} {dimensions} dimensions")
+        shape = tuple(self._int("<Q") for _ in range(dimensions))[::-1]
+        number, offset = self._int("<I"), self._int("<Q")
+        kind = next((known for known in TYPES.values() if known.number == number), None)
+        if kind is None:
+            raise self._broken(
+                f"keeps the tensor {shown([name])} in type number {number}",
+                hint="types read here: " + ", ".join(TYPES),
+            )
+        # Eight weights a byte is denser than any type we read.
+        if not 0 < math.prod(shape) <= 8 * self._size or shape[-1] % kind.block_weights:
+            raise self._broken(f"gives the tensor {shown([name])} the shape {list(shape)}")
+        return TensorEntry(name, kind, shape, offset)
+
+    def _value(self, key: str) -> Value:
+        kind = self._int("<I")
+        if kind == _STRING:
+            return self._string()
+        if kind == _ARRAY:
+            return self._array(key)
+        return self._scalar(key, kind)
+
+    def _scalar(self, key: str, kind: int) -> bool | int | float:
+        if kind not in _SCALARS:
+            raise self._broken(f"gives {shown([key])} a value of unknown type {kind}")
+        dtype = _SCALARS[kind]
+        taken = self._take(dtype.itemsize)
+        if kind == _BOOL:
+            return taken != b"\0"  # NumPy keeps whatever byte it is given
+        value: int | float = np.frombuffer(taken, dtype=dtype)[0].item()
+        return value
+
+    def _array(self, key: str) -> list[str] | Numbers:
+        kind, count = self._int("<I"), self._int("<Q")
+        if kind == _STRING:
+            if count > self._left // 8:
+                raise self._broken(f"claims {count:,} strings in {shown([key])}")
+            return [self._string() for _ in range(count)]
+        if kind not in _SCALARS:
+            raise self._broken(f"gives {shown([key])} an array of type {kind}")
+        dtype = _SCALARS[kind]
+        if count > self._left // dtype.itemsize:
+            raise self._broken(f"claims {count:,} values in {shown([key])}")
+        taken = np.frombuffer(self._take(count * dtype.itemsize), dtype=np.uint8)
+        return taken != 0 if kind == _BOOL else taken.view(dtype)
+
+    def _string(self, longest: int | None = None) -> str:
+        length = self._int("<Q")
+        if length > self._left or (longest is not None and length > longest):
+            raise self._broken(f"claims a string of {length:,} bytes")
+        try:
+            return self._take(length).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self._broken("has a string that is not UTF-8") from error
+
+    def _int(self, form: str) -> int:
+        value: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        return value
+
+    def _take(self, count: int) -> bytes:
+        if count > self._left:
+            raise self._broken("ends in the middle of its header")
+        self._at += count
+        data = self._file.read(count)
+        if len(data) != count:
+            raise self._broken("ended while it was read")
+        return data
+
+    @property
+    def _left(self) -> int:
+        return self._size - self._at
+
+    def _broken(self, what: str, hint: str = "") -> ModelError:
+        return ModelError(f"{self._path} {what}", hint=hint or "get or make the file again")
+
+
+def write_header(
+    file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[TensorEntry]
+) -> None:
+    """Everything before the tensors' data, padded so that these can follow.
+
+    Integers are written as unsigned 32-bit numbers and floats as 32-bit ones: what llama.cpp
+    asks for in every key that we write.
+    """
+    parts = [_MAGIC, struct.pack("<IQQ", _VERSIONS[-1], len(tensors), len(metadata))]
+    for key, value in metadata.items():
+        parts += [_packed(key), *_packed_value(value)]
+    for entry in tensors:
+        parts += [
+            _packed(entry.name),
+            struct.pack("<I", len(entry.shape)),
+            struct.pack(f"<{len(entry.shape)}Q", *entry.shape[::-1]),
+            struct.pack("<IQ", entry.type.number, entry.offset),
+        ]
+    size = sum(map(len, parts))
+    parts.append(bytes(_aligned(size) - size))
+    file.writelines(parts)
+
+
+def laid_out(wanted: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> list[TensorEntry]:
+    """The tensor table: one tensor after the other, each aligned."""
+    entries: list[TensorEntry] = []
+    offset = 0
+    for name, kind, shape in wanted:
+        entries.append(TensorEntry(name, kind, shape, offset))
+        offset = _aligned(offset + entries[-1].nbytes)
+    return entries
+
+
+def write_tensor(file: IO[bytes], entry: TensorEntry, data: Bytes) -> None:
+    """One tensor's bytes as its type encodes them, and the padding after them."""
+    if data.nbytes != entry.nbytes:
+        raise RuntimeError(f"{entry.name}: {data.nbytes} bytes where {entry.nbytes} were laid out")
+    file.write(data.data)
+    file.write(bytes(_aligned(entry.nbytes) - entry.nbytes))
+
+
+def _packed(text: str) -> bytes:
+    data = text.encode("utf-8")
+    return struct.pack("<Q", len(data)) + data
+
+
+def _packed_value(value: Value) -> list[bytes]:
+    if isinstance(value, bool):
+        return [struct.pack("<I?", _BOOL, value)]
+    if isinstance(value, int):
+        return [struct.pack("<II", _UINT32, value)]
+    if isinstance(value, float):
+        return [struct.pack("<If", _FLOAT32, value)]
+    if isinstance(value, str):
+        return [struct.pack("<I", _STRING), _packed(value)]
+    if isinstance(value, list):
+        return [struct.pack("<IIQ", _ARRAY, _STRING, len(value)), *map(_packed, value)]
+    kind = next(number for number, dtype in _SCALARS.items() if dtype == value.dtype)
+    return [struct.pack("<IIQ", _ARRAY, kind, len(value)), value.tobytes()]
+
+
+def _aligned(count: int, alignment: int = _ALIGNMENT) -> int:
+    return -(-count // alignment) * alignment

@@ -1,0 +1,109 @@
+"""The kind "llama": sentencepiece's BPE, whose merges follow from a score for each token.
+
+Bytes are written <0x00>, spaces U+2581.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ownwords.models.gguf.format import Numbers, Value
+from ownwords.models.gguf.tokenizer_json import bpe, merge, steps_of
+from ownwords.models.gguf.tokens import NORMAL, USER_DEFINED, numbers_of
+from ownwords.models.safely import ModelError, shown
+
+_SPACE = "\u2581"
+_LONGEST_TOKEN = 128  # characters; every way to divide a token is looked at
+
+
+def metadata_of(
+    parsed: Mapping[str, Any],
+    model: Mapping[str, Any],
+    tokens: list[str],
+    types: list[int],
+    notes: list[str],
+) -> dict[str, Value]:
+    """The metadata of this kind; what llama.cpp does otherwise is added to `notes`."""
+    merges = [merge(each) for each in model.get("merges") or ()]
+    ranks: dict[str, int] = {}
+    for rank, (left, right) in enumerate(merges):
+        ranks.setdefault(left + right, rank)
+    scores = np.array([-float(ranks.get(token, len(merges))) for token in tokens], dtype="<f4")
+    if set(merges) != set(_merges_by_score(tokens, types, scores)):
+        notes.append(
+            "the merges are not all those that its tokens allow, as sentencepiece's would be:"
+            " llama.cpp may divide some words otherwise"
+        )
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.token_type": np.array(types, dtype="<i4"),
+        "tokenizer.ggml.add_space_prefix": _adds_space(parsed),
+    }
+
+
+def parts_of(
+    metadata: Mapping[str, Value], tokens: list[str], types: list[int], unknown: str | None
+) -> dict[str, Any]:
+    """The parts of tokenizer.json, without the vocabulary."""
+    if max(map(len, tokens), default=0) > _LONGEST_TOKEN:
+        raise ModelError(f"the GGUF file has a token of over {_LONGEST_TOKEN:,} letters")
+    scores = numbers_of(metadata, "scores", len(tokens))
+    prefixed = metadata.get("tokenizer.ggml.add_space_prefix", True) is True
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    normalizer: dict[str, Any] = spaces
+    decoders: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    if prefixed:
+        prepend = {"type": "Prepend", "prepend": _SPACE}
+        normalizer = {"type": "Sequence", "normalizers": [prepend, spaces]}
+        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    merges = [list(pair) for pair in _merges_by_score(tokens, types, scores)]
+    return {
+        "normalizer": normalizer,
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": bpe(merges, unknown=unknown, byte_fallback=True),
+    }
+
+
+def _adds_space(parsed: Mapping[str, Any]) -> bool:
+    normalizers = steps_of(parsed.get("normalizer"), "normalizers")
+    before = steps_of(parsed.get("pre_tokenizer"), "pretokenizers")
+    for step in normalizers:
+        if step.get("type") not in ("Prepend", "Replace"):
+            raise ModelError(f"llama.cpp has no normalizer {shown([str(step.get('type'))])}")
+    for step in before:
+        if step.get("type") not in ("Metaspace", "Split"):
+            raise ModelError(f"llama.cpp knows no pre-tokenizer {shown([str(step.get('type'))])}")
+    return any(step.get("type") == "Prepend" for step in normalizers) or any(
+        step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never"
+        for step in before
+    )
+
+
+def _merges_by_score(
+    tokens: Sequence[str], types: Sequence[int], scores: Numbers
+) -> list[tuple[str, str]]:
+    """Every way to make one token of two others, the best token first."""
+    ids = {
+        token: number
+        for number, token in enumerate(tokens)
+        if types[number] in (NORMAL, USER_DEFINED)
+    }
+    merges = []
+    for token, number in ids.items():
+        pairs = ((token[:cut], token[cut:]) for cut in range(1, len(token)))
+        merges += [
+            (-float(scores[number]), ids[left], ids[right])
+            for left, right in pairs
+            if left in ids and right in ids
+        ]
+    return [(tokens[left], tokens[right]) for _, left, right in sorted(merges)]

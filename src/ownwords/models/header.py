@@ -1,0 +1,163 @@
+"""The head of a safetensors file: which tensors it holds and where; no torch.
+
+The format: 8 bytes of length, a JSON header, the tensors' bytes without a gap. A header is checked
+whole before a byte of any tensor is used.
+https://github.com/huggingface/safetensors describes it.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ownwords.models.safely import ModelError, opened, parse_object, shown
+
+# 60,000 tensors' worth; the largest models have some hundreds in a file.
+MAX_HEADER_BYTES = 16 << 20
+MAX_NAME_LENGTH = 256
+MAX_DIMENSIONS = 8
+# Large enough for the disk, small enough for the processor's cache.
+BLOCK_BYTES = 1 << 20
+
+# Every type of the format, for the check of sizes; those of `FLOATS` can become weights.
+BITS: Mapping[str, int] = {
+    **dict.fromkeys(("F4",), 4),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 8),
+    **dict.fromkeys(("F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
+    **dict.fromkeys(("U32", "I32", "F32"), 32),
+    **dict.fromkeys(("U64", "I64", "F64", "C64"), 64),
+}
+# Those that can become weights.
+FLOATS = ("F32", "BF16", "F16")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor in a file: where its bytes lie and what they mean."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: Path
+    start: int
+    nbytes: int
+
+    def blocks(self, file: IO[bytes], block_bytes: int = BLOCK_BYTES) -> Iterator[memoryview]:
+        """The bytes of the tensor's rows in order, as many rows at a time as fit a block.
+
+        At least one row; a block is overwritten by the next. A tensor without dimensions comes
+        as one row.
+        """
+        rows, rest = (self.shape[0], self.shape[1:]) if self.shape else (1, ())
+        row_bytes = math.prod(rest) * BITS[self.dtype] // 8
+        if self.nbytes == 0:
+            return
+        count = min(rows, max(1, block_bytes // row_bytes))
+        buffer = bytearray(count * row_bytes)
+        file.seek(self.start)
+        for first in range(0, rows, count):
+            whole = memoryview(buffer)[: min(count, rows - first) * row_bytes]
+            window = whole
+            # Read rather than mapped: a file cut short meanwhile is an error here, not a crash.
+            while window:
+                got = file.readinto(window)  # type: ignore[attr-defined]
+                if not got:
+                    raise ModelError(f"{self.path} ended within {self.name!r} while it was read")
+                window = window[got:]
+            yield whole
+
+
+def read_header(path: Path) -> dict[str, Stored]:
+    """The tensors of a file by name, in the order of their bytes; ModelError if anything is off."""
+    return _read(path)[0]
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """What else a header says; ModelError if anything in it is off."""
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise ModelError(
+                f"{path} is cut short or no safetensors file: {size:,} bytes, of which its first"
+                f" eight claim {length:,} for the header",
+                hint="copy or download it again",
+            )
+        if length > MAX_HEADER_BYTES:
+            raise ModelError(f"{path} has a header of {length:,} bytes, which no model needs")
+        header = parse_object(file.read(length), f"the header of {path}")
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise ModelError(f"{path}: __metadata__ in its header is not a table of texts")
+    begin = 8 + length
+    found = [_checked(path, name, said, begin) for name, said in header.items()]
+    found.sort(key=lambda stored: (stored.start, stored.nbytes))
+    at = begin
+    for stored in found:
+        if stored.start != at:
+            what = "overlap" if stored.start < at else "leave a gap"
+            raise ModelError(
+                f"{path} is damaged: the bytes of its tensors {what} at {shown([stored.name])}"
+            )
+        at += stored.nbytes
+    if at != size:
+        raise ModelError(
+            f"{path} has {size:,} bytes, and its header describes {at:,}",
+            hint="copy or download it again",
+        )
+    return {stored.name: stored for stored in found}, metadata
+
+
+def _checked(path: Path, name: str, said: object, begin: int) -> Stored:
+    """What a header says of one tensor, if it can be true."""
+    what = f"{path}: the tensor {shown([name])}"
+    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        raise ModelError(f"{what} has an impossible name")
+    if not isinstance(said, dict) or set(said) != {"dtype", "shape", "data_offsets"}:
+        raise ModelError(f"{what} is not described by dtype, shape and data_offsets")
+    dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in BITS:
+        raise ModelError(f"{what} is of the unknown type {dtype!r:.40}")
+    if not _are_counts(shape) or len(shape) > MAX_DIMENSIONS:
+        raise ModelError(f"{what} has an impossible shape: {shape!r:.80}")
+    if not _are_counts(offsets) or len(offsets) != 2:
+        raise ModelError(f"{what} has impossible offsets: {offsets!r:.80}")
+    start, end = offsets
+    bits = math.prod(shape) * BITS[dtype]
+    if bits != (end - start) * 8:
+        raise ModelError(
+            f"{what} is {dtype} {list(shape)}, {bits // 8:,} bytes, and holds {end - start:,}"
+        )
+    return Stored(name, dtype, tuple(shape), path, begin + start, end - start)
+
+
+def _are_counts(value: object) -> bool:
+    # In Python, true is an int; in JSON it is no number. 2**63 is the end of every file system.
+    return isinstance(value, list) and all(
+        type(each) is int and 0 <= each < 1 << 63 for each in value
+    )
+
+
+def encoded_header(
+    tensors: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]
+) -> bytes:
+    """What stands before the tensors of a file, given their names, types and shapes in order."""
+    # transformers asks for a format, and knows this one.
+    header: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}
+    at = 0
+    for name, dtype, shape in tensors:
+        end = at + math.prod(shape) * BITS[dtype] // 8
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)  # so that the tensors are aligned in a mapped file
+    return len(encoded).to_bytes(8, "little") + encoded

@@ -1,0 +1,84 @@
+"""How a matrix is kept as small integers with scales, as a file's header says it; no torch.
+
+`models/quantize.py` has the arithmetic.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ownwords.core.errors import ConfigError
+from ownwords.models.safely import ModelError, parse_object
+
+FIELD: Final = "ownwords.quantization"
+VERSION: Final = 1
+# What the model reads and writes words with; they lose the most by rounding.
+ENDS: Final = ("embedding", "head")
+
+# A type, as safetensors names it, and a shape.
+Kept = tuple[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How finely a matrix is rounded; `group` numbers share a scale, 0 stands for a whole row."""
+
+    bits: int
+    group: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.bits, self.group) not in {(8, 0), (4, 32), (4, 64), (4, 128)}:
+            raise ConfigError(
+                f"there is no quantisation to {self.bits} bits in groups of {self.group}",
+                hint="int8 has one scale a row (group 0), int4 groups of 32, 64 or 128",
+            )
+
+    @property
+    def name(self) -> str:
+        return f"int{self.bits}"
+
+    def groups(self, columns: int) -> int:
+        """How many scales a row of `columns` numbers has; its last group may be shorter."""
+        return -(-columns // self.group) if self.group else 1
+
+    def stored(self, rows: int, columns: int) -> tuple[Kept, Kept]:
+        """How the packed codes and the scales of a matrix of this size are kept."""
+        width, groups = columns if self.bits == 8 else -(-columns // 2), self.groups(columns)
+        # A scale of bfloat16 costs a group of int4 16 bits; among a row of int8 32 are nothing.
+        kinds = ("I8", "F32") if self.bits == 8 else ("U8", "BF16")
+        return (kinds[0], (rows, width)), (kinds[1], (rows, groups))
+
+
+INT8: Final = Scheme(8)
+INT4: Final = Scheme(4, 32)
+
+
+def schemes(header: Mapping[str, object]) -> tuple[Scheme, Scheme]:
+    """The schemes of the matrices and of the ends; ModelError for what this version cannot read."""
+    if FIELD not in header:
+        raise ModelError(f"its header has no field {FIELD}", hint="it is not a quantised model")
+    said = parse_object(str(header[FIELD]).encode(), FIELD)
+    if said.get("version") != VERSION:
+        raise ModelError(
+            f"{FIELD} has version {str(said.get('version'))[:20]}, and this reads {VERSION}",
+            hint="a newer ownwords may have written it",
+        )
+    return _scheme(said), _scheme(said.get("ends"))
+
+
+def said_of(body: Scheme, ends: Scheme) -> dict[str, str]:
+    """What `schemes` reads."""
+    return {FIELD: json.dumps({"version": VERSION, **_said(body), "ends": _said(ends)})}
+
+
+def _said(scheme: Scheme) -> dict[str, object]:
+    return {"scheme": scheme.name, "group": scheme.group}
+
+
+def _scheme(said: object) -> Scheme:
+    if isinstance(said, dict):
+        for bits, group in ((8, 0), (4, 32), (4, 64), (4, 128)):
+            if (said.get("scheme"), said.get("group")) == (f"int{bits}", group):
+                return Scheme(bits, group)
+    raise ModelError(f"{FIELD} names no scheme of ours: {str(said)[:80]}")
