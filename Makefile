@@ -6,9 +6,10 @@ BASE := .venv/base.ready
 DEV := .venv/dev.ready
 REFERENCE := .venv/reference.ready
 # What an install compiles or reads: after a change of these it is made again.
-INSTALLED := pyproject.toml hatch_build.py $(wildcard src/ownwords/native/*.py src/ownwords/native/source/*)
+INSTALLED := pyproject.toml hatch_build.py \
+	$(wildcard src/ownwords/native/*.py src/ownwords/native/source/*.* src/ownwords/native/source/*/*)
 
-.PHONY: help demo test check format docs blog bench fuzz test-reference wheel clean
+.PHONY: help demo test check format docs blog bench fuzz test-native test-reference wheel clean
 
 help:
 	@echo "make demo            look at the sample blog: the newcomer's first run"
@@ -17,6 +18,7 @@ help:
 	@echo "make format          put the code into its format, write the generated docs"
 	@echo "make bench           speed, memory and quality, measured on this machine: an hour or two"
 	@echo "make fuzz            longer random input for the readers"
+	@echo "make test-native     the part in C++ under sanitizers: a few minutes"
 	@echo "make test-reference  comparisons with independent implementations"
 	@echo "make blog            build examples/blog/input/db.sqlite from its posts"
 	@echo "make wheel           build the package"
@@ -39,15 +41,19 @@ format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/python docs/generate.py
 
-bench: $(DEV)
+bench: $(REFERENCE)
 	$(BIN)/python bench/look.py
 	$(BIN)/python bench/tokenizers.py
 	$(BIN)/python bench/training.py
+	$(BIN)/python bench/inference.py
 	$(BIN)/python bench/time_to_quality.py
 	$(BIN)/python bench/data_efficiency.py
 
 fuzz: $(DEV)
 	$(BIN)/python -m pytest -n auto -m fuzz
+
+test-native: $(DEV)
+	$(BIN)/python tests/native/run.py
 
 test-reference: $(REFERENCE)
 	$(BIN)/python -m pytest -m reference

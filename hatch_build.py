@@ -22,7 +22,8 @@ class NativeBuildHook(BuildHookInterface[Any]):
         problem = native.build()
         made = sorted(room.glob("kernels-*.so"))
         if problem:
-            self.app.display_warning(f"ownwords is installed without its part in C++: {problem}")
+            without = "some of its libraries" if made else "its part"
+            self.app.display_warning(f"ownwords is installed without {without} in C++: {problem}")
         if not made:
             return
         build_data["pure_python"] = False

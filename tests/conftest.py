@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from ownwords.archive.files import safely
+
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 # A slow machine is no failure: time is judged by the benchmarks.
@@ -21,6 +23,20 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket.socket, "connect_ex", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def opened_members(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the members of zips that are read from here on."""
+    opened: list[str] = []
+    read = safely._Zip.read
+
+    def watch(self: safely._Zip, name: str, first: int | None = None) -> bytes:
+        opened.append(name)
+        return read(self, name, first)
+
+    monkeypatch.setattr(safely._Zip, "read", watch)
+    return opened
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from ownwords.core.version import __version__
 
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
+    from ownwords.inference.engine import Weights
     from ownwords.inference.model import Model
 
 __all__ = ["__version__", "load", "look"]
@@ -33,23 +34,20 @@ def look(
     )
 
 
-def load(folder: str | Path, *, device: str = "cpu") -> Model:
+def load(
+    folder: str | Path,
+    *,
+    device: str = "auto",
+    weights: Weights = "stored",
+    threads: int | None = None,
+) -> Model:
     """The model of a directory, ours or another's, with its tokenizer.
 
-    `Model.logits(ids)` gives the scores of what follows each id; `Model.tokenizer` turns text into
-    ids and back. Nothing in the directory is executed. Raises
-    `ownwords.core.errors.OwnwordsError` for what is missing, damaged or does not fit, and where
-    PyTorch is not installed.
+    `Model.write(prompt)` gives what follows, piece by piece; `Model.logits(ids)` the scores of what
+    follows each id; `Model.tokenizer` turns text into ids and back. `weights` may be "f32", "bf16",
+    "int8" or "int4", to be rounded while loading. Nothing in the directory is executed. Raises
+    `ownwords.core.errors.OwnwordsError` for what is missing, damaged or does not fit.
     """
-    try:
-        from ownwords.inference.model import Model  # noqa: PLC0415 - torch takes a second
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        from ownwords.core.errors import OwnwordsError  # noqa: PLC0415
+    from ownwords.inference.model import Model  # noqa: PLC0415 - NumPy takes a moment
 
-        raise OwnwordsError(
-            "loading a model takes PyTorch, which is not installed",
-            hint='pip install "ownwords[train]"',
-        ) from error
-    return Model.load(Path(folder), device=device)
+    return Model.load(Path(folder), device=device, weights=weights, threads=threads)

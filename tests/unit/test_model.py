@@ -1,58 +1,116 @@
-"""`ownwords.load`: a model and its own tokenizer, from a directory."""
+"""`ownwords.load`: a model and its own tokenizer, from a directory, and what it writes."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import families  # noqa: F401 - it sees to it that one thread computes
 import ownwords
-from ownwords.core.errors import OwnwordsError
-from ownwords.models import bundle, qwen3
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.inference.speculate import PromptLookup
+from ownwords.models import bundle
+from ownwords.models.configs import qwen3
 from ownwords.models.family import build
+from ownwords.native import engine as native
 from ownwords.tokenizers.bpe import train
 
 TEXTS = ["The trouble with kettles is the lid. " * 20, "Zażółć gęślą jaźń. " * 20]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train(TEXTS, 300)
     model = build(qwen3.sized(500_000, tokenizer.vocabulary_size, 64))
     model.init_weights(7)
-    bundle.save(tmp_path / "model", model, tokenizer)
-    return tmp_path / "model"
+    with torch.no_grad():  # blocks that write nothing would prove nothing
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+            parameter.add_(0.05 * noise)
+    folder = tmp_path_factory.mktemp("models") / "model"
+    bundle.save(folder, model, tokenizer)
+    return folder
 
 
 def test_logits_are_those_of_the_model(folder: Path) -> None:
-    model = ownwords.load(folder)
+    model, network = ownwords.load(folder), bundle.load(folder).model.eval()
     ids = model.tokenizer.encode("The trouble with jaźń")
     logits = model.logits(ids)
-    assert logits.shape == (len(ids), model.network.config.vocabulary)
+    assert logits.shape == (len(ids), network.config.vocabulary)
     assert logits.dtype == np.float32
     with torch.inference_mode():
-        expected = model.network.logits(model.network(torch.tensor([ids])))[0]
-    assert np.array_equal(logits, expected.numpy())
+        expected = network.logits(network(torch.tensor([ids])))[0]
+    np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-4, atol=1e-4)
     assert model.tokenizer.decode(ids) == "The trouble with jaźń"
 
 
 def test_ids_that_do_not_belong_are_refused(folder: Path) -> None:
     model = ownwords.load(folder)
     with pytest.raises(OwnwordsError, match="not in the vocabulary"):
-        model.logits([model.network.config.vocabulary])
+        model.logits([model.engine.vocabulary])
     with pytest.raises(OwnwordsError, match="do not fit the model's context"):
         model.logits([0] * 65)
     with pytest.raises(OwnwordsError):
         model.logits([])
 
 
+def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:
+    model = ownwords.load(folder)
+    pieces = list(model.write("The trouble", tokens=30))
+    text = "".join(pieces)
+    assert len(pieces) > 1
+    assert "".join(model.write("The trouble", tokens=30, seed=1)) == text
+    assert "".join(model.write("The trouble", tokens=30, seed=2)) != text
+    assert "".join(model.write("The trouble", tokens=30, proposer=PromptLookup())) == text
+    cold = "".join(model.write("The trouble", tokens=30, temperature=0))
+    assert cold == "".join(model.write("The trouble", tokens=30, seed=5, temperature=0))
+    stop = text[3:5]
+    assert "".join(model.write("The trouble", tokens=30, stops=[stop])) == text.split(stop)[0]
+    with pytest.raises(ConfigError, match="top_p"):
+        model.write("The trouble", top_p=7)
+
+
+@pytest.mark.parametrize("weights", ["f32", "bf16", "int8", "int4"])
+def test_weights_may_be_rounded(folder: Path, weights: str) -> None:
+    model = ownwords.load(folder, weights=weights)  # type: ignore[arg-type]
+    assert model.engine.weights == weights
+    whole = ownwords.load(folder).logits([5, 6, 7])
+    made = model.logits([5, 6, 7])
+    error = float(np.linalg.norm(made - whole) / np.linalg.norm(whole))
+    assert error < {"f32": 1e-5, "bf16": 0.03, "int8": 0.05, "int4": 0.4}[weights]
+
+
 def test_a_model_with_another_tokenizer_is_refused(folder: Path, tmp_path: Path) -> None:
     other = train(["Something else entirely, in other words. " * 20], 300)
-    (folder / "tokenizer.json").write_bytes(other.files()["tokenizer.json"])
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "tokenizer.json").write_bytes(other.files()["tokenizer.json"])
     with pytest.raises(OwnwordsError, match="is not the one that the model was saved with"):
-        ownwords.load(folder)
+        ownwords.load(tmp_path)
 
 
 def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
     with pytest.raises(OwnwordsError, match=r"holds no config\.json"):
         ownwords.load(tmp_path)
+
+
+@pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
+def test_a_text_is_written_without_pytorch(folder: Path) -> None:
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, ownwords\n"
+            "model = ownwords.load(sys.argv[1])\n"
+            "print(len(''.join(model.write('The trouble', tokens=20))) > 0)\n"
+            "print('torch' in sys.modules)",
+            str(folder),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.split() == ["True", "False"]

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import Event, Progress
 from ownwords.models import bundle, peft
 from ownwords.tokenizers import bpe
-from ownwords.training import corpus, making, measure, planned, validation
+from ownwords.tokenizers import tokenizer as tokenizers
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.training import corpus, making, measure, planned, pruning, validation
 from ownwords.training.device import choose
 from ownwords.training.distributed import ALONE
 from ownwords.training.objective import Task, next_token
@@ -51,10 +54,10 @@ def weights(made: Made) -> bytes:
 
 
 def bits(folder: Path, texts: list[Text], place: Path) -> float:
-    model = ownwords.load(folder)
-    shards = build(texts, model.tokenizer, place / "again")
+    found = bundle.load(folder)
+    shards = build(texts, tokenizers.from_files(found.tokenizer_files), place / "again")
     return validation.bits_per_byte(
-        Task(model.network, next_token),
+        Task(found.model, next_token),
         shards,
         rows=8,
         context=32,
@@ -110,6 +113,20 @@ def test_the_same_command_again_goes_on_with_the_same_run(
     assert weights(again) == weights(undisturbed)
     assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
     assert weights(pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))) == weights(undisturbed)
+
+
+def test_encoded_texts_that_no_run_is_of_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "KEPT", 0)
+    old = build(OTHERS, Bytes(), tmp_path / "tokens")
+    fixed = {**TINY, "train.steps": 2, "model.vocabulary": 0}
+    for _ in range(2):
+        made = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
+        assert not old.folder.exists()
+        left = {path.name for path in (tmp_path / "tokens").iterdir()}
+        assert left == {build(texts, Bytes(), tmp_path / "x").key for texts in (TRAIN, HELD_OUT)}
+        assert json.loads((made.run.folder / "tokens.json").read_text())["keys"] == sorted(left)
 
 
 def test_the_vocabulary_is_learned_from_the_training_texts_alone(tmp_path: Path) -> None:

@@ -1,127 +1,382 @@
+"""Choosing a token against a reference that works on one token at a time, and C++ against NumPy."""
+
 import math
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.sampling import Sampling, chance, choose, draw, probabilities
+from ownwords.inference.sampling import (
+    Chooser,
+    Sampling,
+    chance,
+    choose,
+    draw,
+    likeliest,
+    log_probabilities,
+    moved,
+    probabilities,
+)
 
-rows = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=12)
+Make = Callable[[Sampling, int], Chooser]
+NEVER = float("-inf")
 
 
-def by_hand(scores: list[float], how: Sampling) -> np.ndarray:
-    """The same distribution, worked out one token at a time."""
-    left = {i: s / how.temperature for i, s in enumerate(scores)}
+def by_hand(
+    scores: list[float],
+    how: Sampling,
+    history: list[int],
+    banned: list[int],
+    prompt: int,
+) -> list[float]:
+    """The distribution, worked out in plain floats; temperature 0 is all on one token."""
+    left = {i: s + how.bias.get(i, 0.0) for i, s in enumerate(scores)}
+    for i, s in left.items():
+        if i in history:
+            left[i] = s / how.repetition_penalty if s > 0 else s * how.repetition_penalty
+        times = history[prompt:].count(i)
+        left[i] -= how.frequency_penalty * times + (how.presence_penalty if times else 0.0)
+    gone = {*banned}
+    if how.no_repeat:
+        for i in left:
+            run = [*history, i][-how.no_repeat :]
+            runs = [history[n : n + how.no_repeat] for n in range(len(history))]
+            if len(run) == how.no_repeat and run in runs:
+                gone.add(i)
+    left = {i: s for i, s in left.items() if i not in gone and s > NEVER}
+    ranked = sorted(left, key=lambda i: (-left[i], i))
+    if how.temperature == 0:
+        return [float(i == ranked[0]) for i in range(len(scores))]
 
     def shares() -> dict[int, float]:
         most = max(left.values())
-        weights = {i: math.exp(s - most) for i, s in left.items()}
-        return {i: w / sum(weights.values()) for i, w in weights.items()}
+        weights = {i: math.exp((s - most) / how.temperature) for i, s in left.items()}
+        return {i: w / math.fsum(weights.values()) for i, w in weights.items()}
 
-    ranked = sorted(left, key=lambda i: (-np.float32(scores[i]), i))
+    def first(order: list[int], enough: float) -> dict[int, float]:
+        chances, reached, kept = shares(), 0.0, {}
+        for i in order:
+            if reached < enough:
+                kept[i] = left[i]
+            reached += chances[i]
+        return kept
+
     if how.top_k:
         left = {i: left[i] for i in ranked[: how.top_k]}
-    chances, reached = shares(), 0.0
-    for i in [i for i in ranked if i in left]:
-        if reached >= how.top_p and len(left) > 1:
-            del left[i]
-        reached += chances[i]
+    if how.typical_p < 1:
+        surprise = {i: -math.log(p) if p else 1e9 for i, p in shares().items()}
+        mean = math.fsum(p * surprise[i] for i, p in shares().items() if p)
+        left = first(sorted(left, key=lambda i: (abs(surprise[i] - mean), i)), how.typical_p)
+    if how.top_p < 1:
+        left = first([i for i in ranked if i in left], how.top_p)
     chances = shares()
-    most = max(chances.values())
-    left = {i: s for i, s in left.items() if chances[i] >= how.min_p * most}
-    out = np.zeros(len(scores))
-    for i, p in shares().items():
-        out[i] = p
-    return out
+    least = how.min_p * max(chances.values()) * (1 - 1e-12)
+    left = {i: s for i, s in left.items() if chances[i] >= least}
+    chances = shares()
+    return [chances.get(i, 0.0) for i in range(len(scores))]
 
 
-@given(
-    rows,
-    st.sampled_from([0.3, 1.0, 2.5]),
-    st.integers(0, 5),
-    st.sampled_from([0.33, 0.77, 1.0]),
-    st.sampled_from([0.0, 0.013, 0.37]),
+class Case:
+    """A random configuration; the same number, the same case."""
+
+    def __init__(self, number: int, largest: int = 12) -> None:
+        dice = np.random.default_rng(number)
+
+        def sometimes(value: Any, otherwise: Any) -> Any:  # noqa: ANN401 - of any kind
+            return value if dice.random() < 0.2 else otherwise
+
+        size = int(dice.integers(1, largest + 1))
+        spread = dice.choice([0.0, 0.3, 3.0, 30.0])
+        scores = (dice.normal(size=size) * spread + dice.choice([0, -50, 100])).round(2)
+        never = dice.random(size) < sometimes(0.4, 0.0)
+        never[dice.integers(size)] = False
+        self.scores = np.where(never, NEVER, scores).astype(np.float32)
+        self.history = dice.integers(0, size, int(dice.integers(0, 15))).astype(np.int32)
+        self.prompt = int(dice.integers(0, len(self.history) + 2))
+        self.luck = float(dice.random())
+        # What is neither banned nor repeated nor -inf may be nothing: there the errors are tested.
+        self.banned = np.flatnonzero(dice.random(size) < sometimes(0.3, 0.0)).astype(np.int32)
+        bias_ids = dice.integers(0, size, 2).tolist()
+        self.how = Sampling(
+            temperature=float(sometimes(0.0, dice.choice([0.05, 0.7, 1.0, 3.0]))),
+            top_k=int(sometimes(dice.integers(1, size + 3), 0)),
+            top_p=float(sometimes(dice.uniform(0.05, 1), 1.0)),
+            min_p=float(sometimes(dice.uniform(0, 1), 0.0)),
+            typical_p=float(sometimes(dice.uniform(0.05, 1), 1.0)),
+            repetition_penalty=float(sometimes(dice.uniform(0.5, 2), 1.0)),
+            frequency_penalty=float(sometimes(dice.uniform(-1, 1), 0.0)),
+            presence_penalty=float(sometimes(dice.uniform(-1, 1), 0.0)),
+            no_repeat=int(sometimes(dice.integers(1, 4), 0)),
+            bias=sometimes(dict(zip(bias_ids, [1.37, NEVER], strict=True)), {}),
+        )
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"history": self.history, "banned": self.banned, "prompt": self.prompt}
+
+    def expected(self) -> list[float] | None:
+        """The distribution, or None where nothing is left to choose."""
+        given = (self.history.tolist(), self.banned.tolist(), self.prompt)
+        try:
+            return by_hand(self.scores.tolist(), self.how, *given)
+        except (ValueError, IndexError):
+            return None
+
+    def chooser(self) -> Chooser:
+        return Chooser(self.how, len(self.scores))
+
+    def drawn(self, chooser: Chooser, luck: float) -> int:
+        length = len(self.history)
+        return chooser.choose(self.scores, self.history, length, luck, self.banned, self.prompt)
+
+
+def without_native(how: Sampling, vocabulary: int) -> Chooser:
+    made = Chooser(how, vocabulary)
+    made._native = None
+    return made
+
+
+needs_native = pytest.mark.skipif(
+    Chooser(Sampling(), 2)._native is None, reason="the part in C++ is not built"
 )
-def test_the_distribution_is_the_one_worked_out_by_hand(
-    scores: list[float], temperature: float, top_k: int, top_p: float, min_p: float
-) -> None:
-    how = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    # Scores far enough from one another that rounding moves nothing over a limit.
-    scores = [round(score) + 0.01 * i for i, score in enumerate(scores)]
-    found = probabilities(torch.tensor([scores]), how)[0].numpy()
-    np.testing.assert_allclose(found, by_hand(scores, how), atol=2e-5)
 
 
-def test_of_equals_the_lower_ids_stay() -> None:
-    flat = torch.zeros(1, 5)
-    assert probabilities(flat, Sampling(top_k=2))[0].tolist() == [0.5, 0.5, 0, 0, 0]
-    assert probabilities(flat, Sampling(top_p=0.39))[0].tolist() == [0.5, 0.5, 0, 0, 0]
-    assert probabilities(flat, Sampling(min_p=1.0))[0].tolist() == pytest.approx([0.2] * 5)
-    assert choose(flat, Sampling(temperature=0), [1], 0).tolist() == [0]
+def test_the_distribution_is_the_one_worked_out_by_hand() -> None:
+    for number in range(5000):
+        case = Case(number)
+        expected = case.expected()
+        if expected is None:
+            with pytest.raises(OwnwordsError, match="forbidden"):
+                choose(case.scores, case.how, luck=case.luck, **case.about)
+            continue
+        chosen = choose(case.scores, case.how, luck=case.luck, **case.about)
+        assert expected[chosen] > 0
+        if case.how.temperature:
+            found = probabilities(moved(case.scores, case.how, **case.about), case.how)
+            np.testing.assert_allclose(found, expected, atol=5e-4)
 
 
-def test_a_temperature_close_to_nothing_takes_the_likeliest() -> None:
-    scores = torch.tensor([[3e4, 2.9e4, -3e38]])
-    for temperature in (0, 1e-30, 1e-3):
-        assert choose(scores, Sampling(temperature=temperature), [5], 3).tolist() == [0]
+def test_draws_of_ten_thousand_configurations_are_distributed_as_worked_out_by_hand() -> None:
+    """Chi-square each; so many tests bear no single value beyond one of 10 million."""
+    draws, worst, total, freedom = 75, 0.0, 0.0, 0
+    every = 1 if Chooser(Sampling(), 2)._native else 8  # NumPy takes a hundred times as long
+    for number in range(0, 10_000, every):
+        case = Case(number)
+        expected = case.expected()
+        chooser = case.chooser()
+        if expected is None:
+            with pytest.raises(OwnwordsError, match="forbidden"):
+                case.drawn(chooser, 0.5)
+            continue
+        counts = np.zeros(len(expected))
+        for n in range(draws if max(expected) < 1 else 2):
+            counts[case.drawn(chooser, chance(number, n))] += 1
+        assert not counts[np.array(expected) == 0].any(), case.how
+        square, degrees = chi_square(counts, np.array(expected) * counts.sum())
+        total, freedom = total + square, freedom + degrees
+        if degrees:
+            worst = max(worst, normal_of(square, degrees))
+    assert freedom > 10_000 / every
+    assert worst < 5.2
+    assert abs(normal_of(total, freedom)) < 4
 
 
-def test_draws_follow_the_distribution() -> None:
-    p = torch.tensor([0.0, 0.5, 0.0, 0.2, 0.3, 0.0])
-    n = 20_000
-    chances = torch.tensor([chance(7, i) for i in range(n)])
-    counts = torch.bincount(draw(p.expand(n, -1), chances), minlength=6) / n
-    # Five standard deviations of a count of 20,000.
-    assert torch.allclose(counts, p, atol=5 * (0.25 / n) ** 0.5)
-    assert counts[[0, 2, 5]].tolist() == [0, 0, 0]
+def chi_square(counts: np.ndarray, means: np.ndarray) -> tuple[float, int]:
+    """The statistic and its degrees of freedom; what is expected less than 5 times is summed up."""
+    rare = means < 5
+    counts = np.append(counts[~rare], counts[rare].sum())
+    means = np.append(means[~rare], means[rare].sum())
+    if means[-1] < 5:
+        counts, means = (
+            np.append(counts[:-2], counts[-2:].sum()),
+            np.append(means[:-2], means[-2:].sum()),
+        )
+    return float(((counts - means) ** 2 / means).sum()), len(means) - 1
+
+
+def normal_of(square: float, degrees: int) -> float:
+    """How many standard deviations a chi-square is from its mean (Wilson and Hilferty)."""
+    spread = 2 / (9 * degrees)
+    return float(((square / degrees) ** (1 / 3) - (1 - spread)) / spread**0.5)
+
+
+@needs_native
+def test_numpy_and_native_choose_the_same_for_the_same_luck() -> None:
+    differing = 0
+    for number in range(3000):
+        case = Case(number, largest=3000 if number % 4 == 0 else 40)
+        chooser = case.chooser()
+        try:
+            plain = choose(case.scores, case.how, luck=case.luck, **case.about)
+        except OwnwordsError as error:
+            with pytest.raises(OwnwordsError, match=error.message[:30]):
+                case.drawn(chooser, case.luck)
+            continue
+        found = case.drawn(chooser, case.luck)
+        if found != plain:
+            differing += 1
+            assert found in near_the_border(case)
+    assert differing < 5
+
+
+def near_the_border(case: Case) -> set[int]:
+    """What is chosen when the luck or a limit is moved by 1e-5."""
+    found = set()
+    for by in (-1e-5, 0, 1e-5):
+        how = replace(
+            case.how,
+            top_p=min(1, case.how.top_p + by) if case.how.top_p < 1 else 1,
+            typical_p=min(1, case.how.typical_p + by) if case.how.typical_p < 1 else 1,
+            min_p=max(0, case.how.min_p * (1 + by)),
+        )
+        for luck in (case.luck - 1e-5, case.luck, case.luck + 1e-5):
+            found.add(choose(case.scores, how, luck=min(max(luck, 0), 1), **case.about))
+    return found
+
+
+@needs_native
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 63, 64, 65, 1023, 1025, 8192, 50257])
+def test_every_size_of_vocabulary(size: int) -> None:
+    dice = np.random.default_rng(size)
+    scores = (dice.normal(size=size) * 3).astype(np.float32)
+    history = dice.integers(0, size, 200).astype(np.int32)
+    usual = Sampling(temperature=0.8, top_p=0.95, min_p=0.05, repetition_penalty=1.1)
+    ways = (
+        usual,
+        Sampling(temperature=0),
+        Sampling(),
+        Sampling(top_k=40),
+        Sampling(top_p=0.9),
+        Sampling(temperature=4, top_p=0.999),
+        Sampling(typical_p=0.5),
+        Sampling(top_k=size, top_p=0.5),
+        Sampling(min_p=1e-6, no_repeat=1),
+    )
+    for how in ways:
+        native, plain = Chooser(how, size), without_native(how, size)
+        for luck in (1e-10, 0.3, 0.77, 1 - 1e-10):
+            if how.no_repeat and len(set(history.tolist())) == size:
+                continue
+            found = native.choose(scores, history, 150, luck)
+            assert found == plain.choose(scores, history, 150, luck)
+    read_only = scores.copy()
+    read_only.setflags(write=False)
+    spread_out = np.repeat(scores, 2)[::2]
+    first = Chooser(usual, size).choose(scores, history, 150, 0.4)
+    for same in (read_only, spread_out):
+        assert Chooser(usual, size).choose(same, history, 150, 0.4) == first
+
+
+@pytest.mark.parametrize("make", [Chooser, without_native])
+def test_scores_without_a_distribution(make: Make) -> None:
+    def chosen(scores: list[float], banned: Collection[int] = (), **how: Any) -> int:  # noqa: ANN401
+        chooser: Chooser = make(Sampling(**how), len(scores))
+        nothing = np.zeros(0, np.int32)
+        return chooser.choose(np.array(scores, np.float32), nothing, 0, 0.61, banned)
+
+    for how in ({}, {"temperature": 0}, {"top_k": 1}, {"top_p": 0.5}, {"min_p": 0.1}):
+        for bad in (float("nan"), float("inf")):
+            for place in range(3):
+                scores = [0.0] * 3
+                scores[place] = bad
+                with pytest.raises(OwnwordsError, match="not numbers"):
+                    chosen(scores, **how)
+                with pytest.raises(OwnwordsError, match="not numbers"):
+                    chosen(scores, banned=[place], **how)
+        with pytest.raises(OwnwordsError, match="forbidden"):
+            chosen([NEVER] * 20, **how)
+        with pytest.raises(OwnwordsError, match="forbidden"):
+            chosen([1.0, 2.0], banned=(0, 1), **how)
+        assert chosen([NEVER, 3e38, NEVER, -3e38], **how) == 1
+        assert chosen([1.0, 1.0, 1.0], banned={0, 2, 99, -1}, **how) == 1
+    assert chosen([7.0] * 5) == 3  # all equal: 0.61 lies in the fourth fifth
+    assert chosen([7.0] * 5, temperature=0) == 0
+    assert chosen([7.0] * 5, top_k=2) == 1
+    assert chosen([7.0] * 5, top_p=0.39) == 1
+    assert chosen([7.0] * 5, min_p=1.0) == 3
+    assert chosen([7.0] * 5, typical_p=0.3) == 1
+    for temperature in (1e-30, 1e-3):
+        assert chosen([3e4, 2.9e4, -3e38], temperature=temperature) == 0
+    assert chosen([3e38, -3e38], temperature=1e30) in (0, 1)
+    with pytest.raises(ConfigError, match="vocabulary has 2"):
+        chosen([0.0, 0.0], bias={2: 1.0})
+
+
+@pytest.mark.parametrize("make", [Chooser, without_native])
+def test_penalties_and_bias(make: Make) -> None:
+    def likeliest_of(scores: list[float], history: list[int], prompt: int = 0, **how: Any) -> int:  # noqa: ANN401
+        chooser: Chooser = make(Sampling(temperature=0, **how), len(scores))
+        given, past = np.array(scores, np.float32), np.array(history, np.int32)
+        chosen = chooser.choose(given, past, len(past), 0.5, (), prompt)
+        assert given.tolist() == pytest.approx(scores)  # what was given stays
+        return chosen
+
+    # Once a token, whatever the sign of its score: 2 becomes 1 and not 0.25, -2 becomes -4.
+    assert likeliest_of([2.0, -2.0, 1.5], [0, 0, 0], repetition_penalty=2.0) == 2
+    assert likeliest_of([2.0, -2.0, 0.9], [0, 0, 0], repetition_penalty=2.0) == 0
+    assert likeliest_of([-2.0, -3.0], [0], repetition_penalty=2.0) == 1
+    # By how often, and only what was generated.
+    assert likeliest_of([2.0, 0.5], [0, 0], frequency_penalty=1.0) == 1
+    assert likeliest_of([2.0, 0.5], [0, 0], 1, frequency_penalty=1.0) == 0
+    assert likeliest_of([2.0, 0.5], [0, 0, 0], presence_penalty=1.0) == 0
+    assert likeliest_of([2.0, 0.5], [0, 0], presence_penalty=1.6) == 1
+    assert likeliest_of([2.0, 0.5], [0, 0], 2, presence_penalty=1.6) == 0
+    assert likeliest_of([2.0, 0.5], [], bias={0: -1.0, 1: 1.0}) == 1
+    assert likeliest_of([2.0, 0.5], [], bias={0: NEVER}) == 1
+    # "1 2 3 1 2": after it no 3 if runs of three come once, no 1 or 2 after if runs of one do.
+    history = [1, 2, 3, 1, 2]
+    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat=3) == 2
+    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat=4) == 3
+    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat=1) == 0
+    assert likeliest_of([0.0, 1.0], [-5, 9, 1], repetition_penalty=3.0) == 1  # no such tokens
+
+
+def test_a_seed_per_request_and_luck_per_place() -> None:
+    lucks = {chance(seed, drawn) for seed in range(-20, 20) for drawn in range(50)}
+    assert len(lucks) == 2000
+    assert 0 < min(lucks) < 0.01 and 0.99 < max(lucks) < 1
+    scores = np.random.default_rng(3).normal(size=50).astype(np.float32)
+    one, other = Chooser(Sampling(), 50), Chooser(Sampling(), 50)
+    nothing = np.zeros(0, np.int32)
+    texts = [
+        [chooser.choose(scores, nothing, 0, chance(seed, n)) for n in range(20)]
+        for chooser, seed in ((one, 1), (other, 1), (one, 2))
+    ]
+    assert texts[0] == texts[1] != texts[2]
 
 
 @given(st.lists(st.sampled_from([0.0, 1e-7, 0.1, 0.5]), min_size=1).filter(any))
 def test_what_has_no_probability_is_never_drawn(weights: list[float]) -> None:
-    p = torch.tensor([weights]) / sum(weights)
+    p = np.array(weights) / sum(weights)
     for luck in (2**-33, 0.25, 0.5, 1 - 2**-33):
-        assert p[0, draw(p, torch.tensor([luck], dtype=torch.float64))] > 0
+        assert p[draw(p, luck)] > 0
 
 
-def test_a_draw_knows_nothing_of_the_batch() -> None:
-    scores = torch.randn(4, 50, generator=torch.Generator().manual_seed(3))
-    how = Sampling(temperature=1.3, top_p=0.9, repetition_penalty=1.2)
-    seeds, seen = [11, 12, 13, 11], [[1, 2], [3], [], [49, 49]]
-    for drawn in range(5):
-        together = choose(scores, how, seeds, drawn, seen).tolist()
-        alone = [
-            int(choose(scores[i : i + 1], how, seeds[i : i + 1], drawn, seen[i : i + 1]))
-            for i in range(4)
-        ]
-        turned = choose(scores.flip(0), how, seeds[::-1], drawn, seen[::-1]).tolist()
-        assert together == alone == turned[::-1]
-    state = torch.get_rng_state()
-    choose(scores, how, seeds, 0, seen)
-    assert torch.equal(state, torch.get_rng_state())
+@given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=300), st.integers(0, 9))
+def test_log_probabilities_are_those_of_the_model(scores: list[float], count: int) -> None:
+    given_V = np.array(scores, np.float32)
+    most = max(scores)
+    total = math.log(math.fsum(math.exp(s - most) for s in scores))
+    expected = [s - most - total for s in scores]
+    found = log_probabilities(given_V, range(len(scores)))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    best = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:count]
+    assert [i for i, _ in likeliest(given_V, count)] == best
+    np.testing.assert_allclose([p for _, p in likeliest(given_V, count)], found[best])
 
 
-def test_seeds_and_places_have_luck_of_their_own() -> None:
-    lucks = {chance(seed, drawn) for seed in range(-20, 20) for drawn in range(50)}
-    assert len(lucks) == 2000
-    assert 0 < min(lucks) < 0.01 and 0.99 < max(lucks) < 1
-
-
-def test_repetition_is_penalised_once_a_token_whatever_its_sign() -> None:
-    scores = torch.tensor([[2.0, -2.0, 1.5, -3.0]])
-    how = Sampling(temperature=0, repetition_penalty=2.0)
-    assert choose(scores, how, [0], 0, [[0, 0, 0]]).tolist() == [2]  # 2 -> 1, and not 0.25
-    low = torch.tensor([[-2.0, -3.0]])
-    assert choose(low, how, [0], 0, [[0]]).tolist() == [1]  # -2 -> -4
-    assert scores[0, 0] == 2.0  # what was given stays
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_scores_that_are_no_numbers_are_said(bad: float) -> None:
-    with pytest.raises(OwnwordsError, match="not numbers"):
-        choose(torch.tensor([[0.0, bad]]), Sampling(), [1], 0)
+def test_log_probabilities_of_many_tokens_and_of_none() -> None:
+    scores = np.random.default_rng(5).normal(size=5000).astype(np.float32)
+    scores[[7, 4999]] = 9.0
+    assert [i for i, _ in likeliest(scores, 20)] == np.argsort(-scores, kind="stable")[:20].tolist()
+    for bad, said in ((float("nan"), "not numbers"), (NEVER, "forbidden")):
+        with pytest.raises(OwnwordsError, match=said):
+            log_probabilities(np.full(3, bad, np.float32), [0])
 
 
 @pytest.mark.parametrize(
@@ -129,13 +384,21 @@ def test_scores_that_are_no_numbers_are_said(bad: float) -> None:
     [
         ("temperature", -1),
         ("temperature", float("nan")),
+        ("temperature", float("inf")),
         ("top_k", -1),
         ("top_p", 0),
         ("top_p", 1.5),
         ("min_p", 2),
+        ("typical_p", 0),
         ("repetition_penalty", 0),
+        ("frequency_penalty", float("nan")),
+        ("presence_penalty", float("inf")),
+        ("no_repeat", -1),
+        ("bias", {-1: 0.0}),
+        ("bias", {1: float("nan")}),
+        ("bias", {1: float("inf")}),
     ],
 )
-def test_settings_without_meaning_are_refused(name: str, value: float) -> None:
+def test_settings_without_meaning_are_refused(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"{name} should be"):
         Sampling(**{name: value})  # type: ignore[arg-type]

@@ -1,29 +1,23 @@
+from collections.abc import Callable, Iterator
+
 import pytest
 import torch
 
-from families import TINY, some_ids, tiny
+from families import some_ids
 from ownwords.core.errors import OwnwordsError
+from ownwords.inference.generation import Drawn, Request
+from ownwords.inference.guard import build as build_guard
 from ownwords.inference.sampling import Sampling
-from ownwords.inference.writing import continue_ids, generate, write
+from ownwords.inference.speculate import PromptLookup
+from ownwords.inference.torch_engine import TorchEngine
+from ownwords.inference.writing import begun, write, write_several
+from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.models.qwen3 import Qwen3Config
 from ownwords.tokenizers.bytes import Bytes
 
 GREEDY = Sampling(temperature=0)
-
-
-def slowly(network: CausalLM, ids: list[int], tokens: int) -> list[int]:
-    """Greedy without a cache: the whole text read again for each token."""
-    room = min(network.config.context, len(ids) + tokens)
-    held, new = list(ids), []
-    with torch.inference_mode():
-        for _ in range(tokens):
-            if len(held) > room:
-                held = held[-(room // 2) :]
-            new.append(int(network.logits(network(torch.tensor([held])))[0, -1].argmax()))
-            held.append(new[-1])
-    return new
+WILD = Sampling(temperature=2.0)
 
 
 def bytes_model(seed: int = 3, context: int = 64) -> CausalLM:
@@ -41,95 +35,130 @@ def bytes_model(seed: int = 3, context: int = 64) -> CausalLM:
     return network.eval()
 
 
-@pytest.mark.parametrize("name", TINY)
-def test_greedy_text_is_that_of_the_whole_text_read_each_time(name: str) -> None:
-    network = tiny(name).double().eval()
-    ids = some_ids(3, 9)
-    # 9 + 80 tokens: beyond the context of 64, so that the later half is read again.
-    found = continue_ids(network, ids, 80)
-    for row, new in zip(ids.tolist(), found.tolist(), strict=True):
-        assert new == slowly(network, row, 80)
-        assert new == list(generate(network, row, tokens=80, sampling=GREEDY, seed=1))
+ENGINE = TorchEngine(bytes_model())
 
 
-@pytest.mark.parametrize("length", [63, 64, 65, 200])
-def test_a_prompt_as_long_as_the_context_and_longer_goes_on(length: int) -> None:
-    network = tiny("qwen3").double().eval()
-    row = some_ids(1, length)[0].tolist()
-    assert list(generate(network, row, tokens=5, sampling=GREEDY, seed=1)) == slowly(
-        network, row, 5
-    )
-    assert continue_ids(network, torch.tensor([row]), 0).shape == (1, 0)
+Plan = Callable[..., list[Request]]
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Have these ids drawn, whatever the model says, and see what was asked for."""
+
+    def plan(*ids: int) -> list[Request]:
+        asked: list[Request] = []
+
+        def drawn(_: object, request: Request, **__: object) -> Iterator[Drawn]:
+            asked.append(request)
+            for i in ids:
+                if i in request.stops:
+                    return
+                yield Drawn(i)
+
+        monkeypatch.setattr("ownwords.inference.writing.generate", drawn)
+        return asked
+
+    return plan
 
 
 def test_the_same_seed_writes_the_same_and_another_something_else() -> None:
-    network, tokenizer = bytes_model(), Bytes()
     texts = [
-        "".join(write(network, tokenizer, "Ça alors ", tokens=40, seed=seed, temperature=2.0))
+        "".join(write(ENGINE, Bytes(), "Ça alors ", tokens=40, seed=seed, sampling=WILD))
         for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_pieces_are_whole_characters_and_together_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, tokenizer = bytes_model(), Bytes()
+def test_guesses_change_nothing() -> None:
+    alone = "".join(write(ENGINE, Bytes(), "abcabcabc", tokens=90, sampling=WILD))
+    guessed = write(ENGINE, Bytes(), "abcabcabc", tokens=90, sampling=WILD, proposer=PromptLookup())
+    assert "".join(guessed) == alone
+
+
+def test_pieces_are_whole_characters_and_together_the_text(planned: Plan) -> None:
     said = "für 日本 🦊!"
-    planned = iter(tokenizer.encode(said))
-    monkeypatch.setattr(
-        "ownwords.inference.writing.choose", lambda *_: torch.tensor([next(planned)])
-    )
-    pieces = list(write(network, tokenizer, "x", tokens=len(said.encode())))
-    assert pieces == list(said)
+    planned(*Bytes().encode(said))
+    assert list(write(ENGINE, Bytes(), "x", tokens=99)) == list(said)
 
 
-def test_bytes_that_are_no_text_still_come_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, tokenizer = bytes_model(), Bytes()
-    planned = iter([*b"\xf0\x9f", *b"a\xc3"])
-    monkeypatch.setattr(
-        "ownwords.inference.writing.choose", lambda *_: torch.tensor([next(planned)])
-    )
-    assert "".join(write(network, tokenizer, "x", tokens=4)) == "\ufffda\ufffd"
+def test_bytes_that_are_no_text_still_come_out(planned: Plan) -> None:
+    planned(*b"\xf0\x9f", *b"a\xc3")
+    assert "".join(write(ENGINE, Bytes(), "x", tokens=4)) == "\ufffda\ufffd"
 
 
 @pytest.mark.parametrize("stop", ["start", "end"])
-def test_it_stops_where_the_document_does(stop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, tokenizer = bytes_model(), Bytes()
-    planned = iter([104, 105, getattr(tokenizer, stop), 33])
-    monkeypatch.setattr(
-        "ownwords.inference.writing.choose", lambda *_: torch.tensor([next(planned)])
-    )
-    assert "".join(write(network, tokenizer, "x", tokens=4)) == "hi"
+def test_it_stops_where_the_document_does(stop: str, planned: Plan) -> None:
+    planned(104, 105, getattr(Bytes(), stop), 33)
+    assert "".join(write(ENGINE, Bytes(), "x", tokens=4)) == "hi"
 
 
-def test_the_text_begins_with_the_start_token_and_the_penalty_sees_all_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    network, tokenizer = bytes_model(), Bytes()
-    seen: list[list[int]] = []
-    assert tokenizer.start is not None
+def test_it_stops_before_a_text_that_is_to_stop_it(planned: Plan) -> None:
+    planned(*b"one\ntwo\n\nthree")
+    pieces = write(ENGINE, Bytes(), "x", tokens=99, stops=["\n\n", "thr"])
+    assert "".join(pieces) == "one\ntwo"
 
-    def spy(
-        logits: torch.Tensor, how: Sampling, seeds: list[int], drawn: int, ids: list[list[int]]
-    ) -> torch.Tensor:
-        seen.append(list(ids[0]))
-        return torch.tensor([98 + drawn])
 
-    monkeypatch.setattr("ownwords.inference.writing.choose", spy)
-    pieces = write(network, tokenizer, "ab", tokens=4, repetition_penalty=1.1)
-    assert "".join(pieces) == "bcde"
-    assert seen == [[tokenizer.start, *b"ab", *b"bcd"[:n]] for n in range(4)]
+def test_what_is_asked_of_the_model(planned: Plan) -> None:
+    tokenizer = Bytes()
+    asked = planned(98)
+    "".join(write(ENGINE, tokenizer, "ab", tokens=4, seed=9, sampling=WILD))
+    (request,) = asked
+    assert list(request.ids) == [tokenizer.start, *b"ab"]
+    assert (request.tokens, request.seed, request.sampling) == (4, 9, WILD)
+    assert request.stops == {tokenizer.start, tokenizer.end}
 
 
 def test_an_empty_prompt_begins_a_document_where_the_model_knows_how() -> None:
-    network = bytes_model()
-    assert isinstance("".join(write(network, Bytes(), "", tokens=3)), str)
+    assert begun(Bytes(), "") == [Bytes().start]
+    assert begun(Bytes(start=None), "") == [Bytes().end]
+    assert isinstance("".join(write(ENGINE, Bytes(), "", tokens=3)), str)
     with pytest.raises(OwnwordsError, match="nothing to begin with"):
-        generate(network, [], tokens=3, sampling=GREEDY, seed=1)
+        write(ENGINE, Bytes(special=(), start=None, end=None), "", tokens=3)
+
+
+def test_what_stands_in_the_guard_is_not_copied() -> None:
+    network = bytes_model()
+    known = [*b"the cat sat on the mat and sang of it to nobody at all "] * 3
+    optimizer = torch.optim.AdamW(network.parameters(), lr=2e-2)
+    ids = torch.tensor([known[:60]])
+    for _ in range(60):
+        loss, tokens = network.loss(ids[:, :-1], ids[:, 1:])
+        optimizer.zero_grad()
+        torch.autograd.backward(loss / tokens)
+        optimizer.step()
+    engine = TorchEngine(network)
+    by_heart = "".join(write(engine, Bytes(), "the cat sat", tokens=30, sampling=GREEDY))
+    assert by_heart.startswith(bytes(known[11:31]).decode())
+    guard = build_guard([ids[0].numpy()], Bytes(), longest=20)
+    guarded = write(engine, Bytes(), "the cat sat", tokens=30, sampling=GREEDY, guard=guard)
+    text = "the cat sat" + "".join(guarded)
+    assert not any(text[at : at + 20] in bytes(known).decode() for at in range(len(text) - 19))
+
+
+def test_several_texts_are_each_as_if_alone() -> None:
+    seeds = [5, 1, 1, 7, 8, 9, 10, 11, 12, 13]
+    alone = [
+        "".join(write(ENGINE, Bytes(), "ab", tokens=50, seed=seed, sampling=WILD, stops=["e"]))
+        for seed in seeds
+    ]
+    together = write_several(
+        ENGINE, Bytes(), "ab", seeds=seeds, tokens=50, sampling=WILD, stops=["e"]
+    )
+    assert together == alone
+    assert len(set(alone)) > 5
+    assert write_several(ENGINE, Bytes(), "ab", seeds=[], tokens=5) == []
+    assert write_several(ENGINE, Bytes(), "ab", seeds=[1], tokens=0) == [""]
+
+
+def test_what_goes_wrong_with_one_of_several_is_said() -> None:
+    never = Sampling(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
+    with pytest.raises(OwnwordsError, match="forbidden"):
+        write_several(ENGINE, Bytes(), "ab", seeds=[1, 2], tokens=5, sampling=never)
 
 
 def test_reading_leaves_training_and_the_reader_as_they_were() -> None:
     network = bytes_model().train()
-    pieces = write(network, Bytes(), "x", tokens=5, temperature=0)
+    pieces = write(TorchEngine(network), Bytes(), "x", tokens=5, sampling=GREEDY)
     for _ in range(2):
         next(pieces)
         # Between two pieces the world is that of whoever reads them.
@@ -137,10 +166,3 @@ def test_reading_leaves_training_and_the_reader_as_they_were() -> None:
         assert not torch.is_inference_mode_enabled()
         loss, _ = network.loss(some_ids(1, 4), some_ids(1, 4))
         torch.autograd.backward(loss)
-
-
-def test_no_more_tokens_than_asked_for_are_read_ahead() -> None:
-    network = bytes_model()
-    assert list(generate(network, [1], tokens=0, sampling=GREEDY, seed=1)) == []
-    pieces = generate(network, [1], tokens=10**9, sampling=GREEDY, seed=1)
-    assert len([next(pieces) for _ in range(3)]) == 3

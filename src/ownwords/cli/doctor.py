@@ -20,28 +20,38 @@ if TYPE_CHECKING:
 def doctor(*, common: Common = DEFAULTS) -> None:
     """Look at the machine, measure it, show both with the settings in force."""
     from ownwords.core.hardware import inspect
+    from ownwords.inference.opening import serving
 
     resolved = common.resolve({}, workspace=common.workspace)
     with common.watched() as (progress, _), progress.stage("Measuring this machine"):
         machine = inspect(common.workspace or Path.cwd())
     figures = asdict(machine)
+    engine, why = serving()
+    figures["writing"] = {"engine": engine, "why": why}
     figures["settings"] = {
         setting.key: {"value": setting.default, "origin": resolved.origins[setting.key]}
         for setting in settings_of(resolved.settings)
     }
-    common.show(figures, lambda console: _print(machine, resolved, console))
+    common.show(figures, lambda console: _print(machine, (engine, why), resolved, console))
 
 
-def _print(machine: "Machine", resolved: Resolved[Settings], console: "Console") -> None:
+def _print(
+    machine: "Machine",
+    writing: tuple[str, str],
+    resolved: Resolved[Settings],
+    console: "Console",
+) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, text in _rows(machine, resolved):
+    for name, text in _rows(machine, writing, resolved):
         table.add_row(Text(name), Text(text))
     console.print(table)
 
 
-def _rows(machine: "Machine", resolved: Resolved[Settings]) -> list[tuple[str, str]]:
+def _rows(
+    machine: "Machine", writing: tuple[str, str], resolved: Resolved[Settings]
+) -> list[tuple[str, str]]:
     cpu, memory, disk = machine.cpu, machine.memory, machine.disk
     rows = [
         ("System", f"{machine.system}, Python {machine.python}"),
@@ -67,6 +77,8 @@ def _rows(machine: "Machine", resolved: Resolved[Settings]) -> list[tuple[str, s
         )
     for speed in machine.speeds:
         rows.append(("Speed", f"{speed.value:,.0f} {speed.unit}: {speed.what}"))
+    engine, why = writing
+    rows.append(("Writing", (engine or "not possible") + (f": {why}" if why else "")))
     for part in machine.parts:
         state = part.found or ("broken: " + part.problem if part.problem else "missing")
         rows.append((part.name, f"{state} ({part.purpose})"))

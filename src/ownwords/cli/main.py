@@ -17,6 +17,7 @@ from ownwords.core.version import __version__
 
 if TYPE_CHECKING:
     from cyclopts import App, CycloptsError
+    from rich.console import Console
 
 # What the file system refuses for reasons outside the program; anything else is a bug.
 _REFUSED = {
@@ -69,13 +70,11 @@ def main(arguments: Sequence[str]) -> int:
 def _call(arguments: Sequence[str]) -> None:
     from cyclopts import CycloptsError
 
-    from ownwords.cli.output import stdout
-
     app = build()
     try:
         app(
             arguments,
-            console=stdout(),
+            console=_console_for_help(arguments),
             exit_on_error=False,
             print_error=False,
             result_action="return_value",
@@ -83,6 +82,15 @@ def _call(arguments: Sequence[str]) -> None:
     except CycloptsError as error:
         verb = " ".join(["ownwords", *(error.command_chain or ())])
         raise OwnwordsError(_in_a_sentence(error, verb), hint=f"{verb} --help") from error
+
+
+def _console_for_help(arguments: Sequence[str]) -> "Console | None":
+    """Where help is printed, asked for or instead of a verb; nothing else waits for rich."""
+    if len(arguments) > 1 and not {"--help", "-h"}.intersection(arguments):
+        return None
+    from ownwords.cli.output import stdout
+
+    return stdout()
 
 
 def _in_a_sentence(error: "CycloptsError", verb: str) -> str:
@@ -133,16 +141,24 @@ def build() -> "App":
         help_epilogue="Example: ownwords finetune my-blog --base path/to/model --minutes 10",
     )
     app.command(
+        "ownwords.cli.write:write",
+        name="write",
+        sort_key=4,
+        help="Write in your voice, on from the first words you give it.",
+        usage="Usage: ownwords write [PROMPT] [OPTIONS]",
+        help_epilogue='Example: ownwords write "The trouble with backups" --tokens 200',
+    )
+    app.command(
         "ownwords.cli.export:export",
         name="export",
-        sort_key=4,
+        sort_key=5,
         help="Write a model for other tools: as a directory, as GGUF, or for Ollama.",
         usage="Usage: ownwords export MODEL --to hf|gguf|ollama [OPTIONS]",
         help_epilogue="Example: ownwords export my-blog.ownwords/model --to gguf --type q8_0",
     )
     bench = App(
         name="bench",
-        sort_key=5,
+        sort_key=6,
         help="Measure what takes the time.",
         help_format="plaintext",
         help_epilogue="ownwords bench step --help explains it and shows an example.",
@@ -160,7 +176,7 @@ def build() -> "App":
     app.command(
         "ownwords.cli.doctor:doctor",
         name="doctor",
-        sort_key=6,
+        sort_key=7,
         help="Say what this machine has, how fast it is, and which optional parts are missing.",
         usage="Usage: ownwords doctor [OPTIONS]",
         help_epilogue="Example: ownwords doctor --json",

@@ -29,6 +29,8 @@ from typing import (
 from ownwords.core.errors import ConfigError
 
 PREFIX = "OWNWORDS_"
+# Variables of ours that are no settings: native/library.py looks at this one.
+_OTHERS = ("OWNWORDS_NATIVE",)
 NONE = "none"  # TOML has no null: this word stands for it, where a setting may have no value
 
 _WORDS = {"true": True, "yes": True, "on": True, "1": True}
@@ -150,7 +152,7 @@ def _given(
     by_variable = {environment_name(key): key for key in known}
     for variable in sorted(env):
         name = variable.upper()  # Windows knows no lower case here
-        if not name.startswith(PREFIX):
+        if not name.startswith(PREFIX) or name in _OTHERS:
             continue
         if name not in by_variable:
             _unknown(variable, "environment", by_variable, "variable")

@@ -347,7 +347,7 @@ def _speeds(torch: ModuleType | None, devices: tuple[Device, ...], cores: int) -
 def _parts(torch: ModuleType | None, problem: str) -> Iterator[Part]:
     yield Part(
         name="torch",
-        purpose="training; looking at an archive works without it",
+        purpose="training; looking works without it, and writing with the part in C++",
         found=torch.__version__ if torch else "",
         problem=problem,
         command="" if torch else 'pip install "ownwords[train]"',
@@ -357,7 +357,7 @@ def _parts(torch: ModuleType | None, problem: str) -> Iterator[Part]:
     built = [] if off else sorted(_NATIVE.glob("kernels-*.so"))
     yield Part(
         name="Part in C++",
-        purpose="quicker training on the processor; PyTorch does without it",
+        purpose="writes without PyTorch, and trains quicker on the processor",
         found=f"built for {len(built)} levels of instructions" if built else "",
         problem="switched off by OWNWORDS_NATIVE=0" if off else "",
         command="" if built or off else "with a C++ compiler at hand, install ownwords again",

@@ -1,14 +1,18 @@
 """A model and its tokenizer together, as the Python face hands them out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import torch
-
-from ownwords.models import bundle
-from ownwords.models.family import CausalLM
+from ownwords.core.errors import OwnwordsError
+from ownwords.inference import guard
+from ownwords.inference.engine import Engine, Feed, Scores, Weights
+from ownwords.inference.guard import Guard
+from ownwords.inference.opening import opened
+from ownwords.inference.speculate import Proposer
+from ownwords.inference.writing import USUAL, write
+from ownwords.models.directory import COPY_GUARD
 from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -16,26 +20,71 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 class Model:
     """A loaded model. Made by `ownwords.load`."""
 
-    def __init__(self, network: CausalLM, tokenizer: Tokenizer) -> None:
-        self.network = network.eval()
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, guard: Guard | None = None) -> None:
+        self.engine = engine
         self.tokenizer = tokenizer
+        self.guard = guard
 
     @classmethod
-    def load(cls, folder: Path, *, device: str = "cpu") -> "Model":
-        """The model of a directory, with the tokenizer it was saved with and no other."""
-        found = bundle.load(folder, device=device)
-        its_own = tokenizer.from_files(found.tokenizer_files)
-        found.check_tokenizer(its_own)
-        return cls(found.model, its_own)
+    def load(
+        cls,
+        folder: Path,
+        *,
+        device: str = "auto",
+        weights: Weights = "stored",
+        threads: int | None = None,
+    ) -> "Model":
+        """The model of a directory, with the tokenizer it was saved with and no other.
 
-    def logits(self, ids: Sequence[int]) -> npt.NDArray[np.float32]:
+        Where the directory has a copy guard it is used whenever text is written.
+        """
+        said, engine = opened(folder, device=device, weights=weights, threads=threads)
+        its_own = tokenizer.from_files(said.tokenizer_files)
+        said.check_tokenizer(its_own)
+        path = folder / COPY_GUARD
+        kept = guard.load(path, its_own.fingerprint()) if path.exists() else None
+        return cls(engine, its_own, kept)
+
+    def write(
+        self,
+        prompt: str,
+        *,
+        tokens: int = 400,
+        seed: int = 1,
+        stops: Sequence[str] = (),
+        quote: bool = False,
+        proposer: Proposer | None = None,
+        **sampling: Any,  # noqa: ANN401 - Sampling checks them
+    ) -> Iterator[str]:
+        """What follows the prompt, in whole characters as they come, up to so many tokens.
+
+        It ends earlier where the model ends the document, and before any of `stops`. The same seed
+        writes the same text. With `quote` it may repeat what it was trained on. `sampling` are
+        fields of `inference.sampling.Sampling`, such as `temperature=0.5`.
+        """
+        return write(
+            self.engine,
+            self.tokenizer,
+            prompt,
+            tokens=tokens,
+            seed=seed,
+            sampling=replace(USUAL, **sampling),
+            stops=stops,
+            guard=None if quote else self.guard,
+            proposer=proposer,
+        )
+
+    def logits(self, ids: Sequence[int]) -> Scores:
         """For each of the ids the scores of what follows it, [ids, vocabulary].
 
         Raises OwnwordsError for ids outside the vocabulary and for more than the context holds.
         """
-        device = self.network.embedding.weight.device
-        with torch.inference_mode():
-            ids_BT = torch.tensor([list(ids)], dtype=torch.int64, device=device)
-            logits_BTV = self.network.logits(self.network(ids_BT))
-        array: npt.NDArray[np.float32] = logits_BTV[0].float().cpu().numpy()
-        return array
+        if len(ids) > self.engine.context:
+            raise OwnwordsError(
+                f"{len(ids)} tokens do not fit the model's context ({self.engine.context})"
+            )
+        cache = self.engine.cache(1, max(1, len(ids)))
+        try:
+            return cache.read([Feed(0, ids)], every=True)
+        finally:
+            cache.close()

@@ -1,147 +1,297 @@
-"""Which token comes next: scores in, ids out. Pure functions, the same on every device.
+"""Which token comes next: scores in, an id out. Pure functions on NumPy.
 
-The luck of a draw is a function of the text's seed and of how many tokens were drawn before, of
-nothing else: a text comes out the same alone or in a batch, in any row of it.
+The parts of `Sampling` apply in this order, each at its default changing nothing:
 
-Shapes: B texts, V vocabulary.
+1. `bias` is added to the scores.
+2. Scores of tokens of the history are lowered: by `repetition_penalty` once for each that is there
+   (divided, if negative multiplied), then by `frequency_penalty` times how often it was generated
+   and by `presence_penalty` if it was at all.
+3. Banned ids, and those that would complete an n-gram of `no_repeat` tokens once more, get -inf.
+4. At `temperature` 0 the highest score is taken, of equals the lowest id. Else scores are divided
+   by it, and only some tokens kept: the `top_k` likeliest, of these the `typical_p`, of these the
+   `top_p`, of these the `min_p` ones; probabilities are of what the step before has kept.
+5. The draw: the id at which the summed probability, in the order of ids, passes the luck.
+
+The luck is a function of the text's seed and of how many tokens were drawn before, of nothing else:
+a text comes out the same alone or in a batch, in any row of it.
+
+A score of -inf is a token that is never chosen. nan, inf and -inf throughout are no distribution:
+OwnwordsError, as when everything is banned. Of equal scores the lower ids are kept. Scores that a
+penalty drives beyond what float32 holds stay at its end.
+
+Shapes: V vocabulary, N ids.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.native import sampling as native
+
+Scores = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int32]
+_Wide = npt.NDArray[np.float64]
 
 _NEVER = float("-inf")
+_LARGEST = float(np.finfo(np.float32).max)
+_COLDEST = 1e-6  # a temperature closer to zero must not turn differences into infinite ones
+_MOST = 1000  # of a penalty: more would only drive scores beyond all numbers
+_GROUP = 64  # scores that are looked at together when the likeliest are sought
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How to choose; the parts apply in this order, each at its default changes nothing.
+    """How to choose; what each part does, and in which order, is told above."""
 
-    At `temperature` 0 the likeliest token is taken and only `repetition_penalty` matters.
-    """
-
-    repetition_penalty: float = (
-        1.0  # scores of tokens already there: divided, if negative multiplied
-    )
     temperature: float = 1.0  # below 1 bolder in what is likely, above 1 more even
     top_k: int = 0  # only so many of the likeliest; 0: all
     top_p: float = 1.0  # only the fewest likeliest that together are so probable
     min_p: float = 0.0  # only those at least so probable as a share of the likeliest
+    typical_p: float = 1.0  # only those nearest to the mean surprise, together so probable
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    no_repeat: int = 0  # no run of so many tokens comes twice; 0: any may
+    bias: Mapping[int, float] = field(default_factory=dict)  # by id; -inf: never
 
     def __post_init__(self) -> None:
         limits = {
-            "repetition_penalty": self.repetition_penalty > 0,
-            "temperature": 0 <= self.temperature < float("inf"),
+            "temperature": 0 <= self.temperature < math.inf,
             "top_k": self.top_k >= 0,
             "top_p": 0 < self.top_p <= 1,
             "min_p": 0 <= self.min_p <= 1,
+            "typical_p": 0 < self.typical_p <= 1,
+            "repetition_penalty": 1 / _MOST <= self.repetition_penalty <= _MOST,
+            "frequency_penalty": abs(self.frequency_penalty) <= _MOST,
+            "presence_penalty": abs(self.presence_penalty) <= _MOST,
+            "no_repeat": self.no_repeat >= 0,
+            "bias": all(i >= 0 and value < math.inf for i, value in self.bias.items()),
         }
         meant = {
-            "repetition_penalty": "more than 0 (1 changes nothing)",
             "temperature": "0 (always the likeliest) or more",
             "top_k": "0 (all) or more",
             "top_p": "more than 0 and at most 1",
             "min_p": "from 0 to 1",
+            "typical_p": "more than 0 and at most 1",
+            "repetition_penalty": f"from {1 / _MOST} to {_MOST} (1 changes nothing)",
+            "frequency_penalty": f"from -{_MOST} to {_MOST} (0 changes nothing)",
+            "presence_penalty": f"from -{_MOST} to {_MOST} (0 changes nothing)",
+            "no_repeat": "0 (nothing is forbidden) or more",
+            "bias": "numbers below infinity by ids from 0 on",
         }
         for name, holds in limits.items():
             if not holds:
                 raise ConfigError(f"{name} should be {meant[name]}, and is {getattr(self, name)}")
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether a choice depends on the history."""
+        return bool(
+            self.repetition_penalty != 1
+            or self.frequency_penalty
+            or self.presence_penalty
+            or self.no_repeat
+        )
+
 
 def choose(
-    logits_BV: Tensor,
+    logits_V: Scores,
     sampling: Sampling,
-    seeds: Sequence[int],
-    drawn: int,
-    seen: Sequence[Iterable[int]] | None = None,
-) -> Tensor:
-    """The next id of each text, [B], on the CPU.
+    *,
+    history: Sequence[int] | Ids = (),
+    luck: float,
+    banned: Collection[int] | Ids = (),
+    prompt: int = 0,
+) -> int:
+    """The next id. `luck` is a number between 0 and 1, such as `chance` gives.
 
-    `seeds` has one a text, `drawn` counts the tokens chosen before; `seen` are each text's ids, for
-    the repetition penalty. OwnwordsError where a score is no number.
+    The first `prompt` ids of the history were given and not generated: frequency and presence do
+    not count them. Ids beyond the vocabulary, in history or bans, are left aside; in `bias` they
+    are an error. OwnwordsError where the scores leave nothing to choose.
     """
-    scores_BV = logits_BV.detach().to("cpu", torch.float32)
-    if not bool((scores_BV < float("inf")).all()):  # nan compares as false, too
-        raise OwnwordsError(
-            "the model's scores are not numbers: its weights are damaged or training went astray",
-            hint="use an earlier checkpoint, or the model as it was saved last",
-        )
-    if seen is not None:
-        scores_BV = penalised(scores_BV, seen, sampling.repetition_penalty)
+    scores_V = moved(logits_V, sampling, history=history, banned=banned, prompt=prompt)
     if sampling.temperature == 0:
-        return greedy(scores_BV)
-    chances_B = torch.tensor([chance(seed, drawn) for seed in seeds], dtype=torch.float64)
-    return draw(probabilities(scores_BV, sampling), chances_B)
+        return int(scores_V.argmax())
+    return draw(probabilities(scores_V, sampling), luck)
 
 
-def probabilities(logits_BV: Tensor, sampling: Sampling) -> Tensor:
-    """The distribution that is drawn from, [B, V]; each row sums to one."""
-    # A temperature close to zero must not push the largest score to infinity.
-    scores_BV = logits_BV.float() - logits_BV.float().amax(-1, keepdim=True)
-    scores_BV = scores_BV / max(sampling.temperature, 1e-6)
-    scores_BV = kept_top_k(scores_BV, sampling.top_k)
-    scores_BV = kept_top_p(scores_BV, sampling.top_p)
-    scores_BV = kept_min_p(scores_BV, sampling.min_p)
-    return scores_BV.softmax(-1)
+class Chooser:
+    """The same choice for one request again and again: in C++ where that is built, else here.
+
+    Nothing is remembered from call to call. Both choose the same id for the same luck, unless it
+    falls within 1e-5 of a border between two tokens, or a token's probability within that of a
+    limit: there single and double precision may round to different sides.
+    """
+
+    def __init__(self, sampling: Sampling, vocabulary: int) -> None:
+        self.sampling = sampling
+        self.vocabulary = vocabulary
+        _check_bias(sampling, vocabulary)
+        self._native = native.chooser(sampling, vocabulary)
+
+    def choose(
+        self,
+        logits_V: Scores,
+        history: Ids,
+        length: int,
+        luck: float,
+        banned: Collection[int] | Ids = (),
+        prompt: int = 0,
+    ) -> int:
+        """The next id after the first `length` of `history`, an array that may be longer."""
+        if self._native is None:
+            return choose(
+                logits_V,
+                self.sampling,
+                history=history[:length],
+                luck=luck,
+                banned=banned,
+                prompt=prompt,
+            )
+        chosen = self._native(logits_V, history, length, luck, banned, prompt)
+        if chosen < 0:
+            raise _no_numbers() if chosen == native.NO_NUMBERS else _nothing_left()
+        return chosen
 
 
-def greedy(logits_BV: Tensor) -> Tensor:
-    """The likeliest id of each row; of equals the first."""
-    return logits_BV.argmax(-1)
+def moved(
+    logits_V: Scores,
+    sampling: Sampling,
+    *,
+    history: Sequence[int] | Ids = (),
+    banned: Collection[int] | Ids = (),
+    prompt: int = 0,
+) -> Scores:
+    """The scores after bias, penalties and bans; what was given stays as it was."""
+    scores_V = np.array(logits_V, np.float32)
+    if not bool((scores_V < np.inf).all()):  # nan compares as false, too
+        raise _no_numbers()
+    size = len(scores_V)
+    _check_bias(sampling, size)
+    for i, value in sampling.bias.items():
+        scores_V[i] = _clipped(float(scores_V[i]) + value)
+    if sampling.looks_back:
+        history_N = np.asarray(history, np.int64)
+        _penalise(scores_V, sampling, history_N, prompt)
+        if sampling.no_repeat:
+            scores_V[_within(_repeating(history_N, sampling.no_repeat), size)] = _NEVER
+    if len(banned):
+        banned_N = np.asarray(banned if isinstance(banned, np.ndarray) else [*banned], np.int64)
+        scores_V[_within(banned_N, size)] = _NEVER
+    if not bool((scores_V > _NEVER).any()):
+        raise _nothing_left()
+    return scores_V
 
 
-def penalised(logits_BV: Tensor, seen: Sequence[Iterable[int]], penalty: float) -> Tensor:
-    """The scores with those of each row's seen ids made less likely, each once."""
-    if penalty == 1:
-        return logits_BV
-    out_BV = logits_BV.clone()
-    for row_V, ids in zip(out_BV, seen, strict=True):
-        index = torch.tensor(sorted(set(ids)), dtype=torch.int64, device=row_V.device)
-        scores = row_V[index]
-        row_V[index] = torch.where(scores > 0, scores / penalty, scores * penalty)
-    return out_BV
+def _penalise(
+    scores_V: Scores, sampling: Sampling, history_N: npt.NDArray[np.int64], prompt: int
+) -> None:
+    size = len(scores_V)
+    seen = np.unique(_within(history_N, size))
+    scores = scores_V[seen].astype(np.float64)
+    penalty = sampling.repetition_penalty
+    scores = np.where(scores > 0, scores / penalty, scores * penalty)
+    counts = np.bincount(_within(history_N[max(0, prompt) :], size), minlength=size)[seen]
+    scores -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
+    scores_V[seen] = np.where(scores > _NEVER, scores.clip(-_LARGEST, _LARGEST), _NEVER)
 
 
-def kept_top_k(logits_BV: Tensor, k: int) -> Tensor:
-    """Only the k highest scores of each row; of equals the lower ids."""
-    if not 0 < k < logits_BV.shape[-1]:
-        return logits_BV
-    order_BV = logits_BV.argsort(dim=-1, descending=True, stable=True)
-    return logits_BV.scatter(-1, order_BV[:, k:], _NEVER)
+def _repeating(history_N: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
+    """What would complete a run of n tokens that the history holds already."""
+    count = len(history_N) - n + 1  # of runs, each followed or ended by a token
+    if count < 1:
+        return history_N[:0]
+    alike = np.ones(count, bool)
+    for i in range(n - 1):
+        alike &= history_N[i : i + count] == history_N[len(history_N) - n + 1 + i]
+    return history_N[n - 1 :][alike]
 
 
-def kept_top_p(logits_BV: Tensor, p: float) -> Tensor:
-    """Only the fewest highest scores of each row that together reach probability p."""
-    if p >= 1:
-        return logits_BV
-    sorted_BV, order_BV = logits_BV.sort(dim=-1, descending=True, stable=True)
-    chance_BV = sorted_BV.double().softmax(-1)
-    enough_BV = chance_BV.cumsum(-1) - chance_BV >= p  # those before already reach it
-    enough_BV[:, 0] = False
-    return logits_BV.masked_fill(
-        torch.zeros_like(enough_BV).scatter(-1, order_BV, enough_BV), _NEVER
-    )
+def probabilities(scores_V: Scores, sampling: Sampling) -> _Wide:
+    """The distribution that is drawn from; it sums to one. Not for temperature 0."""
+    warm_V = scores_V.astype(np.float64)
+    warm_V = (warm_V - warm_V.max()) / max(sampling.temperature, _COLDEST)
+    # What is too improbable for any limit need not be sorted.
+    kept = np.flatnonzero(warm_V > _floor(sampling, len(warm_V)))
+    x_N = warm_V[kept]
+    total = np.exp(warm_V).sum()
+    if 0 < sampling.top_k < len(kept):
+        order = np.argsort(-x_N, kind="stable")[: sampling.top_k]
+        kept, x_N = kept[order], x_N[order]
+        total = np.exp(x_N).sum()
+    if sampling.typical_p < 1:
+        surprise = np.log(total) - x_N
+        mean = float((np.exp(x_N) / total * surprise).sum())
+        apart = np.abs(surprise - mean)
+        order = np.lexsort((kept, apart))
+        kept, x_N = _fewest(kept[order], x_N[order], sampling.typical_p * total)
+        total = np.exp(x_N).sum()
+    if sampling.top_p < 1:
+        order = np.lexsort((kept, -x_N))
+        kept, x_N = _fewest(kept[order], x_N[order], sampling.top_p * total)
+    if sampling.min_p > 0:
+        likely = x_N >= x_N.max() + math.log(sampling.min_p)
+        kept, x_N = kept[likely], x_N[likely]
+    out_V = np.zeros(len(warm_V))
+    out_V[kept] = np.exp(x_N - x_N.max())
+    out_V /= out_V.sum()
+    return out_V
 
 
-def kept_min_p(logits_BV: Tensor, share: float) -> Tensor:
-    """Only scores whose probability is at least that share of the highest one's."""
-    if share <= 0:
-        return logits_BV
-    chance_BV = logits_BV.double().softmax(-1)
-    too_low_BV = chance_BV < share * chance_BV.amax(-1, keepdim=True)
-    return logits_BV.masked_fill(too_low_BV, _NEVER)
+def _floor(sampling: Sampling, size: int) -> float:
+    """Below it none is kept: of so few, all together are less than what `top_p` leaves out."""
+    if sampling.top_k or sampling.typical_p < 1 or sampling.top_p >= 1:
+        return _NEVER
+    return min(-1.0, math.log((1 - sampling.top_p) / size))
 
 
-def draw(probabilities_BV: Tensor, chances_B: Tensor) -> Tensor:
-    """The id at which each row's summed probability passes the row's number from 0 to 1."""
-    reached_BV = probabilities_BV.double().cumsum(-1)
-    sought_B1 = (chances_B.double() * reached_BV[:, -1])[:, None]
-    return torch.searchsorted(reached_BV, sought_B1, right=True)[:, 0]
+def _fewest(
+    ids_N: npt.NDArray[np.int64], x_N: _Wide, wanted: float
+) -> tuple[npt.NDArray[np.int64], _Wide]:
+    """The first few that together weigh as much as wanted."""
+    weights_N = np.exp(x_N)
+    before_N = weights_N.cumsum() - weights_N
+    count = max(1, int((before_N < wanted).sum()))
+    return ids_N[:count], x_N[:count]
+
+
+def draw(probabilities_V: _Wide, luck: float) -> int:
+    """The id at which the summed probability passes the luck."""
+    reached_V = probabilities_V.cumsum()
+    return int(np.searchsorted(reached_V, luck * reached_V[-1], side="right"))
+
+
+def log_probabilities(logits_V: Scores, ids: Sequence[int] | npt.NDArray[np.int64]) -> _Wide:
+    """The logarithms of the probabilities that the model itself gives these ids."""
+    wide_V = np.asarray(logits_V)
+    top = float(wide_V.max())
+    if not top < math.inf:
+        raise _no_numbers()
+    if top == _NEVER:
+        raise _nothing_left()
+    total = float(np.exp(wide_V - np.float32(top)).sum(dtype=np.float64))
+    found: _Wide = wide_V[np.asarray(ids, np.int64)].astype(np.float64) - top - math.log(total)
+    return found
+
+
+def likeliest(logits_V: Scores, count: int) -> tuple[tuple[int, float], ...]:
+    """The `count` likeliest ids and the logarithms of their probabilities, best first."""
+    count = min(count, len(logits_V))
+    if count < 1:
+        return ()
+    least = _NEVER
+    groups = len(logits_V) // _GROUP
+    if groups > count:  # that many groups have a score so high, so it is in reach of the best
+        tops = logits_V[: groups * _GROUP].reshape(groups, _GROUP).max(1)
+        least = float(np.partition(tops, groups - count)[groups - count])
+    found = np.flatnonzero(logits_V >= np.float32(least))
+    best = found[np.argsort(-logits_V[found], kind="stable")[:count]]
+    return tuple(zip(best.tolist(), log_probabilities(logits_V, best).tolist(), strict=True))
 
 
 def chance(seed: int, drawn: int) -> float:
@@ -149,3 +299,34 @@ def chance(seed: int, drawn: int) -> float:
     key = hashlib.blake2b(f"{seed}/{drawn}".encode(), digest_size=4).digest()
     # Of 32 bits, so that no rounding of a sum in float64 turns it into a whole one.
     return (int.from_bytes(key) + 0.5) / 2**32
+
+
+def _within(ids_N: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    return ids_N[(ids_N >= 0) & (ids_N < size)]
+
+
+def _clipped(score: float) -> float:
+    return score if score == _NEVER else max(-_LARGEST, min(_LARGEST, score))
+
+
+def _check_bias(sampling: Sampling, vocabulary: int) -> None:
+    largest = max(sampling.bias, default=-1)
+    if largest >= vocabulary:
+        raise ConfigError(
+            f"bias names the token {largest}, and the vocabulary has {vocabulary:,}",
+            hint="use the ids of this model's own tokenizer",
+        )
+
+
+def _no_numbers() -> OwnwordsError:
+    return OwnwordsError(
+        "the model's scores are not numbers: its weights are damaged or training went astray",
+        hint="use an earlier checkpoint, or the model as it was saved last",
+    )
+
+
+def _nothing_left() -> OwnwordsError:
+    return OwnwordsError(
+        "every token of the vocabulary is forbidden, and none can be chosen",
+        hint="forbid fewer: by bias, no_repeat, or what may not be copied",
+    )

@@ -1,147 +1,119 @@
-"""Text that goes on: the one room where ids and their tokenizer meet.
+"""Text that goes on: the one room where ids and their tokenizer meet."""
 
-Shapes: B texts, T tokens of the prompt, N new tokens, V vocabulary.
-"""
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-
-import torch
-from torch import Tensor
-
-from ownwords.core.errors import OwnwordsError
-from ownwords.inference.sampling import Sampling, choose
-from ownwords.models.cache import Cache
-from ownwords.models.family import CausalLM
+from ownwords.inference.desk import Desk, Ticket
+from ownwords.inference.engine import Engine
+from ownwords.inference.generation import Request, generate
+from ownwords.inference.guard import Guard
+from ownwords.inference.sampling import Sampling
+from ownwords.inference.speculate import Proposer
+from ownwords.inference.stopping import until
 from ownwords.tokenizers.tokenizer import Tokenizer
+
+# Lively, and without what is far less likely than the likeliest.
+USUAL: Final = Sampling(temperature=0.8, min_p=0.05)
+
+_AT_ONCE = 8  # texts of one prompt; more wait
+
+
+def begun(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """The ids of a text that begins so."""
+    ids = [] if tokenizer.start is None else [tokenizer.start]
+    ids += tokenizer.encode(prompt)
+    if not ids and tokenizer.end is not None:
+        ids = [tokenizer.end]  # where one document ends the next begins
+    return ids
+
+
+def ends(tokenizer: Tokenizer) -> frozenset[int]:
+    """The ids that end a text: of its end, and of another's beginning."""
+    return frozenset(stop for stop in (tokenizer.end, tokenizer.start) if stop is not None)
 
 
 def write(
-    network: CausalLM,
+    engine: Engine,
     tokenizer: Tokenizer,
     prompt: str,
     *,
     tokens: int,
     seed: int = 1,
-    temperature: float = 0.8,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.05,
-    repetition_penalty: float = 1.0,
+    sampling: Sampling = USUAL,
+    stops: Sequence[str] = (),
+    guard: Guard | None = None,
+    proposer: Proposer | None = None,
 ) -> Iterator[str]:
     """What follows the prompt, in whole characters as they come, up to so many tokens.
 
-    It ends earlier where the model ends the document or begins another. The same seed writes the
-    same text. Beyond the context the text goes on from its later half.
+    It ends earlier where the model ends the document or begins another, and before any of `stops`.
+    The same seed writes the same text. Beyond the context the text goes on from its later half.
     """
-    ids = [] if tokenizer.start is None else [tokenizer.start]
-    ids += tokenizer.encode(prompt)
-    if not ids and tokenizer.end is not None:
-        ids = [tokenizer.end]  # where one document ends the next begins
-    stops = {stop for stop in (tokenizer.end, tokenizer.start) if stop is not None}
-    sampling = Sampling(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
+    request = Request(
+        ids=begun(tokenizer, prompt),
+        tokens=tokens,
+        sampling=sampling,
+        seed=seed,
+        stops=ends(tokenizer),
+        guard=guard,
     )
-    written = generate(network, ids, tokens=tokens, sampling=sampling, seed=seed, stops=stops)
-    return tokenizer.stream(written)
+    ids = (drawn.id for drawn in generate(engine, request, proposer=proposer))
+    return until(tokenizer.stream(ids), stops)
 
 
-def generate(
-    network: CausalLM,
-    ids: Sequence[int],
+def write_several(
+    engine: Engine,
+    tokenizer: Tokenizer,
+    prompt: str,
     *,
+    seeds: Sequence[int],
     tokens: int,
-    sampling: Sampling,
-    seed: int,
-    stops: Collection[int] = (),
-) -> Iterator[int]:
-    """The ids that follow `ids`, up to so many; one of `stops` ends them and is not given."""
-    if not ids:
-        raise OwnwordsError(
-            "there is nothing to begin with: the prompt is empty, and this model knows no token"
-            " that begins a text",
-            hint="give the first words",
+    sampling: Sampling = USUAL,
+    stops: Sequence[str] = (),
+    guard: Guard | None = None,
+) -> list[str]:
+    """A text for each seed, each as `write` would have it; written together, and sooner done."""
+    if not seeds:
+        return []
+    requests = [
+        Request(
+            ids=begun(tokenizer, prompt),
+            tokens=tokens,
+            sampling=sampling,
+            seed=seed,
+            stops=ends(tokenizer),
+            guard=guard,
         )
-    # Checked here, and not when the first token is asked for.
-    return _generated(network, list(ids), tokens, sampling, seed, stops)
+        for seed in seeds
+    ]
+    length = max(1, len(requests[0].ids) + tokens)
+    desk = Desk(engine, rows=min(len(seeds), _AT_ONCE), length=length)
+    told: dict[Ticket, deque[int]] = {desk.submit(request): deque() for request in requests}
 
+    def ids(ticket: Ticket) -> Iterator[int]:
+        """Those of one text; whoever finds none waiting sees to it that all go on."""
+        while True:
+            while told[ticket]:
+                yield told[ticket].popleft()
+            if ticket.error:
+                raise ticket.error
+            if ticket.finished:
+                return
+            for other, more, _ in desk.step():
+                told[other].extend(one.id for one in more)
 
-def _generated(
-    network: CausalLM,
-    text: list[int],
-    tokens: int,
-    sampling: Sampling,
-    seed: int,
-    stops: Collection[int],
-) -> Iterator[int]:
-    reader = _Reader(network, rows=1, length=len(text) + tokens)
-    unread = text
-    for drawn in range(tokens):
-        logits_BV = reader.read(torch.tensor([unread]))
-        chosen = int(choose(logits_BV, sampling, [seed], drawn, [text])[0])
-        if chosen in stops:
-            return
-        yield chosen
-        text.append(chosen)
-        unread = [chosen]
-
-
-def continue_ids(network: CausalLM, ids_BT: Tensor, tokens: int) -> Tensor:
-    """The likeliest `tokens` ids after each row, [B, N], on the device of the rows."""
-    if ids_BT.ndim != 2 or ids_BT.shape[1] == 0:
-        raise OwnwordsError(f"ids must be [texts, tokens], not {list(ids_BT.shape)}")
-    if tokens < 1:
-        return ids_BT[:, :0]
-    reader = _Reader(network, rows=ids_BT.shape[0], length=ids_BT.shape[1] + tokens)
-    chosen_B = reader.read(ids_BT).argmax(-1)
-    new = [chosen_B]
-    while len(new) < tokens:
-        chosen_B = reader.read(chosen_B[:, None]).argmax(-1)
-        new.append(chosen_B)
-    return torch.stack(new, dim=1).to(ids_BT.device)
-
-
-class _Reader:
-    """Reads texts of equal length on and on; a full context is read anew from its later half."""
-
-    def __init__(self, network: CausalLM, *, rows: int, length: int) -> None:
-        self._network = network
-        self._rows = rows
-        self._length = min(length, network.config.context)
-        self._device = network.embedding.weight.device
-        self._held_BT = torch.zeros(rows, 0, dtype=torch.int64, device=self._device)
-        self._cache: Cache | None = None
-
-    def read(self, ids_BT: Tensor) -> Tensor:
-        """Scores of what follows when these ids are read after all earlier ones, [B, V]."""
-        ids_BT = ids_BT.to(self._device)
-        self._held_BT = torch.cat((self._held_BT, ids_BT), dim=1)
-        if self._held_BT.shape[1] > self._length:
-            self._held_BT = self._held_BT[:, -max(1, self._length // 2) :]
-            self._cache, ids_BT = None, self._held_BT
-        with _reading(self._network):
-            if self._cache is None:
-                self._cache = self._network.new_cache(self._rows, self._length)
-            hidden_BTC = self._network(ids_BT, cache=self._cache)
-            return self._network.logits(hidden_BTC[:, -1:])[:, 0]
-
-
-@contextmanager
-def _reading(network: CausalLM) -> Iterator[None]:
-    """No gradients and no dropout, for this call alone: samples are written while a model trains.
-
-    Held over a `yield` either would reach into the code of whoever takes the ids.
-    """
-    was_training = network.training
-    if was_training:
-        network.eval()
+    pieces = {ticket: until(tokenizer.stream(ids(ticket)), stops) for ticket in told}
+    texts = dict.fromkeys(pieces, "")
     try:
-        with torch.inference_mode():
-            yield
+        while pieces:
+            for ticket, each in list(pieces.items()):
+                piece = next(each, None)
+                if piece is None:
+                    del pieces[ticket]
+                    desk.cancel(ticket)
+                else:
+                    texts[ticket] += piece
     finally:
-        if was_training:
-            network.train()
+        desk.close()
+    return list(texts.values())

@@ -25,6 +25,10 @@ _SIGNATURES: dict[str, Sequence[type]] = {
     "attention": (_I, _P, _P, _P, _P, *[_L] * 6, _F),
     "attention_back": (_I, _P, _P, _P, _P, _P, *[_L] * 6, _F),
     "entropy": (_I, _P, _P, _P, _P, _L, _L, _F, _I),
+    "block_sizes": (_P,),
+    "block": (_P,),
+    "block_back": (_P,),
+    "muon": (_P, _L, _F, _F, _L),
     "adamw": (_I, _P, _P, _P, _P, _P, _L, *[_F] * 8),
 }
 _THREADS = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
@@ -35,6 +39,7 @@ class Kernels:
 
     def __init__(self, loaded: ctypes.CDLL, level: int) -> None:
         self.level = level
+        self.loaded = loaded
         self.shares_threads = False
         self._functions: dict[str, Callable[..., None]] = {}
         for name, arguments in _SIGNATURES.items():
@@ -72,6 +77,17 @@ def kernels(folder: Path = SOURCES.parent) -> Kernels | None:
 
 def described() -> str:
     """Which library is in use, for people; empty where none is."""
-    names = {0: "for any processor", 3: "for AVX2", 4: "for AVX-512", 5: "for AVX-512"}
+    names = {0: "for any processor", 3: "for AVX2", 6: "for AVX-512 and AMX"}
     found = kernels()
-    return f"compiled kernels {names[found.level]}" if found else ""
+    return f"compiled kernels {names.get(found.level, 'for AVX-512')}" if found else ""
+
+
+def missing() -> str:
+    """Why there is none in use, in a few words; empty where there is one."""
+    if kernels() is not None:
+        return ""
+    if os.environ.get("OWNWORDS_NATIVE") == "0":
+        return "the part in C++ is switched off by OWNWORDS_NATIVE=0"
+    if not library(0).exists():
+        return "the part in C++ was not compiled"
+    return "the part in C++ cannot be loaded; it may be damaged, or of another version"

@@ -14,12 +14,15 @@ from ownwords.core.progress import Progress
 from ownwords.core.speed import torch_product
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
+from ownwords.inference import guard
+from ownwords.inference.torch_engine import TorchEngine
 from ownwords.inference.writing import write
 from ownwords.models import bundle, lora
-from ownwords.models.family import CausalLM, Config
-from ownwords.models.qwen3 import Qwen3Config, parameters
+from ownwords.models.configs.config import Config
+from ownwords.models.configs.qwen3 import Qwen3Config, parameters
+from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import card, measure, planned, validation
+from ownwords.training import card, measure, planned, pruning, validation
 from ownwords.training import plan as planning
 from ownwords.training.averaging import interpolated
 from ownwords.training.batches import Batches
@@ -42,6 +45,8 @@ PLAN = "plan.toml"
 _SHARES = (1.0, 0.85, 0.7, 0.5, 0.3, 0.0)
 _PASSAGE_BYTES = 200  # what must come out word by word to count as learned by heart
 _SAMPLE_BYTES = 160
+# Its guard takes twice the room of a text, and thirty times that while it is made.
+_GUARDED_BYTES = 32 << 20
 _SAMPLES_SHARE = 0.01  # of the time, for what is written to be looked at on the way
 
 
@@ -202,6 +207,10 @@ class Making:
         recipe, shards = plan.recipe, self.shards
         assert shards is not None
         self.held_out = self.hold_out(plan.expected.held_out_bytes)
+        if self.world.is_first:
+            encoded_here = (shards, self.replay, self.held_out)
+            pruning.keep(self.run.folder, {each.key for each in encoded_here if each})
+            pruning.prune(self.tokens, self.run.folder.parent)
         per_token = shards.text_bytes / max(1, shards.tokens)
         passage = min(recipe.train.context // 2, round(_PASSAGE_BYTES / per_token))
         job = Job(
@@ -334,9 +343,18 @@ class Making:
                     share=None if kind == "pretrain" else share,
                     before=before,
                 ),
+                copy_guard=self._copy_guard(),
             )
         self.world.leave()
         return Made(work.folder, self.run, plan, outcome, bits, judged, share, before)
+
+    def _copy_guard(self) -> bytes:
+        """What keeps the model from copying these texts; nothing where they are too long."""
+        assert self.shards is not None
+        if self.survey.bytes > _GUARDED_BYTES:
+            return b""
+        documents = (self.shards.document(i) for i in range(self.shards.documents))
+        return b"".join(guard.build(documents, self.tokenizer).blocks())
 
 
 class Samples:
@@ -350,7 +368,7 @@ class Samples:
         if self._left_s <= 0:
             return ()
         began = time.perf_counter()
-        text = "".join(write(model, self._tokenizer, "", tokens=self._tokens))
+        text = "".join(write(TorchEngine(model), self._tokenizer, "", tokens=self._tokens))
         self._left_s -= time.perf_counter() - began
         return (text,)
 

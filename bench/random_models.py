@@ -1,0 +1,115 @@
+"""Models of known shapes with random weights, as a directory and as GGUF files, made on the spot.
+
+    python -m bench.random_models SHAPE FOLDER
+
+How fast a model writes does not depend on what it learned. The quantised GGUF files are made by
+llama.cpp itself, so that they hold what its users have: its Q4_0 keeps some matrices finer.
+"""
+
+import json
+import math
+import sys
+from itertools import product
+from pathlib import Path
+from string import ascii_lowercase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ownwords.models.configs.config import Config
+    from ownwords.tokenizers.tokenizer import Tokenizer
+
+TITLES = {
+    "5m": "Qwen3 shape, 5M",
+    "30m": "Qwen3 shape, 30M",
+    "gpt2": "GPT-2 124M",
+    "gemma270m": "Gemma 3 270M",
+    "gemma1b": "Gemma 3 1B",
+}
+DIRECTORY = "model"
+# By the name of the file llama.cpp's number of what it holds.
+QUANTISED = {"q8_0": 7, "q4_0": 2}
+
+
+def gguf_file(folder: Path, type: str) -> Path:
+    return folder / f"{type}.gguf"
+
+
+def config(shape: str) -> "Config":
+    from ownwords.models.configs.gemma3 import Gemma3Config
+    from ownwords.models.configs.gpt2 import PRESETS
+    from ownwords.models.configs.qwen3 import sized
+
+    if shape in ("5m", "30m"):
+        return sized({"5m": 5_000_000, "30m": 30_000_000}[shape], 8192, 1024)
+    if shape == "gpt2":
+        return PRESETS["gpt2"]
+    width, layers, hidden = {"gemma270m": (640, 18, 2048), "gemma1b": (1152, 26, 6912)}[shape]
+    return Gemma3Config(
+        vocabulary=262_144,
+        context=32_768,
+        width=width,
+        layers=layers,
+        heads=4,
+        kv_heads=1,
+        head_dim=256,
+        hidden=hidden,
+    )
+
+
+def make(shape: str, folder: Path) -> None:
+    """Write DIRECTORY in bfloat16 and the GGUF files of it; memory as for float32, once."""
+    import torch
+
+    from ownwords.models import bundle, gguf
+    from ownwords.models.family import build
+
+    tokenizer = tokenizer_of(shape)
+    model = build(config(shape), dtype=torch.bfloat16)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                spread = 0.02 if "embedding" in name else 1 / math.sqrt(parameter.shape[-1])
+                parameter.normal_(0.0, spread, generator=generator)
+            else:
+                plain = "bias" in name or shape.startswith("gemma")  # Gemma's norms store w - 1
+                parameter.fill_(0.0 if plain else 1.0)
+    bundle.save(folder / DIRECTORY, model, tokenizer)
+    gguf.save(gguf_file(folder, "bf16"), model, tokenizer.files(), type="bf16")
+    for type in QUANTISED:
+        quantise(gguf_file(folder, "bf16"), gguf_file(folder, type), type)
+
+
+def tokenizer_of(shape: str) -> "Tokenizer":
+    """Bytes alone, or as many tokens of three letters as the vocabularies trained here have."""
+    from ownwords.tokenizers.bpe import BPE
+    from ownwords.tokenizers.bytes import Bytes
+
+    plain = Bytes()
+    if shape not in ("5m", "30m"):
+        return plain
+    pairs = [a + b for a, b in product(ascii_lowercase, repeat=2)]
+    words = pairs + [pair + letter for pair, letter in product(pairs, ascii_lowercase)]
+    room = config(shape).vocabulary - plain.vocabulary_size
+    return BPE([word.encode() for word in words[:room]])
+
+
+def quantise(source: Path, into: Path, type: str, *, threads: int = 2) -> None:
+    """As `llama-quantize` does it."""
+    import llama_cpp
+    from bench.llama import silent
+
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.ftype = QUANTISED[type]
+    parameters.nthread = threads
+    with silent():
+        failed = llama_cpp.llama_model_quantize(
+            str(source).encode(), str(into).encode(), parameters
+        )
+    if failed:
+        raise SystemExit(f"llama.cpp could not write {into}")
+
+
+if __name__ == "__main__":
+    make(sys.argv[1], Path(sys.argv[2]))
+    print(json.dumps({}))

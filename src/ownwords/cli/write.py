@@ -1,0 +1,189 @@
+"""`ownwords write`."""
+
+import re
+import secrets
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.inference.engine import Weights
+from ownwords.inference.model import Model
+from ownwords.inference.whereabouts import model_folder
+from ownwords.inference.writing import USUAL, write_several
+
+_STDIN = "-"
+_SEEDS = 1 << 31
+_LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
+# What a terminal would obey rather than show; not the tab and the end of a line.
+_OBEYED = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "?")
+
+
+def write(
+    *prompt: Annotated[
+        str,
+        Parameter(
+            name="PROMPT",
+            allow_leading_hyphen=True,  # a text may begin with a dash, and - is one
+            help="How the text begins; - reads it from standard input. [default: a new text]",
+        ),
+    ],
+    model: Annotated[
+        Path | None,
+        Parameter(
+            help="A model directory, or a workspace that holds one. [default: that of the only"
+            " NAME.ownwords here]"
+        ),
+    ] = None,
+    tokens: Annotated[int, Parameter(help="Write at most so many.")] = 400,
+    temperature: Annotated[
+        float, Parameter(help="Lower is safer, higher is bolder; 0 takes the likeliest each time.")
+    ] = USUAL.temperature,
+    top_p: Annotated[
+        float, Parameter(help="Choose among the likeliest that are together so probable; 1: all.")
+    ] = USUAL.top_p,
+    min_p: Annotated[
+        float, Parameter(help="Leave out what has less than this share of the likeliest's chance.")
+    ] = USUAL.min_p,
+    top_k: Annotated[int, Parameter(help="Choose among so many of the likeliest; 0: all.")] = (
+        USUAL.top_k
+    ),
+    repetition_penalty: Annotated[
+        float, Parameter(help="Make tokens that are there already less likely; 1: do not.")
+    ] = USUAL.repetition_penalty,
+    seed: Annotated[
+        int | None,
+        Parameter(help="The same seed writes the same text. [default: another each time]"),
+    ] = None,
+    stop: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="End before this text; may be given again. [default: none]",
+        ),
+    ] = (),
+    samples: Annotated[
+        int, Parameter(help="Write so many texts, all together: each is shown when all are done.")
+    ] = 1,
+    weights: Annotated[
+        Weights, Parameter(help="Use the weights as: int8 and int4 are smaller and faster.")
+    ] = "stored",
+    device: Annotated[
+        str, Parameter(help="cpu, cuda, mps, xpu; auto is cuda where there is one, or cpu.")
+    ] = "auto",
+    threads: Annotated[
+        int | None, Parameter(help="Compute with so many. [default: a thread for each core]")
+    ] = None,
+    quote: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Allow long passages of the texts learned from, word for word. [default: no]",
+        ),
+    ] = False,
+    json: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="The texts as one JSON object on stdout. [default: no]",
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool,
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Do not tell the seed and the engine in the end. [default: no]",
+        ),
+    ] = False,
+) -> None:
+    """Write on from the prompt; the text is shown as it comes."""
+    for name, value in (("--tokens", tokens), ("--samples", samples), ("--threads", threads)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} should be 1 or more, and is {value}")
+    sampling = replace(
+        USUAL,
+        temperature=temperature,
+        top_p=top_p,
+        min_p=min_p,
+        top_k=top_k,
+        repetition_penalty=repetition_penalty,
+    )
+    beginning = _given(prompt)
+    folder = model_folder(model, Path.cwd())
+    loaded = Model.load(folder, device=device, weights=weights, threads=threads)
+    kept = None if quote else loaded.guard
+    first = secrets.randbelow(_SEEDS) if seed is None else seed
+    seeds = range(first, first + samples)
+    texts: Iterable[Iterable[str]]  # of each the pieces
+    if samples > 1:
+        written = write_several(
+            loaded.engine,
+            loaded.tokenizer,
+            beginning,
+            seeds=seeds,
+            tokens=tokens,
+            sampling=sampling,
+            stops=stop,
+            guard=kept,
+        )
+        texts = [[text] for text in written]
+    else:
+        pieces = loaded.write(
+            beginning, tokens=tokens, seed=first, stops=stop, quote=quote, **vars(sampling)
+        )
+        texts = [pieces]
+    if json:
+        from ownwords.cli.output import print_json
+
+        figures = {
+            "model": str(folder),
+            "engine": loaded.engine.name,
+            "copy_guard": kept is not None,
+            "prompt": beginning,
+            "texts": [
+                {"seed": its, "text": "".join(parts)}
+                for its, parts in zip(seeds, texts, strict=True)
+            ],
+        }
+        print_json(figures)
+        return
+    for its, parts in zip(seeds, texts, strict=True):
+        if samples > 1:
+            _show([f"--- seed {its}"])
+        _show(chain([beginning], parts))
+    if sys.stderr.isatty() and not quiet:
+        said = f"seed {first}, {loaded.engine.name}" + (", copy guard" if kept else "")
+        print(said, file=sys.stderr)
+
+
+def _show(pieces: Iterable[str]) -> None:
+    """A text as it comes, and the end of a line after it, also where it is broken off."""
+    on_terminal, last = sys.stdout.isatty(), ""
+    try:
+        for piece in pieces:
+            sys.stdout.write(piece.translate(_OBEYED) if on_terminal else piece)
+            sys.stdout.flush()
+            last = piece or last
+    finally:
+        if not last.endswith("\n"):
+            print(flush=True)
+
+
+def _given(prompt: Sequence[str]) -> str:
+    if misspelt := next(filter(_LIKE_AN_OPTION.fullmatch, prompt), None):
+        raise ConfigError(f"unknown option: {misspelt}", hint="ownwords write --help")
+    if list(prompt) != [_STDIN]:
+        return " ".join(prompt)
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise OwnwordsError(f"what came on standard input is not UTF-8: {error}") from error

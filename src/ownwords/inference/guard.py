@@ -1,0 +1,345 @@
+"""The copy guard: what is written never repeats a long passage of the texts learned from.
+
+Two promises, on whatever is written, greedily or by chance, also where the passage begins in the
+prompt:
+
+- of tokens: never `longest` or more in a row as they stand in a document;
+- of text: never `words` or more words in a row as they stand in a document, whatever their capitals
+  (of ASCII) and the punctuation and spaces between them, and however they are cut into tokens.
+
+The word in which a prompt ends counts as the prompt's. A token that holds several words, as a few
+tokenizers have, can go beyond by as many words less one. Scripts that put no spaces between words
+have the promise of tokens only. Documents do not run on into each other, nor texts over a special
+token.
+
+Ordinary writing is not hindered: of 37 columns by one author none repeats 9 words of another, and
+in 2.9 million words by a novelist 10 in a row recur once in 46,000. So `words` is 10 unless told,
+and `longest` so many tokens as 12 words of these texts take on average.
+
+The index knows the hash of each run and what must not follow it. Nobody can read the texts from it;
+whoever has a passage at hand that is nearly so long as the guard permits can follow it to the end
+of its document. Of 10,000 looks into it some 2 find what is not there, and forbid one innocent
+token each.
+
+Shapes: N tokens or words of a document, V vocabulary.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.core.errors import ConfigError
+from ownwords.core.workspace import writing_atomically
+from ownwords.inference.passages import (
+    FACTOR,
+    MASK,
+    MOST_BITS,
+    Array,
+    Beginnings,
+    Numbers,
+    Table,
+    contexts,
+    hash_of,
+    mixed,
+    mixed_all,
+    offsets_of,
+    spaced,
+    words_of,
+)
+from ownwords.models.header import encoded_header, read_header
+from ownwords.models.safely import ModelError
+from ownwords.native import guard as native
+from ownwords.tokenizers.text import TokenizerError
+from ownwords.tokenizers.tokenizer import Tokenizer
+
+WORDS = 10
+FORMAT = 1
+
+_MOST = 10_000  # words or tokens of a run
+_LONGER = 1.2  # tokens beyond the average of so many words, as words differ
+# Where spaces do not divide words, what lies between two of them is longer than words are.
+_UNDIVIDED, _UNDIVIDED_LONGEST = 20, 24
+
+_DTYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "I32": np.int32}
+_CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
+_TABLE = ("offsets", "marks", "values")
+
+
+class Guard:
+    """What must not come next; made by `build` or `load`."""
+
+    def __init__(self, said: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        self.longest: int = said["longest"]
+        self.words: int = said["words"]
+        self.vocabulary: int = said["vocabulary"]
+        self.fingerprint: str = said["fingerprint"]
+        self.arrays = arrays
+        self._tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
+        self._words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
+        self._hashes: dict[bytes, int] = {}
+        self._native = native.guard(
+            self.longest, self.words, (self._tokens.bits, self._words.bits), arrays
+        )
+
+    def banned(self, history: Sequence[int] | npt.NDArray[np.int32]) -> Sequence[int]:
+        """The ids of which none may follow this history, the prompt included."""
+        if self._native is not None:
+            return self._native(history)
+        return self.banned_plainly(history)
+
+    def banned_plainly(self, history: Sequence[int] | npt.NDArray[np.int32]) -> list[int]:
+        """The same without the compiled library."""
+        found: set[int] = set()
+        run = self.longest - 1
+        if len(history) >= run:
+            key = 0
+            for i in history[len(history) - run :]:
+                key = key * FACTOR + mixed(int(i)) & MASK
+            found.update(self._tokens.find(mixed(key)))
+        run = self.words - 1
+        words, is_open = self._last_words(history)
+        if len(words) >= run:
+            key = 0
+            for word in words[-run:]:
+                key = key * FACTOR + self._hash(word) & MASK
+            for node in self._words.find(mixed(key)):
+                found.update(self._beginning(node, is_open))
+        return sorted(found)
+
+    def save(self, path: Path) -> None:
+        """Write the index; a file that stands there is replaced whole or not at all."""
+        with writing_atomically(path) as file:
+            for block in self.blocks():
+                file.write(block)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes of the file, part by part."""
+        said = {
+            "format": FORMAT,
+            "longest": self.longest,
+            "words": self.words,
+            "vocabulary": self.vocabulary,
+            "fingerprint": self.fingerprint,
+        }
+        about = np.frombuffer(json.dumps(said).encode(), np.uint8)
+        arrays = {**self.arrays, "about": about}
+        # The widest first, so that each begins where the processor wants it.
+        names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+        yield encoded_header([(n, _CODES[arrays[n].dtype], arrays[n].shape) for n in names], {})
+        for name in names:
+            yield arrays[name].tobytes()
+
+    def _last_words(
+        self, history: Sequence[int] | npt.NDArray[np.int32]
+    ) -> tuple[list[bytes], bool]:
+        """The last words of the text, as many as are looked at or all; does the last go on yet?"""
+        offsets, pieces, breaks = (
+            self.arrays[name] for name in ("pieces.offsets", "pieces.bytes", "pieces.breaks")
+        )
+        count = 2 * self.words
+        while True:
+            parts: list[bytes] = []
+            is_whole = count >= len(history)
+            for i in history[max(0, len(history) - count) :]:
+                if not 0 <= i < self.vocabulary or breaks[i]:
+                    parts.clear()
+                    is_whole = True
+                else:
+                    parts.append(pieces[offsets[i] : offsets[i + 1]].tobytes())
+            tail = spaced(b"".join(parts))
+            words = words_of(tail)
+            # One more than is looked at, as the first may be cut.
+            if is_whole or len(words) >= self.words:
+                return words, bool(words) and tail.endswith(words[-1])
+            count *= 2
+
+    def _hash(self, word: bytes) -> int:
+        if word not in self._hashes:
+            self._hashes[word] = hash_of(word)
+        return self._hashes[word]
+
+    def _beginning(self, node: int, is_open: bool) -> list[int]:
+        """The ids of all tokens that a word could begin with; after a letter, those with a gap."""
+        parents, offsets, ids = (
+            self.arrays[name] for name in ("nodes.parents", "nodes.offsets", "nodes.ids")
+        )
+        found: list[int] = []
+        while 0 <= node < len(parents):
+            begin, end = offsets[2 * node], offsets[2 * node + (1 if is_open else 2)]
+            found += ids[begin:end].tolist()
+            node = min(int(parents[node]), node - 1)
+        return found
+
+
+def build(
+    documents: Iterable[Array],
+    tokenizer: Tokenizer,
+    *,
+    words: int = WORDS,
+    longest: int | None = None,
+) -> Guard:
+    """The index of these documents, given as ids; special tokens in them divide them."""
+    for name, number in (("words", words), ("longest", longest)):
+        if number is not None and not 2 <= number <= _MOST:
+            raise ConfigError(f"{name} should be from 2 to {_MOST:,}, and is {number}")
+    pieces = _pieces(tokenizer)
+    nodes = Beginnings(pieces)
+    breaks_V = np.array([piece is None for piece in pieces], np.uint8)
+    types: dict[bytes, int] = {}
+    runs: list[tuple[Array, Array]] = []  # the ids and words of each stretch of text
+    for document in documents:
+        for ids in _stretches(np.asarray(document, np.int32), breaks_V):
+            text = b"".join(pieces[i] or b"" for i in ids.tolist())
+            found = words_of(spaced(text))
+            numbers = [types.setdefault(word, len(types)) for word in found]
+            runs.append((ids, np.array(numbers, np.int32)))
+    if longest is None:
+        longest = _as_long(words, runs, types)
+    hashes_T = np.array([hash_of(word) for word in types], np.uint64)
+    nodes_T = np.array([nodes.of(word) for word in types], np.int32)
+    of_tokens = [(contexts(mixed_all(ids), longest), ids[longest - 1 :]) for ids, _ in runs]
+    of_words = [(contexts(hashes_T[n], words), nodes_T[n[words - 1 :]]) for _, n in runs]
+    arrays = {
+        **_named("tokens", _table(of_tokens)),
+        **_named("words", _table(of_words)),
+        **nodes.arrays(),
+        "pieces.offsets": offsets_of([len(piece or b"") for piece in pieces]),
+        "pieces.bytes": np.frombuffer(b"".join(piece or b"" for piece in pieces), np.uint8),
+        "pieces.breaks": breaks_V,
+    }
+    said = {
+        "longest": longest,
+        "words": words,
+        "vocabulary": len(pieces),
+        "fingerprint": tokenizer.fingerprint(),
+    }
+    return Guard(said, arrays)
+
+
+def load(path: Path, fingerprint: str | None = None) -> Guard:
+    """An index that `save` wrote, mapped into memory: only what is looked at is read.
+
+    ModelError if it is damaged, or of another tokenizer than that of `fingerprint`.
+    """
+    arrays = {}
+    header = read_header(path)
+    whole = np.memmap(path, np.uint8, "r").view(np.ndarray)
+    for name, stored in header.items():
+        dtype = np.dtype(_DTYPES.get(stored.dtype, np.uint8))
+        if stored.dtype not in _DTYPES or len(stored.shape) != 1 or stored.start % dtype.itemsize:
+            raise _damaged(path, f"{name} is {stored.dtype} {list(stored.shape)}")
+        arrays[name] = whole[stored.start : stored.start + stored.nbytes].view(dtype)
+    try:
+        said = json.loads(arrays.pop("about", np.empty(0, np.uint8)).tobytes())
+        version = said["format"]
+        if version != FORMAT:
+            raise ModelError(
+                f"{path} is of format {version!r:.40}, and this ownwords knows {FORMAT}",
+                hint="upgrade ownwords",
+            )
+        _check(said, arrays)
+        found = Guard(said, arrays)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}"[:120]) from error
+    if fingerprint is not None and found.fingerprint != fingerprint:
+        raise ModelError(
+            f"{path} was made with another tokenizer than the model's, and would guard nothing",
+            hint="copy the model's folder whole, or make the model again",
+        )
+    return found
+
+
+def _check(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    """ValueError if the arrays do not fit together. What they hold is checked where it is used."""
+    for name, least, most in (
+        ("longest", 2, _MOST),
+        ("words", 2, _MOST),
+        ("vocabulary", 0, 1 << 24),
+    ):
+        if type(said[name]) is not int or not least <= said[name] <= most:
+            raise ValueError(f"{name} is {said[name]!r:.40}")
+    if type(said["fingerprint"]) is not str:
+        raise ValueError(f"the fingerprint is {said['fingerprint']!r:.40}")
+    for name in ("tokens", "words"):
+        offsets, marks, values = (arrays[f"{name}.{part}"] for part in _TABLE)
+        buckets = len(offsets) - 1
+        if buckets < 1 or buckets & (buckets - 1) or buckets > 1 << MOST_BITS:
+            raise ValueError(f"{name} have {buckets} parts")
+        if len(marks) != len(values) or values.dtype not in (np.uint16, np.uint32):
+            raise ValueError(f"{name} have {len(marks)} hashes and {len(values)} values")
+        if offsets.dtype != np.uint32 or marks.dtype != np.uint16:
+            raise ValueError(f"{name} are of other types")
+    sizes = {
+        "pieces.offsets": (np.uint32, said["vocabulary"] + 1),
+        "pieces.breaks": (np.uint8, said["vocabulary"]),
+        "pieces.bytes": (np.uint8, None),
+        "nodes.parents": (np.int32, None),
+        "nodes.offsets": (np.uint32, 2 * len(arrays["nodes.parents"]) + 1),
+        "nodes.ids": (np.uint32, None),
+    }
+    for name, (dtype, size) in sizes.items():
+        # No token stands under two beginnings.
+        too_many = name.startswith("nodes") and len(arrays[name]) > 2 * said["vocabulary"] + 1
+        if arrays[name].dtype != dtype or size not in (None, len(arrays[name])) or too_many:
+            raise ValueError(f"{name} has {len(arrays[name])} of {arrays[name].dtype}")
+
+
+def _pieces(tokenizer: Tokenizer) -> list[bytes | None]:
+    """The bytes of each token; None for those that stand for no text."""
+    special = set(tokenizer.special.values())
+    before: list[int] = []  # some tokenizers take a space off what a text begins with
+    skip = 0
+    pieces: list[bytes | None] = []
+    for i in range(tokenizer.vocabulary_size):
+        try:
+            pieces.append(None if i in special else tokenizer.decode_bytes([*before, i])[skip:])
+        except TokenizerError:  # a gap in the ids
+            pieces.append(None)
+            continue
+        if not before and i not in special and tokenizer.decode_bytes([i]):
+            before, skip = [i], len(tokenizer.decode_bytes([i]))
+            pieces[i] = tokenizer.decode_bytes([i, i])[skip:]
+    return pieces
+
+
+def _stretches(ids_N: Array, breaks_V: Array) -> list[Array]:
+    """A document without what stands for no text, divided there."""
+    at = np.flatnonzero(breaks_V[ids_N])
+    parts = np.split(ids_N, at)
+    return [part for part in (parts[0], *(part[1:] for part in parts[1:])) if len(part)]
+
+
+def _as_long(words: int, runs: Sequence[tuple[Array, Array]], types: Mapping[bytes, int]) -> int:
+    """So many tokens as `words` words take, and some more."""
+    counts = np.zeros(len(types), np.int64)
+    for _, numbers in runs:
+        counts += np.bincount(numbers, minlength=len(types))
+    total = int(counts.sum())
+    if not total:
+        return _UNDIVIDED_LONGEST
+    if int(counts @ np.array([len(word) for word in types])) > _UNDIVIDED * total:
+        return _UNDIVIDED_LONGEST
+    tokens = sum(len(ids) for ids, _ in runs)
+    return max(words, math.ceil(_LONGER * words * tokens / total))
+
+
+def _table(parts: Sequence[tuple[Numbers, Array]]) -> Table:
+    keys = np.concatenate([keys for keys, _ in parts] or [np.zeros(0, np.uint64)])
+    values = np.concatenate([values for _, values in parts] or [np.zeros(0, np.int32)])
+    return Table.build(keys[values >= 0], values[values >= 0])
+
+
+def _named(name: str, table: Table) -> dict[str, Array]:
+    return {f"{name}.{part}": array for part, array in zip(_TABLE, table.arrays, strict=True)}
+
+
+def _damaged(path: Path, seen: str) -> ModelError:
+    return ModelError(
+        f"{path} is damaged or no copy guard of ours: {seen}",
+        hint="copy the model's folder again, or delete this file to write without a guard",
+    )

@@ -1,0 +1,249 @@
+"""The engine of the processor: a model directory in the hands of the part in C++, without PyTorch.
+
+Each family is told to it in the words of one graph, `native.engine.Shape`. Weights are read from
+the mapped files and packed anew, so that nothing of the files stays in memory.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ownwords.core import hardware
+from ownwords.core.errors import OwnwordsError
+from ownwords.inference.engine import (
+    ROUNDED,
+    Feed,
+    Scores,
+    Weights,
+    check_copy,
+    check_cut,
+    check_feeds,
+    check_kind,
+    check_room,
+    check_row,
+    closed,
+    not_finite,
+)
+from ownwords.models import mapped
+from ownwords.models.configs.config import Config
+from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.configs.gpt2 import GPT2Config
+from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.configs.scaling import frequencies
+from ownwords.models.fitting import SINGLE, Fitted, check_shapes, find, fit, fit_codes, schemes_of
+from ownwords.models.header import FLOATS
+from ownwords.models.mapped import Array, is_mapped
+from ownwords.models.names import shapes
+from ownwords.models.safely import ModelError
+from ownwords.models.scheme import ENDS, Scheme
+from ownwords.native import engine as native
+from ownwords.native import library
+
+_NUMBERS: Mapping[str, native.Stored] = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
+_KINDS: Mapping[int, native.Kind] = {8: "int8", 4: "int4"}
+
+
+class NativeEngine:
+    """A model in the part in C++, on threads of its own."""
+
+    def __init__(self, core: native.NativeCore, weights: Weights) -> None:
+        self.weights = weights
+        self.vocabulary = core.shape.vocabulary
+        self.context = core.shape.context
+        found = library.described().removeprefix("compiled kernels for ")
+        self.name = f"native {core.shape.matrices}, {found}"
+        self._core = core
+
+    def cache(self, rows: int, length: int) -> "NativeCache":
+        check_room(rows, length, self)
+        return NativeCache(self, self._core.cache(rows, length))
+
+
+class NativeCache:
+    """The contract's cache; it keeps its engine."""
+
+    def __init__(self, engine: NativeEngine, kept: native.NativeCache) -> None:
+        self.rows = kept.rows
+        self.length = kept.length
+        self._engine = engine
+        self._kept: native.NativeCache | None = kept
+
+    def held(self, row: int) -> int:
+        check_row(row, self)
+        return self._open().held(row)
+
+    def read(self, feeds: Sequence[Feed], *, every: bool = False) -> Scores:
+        kept = self._open()
+        check_feeds(feeds, self, self._engine)
+        return kept.read([feed.row for feed in feeds], [feed.ids for feed in feeds], every=every)
+
+    def cut(self, row: int, length: int) -> None:
+        check_cut(row, length, self)
+        self._open().cut(row, min(length, self.held(row)))
+
+    def copy(self, source: int, row: int, length: int) -> None:
+        check_copy(source, row, length, self)
+        self._open().copy(source, row, length)
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _open(self) -> native.NativeCache:
+        if self._kept is None:
+            raise closed()
+        return self._kept
+
+
+def load(
+    folder: Path, config: Config, *, weights: Weights = "stored", threads: int | None = None
+) -> NativeEngine | None:
+    """The engine for the weights of a folder, or None where the part in C++ was not compiled.
+
+    ModelError for what `models.weights.load` refuses, and for numbers that are not finite.
+    """
+    if not native.available():
+        return None
+    stored = find(folder)
+    if any(name.endswith(".packed") for name in stored):
+        made_with = schemes_of(folder / SINGLE)
+        kinds = _kinds_of(made_with)
+        told: Weights = kinds[0]
+        check_kind(told, weights, folder)
+        fitted = fit_codes(stored, made_with, config, folder)
+        arrays = mapped.arrays(each.stored for each in fitted)
+        tensors = list(_of_codes(fitted, arrays, shapes(config), made_with))
+    else:
+        fitted = fit(stored, config, folder)
+        check_shapes(fitted, config, folder)
+        kinds, told = _kinds({each.stored.dtype for each in fitted}, weights)
+        arrays = mapped.arrays(each.stored for each in fitted)
+        sizes = shapes(config)
+        tensors = [_tensor(each, sizes[each.ours], arrays) for each in fitted]
+    floats = {each.stored.dtype for each in fitted if each.stored.dtype in FLOATS}
+    is_narrow = weights == "bf16" or (weights != "f32" and floats == {"BF16"})
+    try:
+        core = native.NativeCore(
+            _shape(config, kinds, is_narrow),
+            tensors,
+            threads=threads or hardware.threads(hardware.read_cpu()),
+        )
+    except OwnwordsError as error:
+        for each in fitted:
+            if not _is_finite(each, arrays):
+                raise not_finite(each.ours, folder) from error
+        raise ModelError(f"{folder}: {error.message}", hint=error.hint) from error
+    return NativeEngine(core, told)
+
+
+def _kinds_of(made_with: tuple[Scheme, Scheme]) -> tuple[native.Kind, native.Kind]:
+    body, ends = made_with
+    return _KINDS[body.bits], _KINDS[ends.bits]
+
+
+def _kinds(stored: set[str], weights: Weights) -> tuple[tuple[native.Kind, native.Kind], Weights]:
+    """What matrices and ends are packed as, and what that is called."""
+    if weights in ROUNDED:
+        return _kinds_of(ROUNDED[weights]), weights
+    if weights == "bf16" or (weights == "stored" and stored == {"BF16"}):
+        return ("bf16", "bf16"), "bf16"
+    # There is no kind for float16; float32 holds it exactly.
+    return ("f32", "f32"), "stored" if weights == "stored" and stored == {"F16"} else "f32"
+
+
+def _tensor(each: Fitted, shape: tuple[int, ...], arrays: Mapping[str, Array]) -> native.Tensor:
+    rows, columns = (1, *shape)[-2:]
+    return native.Tensor(
+        name=each.ours,
+        stored=_NUMBERS[each.stored.dtype],
+        rows=rows,
+        columns=columns,
+        data=arrays[each.stored.name],
+        transposed=each.transposed,
+        mapped=is_mapped(arrays[each.stored.name]),
+    )
+
+
+def _of_codes(
+    fitted: list[Fitted],
+    arrays: Mapping[str, Array],
+    sizes: Mapping[str, tuple[int, ...]],
+    made_with: tuple[Scheme, Scheme],
+) -> Iterator[native.Tensor]:
+    for each in fitted:
+        owner, _, part = each.ours.rpartition(".")
+        if part == "packed":
+            scheme = made_with[owner in ENDS]
+            rows, columns = sizes[f"{owner}.weight"]
+            yield native.Tensor(
+                name=f"{owner}.weight",
+                stored="codes8" if scheme.bits == 8 else "codes4",
+                rows=rows,
+                columns=columns,
+                data=arrays[each.ours],
+                scales=arrays[f"{owner}.scale"],
+                group=scheme.group,
+                mapped=is_mapped(arrays[each.ours]),
+            )
+        elif part != "scale":
+            yield _tensor(each, sizes[each.ours], arrays)
+
+
+def _is_finite(each: Fitted, arrays: Mapping[str, Array]) -> bool:
+    array = arrays[each.stored.name]
+    if each.stored.dtype == "BF16":
+        return not bool((array & 0x7F80 == 0x7F80).any())
+    return bool(np.isfinite(array).all())
+
+
+def _shape(config: Config, kinds: tuple[native.Kind, native.Kind], is_narrow: bool) -> native.Shape:
+    """A family in the engine's words; `is_narrow`: its numbers are bfloat16."""
+    layers, windows, head_dim = config.layers, config.windows(), config.head_dim
+    scale, root, softcap = head_dim**-0.5, 1.0, None
+    turns, tables = (0,) * layers, []
+    if isinstance(config, LlamaConfig | Qwen3Config):
+        tables = [frequencies(head_dim, config.rope_base, config.rope_scaling)]
+    elif isinstance(config, Gemma3Config):
+        scale, softcap = config.query_scalar**-0.5, config.softcap
+        # Rounded before it multiplies, as in training: 33.94 is 34 in bfloat16.
+        root = _in_bfloat16(config.width**0.5) if is_narrow else config.width**0.5
+        turns = tuple(int(window is not None) for window in windows)
+        tables = [
+            frequencies(head_dim, config.rope_base, config.rope_scaling),
+            frequencies(head_dim, config.rope_base_sliding),
+        ]
+    else:
+        turns = (-1,) * layers
+    return native.Shape(
+        vocabulary=config.vocabulary,
+        context=config.context,
+        width=config.width,
+        layers=layers,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=head_dim,
+        hidden=config.hidden,
+        matrices=kinds[0],
+        ends=kinds[1],
+        narrow=kinds[0] != "f32",
+        layer_norm=isinstance(config, GPT2Config),
+        gelu=isinstance(config, GPT2Config | Gemma3Config),
+        norm_eps=config.norm_eps,
+        norm_offset=1.0 if isinstance(config, Gemma3Config) else 0.0,
+        attention_scale=scale,
+        embedding_scale=root,
+        softcap=softcap,
+        windows=tuple(window or 0 for window in windows),
+        turns=turns,
+        frequencies=np.stack(tables) if tables else np.empty((0, head_dim // 2), np.float32),
+    )
+
+
+def _in_bfloat16(number: float) -> float:
+    """The nearest bfloat16; of two as near, the one with an even last bit."""
+    bits = np.float32(number).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    return float(np.uint32(rounded).view(np.float32))

@@ -1,0 +1,153 @@
+"""Passages of text and what follows them: words, hashes of runs, tables that find by hash.
+
+Shapes: N tokens or words of a document.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.uint64]
+Array = npt.NDArray[Any]
+
+FACTOR = 0x9E3779B97F4A7C15
+_FNV, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+MASK = (1 << 64) - 1
+# A table keeps of a hash its first bits, which say where, and some more.
+MOST_BITS, _MARK_BITS, _VALUE_BITS = 24, 16, 24
+_IN_A_BUCKET = 8
+
+# General punctuation, that of Latin-1 and of Chinese, Japanese and Korean, each a space to us; at
+# the end, where tokens may divide a character, what can become one of them.
+_PUNCTUATION = re.compile(
+    rb"\xe2[\x80\x81][\x80-\xbf]?|\xe3\x80[\x80-\xbf]?|\xc2[\xa0-\xbf]|[\xc2\xe2\xe3]\Z"
+)
+_CONTINUING = bytes(range(0x80, 0xC0))  # within a character of several bytes
+_WORD = re.compile(rb"[0-9a-z\x80-\xff]+")
+
+
+class Table:
+    """What follows which hash: sorted by hash, found through its first bits, told by 16 more."""
+
+    def __init__(self, offsets: Array, marks: Array, values: Array) -> None:
+        self.arrays = (offsets, marks, values)
+        self.bits = (len(offsets) - 1).bit_length() - 1
+        # Its numbers come out in a third of the time that an array's take.
+        self._offsets: memoryview[int] = offsets.data
+        self._marks: memoryview[int] = marks.data
+        self._values: memoryview[int] = values.data
+
+    @classmethod
+    def build(cls, keys_N: Numbers, values_N: Array) -> "Table":
+        """Of pairs of a hash and what follows it; each pair once."""
+        bits = max(0, math.ceil(math.log2(max(1, len(keys_N)) / _IN_A_BUCKET)))
+        bits = min(bits, MOST_BITS)
+        shift = np.uint64(64 - _MARK_BITS - bits)
+        # Sorted in place: np.unique hashes first, and these numbers share their last bits.
+        entries = (keys_N >> shift << np.uint64(_VALUE_BITS)) | values_N.astype(np.uint64)
+        entries.sort()
+        entries = entries[np.diff(entries, prepend=~entries[:1]) != 0]
+        heads = entries >> np.uint64(_VALUE_BITS)
+        buckets = np.arange((1 << bits) + 1, dtype=np.uint64) << np.uint64(_MARK_BITS)
+        values = entries & np.uint64((1 << _VALUE_BITS) - 1)
+        wide = bool(len(values)) and int(values.max()) >= 1 << 16
+        return cls(
+            np.searchsorted(heads, buckets).astype(np.uint32),
+            (heads & np.uint64((1 << _MARK_BITS) - 1)).astype(np.uint16),
+            values.astype(np.uint32 if wide else np.uint16),
+        )
+
+    def find(self, key: int) -> list[int]:
+        """What follows this hash."""
+        bucket = key >> (64 - self.bits)
+        mark = key >> (64 - _MARK_BITS - self.bits) & ((1 << _MARK_BITS) - 1)
+        begin, end = self._offsets[bucket], min(self._offsets[bucket + 1], len(self._marks))
+        marks, values = self._marks, self._values
+        return [values[i] for i in range(begin, end) if marks[i] == mark]
+
+
+class Beginnings:
+    """The tokens by what they begin a word with, each such beginning below the shorter ones."""
+
+    def __init__(self, pieces: Sequence[bytes | None]) -> None:
+        groups: dict[bytes, tuple[list[int], list[int]]] = {}
+        for i, piece in enumerate(pieces):
+            # Tokens can begin with the last byte of a punctuation mark, as of the one in "it’s".
+            text = (piece or b"").lstrip(_CONTINUING)
+            if first := _WORD.search(spaced(text)):
+                at_once = first.start() == 0 and text == piece
+                groups.setdefault(first[0], ([], []))[at_once].append(i)
+        ordered = sorted(groups, key=len)  # parents before children
+        self._numbers = {beginning: number for number, beginning in enumerate(ordered)}
+        self._longest = len(ordered[-1]) if ordered else 0
+        self._parents = [self.of(beginning, len(beginning) - 1) for beginning in ordered]
+        self._lists = [ids for beginning in ordered for ids in groups[beginning]]
+
+    def of(self, word: bytes, most: int | None = None) -> int:
+        """The longest beginning of a word that a token has, of so many bytes at most; or -1."""
+        for size in range(min(len(word) if most is None else most, self._longest), 0, -1):
+            if (number := self._numbers.get(word[:size])) is not None:
+                return number
+        return -1
+
+    def arrays(self) -> dict[str, Array]:
+        """Of each beginning its parent and two lists of ids: after a gap, and at once."""
+        return {
+            "nodes.parents": np.array(self._parents, np.int32),
+            "nodes.offsets": offsets_of([len(ids) for ids in self._lists]),
+            "nodes.ids": np.array([i for ids in self._lists for i in ids], np.uint32),
+        }
+
+
+def spaced(text: bytes) -> bytes:
+    """A text in small letters, as far as they are ASCII, without the punctuation beyond it."""
+    return _PUNCTUATION.sub(b" ", text.lower())
+
+
+def words_of(text: bytes) -> list[bytes]:
+    """The words of such a text."""
+    found: list[bytes] = _WORD.findall(text)
+    return found
+
+
+def contexts(hashes_N: Numbers, run: int) -> Numbers:
+    """For each place that `run - 1` others precede, the hash of these."""
+    count = max(0, len(hashes_N) - run + 1)
+    keys = np.zeros(count, np.uint64)
+    for i in range(run - 1):
+        keys = keys * np.uint64(FACTOR) + hashes_N[i : i + count]
+    return mixed_all(keys)
+
+
+def hash_of(word: bytes) -> int:
+    """A hash of a word: FNV-1a, stirred."""
+    made = _FNV
+    for byte in word:
+        made = (made ^ byte) * _FNV_PRIME & MASK
+    return mixed(made)
+
+
+def mixed(number: int) -> int:
+    """A number of 64 bits in which each bit of the given one has stirred all (splitmix64)."""
+    number = number + FACTOR & MASK
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    number = (number ^ number >> 27) * 0x94D049BB133111EB & MASK
+    return number ^ number >> 31
+
+
+def mixed_all(numbers_N: Array) -> Numbers:
+    """The same of many."""
+    numbers = numbers_N.astype(np.uint64) + np.uint64(FACTOR)
+    numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    made: Numbers = numbers ^ numbers >> np.uint64(31)
+    return made
+
+
+def offsets_of(sizes: Sequence[int]) -> Array:
+    """Where each of so large parts begins, and the end."""
+    return np.concatenate(([0], np.cumsum(sizes))).astype(np.uint32)

@@ -1,0 +1,66 @@
+"""Stop strings: a text ends where one of them would begin, wherever tokens divide it.
+
+Of a text that is written on and on, the first stop string to be complete ends it; of several that
+are complete at once, the one that began first. What is shown does not depend on the pieces in which
+the text comes: only what may yet become a stop string is held back, and no longer than that.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ownwords.core.errors import ConfigError
+
+
+class Stopping:
+    """Follows one text. `found` is the stop string that ended it, None as long as none did."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        if isinstance(stops, str) or not all(stops):
+            raise ConfigError(
+                f"stop strings are a list of texts, none of them empty, and not {stops!r:.80}"
+            )
+        self.found: str | None = None
+        self._stops = tuple(dict.fromkeys(stops))
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """What of the text can be shown now that this piece has come; nothing after the end."""
+        if self.found is not None:
+            return ""
+        text = self._held + piece
+        ends = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if ends:
+            _, begin, self.found = min(ends)
+            self._held = ""
+            return text[:begin]
+        held = max((_begun(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def finish(self) -> str:
+        """What was held back, where the text ended without becoming a stop string."""
+        held, self._held = self._held, ""
+        return held
+
+
+def until(pieces: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
+    """The text of the pieces up to the first stop string; no piece is asked for after it."""
+    stopping = Stopping(stops)  # checked here, and not when the first piece is asked for
+    return _until(iter(pieces), stopping)
+
+
+def _until(pieces: Iterator[str], stopping: Stopping) -> Iterator[str]:
+    for piece in pieces:
+        if shown := stopping.feed(piece):
+            yield shown
+        if stopping.found is not None:
+            return
+    if shown := stopping.finish():
+        yield shown
+
+
+def _begun(text: str, stop: str) -> int:
+    """How many characters at the end of the text begin this stop string."""
+    for size in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:size]):
+            return size
+    return 0

@@ -1,0 +1,101 @@
+// What all products share: a few panels times a few rows at a time, so that sums stay in registers.
+//
+// A kernel has `SUMS`, how many vectors of sums there are registers for, and
+// `block<P, R>(work, panels, n, ahead, sums)`, which multiplies P panels by rows n to n + R.
+#pragma once
+
+#include <algorithm>
+
+#include "engine/kinds.h"
+#include "vectors.h"
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+namespace ownwords::engine {
+
+constexpr int PARTS = int(PANEL) / LANES;  // vectors in a line
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int REGISTERS = 24;  // of 32, for sums
+#else
+constexpr int REGISTERS = 12;  // of 16
+#endif
+
+// With one rounding wherever there is such an instruction, and not as a compiler sees fit: products
+// of any number of rows are to agree.
+inline Vector plus_product(Vector sum, Vector a, Vector b) {
+#if defined(__AVX512F__)
+    return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__FMA__)
+    return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#else
+    return sum + a * b;
+#endif
+}
+
+inline Vector plus_product(Vector sum, Vector a, float b) {
+#if defined(__AVX512F__)
+    return plus_product(sum, a, (Vector)_mm512_set1_ps(b));
+#elif defined(__FMA__)
+    return plus_product(sum, a, (Vector)_mm256_set1_ps(b));
+#else
+    return sum + a * b;
+#endif
+}
+
+// Several panels are read side by side, because memory gives more to several streams than to one,
+// and what comes 2 KiB on in each is asked for early; at a panel's end that is the beginning of the
+// one that this stream reads next, if there is one.
+struct Ahead {
+    static constexpr long BYTES = 2048;
+    long end;    // of a panel
+    long skip;   // from there to the next
+    bool more;
+
+    void fetch(const unsigned char *panel, long at, long lines) const {
+        const long next = at + BYTES;
+        const long from = next < end ? next : more ? next + skip : at;
+        for (long i = 0; i < lines; ++i) __builtin_prefetch(panel + from + i * LINE);
+    }
+};
+
+// Rows from n on, as many at a time as asked for; fewer at the end.
+template <class Kernel, int P, int R>
+inline void all_rows(const Work &w, long p, long n, long at_once, const Ahead &ahead) {
+    if (at_once >= R) {
+        const unsigned char *panels = w.matrix.lines + size_t(p) * w.matrix.panel_bytes();
+        for (; n + R <= w.rows; n += R) {
+            Vector sums[P][R][PARTS];
+            Kernel::template block<P, R>(w, panels, n, ahead, sums);
+            for (int i = 0; i < P; ++i)
+                put_out(w, p + i, n, R, reinterpret_cast<const float *>(sums[i]));
+        }
+    }
+    if constexpr (R > 1)
+        if (n < w.rows) all_rows<Kernel, P, R - 1>(w, p, n, at_once, ahead);
+}
+
+template <class Kernel, int P>
+inline long panels_at_once(const Work &w, long first, long last) {
+    constexpr int FIT = Kernel::SUMS / (P * PARTS), MOST = FIT < 6 ? FIT : 6;  // rows
+    static_assert(MOST > 0);
+    // Evenly, as a few sums at once leave the processor waiting for each.
+    const long parts = (w.rows + MOST - 1) / MOST, at_once = (w.rows + parts - 1) / parts;
+    const long bytes = long(w.matrix.panel_bytes());
+    long p = first;
+    for (; p + P <= last; p += P)
+        all_rows<Kernel, P, MOST>(w, p, 0, at_once,
+                                  Ahead{bytes, (P - 1) * bytes, p + 2 * P <= last});
+    return p;
+}
+
+template <class Kernel>
+inline void all_panels(const Work &w, long first, long last) {
+    constexpr int WIDE = Kernel::SUMS / PARTS;  // panels that fit with one row
+    if constexpr (WIDE >= 4)
+        if (w.rows <= WIDE / 4 || WIDE >= 24) first = panels_at_once<Kernel, 4>(w, first, last);
+    if constexpr (WIDE >= 2) first = panels_at_once<Kernel, 2>(w, first, last);
+    panels_at_once<Kernel, 1>(w, first, last);
+}
+
+}  // namespace ownwords::engine

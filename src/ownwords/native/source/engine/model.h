@@ -1,0 +1,57 @@
+// A model's weights as the engine keeps them: packed matrices, and vectors of float.
+#pragma once
+
+#include <vector>
+
+#include "engine/matrix.h"
+#include "engine/memory.h"
+#include "engine/parts.h"
+#include "engine/pool.h"
+#include "engine/shape.h"
+
+namespace ownwords::engine {
+
+// What ends the making of a model.
+struct Refused {
+    Trouble trouble;
+};
+
+struct Layer {
+    Norm attention_norm, query_norm, key_norm, attention_output_norm, mlp_norm, mlp_output_norm;
+    Matrix query_key_value, output, gate, up, down;  // no gate: the activation is of `up`
+    const float *query_key_value_bias = nullptr, *output_bias = nullptr, *up_bias = nullptr,
+                *down_bias = nullptr;
+    long window = 0, turns = -1;
+};
+
+// Checks all it is given; throws Refused or std::bad_alloc.
+class Model {
+  public:
+    Model(const Shape &shape, const Tensor *tensors, long count, Pool &pool);
+
+    Shape shape;  // its pointers are not kept
+    std::vector<Layer> layers;
+    Matrix embedding, head;  // the same where the head is tied
+    const float *positions = nullptr;
+    Norm final_norm;
+    std::vector<float> frequencies;
+
+  private:
+    struct Given;
+    const float *vector(const Given &given, Role role, long layer, long count, float offset = 0);
+    Norm norm(const Given &given, Role weight, long bias, long layer, long count);
+    void place(Matrix &matrix, const Given &given, long kind, std::initializer_list<Role> roles,
+               long layer, long outputs, long inputs);
+    void pack_all(Pool &pool);
+
+    struct Job {
+        Matrix matrix;
+        std::vector<Source> sources;
+        std::vector<bool> mapped;  // by source
+    };
+    std::vector<Job> jobs_;
+    std::vector<std::vector<float>> vectors_;
+    Memory lines_;
+};
+
+}  // namespace ownwords::engine

@@ -1,0 +1,255 @@
+"""Model directories made to harm: each is refused with one sentence, by both engines alike."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+
+import model_directories as models
+from ownwords.core.errors import OwnwordsError
+from ownwords.inference import native_engine
+from ownwords.inference.engine import Feed, Weights
+from ownwords.models import bundle, directory, quantize
+from ownwords.models.scheme import FIELD, INT4, INT8, Scheme
+from ownwords.native import engine as native
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
+
+WEIGHTS = "model.safetensors"
+Change = Callable[[dict[str, Any]], object]
+
+
+def header_of(path: Path) -> tuple[dict[str, Any], bytes]:
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def put(path: Path, header: dict[str, Any], rest: bytes) -> None:
+    encoded = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + rest)
+
+
+def refused(folder: Path) -> str:
+    """What both say, which must be one sentence from each."""
+    said = []
+    for load in (
+        lambda: native_engine.load(folder, directory.read(folder).config),
+        lambda: bundle.load(folder),
+    ):
+        with pytest.raises(OwnwordsError) as caught:
+            load()
+        text = str(caught.value)
+        assert "\n" not in text
+        assert len(text) < 1000
+        said.append(text)
+    assert said[0] == said[1]
+    return said[0]
+
+
+WRONG: dict[str, list[object]] = {
+    "hidden_size": [-16, 0, 17, 2**31, 2**62, 10**40, 16.0, "16", [16]],
+    "vocab_size": [-1, 2**24, 2**32 + 97, 96],
+    "num_hidden_layers": [-2, 0, 3, 1024, 2**40],
+    "num_attention_heads": [-4, 0, 3, 8, 2**31],
+    "num_key_value_heads": [0, 3, 4, -2, 2**20],
+    "head_dim": [7, 0, -8, 2**14, 4],
+    "intermediate_size": [41, -40, 2**22, 2**64],
+    "max_position_embeddings": [0, -128, 2**31, 2**63],
+    "rms_norm_eps": [0, -1e-5, 2, 1e400],
+    "rope_theta": [0, -1, 1e400, "big"],
+    "tie_word_embeddings": [False, 1],
+    "model_type": ["../../qwen3", 3],
+    "rope_scaling": [{"rope_type": "yarn", "factor": 2.0}, 2],
+}
+CONFIGS: list[dict[str, object]] = [
+    *({name: value} for name, values in WRONG.items() for value in values),
+    {"hidden_size": 2**19, "intermediate_size": 2**21, "vocab_size": 2**23},
+]
+
+
+@pytest.mark.parametrize("change", CONFIGS, ids=str)
+def test_a_config_that_lies_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+    models.write(tmp_path / "m", "qwen3")
+    models.edit(tmp_path / "m" / "config.json", **change)
+    refused(tmp_path / "m")
+
+
+NORM, MATRIX = "model.norm.weight", "model.layers.1.mlp.up_proj.weight"
+
+
+def _set(name: str, **said: object) -> Change:
+    return lambda header: header[name].update(said)
+
+
+def _rename(name: str, to: str) -> Change:
+    return lambda header: header.update({to: header.pop(name)})
+
+
+HEADERS: list[Change] = [
+    _set(MATRIX, shape=[-40, -16]),
+    _set(MATRIX, shape=[2**62, 4]),
+    _set(MATRIX, shape=[2**32, 2**32]),
+    _set(MATRIX, shape=[0, 16]),
+    _set(MATRIX, shape=[16, 40]),
+    _set(MATRIX, shape=[640]),
+    _set(MATRIX, shape=[40, 16, 1]),
+    _set(MATRIX, shape=[True, 640]),
+    _set(MATRIX, shape=40),
+    _set(MATRIX, dtype="I32"),
+    _set(MATRIX, dtype="F64"),
+    _set(MATRIX, dtype="BF16"),
+    _set(MATRIX, dtype=[]),
+    _set(MATRIX, data_offsets=[0, 2560]),
+    _set(MATRIX, data_offsets=[2560, 0]),
+    _set(MATRIX, data_offsets=[-2560, 0]),
+    _set(MATRIX, data_offsets=[2**64, 2**64 + 2560]),
+    _rename(MATRIX, "model.layers.2.mlp.up_proj.weight"),
+    _rename(MATRIX, "blocks.1.mlp.up.packed"),
+    _rename(NORM, "\x1b[31m"),
+    _rename(NORM, "a" * 300),
+]
+
+
+@pytest.mark.parametrize("number", range(len(HEADERS)))
+def test_a_header_that_lies_is_refused(number: int, tmp_path: Path) -> None:
+    models.write(tmp_path / "m", "qwen3")
+    header, rest = header_of(tmp_path / "m" / WEIGHTS)
+    HEADERS[number](header)
+    put(tmp_path / "m" / WEIGHTS, header, rest)
+    refused(tmp_path / "m")
+
+
+def test_tensors_too_many_or_too_few_are_refused(tmp_path: Path) -> None:
+    models.write(tmp_path / "m", "qwen3")
+    header, rest = header_of(tmp_path / "m" / WEIGHTS)
+    more = {"dtype": "F32", "shape": [2], "data_offsets": [len(rest), len(rest) + 8]}
+    put(tmp_path / "m" / WEIGHTS, {**header, "one.more": more}, rest + bytes(8))
+    assert "1 unknown: 'one.more'" in refused(tmp_path / "m")
+    last = max(
+        (name for name in header if name != "__metadata__"),
+        key=lambda name: header[name]["data_offsets"][1],
+    )
+    gone = header.pop(last)["data_offsets"]
+    put(tmp_path / "m" / WEIGHTS, header, rest[: gone[0]])
+    assert f"1 missing: {last!r}" in refused(tmp_path / "m")
+
+
+def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    models.write(tmp_path / "m", "gpt2")
+    path = tmp_path / "m" / WEIGHTS
+    whole = path.read_bytes()
+    for length in (*range(12), *range(12, len(whole), len(whole) // 30), len(whole) - 1):
+        path.write_bytes(whole[:length])
+        refused(tmp_path / "m")
+
+
+def test_a_header_of_any_length_is_refused(tmp_path: Path) -> None:
+    models.write(tmp_path / "m", "gpt2")
+    path = tmp_path / "m" / WEIGHTS
+    rest = path.read_bytes()[8:]
+    for length in (0, 1, 2**24 + 1, 2**32, 2**63, 2**64 - 1, 2**64 - 8):
+        path.write_bytes(struct.pack("<Q", length) + rest)
+        refused(tmp_path / "m")
+
+
+def test_an_index_leads_nowhere_else(tmp_path: Path) -> None:
+    bundle.save(tmp_path / "m", models.model("llama"), models.Letters(), shard_bytes=6000)
+    path = tmp_path / "m" / "model.safetensors.index.json"
+    index = json.loads(path.read_bytes())
+    name, file = next(iter(index["weight_map"].items()))
+    for place in ("../m/" + file, "/etc/passwd", "", "no-such.safetensors", 7, None):
+        wrong = {**index, "weight_map": {**index["weight_map"], name: place}}
+        path.write_text(json.dumps(wrong))
+        refused(tmp_path / "m")
+
+
+def test_weights_in_a_link_are_refused(tmp_path: Path) -> None:
+    models.write(tmp_path / "m", "llama")
+    (tmp_path / "m" / WEIGHTS).rename(tmp_path / "elsewhere")
+    (tmp_path / "m" / WEIGHTS).symlink_to(tmp_path / "elsewhere")
+    assert "link" in refused(tmp_path / "m")
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    models.write(tmp_path / "m", "llama")
+    for size, first in ((90, 0x21), (97, 0x41), (98, 0x21)):
+        other = models.Letters(size, first).files()["tokenizer.json"]
+        (tmp_path / "m" / "tokenizer.json").write_bytes(other)
+        refused(tmp_path / "m")
+
+
+CODES: list[Change] = [
+    _set("blocks.0.mlp.up.packed", dtype="U8"),
+    _set("blocks.0.mlp.up.packed", shape=[16, 40]),
+    _set("blocks.0.mlp.up.scale", shape=[1, 40]),
+    _set("embedding.packed", dtype="BOOL"),
+    lambda header: header["__metadata__"].update({FIELD: '{"version": 1, "scheme": "int2"}'}),
+    lambda header: header["__metadata__"].update({FIELD: '{"version": 9}'}),
+    lambda header: header["__metadata__"].update({FIELD: "[" * 10_000}),
+    lambda header: header["__metadata__"].pop(FIELD),
+    lambda header: header["__metadata__"].update(
+        {FIELD: header["__metadata__"][FIELD].replace('"int8", "group": 0', '"int4", "group": 32')}
+    ),
+    _rename("blocks.1.mlp.up.scale", "blocks.1.mlp.up.scales"),
+    _rename("final_norm.weight", "model.norm.weight"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CODES)))
+def test_a_quantised_file_that_lies_is_refused(number: int, tmp_path: Path) -> None:
+    model = models.model("qwen3")
+    quantize.quantize(model, INT8, INT8)
+    bundle.save(tmp_path / "m", model, models.Letters())
+    header, rest = header_of(tmp_path / "m" / WEIGHTS)
+    CODES[number](header)
+    put(tmp_path / "m" / WEIGHTS, header, rest)
+    for load in (
+        lambda: native_engine.load(tmp_path / "m", directory.read(tmp_path / "m").config),
+        lambda: bundle.load(tmp_path / "m"),
+    ):
+        with pytest.raises(OwnwordsError) as caught:
+            load()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("scheme", [INT8, INT4], ids=["int8", "int4"])
+def test_scales_that_are_no_numbers_are_refused(
+    scheme: Scheme, value: float, tmp_path: Path
+) -> None:
+    model = models.model("qwen3")
+    quantize.quantize(model, scheme, scheme)
+    for number, name in enumerate(("blocks.1.attention.key.scale", "embedding.scale")):
+        with torch.no_grad():
+            buffer = model.get_buffer(name)
+            kept = buffer.clone()
+            buffer[-1, -1] = value
+        folder = tmp_path / str(number)
+        bundle.save(folder, model, models.Letters())
+        buffer.copy_(kept)
+        with pytest.raises(OwnwordsError, match=rf"'{name}' holds numbers that are not finite"):
+            native_engine.load(folder, directory.read(folder).config)
+
+
+def test_numbers_as_large_as_they_can_be_do_no_harm(tmp_path: Path) -> None:
+    """What is read from them may be no number; that is for whoever draws to say."""
+    for family in models.CONFIGS:
+        model = models.model(family)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(torch.finfo(torch.float32).max)
+        bundle.save(tmp_path / family, model, models.Letters())
+        config = directory.read(tmp_path / family).config
+        for weights in get_args(Weights):
+            try:
+                engine = native_engine.load(tmp_path / family, config, weights=weights)
+            except OwnwordsError:
+                continue
+            assert engine is not None
+            engine.cache(1, 100).read([Feed(0, [1] * 100)])

@@ -1,0 +1,83 @@
+"""Compile the part in C++ with sanitizers, and run the tests written in C++ with it.
+
+For the plainest instructions and the best that this processor has: memory errors and undefined
+behaviour, and (for the best) races between threads. Where the compiler has no such sanitizer, that
+is said, and the tests run without it.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ownwords.native import build
+from ownwords.native.library import kernels
+
+HERE = Path(__file__).parent
+FLAGS = (
+    *(flag for flag in build.FLAGS if flag not in ("-O3", "-shared")),
+    *("-O2", "-g", "-fno-omit-frame-pointer", f"-I{build.SOURCES}"),
+)
+
+
+def main() -> int:
+    """Run them all; 1 if one fails."""
+    compiler = build.compiler()
+    if compiler is None:
+        _say("skipped: there is no C++ compiler")
+        return 0
+    found = kernels()
+    best = found.level if found is not None else 0
+    failed = False
+    for sanitizer, levels in (
+        ("address,undefined", sorted({0, best})),
+        ("thread", [best]),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            sanitize: tuple[str, ...] = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
+            if not _works(compiler, sanitize, Path(folder)):
+                _say(f"{sanitizer}: skipped, {compiler} has no such sanitizer here")
+                sanitize = ()
+            for level in levels:
+                _say(f"{sanitizer}, level {level}")
+                failed |= not _passes(compiler, (*sanitize, *build.LEVELS[level]), Path(folder))
+    return int(failed)
+
+
+def _say(what: str) -> None:
+    sys.stdout.write(what + "\n")
+    sys.stdout.flush()
+
+
+def _works(compiler: str, sanitize: tuple[str, ...], folder: Path) -> bool:
+    source, program = folder / "empty.cpp", folder / "empty"
+    source.write_text("int main() {}\n")
+    command = [compiler, *sanitize, str(source), "-o", str(program)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        return False
+    return subprocess.run([program], capture_output=True, check=False).returncode == 0
+
+
+def _passes(compiler: str, flags: tuple[str, ...], folder: Path) -> bool:
+    def compiled(source: Path) -> Path:
+        made = folder / f"{source.parent.name}-{source.stem}.o"
+        subprocess.run([compiler, *FLAGS, *flags, "-c", str(source), "-o", str(made)], check=True)
+        return made
+
+    tests = sorted(HERE.glob("test_*.cpp"))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+        objects = list(workers.map(compiled, [Path(one) for one in build.sources()]))
+        programs = list(workers.map(compiled, tests))
+    good = True
+    for test in programs:
+        program = test.with_suffix("")
+        command = [compiler, *FLAGS, *flags, str(test), *map(str, objects), "-o", str(program)]
+        subprocess.run(command, check=True)
+        good &= subprocess.run([program], check=False).returncode == 0
+    return good
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,309 @@
+"""`ownwords write` as a user meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import numpy as np
+import torch
+
+from ownwords.cli import write as verb
+from ownwords.cli.main import main
+from ownwords.core.errors import OwnwordsError
+from ownwords.inference import guard
+from ownwords.inference.model import Model
+from ownwords.inference.whereabouts import model_folder
+from ownwords.models import bundle
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.directory import COPY_GUARD
+from ownwords.models.family import build
+from ownwords.native import library
+from ownwords.tokenizers.bytes import Bytes
+
+torch.set_num_threads(1)  # where it computes, it does so on models too small for two
+GREEDY = ("--temperature", "0", "--tokens", "12", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of printable words, in a workspace."""
+    tokenizer = Bytes()
+    network = build(
+        Qwen3Config(
+            vocabulary=tokenizer.vocabulary_size,
+            context=96,
+            width=32,
+            layers=2,
+            heads=2,
+            head_dim=16,
+            hidden=48,
+            tied=False,
+        )
+    )
+    network.init_weights(3)
+    # So that what it writes is letters and spaces, and shows on any terminal.
+    letters = [*range(ord("a"), ord("z") + 1), ord(" ")]
+    head = network.get_parameter("head.weight")
+    hidden = np.random.default_rng(1).standard_normal(head.shape).astype(np.float32)
+    hidden[[i for i in range(len(hidden)) if i not in letters]] = 0
+    head.data = head.data.new_tensor(hidden)
+    place = tmp_path_factory.mktemp("here") / "blog.ownwords" / "model"
+    place.parent.mkdir()
+    bundle.save(place, network, tokenizer)
+    return place
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(folder.parent.parent)
+    return folder.parent.parent
+
+
+def test_the_prompt_is_shown_and_written_on(
+    here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = "".join(Model.load(folder).write("the trouble", tokens=30, seed=5))
+    assert main(["write", "the", "trouble", "--tokens", "30", "--seed", "5"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"the trouble{expected}\n"
+    assert shown.err == ""  # no terminal there
+
+
+def test_each_option_of_sampling_arrives(
+    here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Model.load(folder)
+    said: dict[str, Any] = {
+        "temperature": 1.7,
+        "top_p": 0.9,
+        "min_p": 0.0,
+        "top_k": 9,
+        "repetition_penalty": 1.3,
+    }
+    plain = "".join(model.write("x", tokens=20, seed=2))
+    for name, value in said.items():
+        flag = "--" + name.replace("_", "-")
+        assert main(["write", "x", "--tokens", "20", "--seed", "2", flag, str(value)]) == 0
+        expected = "".join(model.write("x", tokens=20, seed=2, **{name: value}))
+        assert capsys.readouterr().out == f"x{expected}\n", name
+        assert name in ("top_p", "min_p", "top_k") or expected != plain, name
+
+
+def test_several_texts_are_those_of_their_seeds(
+    here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Model.load(folder)
+    expected = ["".join(model.write("a", tokens=20, seed=seed)) for seed in (7, 8, 9)]
+    command = ["write", "a", "--samples", "3", "--seed", "7", "--tokens", "20"]
+    assert main([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [each["text"] for each in said["texts"]] == expected
+    assert [each["seed"] for each in said["texts"]] == [7, 8, 9]
+    assert (said["prompt"], said["copy_guard"]) == ("a", False)
+    assert Path(said["model"]).resolve() == folder.resolve()
+    assert said["engine"]
+    assert main(command) == 0
+    parts = zip((7, 8, 9), expected, strict=True)
+    assert capsys.readouterr().out == "".join(f"--- seed {s}\na{text}\n" for s, text in parts)
+
+
+def test_without_a_seed_each_text_is_another(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = []
+    for _ in range(3):
+        assert main(["write", "a", "--json", "--temperature", "2"]) == 0
+        (text,) = json.loads(capsys.readouterr().out)["texts"]
+        texts.append(text["text"])
+        assert (
+            main(["write", "a", "--json", "--temperature", "2", "--seed", str(text["seed"])]) == 0
+        )
+        assert json.loads(capsys.readouterr().out)["texts"] == [text]
+    assert len(set(texts)) == 3
+
+
+@pytest.mark.parametrize("given", ["été passé", "été passé\n", "été passé\r\n"])
+def test_a_dash_reads_standard_input(
+    given: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["write", "été passé", *GREEDY]) == 0
+    expected = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given.encode())))
+    assert main(["write", "-", *GREEDY]) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_what_is_no_text_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"caf\xe9")))
+    assert main(["write", "-"]) == 2
+    assert "standard input is not UTF-8" in capsys.readouterr().err
+
+
+def test_without_a_prompt_a_text_begins(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["write", "--json", *GREEDY]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["prompt"] == ""
+    assert len(said["texts"][0]["text"]) == 12
+
+
+def test_it_ends_before_a_stop(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["write", "a", "--json", *GREEDY]) == 0
+    (text,) = json.loads(capsys.readouterr().out)["texts"]
+    stop = text["text"][4:7]
+    end = text["text"].index(stop)
+    assert main(["write", "a", "--json", *GREEDY, "--stop", "QQ", "--stop", stop]) == 0
+    (text_stopped,) = json.loads(capsys.readouterr().out)["texts"]
+    assert text_stopped["text"] == text["text"][:end]
+
+
+def test_long_quotes_take_asking_for(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guarded = tmp_path / "model"
+    guarded.mkdir()
+    for path in folder.iterdir():
+        (guarded / path.name).write_bytes(path.read_bytes())
+    command = ["write", "the", "--json", "--temperature", "0", "--tokens", "30"]
+    command += ["--model", str(guarded)]
+    assert main(command) == 0
+    text = json.loads(capsys.readouterr().out)["texts"][0]["text"]
+    tokenizer = Bytes()
+    learned = np.array(tokenizer.encode("the" + text), np.int64)
+    guard.build([learned], tokenizer, longest=6).save(guarded / COPY_GUARD)
+    assert main(command) == 0
+    said = json.loads(capsys.readouterr().out)
+    written = "the" + said["texts"][0]["text"]
+    assert said["copy_guard"]
+    assert "the" + text != written
+    assert not any(written[i : i + 6] in "the" + text for i in range(len(written) - 5))
+    assert main([*command, "--quote"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["texts"][0]["text"], said["copy_guard"]) == (text, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tokns", "5"], "unknown option: --tokns"),
+        (["--tokens", "0"], "--tokens should be 1 or more"),
+        (["--samples", "0"], "--samples should be 1 or more"),
+        (["--threads", "0"], "--threads should be 1 or more"),
+        (["--temperature", "-1"], "temperature should be"),
+        (["--weights", "int5"], "int8"),
+        (["--device", "abacus"], "is no device"),
+        (["--stop", ""], "stop strings"),
+        (["--model", "nowhere"], "nowhere does not exist"),
+    ],
+)
+def test_what_is_wrong_is_told(
+    arguments: list[str], message: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["write", "x", *arguments]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize("text", ["- one thing", "-5 degrees", "—", "-- said he"])
+def test_a_text_may_begin_with_a_dash(
+    text: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["write", text, *GREEDY]) == 0
+    assert capsys.readouterr().out.startswith(text)
+
+
+def test_which_model_is_meant(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(OwnwordsError, match="there is no model here"):
+        model_folder(None, tmp_path)
+    (tmp_path / "new.ownwords").mkdir()
+    with pytest.raises(OwnwordsError, match="holds no model yet"):
+        model_folder(tmp_path / "new.ownwords", tmp_path)
+    for name in ("one.ownwords", "two.ownwords"):
+        place = tmp_path / name / "model"
+        place.mkdir(parents=True)
+        (place / "config.json").write_bytes((folder / "config.json").read_bytes())
+        assert model_folder(tmp_path / name, tmp_path) == place
+        assert model_folder(place, tmp_path) == place
+        if name == "one.ownwords":
+            assert model_folder(None, tmp_path) == place
+    with pytest.raises(OwnwordsError, match=r"2 models here: one\.ownwords, two\.ownwords"):
+        model_folder(None, tmp_path)
+    file = tmp_path / "model.gguf"
+    file.touch()
+    with pytest.raises(OwnwordsError, match="is a file") as told:
+        model_folder(file, tmp_path)
+    assert "export" in told.value.hint
+
+
+def test_a_terminal_obeys_nothing_of_the_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = ["a\x1b[2J", "\tb\n", "\x9b1m", "é\x07"]
+    verb._show(pieces)
+    assert capsys.readouterr().out == "".join(pieces) + "\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    verb._show(pieces)
+    assert capsys.readouterr().out == "a?[2J\tb\n?1mé?\n"
+
+
+ENDLESS = [sys.executable, "-m", "ownwords", "write", "a", "--tokens", "10000000", "--temperature"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_ctrl_c_ends_it_with_what_was_written(here: Path) -> None:
+    with subprocess.Popen(
+        [*ENDLESS, "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=here
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.read(20)
+        process.send_signal(signal.SIGINT)
+        out, err = first + process.stdout.read(), process.stderr.read()
+        status = process.wait()
+    assert status == 130
+    assert out.endswith(b"\n")
+    assert out.count(b"\n") == 1
+    assert err == b"ownwords: interrupted\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pipes that break")
+def test_a_reader_who_stops_reading_ends_it(here: Path) -> None:
+    with subprocess.Popen(
+        [*ENDLESS, "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=here
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(20)
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait() == 141
+    assert err == b""
+
+
+@pytest.mark.skipif(not library.kernels(), reason="the part in C++ is not there")
+def test_torch_is_not_waited_for(here: Path) -> None:
+    code = (
+        "import sys; from ownwords.cli.main import main;"
+        f" status = main(['write', 'a', *{GREEDY!r}]);"
+        " print(status, [name for name in ('torch', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=here,
+        env=os.environ,
+    )
+    assert done.stdout.splitlines()[-1] == "0 []"

@@ -1,0 +1,372 @@
+"""Texts being written: alone, among others, guessed ahead; always the tokens of the plain model."""
+
+import gc
+import tracemalloc
+from collections.abc import Sequence
+from functools import cache
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+
+from families import TINY, some_ids, tiny
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.inference.desk import Desk, Ticket
+from ownwords.inference.engine import Engine, Feed, Scores, Weights
+from ownwords.inference.generation import Drawn, Request, generate
+from ownwords.inference.sampling import Sampling, chance, choose, log_probabilities
+from ownwords.inference.speculate import Draft, PromptLookup, Proposer
+from ownwords.inference.torch_engine import TorchEngine
+from ownwords.models.decoder import CausalLM
+
+GREEDY = Sampling(temperature=0)
+LIVELY = Sampling(temperature=1.5, repetition_penalty=1.2, no_repeat=4)
+
+ENGINES = {name: TorchEngine(tiny(name).double().eval(), settled=True) for name in TINY}
+
+
+def plainly(network: CausalLM, request: Request) -> list[int]:
+    """The whole text read again for each token, without a cache."""
+    room = min(network.config.context, len(request.ids) + request.tokens)
+    text = held = list(request.ids)
+    for drawn in range(request.tokens):
+        if len(held) > room:
+            held = held[-(room // 2) :]
+        with torch.inference_mode():
+            scores = network.logits(network(torch.tensor([held])))[0, -1].float().numpy()
+        chosen = choose(
+            scores,
+            request.sampling,
+            history=text,
+            luck=chance(request.seed, drawn),
+            prompt=len(request.ids),
+        )
+        if chosen in request.stops:
+            break
+        text, held = [*text, chosen], [*held, chosen]
+    return text[len(request.ids) :]
+
+
+def ids_of(drawn: Sequence[Drawn]) -> list[int]:
+    return [one.id for one in drawn]
+
+
+def written(engine: Engine, request: Request, proposer: Proposer | None = None) -> list[int]:
+    return ids_of(list(generate(engine, request, proposer=proposer)))
+
+
+class Counting:
+    """An engine over fixed scores, or another engine, that counts what is read."""
+
+    name = "counting"
+    weights: Weights = "f32"
+
+    def __init__(self, engine: Engine | None = None, vocabulary: int = 50) -> None:
+        self.engine = engine
+        self.vocabulary = engine.vocabulary if engine else vocabulary
+        self.context = engine.context if engine else 10_000
+        self.reads: list[list[Feed]] = []
+        self.closed = 0
+
+    def cache(self, rows: int, length: int) -> "CountingCache":
+        return CountingCache(self, rows, length)
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(feed.ids) for feeds in self.reads for feed in feeds)
+
+
+class CountingCache:
+    """What follows an id is one more, or what the other engine says."""
+
+    def __init__(self, engine: Counting, rows: int, length: int) -> None:
+        self.rows, self.length = rows, length
+        self.texts: list[list[int]] = [[] for _ in range(rows)]
+        self._engine = engine
+        self._cache = engine.engine.cache(rows, length) if engine.engine else None
+
+    def held(self, row: int) -> int:
+        return len(self.texts[row])
+
+    def read(self, feeds: Sequence[Feed], *, every: bool = False) -> Scores:
+        self._engine.reads.append(list(feeds))
+        assert len({feed.row for feed in feeds}) == len(feeds)
+        for feed in feeds:
+            self.texts[feed.row] += feed.ids
+            assert len(self.texts[feed.row]) <= self.length
+        if self._cache:
+            return self._cache.read(feeds, every=every)
+        ids = [i for feed in feeds for i in (feed.ids if every else feed.ids[-1:])]
+        scores = np.zeros((len(ids), self._engine.vocabulary), np.float32)
+        scores[np.arange(len(ids)), (np.array(ids) + 1) % self._engine.vocabulary] = 9
+        return scores
+
+    def cut(self, row: int, length: int) -> None:
+        del self.texts[row][length:]
+        if self._cache:
+            self._cache.cut(row, length)
+
+    def copy(self, source: int, row: int, length: int) -> None:
+        assert length <= len(self.texts[source])
+        self.texts[row] = self.texts[source][:length]
+        if self._cache:
+            self._cache.copy(source, row, length)
+
+    def close(self) -> None:
+        self._engine.closed += 1
+
+
+def finish(desk: Desk) -> dict[Ticket, list[int]]:
+    texts: dict[Ticket, list[int]] = {}
+    while desk.busy:
+        for ticket, drawn, _ in desk.step():
+            texts.setdefault(ticket, []).extend(ids_of(drawn))
+    return texts
+
+
+PROPOSERS = {
+    "none": lambda _: None,
+    "look-up": lambda _: PromptLookup(longest=2, shortest=1),
+    "itself": Draft,
+    "another": lambda _: Draft(ENGINES["gpt2"]),
+}
+
+
+@cache
+def plain_texts(name: str, is_greedy: bool) -> list[tuple[Request, list[int]]]:
+    """Within the context of 64, across its end, and from a prompt that is longer."""
+    requests = [
+        Request(
+            ids=some_ids(1, length, seed=length)[0].tolist(),
+            tokens=tokens,
+            sampling=GREEDY if is_greedy else LIVELY,
+            seed=length,
+        )
+        for length, tokens in ((3, 20), (40, 40), (100, 6))
+    ]
+    return [(request, plainly(ENGINES[name].network, request)) for request in requests]
+
+
+@pytest.mark.parametrize("proposer", PROPOSERS)
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("is_greedy", [True, False], ids=["greedy", "lively"])
+def test_the_tokens_are_those_of_the_plain_model(name: str, proposer: str, is_greedy: bool) -> None:
+    engine = ENGINES[name]
+    for request, ids in plain_texts(name, is_greedy):
+        guessing = PROPOSERS[proposer](engine)  # type: ignore[no-untyped-call]
+        assert written(engine, request, guessing) == ids
+
+
+@pytest.mark.parametrize("proposer", PROPOSERS)
+@pytest.mark.parametrize("name", ["gpt2", "qwen3-window", "gemma3"])
+def test_in_company_each_text_is_as_if_alone(name: str, proposer: str) -> None:
+    engine, random = ENGINES[name], Random(name + proposer)
+    shared = some_ids(1, 30, seed=5)[0].tolist()
+    waiting = []
+    for number in range(12):
+        own = some_ids(1, random.randint(1, 40), seed=number)[0].tolist()
+        request = Request(
+            ids=shared[: random.choice([0, 20, 30])] + own,
+            tokens=random.randint(0, 30),
+            sampling=random.choice([GREEDY, LIVELY]),
+            seed=number,
+            stops=frozenset({random.randrange(97)}),
+        )
+        waiting.append((request, written(engine, request)))
+    desk = Desk(engine, rows=3, length=64, proposer=PROPOSERS[proposer](engine))  # type: ignore[no-untyped-call]
+    texts: dict[Ticket, list[int]] = {}
+    expected: dict[Ticket, list[int]] = {}
+    while waiting or desk.busy:
+        if waiting and random.random() < 0.4:
+            request, alone = waiting.pop()
+            ticket = desk.submit(request)
+            texts[ticket], expected[ticket] = [], alone
+            if random.random() < 0.2:
+                desk.cancel(ticket)
+                expected[ticket] = []
+        for ticket, drawn, finished in desk.step():
+            assert not ticket.is_cancelled
+            assert ticket.finished == finished
+            texts[ticket] += ids_of(drawn)
+            assert texts[ticket] == expected[ticket][: len(texts[ticket])]
+    assert texts == expected
+
+
+def test_what_ends_a_text_is_said() -> None:
+    desk = Desk(Counting(), rows=2, length=100)
+    stopped = desk.submit(
+        Request(ids=[3], tokens=9, sampling=GREEDY, stops=frozenset({7})),
+    )
+    full = desk.submit(Request(ids=[20], tokens=2, sampling=GREEDY))
+    empty = desk.submit(Request(ids=[20], tokens=0, sampling=GREEDY))
+    said = {}
+    texts: dict[Ticket, list[int]] = {stopped: [], full: [], empty: []}
+    while desk.busy:
+        for ticket, drawn, finished in desk.step():
+            texts[ticket] += ids_of(drawn)
+            said[ticket] = finished
+    assert texts == {stopped: [4, 5, 6], full: [21, 22], empty: []}
+    assert said == {stopped: "stop", full: "length", empty: "length"}
+
+
+def test_what_was_read_before_is_not_read_again() -> None:
+    engine = Counting()
+    desk = Desk(engine, rows=2, length=1000)
+    prompt = list(range(40))
+
+    def read_for(ids: Sequence[int]) -> int:
+        before = engine.tokens
+        desk.submit(Request(ids=ids, tokens=1, sampling=GREEDY))
+        finish(desk)
+        return engine.tokens - before
+
+    assert read_for(prompt) == 40
+    assert read_for(prompt) == 1  # the last, for its scores
+    assert read_for([*prompt, 7, 8]) == 2
+    assert read_for([*prompt[:30], 9]) == 1
+    assert read_for([49, *prompt]) == 41
+    # The text that another request is writing counts, too: 35 of the prompt, by a copy.
+    desk.submit(Request(ids=[*prompt[:30], 9], tokens=50, sampling=GREEDY))
+    desk.step()
+    before = engine.tokens
+    ticket = desk.submit(Request(ids=[*prompt[:30], 9, 10, 11, 3], tokens=1, sampling=GREEDY))
+    desk.step()
+    desk.step()
+    desk.step()
+    assert ticket.finished
+    assert engine.tokens - before <= 3 + 4
+
+
+def test_several_of_one_prompt_read_it_once() -> None:
+    engine = Counting(ENGINES["llama"])
+    desk = Desk(engine, rows=4, length=64)
+    ids = some_ids(1, 40)[0].tolist()
+    requests = [
+        Request(ids=ids, tokens=8, sampling=Sampling(temperature=3), seed=seed) for seed in range(4)
+    ]
+    tickets = [desk.submit(request) for request in requests]
+    texts = finish(desk)
+    assert engine.tokens == 40 + 3 + 4 * 7
+    assert [texts[ticket] for ticket in tickets] == [
+        written(ENGINES["llama"], request) for request in requests
+    ]
+    assert len({tuple(text) for text in texts.values()}) == 4
+
+
+def test_a_long_prompt_stalls_nobody() -> None:
+    engine = Counting()
+    desk = Desk(engine, rows=2, length=2000)
+    quick = desk.submit(Request(ids=[1], tokens=100, sampling=GREEDY))
+    desk.step()
+    slow = desk.submit(Request(ids=[5] * 1000, tokens=3, sampling=GREEDY))
+    steps = 0
+    while not slow.finished:
+        told = {ticket: drawn for ticket, drawn, _ in desk.step()}
+        assert len(told[quick]) == 1
+        assert sum(len(feed.ids) for feed in engine.reads[-1]) <= 65
+        steps += 1
+    assert steps < 25
+
+
+def test_cancelling_frees_the_row_and_is_silent() -> None:
+    desk = Desk(Counting(), rows=1, length=100)
+    first, second, third = (
+        desk.submit(Request(ids=[1], tokens=5, sampling=GREEDY)) for _ in range(3)
+    )
+    assert [ticket for ticket, _, _ in desk.step()] == [first]
+    desk.cancel(first)
+    desk.cancel(second)
+    assert [ticket for ticket, _, _ in desk.step()] == [third]
+    desk.cancel(third)
+    assert desk.step() == []
+    assert not desk.busy
+
+
+def test_one_request_that_fails_leaves_the_others_alone() -> None:
+    desk = Desk(Counting(vocabulary=4), rows=2, length=100)
+    never = Sampling(temperature=0, bias=dict.fromkeys(range(4), float("-inf")))
+    good = desk.submit(Request(ids=[1], tokens=3, sampling=GREEDY))
+    bad = desk.submit(Request(ids=[1, 2], tokens=3, sampling=never))
+    texts = finish(desk)
+    assert texts[good] == [2, 3, 0]
+    assert (good.finished, good.error) == ("length", None)
+    assert bad.finished == "error"
+    assert isinstance(bad.error, OwnwordsError)
+
+
+def test_what_cannot_be_written_is_refused_at_once() -> None:
+    with pytest.raises(OwnwordsError, match="nothing to begin with"):
+        Request(ids=[], tokens=3, sampling=GREEDY)
+    with pytest.raises(ConfigError, match="tokens should be 0 or more, and is -1"):
+        Request(ids=[1], tokens=-1, sampling=GREEDY)
+    desk = Desk(Counting(), rows=1, length=10)
+    for wrong in (50, -1):
+        with pytest.raises(OwnwordsError, match=f"id {wrong} is not in the vocabulary"):
+            desk.submit(Request(ids=[1, wrong], tokens=3, sampling=GREEDY))
+    with pytest.raises(ConfigError, match="bias names the token 50"):
+        desk.submit(Request(ids=[1], tokens=3, sampling=Sampling(bias={50: 1.0})))
+    assert not desk.busy
+
+
+def test_chances_are_those_of_the_model_whatever_is_drawn() -> None:
+    engine = ENGINES["gemma3"]
+    ids = some_ids(1, 5)[0].tolist()
+    request = Request(ids=ids, tokens=6, sampling=LIVELY, logprobs=4)
+    drawn = list(generate(engine, request))
+    assert ids_of(drawn) == plainly(engine.network, request)
+    assert ids_of(list(generate(engine, request, proposer=Draft(engine)))) == ids_of(drawn)
+    with torch.inference_mode():
+        whole = torch.tensor([[*ids, *ids_of(drawn)]])
+        scores = engine.network.logits(engine.network(whole))[0].float()
+    for one, scores_V in zip(drawn, scores[4:], strict=False):
+        expected = scores_V.log_softmax(-1)
+        assert one.logprob == pytest.approx(float(expected[one.id]), abs=1e-5)
+        best = expected.topk(4)
+        assert [i for i, _ in one.alternatives] == best.indices.tolist()
+        assert [p for _, p in one.alternatives] == pytest.approx(best.values.tolist(), abs=1e-5)
+    assert log_probabilities(scores[0].numpy(), [0])[0] < 0
+    alone = Request(ids=ids, tokens=1, sampling=GREEDY)
+    assert [one.logprob for one in generate(engine, alone)] == [None]
+
+
+def test_nothing_is_read_before_it_is_asked_for() -> None:
+    engine = Counting()
+    pieces = generate(engine, Request(ids=[1], tokens=10**9, sampling=GREEDY))
+    assert not engine.reads
+    assert [next(pieces).id for _ in range(3)] == [2, 3, 4]
+    assert len(engine.reads) == 3
+    del pieces
+    assert engine.closed == 1
+    assert written(engine, Request(ids=[1], tokens=0, sampling=GREEDY)) == []
+
+
+def test_memory_stays_flat_over_many_requests() -> None:
+    desk = Desk(Counting(), rows=4, length=60, proposer=PromptLookup())
+    random = Random(3)
+
+    def serve(count: int) -> int:
+        for _ in range(count):
+            ids = [random.randrange(50) for _ in range(random.randint(1, 90))]
+            ticket = desk.submit(Request(ids=ids, tokens=random.randint(0, 9), sampling=GREEDY))
+            if random.random() < 0.1:
+                desk.cancel(ticket)
+            desk.step()
+        finish(desk)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    # The engine that counts would keep them all.
+    desk._cache.read.__self__._engine.reads = Forgetful()  # type: ignore[attr-defined]
+    serve(50)
+    tracemalloc.start()
+    try:
+        before = serve(50)
+        assert serve(200) - before < 20_000
+    finally:
+        tracemalloc.stop()
+
+
+class Forgetful(list[object]):
+    def append(self, _: object) -> None:
+        pass

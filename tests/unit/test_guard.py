@@ -1,0 +1,278 @@
+"""The copy guard against a writer that does nothing but copy, in whatever tokens it can."""
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ownwords.archive.look import look
+from ownwords.archive.store import Archive
+from ownwords.core.errors import ConfigError
+from ownwords.inference import guard
+from ownwords.inference.guard import Guard
+from ownwords.inference.sampling import Chooser, Sampling, chance
+from ownwords.models.directory import COPY_GUARD
+from ownwords.models.safely import ModelError
+from ownwords.tokenizers import bpe
+from ownwords.tokenizers.bpe import BPE
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.training import corpus
+
+WORDS = 6
+
+
+def _texts(seed: int, count: int) -> list[str]:
+    """Posts of made-up words, with capitals, punctuation and letters beyond ASCII."""
+    dice = random.Random(seed)
+    syllables = ["ba", "the", "tro", "uble", "né", "ö", "is", "sum", "an", "d", "li", "ght"]
+    words = ["".join(dice.choices(syllables, k=dice.choice([1, 2, 2, 3]))) for _ in range(250)]
+    marks = [" "] * 12 + [", ", ". ", " – ", "; ", ".\n\n", ", “", "” ", "’s "]
+    texts = []
+    for _ in range(count):
+        chosen = dice.choices(words, k=140)
+        chosen = [word.capitalize() if dice.random() < 0.1 else word for word in chosen]
+        texts.append("".join(word + dice.choice(marks) for word in chosen))
+    return texts
+
+
+TEXTS = _texts(1, 12)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> BPE:
+    return bpe.train(TEXTS, 500)
+
+
+@pytest.fixture(scope="module")
+def documents(tokenizer: BPE) -> list[list[int]]:
+    assert tokenizer.start is not None and tokenizer.end is not None
+    return [[tokenizer.start, *tokenizer.encode(text), tokenizer.end] for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def watching(tokenizer: BPE, documents: list[list[int]]) -> Guard:
+    return guard.build([np.array(each) for each in documents], tokenizer, words=WORDS)
+
+
+def words(text: str) -> list[str]:
+    # A byte that is no character belongs to the word that it stands in: nobody wrote that word.
+    return re.findall(r"[\w\ufffd]+", re.sub(r"[A-Z]", lambda found: found[0].lower(), text))
+
+
+def runs(items: Sequence[object], size: int) -> set[tuple[object, ...]]:
+    return {tuple(items[i : i + size]) for i in range(len(items) - size + 1)}
+
+
+class Copyist:
+    """A stand-in for a model that has its texts by heart and likes nothing but what comes next.
+
+    It follows the letters and not the tokens, so any way to cut them will do, and any capitals.
+    """
+
+    def __init__(self, tokenizer: BPE, seed: int) -> None:
+        self._tokenizer = tokenizer
+        self._dice = np.random.default_rng(seed)
+        self._text = "\0".join(TEXTS).lower().encode()
+        self._ids: dict[bytes, list[int]] = {}
+        for i in range(tokenizer.vocabulary_size):
+            if i not in tokenizer.special.values():
+                self._ids.setdefault(tokenizer.decode_bytes([i]).lower(), []).append(i)
+
+    def scores(self, written: bytes) -> np.ndarray:
+        scores = self._dice.normal(size=self._tokenizer.vocabulary_size)
+        scores[list(self._tokenizer.special.values())] = -100  # it never comes to an end
+        for known in (24, 12, 6, 3, 1):
+            at = self._text.find(written.lower()[-known:])
+            if at >= 0 and len(written) >= known:
+                goes_on = self._text[at + known : at + known + 12]
+                for size in range(1, len(goes_on) + 1):
+                    for i in self._ids.get(goes_on[:size], ()):
+                        scores[i] += 8 + self._dice.normal()
+                break
+        return scores.astype(np.float32)
+
+
+def written(
+    copyist: Copyist, tokenizer: BPE, watching: Guard | None, prompt: str, seed: int, heat: float
+) -> list[int]:
+    """The prompt and 30 tokens more."""
+    chooser = Chooser(Sampling(temperature=heat), tokenizer.vocabulary_size)
+    ids = tokenizer.encode(prompt)
+    for drawn in range(30):
+        banned = () if watching is None else watching.banned(ids)
+        scores = copyist.scores(tokenizer.decode_bytes(ids[-30:]))
+        ids.append(
+            chooser.choose(scores, np.array(ids, np.int32), len(ids), chance(seed, drawn), banned)
+        )
+    return ids
+
+
+def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
+    tokenizer: BPE, documents: list[list[int]], watching: Guard
+) -> None:
+    copyist, dice = Copyist(tokenizer, 1), random.Random(2)
+    known_tokens = set().union(*(runs(each, watching.longest) for each in documents))
+    known_words = set().union(*(runs(words(text), WORDS) for text in TEXTS))
+    copied = 0
+    for seed in range(1000):
+        text = dice.choice(TEXTS)
+        begin = dice.randrange(len(text) - 100)
+        # The end of a word of the author's own, or a few of them, or what is nobody's.
+        prompt = " ".join(
+            text[begin : begin + dice.randrange(8, 60)].split(" ")[: dice.choice([-1, 99])]
+        )
+        prompt = dice.choice([prompt, "Nobody’s. ", tokenizer.decode([dice.randrange(256)])])
+        ids = written(copyist, tokenizer, watching, prompt or " ", seed, dice.choice([0, 0.7, 1.5]))
+        given = len(tokenizer.encode(prompt or " "))
+        # What is judged ends after something generated.
+        for end in range(given + 1, len(ids) + 1):
+            assert tuple(ids[max(0, end - watching.longest) : end]) not in known_tokens
+        whole, before = words(tokenizer.decode(ids)), len(words(prompt))
+        for end in range(before + 1, len(whole) + 1):
+            assert tuple(whole[max(0, end - WORDS) : end]) not in known_words
+        copied += bool(runs(whole, WORDS - 1) & {run[1:] for run in known_words})
+    assert copied > 500  # it did copy, as far as it was let
+
+
+def test_without_a_guard_the_copyist_copies(tokenizer: BPE) -> None:
+    known = set().union(*(runs(words(text), WORDS) for text in TEXTS))
+    ids = written(Copyist(tokenizer, 1), tokenizer, None, TEXTS[3][:30], 1, 0)
+    assert runs(words(tokenizer.decode(ids)), WORDS) & known
+
+
+def test_the_author_s_own_prompt_is_not_gone_on_with(
+    tokenizer: BPE, documents: list[list[int]], watching: Guard
+) -> None:
+    for document in documents[:4]:
+        for end in range(watching.longest, len(document) - 1):
+            assert document[end] in watching.banned(document[:end])
+    # Not over the end of a document, nor its beginning.
+    assert tokenizer.end not in watching.banned(documents[0][:-1])
+    over = [*documents[0][-9:], *documents[1][1:4]]
+    assert documents[1][4] not in watching.banned(over)
+    assert watching.banned([]) == watching.banned(documents[0][:1]) == ()
+
+
+def test_other_words_are_not_hindered(tokenizer: BPE, watching: Guard) -> None:
+    for text in _texts(2, 4):
+        ids = tokenizer.encode(text)
+        assert not any(ids[end] in watching.banned(ids[:end]) for end in range(len(ids)))
+
+
+def test_native_and_plain_ban_the_same(
+    tokenizer: BPE, documents: list[list[int]], watching: Guard
+) -> None:
+    dice = random.Random(4)
+    bans = 0
+    for _ in range(400):
+        document = dice.choice(documents)
+        begin = dice.randrange(len(document))
+        history = document[begin : begin + dice.randrange(120)]
+        # Divided otherwise, disturbed, with what is no token, with long and broken characters.
+        if dice.random() < 0.4:
+            bytes_ = tokenizer.decode_bytes(i for i in history if i < tokenizer.vocabulary_size - 5)
+            history = list(bytes_)[dice.randrange(3) : len(bytes_) - dice.randrange(4)]
+        if dice.random() < 0.2:
+            history.insert(dice.randrange(len(history) + 1), dice.choice([0xE2, 0xC2, 499, 7]))
+        if dice.random() < 0.05:
+            history.insert(dice.randrange(len(history) + 1), dice.choice([-1, 500, 10**6]))
+        plain = watching.banned_plainly(history)
+        bans += len(plain)
+        assert list(watching.banned(history)) == plain
+        assert list(watching.banned(np.array(history, np.int32))) == plain
+        assert list(watching.banned(np.array(history, np.int64))) == plain
+    assert bans > 500
+
+
+def test_tokens_are_counted_exactly() -> None:
+    """Single bytes without letters, so that no words have a say."""
+    dice = random.Random(5)
+    ids = [dice.choice(b"+-*/=") for _ in range(300)]
+    watching = guard.build([np.array(ids, np.uint16)], Bytes(), longest=5)
+    for _ in range(300):
+        history = [dice.choice(b"+-*/=") for _ in range(12)]
+        follow = {ids[i + 4] for i in range(296) if ids[i : i + 4] == history[-4:]}
+        assert set(watching.banned(history)) == follow
+
+
+def test_a_run_is_as_long_as_its_words_however_small_the_tokens(documents: list[list[int]]) -> None:
+    small = Bytes()
+    watching = guard.build([np.array(small.encode(text)) for text in TEXTS], small)
+    assert watching.words == guard.WORDS
+    per_word = sum(len(text.encode()) for text in TEXTS) / sum(len(words(text)) for text in TEXTS)
+    assert watching.longest == pytest.approx(12 * per_word, rel=0.05)
+    assert guard.build([], small).banned([1, 2, 3] * 30) == ()
+    undivided = "".join(chr(0x4E00 + i) for i in range(3000))
+    assert guard.build([np.array(small.encode(undivided))], small).longest == 24
+
+
+@pytest.mark.shared
+def test_posts_that_the_author_wrote_next_are_not_hindered(columnist: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "columnist.ownwords"
+    look([columnist], workspace=workspace)
+    with Archive(workspace / "archive.sqlite") as archive:
+        sides = corpus.of(archive)
+        known = [text.text for text in sides.train]
+        new = [text.text for side in (sides.validation, sides.test) for text in side]
+    learned = bpe.train(known, 2048)
+    watching = guard.build([np.array(learned.encode(text)) for text in known], learned)
+    assert 16 <= watching.longest <= 20
+    for text in new:
+        ids = np.array(learned.encode(text), np.int32)
+        assert not any(ids[end] in watching.banned(ids[:end]) for end in range(len(ids)))
+    assert len(new) >= 3
+
+
+@pytest.mark.parametrize("setting", ["words", "longest"])
+def test_runs_of_one_are_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match=f"{setting} should be from 2 to 10,000, and is 1"):
+        guard.build([], Bytes(), **{setting: 1})
+
+
+def test_saved_and_mapped_it_is_the_same(
+    tokenizer: BPE, documents: list[list[int]], watching: Guard, tmp_path: Path
+) -> None:
+    path = tmp_path / COPY_GUARD
+    watching.save(path)
+    again = guard.load(path, tokenizer.fingerprint())
+    assert (again.longest, again.words) == (watching.longest, WORDS)
+    for end in range(0, len(documents[2]), 3):
+        assert again.banned(documents[2][:end]) == watching.banned(documents[2][:end])
+    with pytest.raises(ModelError, match="another tokenizer"):
+        guard.load(path, "0" * 32)
+    empty = tmp_path / "empty.safetensors"
+    guard.build([], tokenizer).save(empty)
+    assert guard.load(empty).banned(documents[2]) == ()
+
+
+def test_a_damaged_file_is_told_or_harmless(
+    documents: list[list[int]], watching: Guard, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole.safetensors"
+    watching.save(whole)
+    data = whole.read_bytes()
+    header = 8 + int.from_bytes(data[:8], "little")
+    dice = random.Random(6)
+    told = 0
+    for number in range(150):
+        hurt = bytearray(data)
+        if number % 3 == 0:
+            hurt = hurt[: dice.randrange(len(hurt))]
+        for _ in range(dice.choice([1, 1, 200])):
+            if hurt:
+                end = header if number % 3 == 1 else len(hurt)
+                hurt[dice.randrange(min(end, len(hurt)))] = dice.choice([0, 1, 0xFF, 0x39])
+        path = tmp_path / f"{number}.safetensors"
+        path.write_bytes(hurt)
+        try:
+            found = guard.load(path)
+        except ModelError:
+            told += 1
+            continue
+        for document in documents[:3]:
+            for end in (10, 40, len(document)):
+                assert list(found.banned(document[:end])) == found.banned_plainly(document[:end])
+    assert told > 60

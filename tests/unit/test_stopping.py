@@ -1,0 +1,68 @@
+"""Stop strings against a plain search through every beginning of the whole text."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.core.errors import ConfigError
+from ownwords.inference.stopping import Stopping, until
+
+
+def by_hand(text: str, stops: list[str]) -> tuple[str, str | None]:
+    """Read on letter by letter until the text ends in a stop string; of several the longest."""
+    for end in range(len(text) + 1):
+        done = [stop for stop in stops if text[:end].endswith(stop)]
+        if done:
+            longest = max(done, key=len)
+            return text[: end - len(longest)], longest
+    return text, None
+
+
+letters = st.text("abc", max_size=12)
+some_stops = st.lists(st.text("abc", min_size=1, max_size=5), max_size=4)
+
+
+@given(st.lists(st.text("abc", max_size=4), max_size=10), some_stops)
+def test_however_the_text_is_divided_it_ends_at_the_same_place(
+    pieces: list[str], stops: list[str]
+) -> None:
+    stopping = Stopping(stops)
+    shown = "".join(map(stopping.feed, pieces)) + stopping.finish()
+    assert (shown, stopping.found) == by_hand("".join(pieces), stops)
+    assert "".join(until(pieces, stops)) == shown
+
+
+@given(letters, some_stops)
+def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[str]) -> None:
+    stopping = Stopping(stops)
+    shown = ""
+    for n, letter in enumerate(text, 1):
+        shown += stopping.feed(letter)
+        if stopping.found is not None:
+            break
+        held = text[len(shown) : n]
+        assert text.startswith(shown)
+        assert not held or any(stop.startswith(held) and stop != held for stop in stops)
+
+
+def test_nothing_is_asked_for_after_the_end() -> None:
+    def pieces() -> Iterator[str]:
+        yield from ("Dear ", "Sir,\n", "\n", "Yours")
+        raise AssertionError("asked for more")
+
+    assert list(until(pieces(), ["\n\nY"])) == ["Dear ", "Sir,"]
+
+
+def test_a_text_that_only_almost_stops_is_whole() -> None:
+    assert "".join(until(["one <e", "nd", ">"], ["<end/>"])) == "one <end>"
+    assert "".join(until(["aaab"], ["aab"])) == "a"
+    assert "".join(until(["né", "e"], ["ée"])) == "n"
+    assert list(until([], ["x"])) == []
+
+
+@pytest.mark.parametrize("stops", [[""], ["a", ""], "text"])
+def test_stops_without_meaning_are_refused(stops: list[str]) -> None:
+    with pytest.raises(ConfigError, match="stop strings are"):
+        until([], stops)

@@ -1,0 +1,195 @@
+"""The engine of PyTorch: ragged rows, cuts and copies give what the network gives at once."""
+
+import copy
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+
+from families import TINY, some_ids, tiny
+from ownwords.core.errors import OwnwordsError
+from ownwords.inference.engine import Feed
+from ownwords.inference.torch_engine import TorchEngine, _groups, _Steps
+from ownwords.models import bundle
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
+from ownwords.tokenizers.bytes import Bytes
+
+MODELS = {name: tiny(name, torch.float64).eval() for name in TINY}
+
+
+def at_once(network: CausalLM, ids: list[int]) -> np.ndarray:
+    with torch.inference_mode():
+        scores = network.logits(network(torch.tensor([ids])))[0]
+    return scores.float().numpy()
+
+
+def close(made: np.ndarray, expected: np.ndarray) -> None:
+    assert made.dtype == np.float32
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [False, True])
+@pytest.mark.parametrize("name", TINY)
+def test_any_reads_cuts_and_copies_give_what_each_text_gives_alone(name: str, steps: bool) -> None:
+    network, random = MODELS[name], Random(name)
+    cache = TorchEngine(network, settled=True).cache(4, 50)
+    if steps:  # what is recorded where there is CUDA, played as it comes
+        cache._steps = _Steps(cache._engine, cache._open())
+    texts: list[list[int]] = [[], [], [], []]
+    for _ in range(60):
+        row, source = random.choices(range(4), k=2)
+        match random.choice(["read", "read", "read", "cut", "copy"]):
+            case "read":
+                feeds = []
+                for each in random.sample(range(4), random.randint(1, 4)):
+                    most = min(50 - len(texts[each]), random.choice([1, 3, 25]))
+                    if most:
+                        ids = [random.randrange(97) for _ in range(random.randint(1, most))]
+                        feeds.append(Feed(each, ids))
+                        texts[each] = texts[each] + ids
+                if feeds:
+                    every = random.random() < 0.5
+                    made = cache.read(feeds, every=every)
+                    parts = [
+                        at_once(network, texts[feed.row])[-len(feed.ids) if every else -1 :]
+                        for feed in feeds
+                    ]
+                    close(made, np.concatenate(parts))
+            case "cut":
+                texts[row] = texts[row][: random.randint(0, len(texts[row]))]
+                cache.cut(row, len(texts[row]))
+            case "copy":
+                texts[row] = texts[source][: random.randint(0, len(texts[source]))]
+                cache.copy(source, row, len(texts[row]))
+        assert [cache.held(row) for row in range(4)] == [len(text) for text in texts]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_long_text_is_read_in_pieces_unnoticed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ownwords.inference.torch_engine._PIECE", 7)
+    network, ids = MODELS[name], some_ids(2, 60).tolist()
+    feeds = [Feed(1, ids[0]), Feed(0, ids[1][:31])]
+    expected = [at_once(network, ids[0]), at_once(network, ids[1][:31])]
+    cache = TorchEngine(network).cache(2, 60)
+    close(cache.read(feeds, every=True), np.concatenate(expected))
+    cache = TorchEngine(network).cache(2, 60)
+    close(cache.read(feeds), np.stack([expected[0][-1], expected[1][-1]]))
+
+
+def test_a_step_that_is_compiled_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on the devices where steps are compiled: there nobody looks at the values.
+    monkeypatch.setattr(CausalLM, "_check_range", lambda *_, **__: None)
+    # What the compiler traces must be all there is; what it makes of that is its own affair.
+    traced = partial(torch.compile, fullgraph=True, backend="eager")
+    monkeypatch.setattr(torch, "compile", traced)
+    network, ids = MODELS["qwen3-window"], some_ids(1, 24)[0].tolist()
+    cache = TorchEngine(network, settled=True, compiled=True).cache(2, 40)
+    for first, end in ((0, 17), (17, 20), (20, 21), (21, 22), (22, 24)):
+        made = cache.read([Feed(1, ids[first:end])], every=True)
+        close(made, at_once(network, ids)[first:end])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("name", TINY)
+def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
+    network, ids = copy.deepcopy(MODELS[name]).to("cuda"), some_ids(1, 50)[0].tolist()
+    cache = TorchEngine(network, settled=True).cache(3, 50)
+    for first, end in ((0, 20), (20, 21), (21, 24), (24, 25), (25, 50)):
+        made = cache.read([Feed(1, ids[first:end]), Feed(2, ids[first : first + 1])], every=True)
+        close(made[:-1], at_once(MODELS[name], ids)[first:end])
+        cache.cut(2, 0)
+    assert cache._steps is not None
+    assert all(record._graph for record in cache._steps._records.values())
+
+
+@pytest.mark.parametrize(
+    ("counts", "groups"),
+    [
+        ([1, 1, 1], [[0, 1, 2]]),
+        ([1, 16, 3], [[0, 1, 2]]),
+        ([1, 200, 2, 120], [[1, 3], [0, 2]]),
+        ([17], [[0]]),
+        ([40, 20, 10, 5], [[0, 1], [2, 3]]),
+    ],
+)
+def test_texts_of_about_one_length_are_read_together(
+    counts: list[int], groups: list[list[int]]
+) -> None:
+    assert list(_groups(counts)) == groups
+
+
+def test_a_network_in_training_is_left_as_it_was() -> None:
+    network = tiny("gpt2").train()
+    network.dropout = 0.5
+    network.blocks[0].eval()  # what somebody has frozen stays so
+    modes = [module.training for module in network.modules()]
+    before = torch.random.get_rng_state()
+    weights = copy.deepcopy(network.state_dict())
+    cache = TorchEngine(network).cache(1, 20)
+    made = cache.read([Feed(0, [1, 2, 3])], every=True)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert [module.training for module in network.modules()] == modes
+    assert not torch.is_inference_mode_enabled()
+    loss, _ = network.loss(some_ids(1, 4), some_ids(1, 4))
+    torch.autograd.backward(loss)
+    for name, weight in network.state_dict().items():
+        assert torch.equal(weight, weights[name])
+    close(made, at_once(copy.deepcopy(network).eval(), [1, 2, 3]))
+
+
+def test_it_says_what_it_is() -> None:
+    engine = TorchEngine(tiny("qwen3"))
+    assert (engine.vocabulary, engine.context, engine.weights) == (97, 64, "f32")
+    assert engine.name == "torch f32, cpu"
+    assert TorchEngine(tiny("qwen3", torch.bfloat16)).weights == "bf16"
+    assert TorchEngine(tiny("qwen3", torch.float16)).name == "torch float16, cpu"
+
+
+def test_a_directory_in_the_weights_asked_for(tmp_path: Path) -> None:
+    tokenizer = Bytes()
+    network = build(
+        Qwen3Config(
+            vocabulary=tokenizer.vocabulary_size,
+            context=32,
+            width=64,
+            layers=2,
+            heads=2,
+            hidden=64,
+        )
+    )
+    network.init_weights(1)
+    bundle.save(tmp_path / "m", network, tokenizer)
+    ids = [7, 8, 9, 7, 8]
+    whole = at_once(network.eval(), ids)
+    errors = {}
+    for weights in ("stored", "f32", "bf16", "int8", "int4"):
+        engine = TorchEngine.load(tmp_path / "m", weights=weights)
+        assert engine.weights == ("f32" if weights == "stored" else weights)
+        made = engine.cache(1, 8).read([Feed(0, ids)], every=True)
+        errors[weights] = float(np.abs(made - whole).max() / np.abs(whole).max())
+    assert errors["stored"] == errors["f32"] < 1e-6
+    assert 0 < errors["bf16"] < 0.05
+    assert 0 < errors["int8"] < 0.05
+    assert errors["int8"] < errors["int4"] < 0.3
+
+
+def test_what_cannot_be_read_is_refused_and_nothing_is() -> None:
+    engine = TorchEngine(MODELS["llama"])
+    with pytest.raises(OwnwordsError, match=r"cache of 65 tokens .* context is 64"):
+        engine.cache(1, 65)
+    cache = engine.cache(2, 8)
+    cache.read([Feed(0, [1, 2])])
+    for feeds in ([Feed(0, [97])], [Feed(0, [-1])], [Feed(0, [1] * 7)], [Feed(2, [1])]):
+        with pytest.raises(OwnwordsError):
+            cache.read([Feed(1, [1]), *feeds])
+    assert [cache.held(0), cache.held(1)] == [2, 0]
+    cache.close()
+    with pytest.raises(OwnwordsError, match="this cache was closed"):
+        cache.held(0)
