@@ -16,7 +16,7 @@ from torch import Tensor
 from families import some_ids
 from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.core.progress import Event, Progress
-from ownwords.models.family import CausalLM
+from ownwords.models.decoder import CausalLM
 from ownwords.training.averaging import Average
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.loop import (

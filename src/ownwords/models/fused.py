@@ -17,25 +17,37 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ownwords.native.library import Kernels, kernels
+from ownwords.native import library
+from ownwords.native.library import Kernels
 
 LONGEST = 1024  # a block of scores, and each head's keys and values, then stay in the cache
+# The library's level from which bfloat16 is multiplied faster than float32, and what the sides of
+# matrices must be multiples of for it to do so.
+QUICK = 5
+UNIT = 32
 _KINDS = {torch.float32: 0, torch.bfloat16: 1}
 
 
 @cache
 def _library() -> Kernels | None:
-    found = kernels()
+    found = library.kernels()
     if found is not None:
         for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
             found.use_threads_of(ctypes.CDLL(str(path)))
     return found
 
 
-def _kernels() -> Kernels:
+def kernels() -> Kernels:
+    """The library, where `ready` or `reads` said that there is one."""
     found = _library()
     assert found is not None
     return found
+
+
+def level() -> int:
+    """That of the library's instructions; -1 where there is none."""
+    found = _library()
+    return -1 if found is None else found.level
 
 
 def ready(*tensors: Tensor) -> bool:
@@ -109,7 +121,7 @@ def entropy_(
 ) -> float:
     """The weighted sum of the rows' losses; with `slope` that of the logits takes their place."""
     total = ctypes.c_double(0.0)
-    _kernels()["entropy"](
+    kernels()["entropy"](
         _KINDS[logits_NV.dtype],
         logits_NV.data_ptr(),
         targets_N.data_ptr(),
@@ -142,7 +154,7 @@ def adamw_(
     `weight` and the moments are float32, the gradient float32 or bfloat16, all contiguous;
     `narrow` is a bfloat16 copy of the weight, written too.
     """
-    _kernels()["adamw"](
+    kernels()["adamw"](
         _KINDS[gradient.dtype],
         weight.data_ptr(),
         None if narrow is None else narrow.data_ptr(),
@@ -174,7 +186,7 @@ class _Norm(torch.autograd.Function):
         x, weight = x.contiguous(), weight_C.float()
         made = torch.empty_like(x)
         inverse = torch.empty(x.shape[:-1], dtype=torch.float32)
-        _kernels()["norm"](
+        kernels()["norm"](
             _KINDS[x.dtype],
             x.data_ptr(),
             weight.data_ptr(),
@@ -196,7 +208,7 @@ class _Norm(torch.autograd.Function):
         grad, weight = grad.contiguous(), weight_C.float()
         made = torch.empty_like(x)
         dweight_C = torch.empty_like(weight)
-        _kernels()["norm_back"](
+        kernels()["norm_back"](
             _KINDS[x.dtype],
             x.data_ptr(),
             weight.data_ptr(),
@@ -218,7 +230,7 @@ class _Gate(torch.autograd.Function):
         hidden = both.shape[-1] // 2
         made = both.new_empty(*both.shape[:-1], hidden)
         rows = both.numel() // both.shape[-1]
-        _kernels()["gate"](
+        kernels()["gate"](
             _KINDS[both.dtype], int(gelu), both.data_ptr(), made.data_ptr(), rows, hidden
         )
         ctx.save_for_backward(both)
@@ -232,7 +244,7 @@ class _Gate(torch.autograd.Function):
         grad = grad.contiguous()
         made = torch.empty_like(both)
         rows = both.numel() // both.shape[-1]
-        _kernels()["gate_back"](
+        kernels()["gate_back"](
             _KINDS[both.dtype],
             int(ctx.gelu),
             both.data_ptr(),
@@ -249,7 +261,7 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: _Context, x: Tensor) -> Tensor:
         x = x.contiguous()
         made = torch.empty_like(x)
-        _kernels()["gelu"](_KINDS[x.dtype], x.data_ptr(), made.data_ptr(), x.numel())
+        kernels()["gelu"](_KINDS[x.dtype], x.data_ptr(), made.data_ptr(), x.numel())
         ctx.save_for_backward(x)
         return made
 
@@ -259,7 +271,7 @@ class _Gelu(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         grad = grad.contiguous()
         made = torch.empty_like(x)
-        _kernels()["gelu_back"](
+        kernels()["gelu_back"](
             _KINDS[x.dtype], x.data_ptr(), grad.data_ptr(), made.data_ptr(), x.numel()
         )
         return made
@@ -286,7 +298,7 @@ class _Heads(torch.autograd.Function):
         norms = [] if query_norm is None or key_norm is None else [query_norm, key_norm]
         wide = [norm.float() for norm in norms]
         ctx.save_for_backward(x_BTXD, cos, sin, *norms)
-        _kernels()["heads"](
+        kernels()["heads"](
             _KINDS[x_BTXD.dtype],
             x_BTXD.data_ptr(),
             *_addresses(wide),
@@ -305,7 +317,7 @@ class _Heads(torch.autograd.Function):
         made = torch.empty_like(x_BTXD)
         dnorms = torch.empty(2, x_BTXD.shape[-1], dtype=torch.float32)
         wide = [norm.float() for norm in norms]
-        _kernels()["heads_back"](
+        kernels()["heads_back"](
             _KINDS[x_BTXD.dtype],
             x_BTXD.data_ptr(),
             *_addresses(wide),
@@ -335,7 +347,7 @@ class _Attention(torch.autograd.Function):
         alike = first_BT is None or first_BT.shape[0] == 1
         ctx.sizes = (0 if alike else T, B, T, heads, kv_heads, D, scale)
         ctx.save_for_backward(x_BTXD, log_sums, first_BT)
-        _kernels()["attention"](
+        kernels()["attention"](
             _KINDS[x_BTXD.dtype],
             x_BTXD.data_ptr(),
             made.data_ptr(),
@@ -351,7 +363,7 @@ class _Attention(torch.autograd.Function):
         x_BTXD, log_sums, first_BT = ctx.saved_tensors
         grad = grad.contiguous()
         made = torch.empty_like(x_BTXD)
-        _kernels()["attention_back"](
+        kernels()["attention_back"](
             _KINDS[x_BTXD.dtype],
             x_BTXD.data_ptr(),
             grad.data_ptr(),

@@ -67,9 +67,9 @@ class Block(Residual):
         self.mlp = MLP(config.width, config.hidden)
 
     def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
-        parts = self.parts()
-        if fused_block.ready(parts, x_BTC, sight):
-            return fused_block.block(parts, x_BTC, sight, None, self.share_dropped)
+        whole = fused_block.whole(self.parts(), x_BTC, sight, None, self.share_dropped)
+        if whole is not None:
+            return whole
         x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), sight))
         return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 

@@ -48,9 +48,14 @@ class Residual(nn.Module):
 
     dropout = 0.0
 
+    @property
+    def share_dropped(self) -> float:
+        """The share that is left out now."""
+        return self.dropout if self.training else 0.0
+
     def add(self, x_BTC: Tensor, made_BTC: Tensor) -> Tensor:
         """What came in and what was made of it, in training less what dropout takes."""
-        return x_BTC + F.dropout(made_BTC, self.dropout, self.training)
+        return x_BTC + F.dropout(made_BTC, self.share_dropped, self.training)
 
 
 class Embedding(nn.Embedding):

@@ -34,8 +34,9 @@ class Block(Residual):
 
     def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
         parts = fused_block.gated(self.attention_norm, self.attention, self.mlp_norm, self.mlp)
-        if parts is not None and fused_block.ready(parts, x_BTC, sight):
-            return fused_block.block(parts, x_BTC, sight, angles, self.share_dropped)
+        whole = fused_block.whole(parts, x_BTC, sight, angles, self.share_dropped)
+        if whole is not None:
+            return whole
         x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), angles, sight))
         return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 

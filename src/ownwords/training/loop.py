@@ -8,7 +8,7 @@ depth, goes on to the bit as if it had never stopped.
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Literal, cast
 
 import torch
@@ -95,14 +95,18 @@ class _Training:
         left = self.steps - self.record.step
         with self.progress.stage("train", left, "steps") as self.stage:
             while not self.record.stopped:
-                batches, start, device = self.job.batches, self.record.step, self.device
-                with Prefetched(batches, start, self.steps, device=device.torch_device) as stream:
+                with closing(self._batches()) as stream:
                     trouble = self._follow(stream)
                 if trouble:
                     self._go_back(trouble)
         if is_new:
             self.kept.save(again=True)
         return self._outcome()
+
+    def _batches(self) -> Prefetched:
+        """Those of the steps that are left."""
+        device = self.device.torch_device
+        return Prefetched(self.job.batches, self.record.step, self.steps, device=device)
 
     def _follow(self, stream: Prefetched) -> str:
         """Step after step until the run ends, then ""; or until something is wrong, then what."""

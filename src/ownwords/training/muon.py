@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ownwords.training import fused_muon
 from ownwords.training.gate import Gate
 from ownwords.training.pieces import assembled, is_split, piece_of
 
@@ -105,14 +106,18 @@ class Muon:
         self, weights: dict[str, Tensor], *, rate: float, momentum: float, decay: float, gate: Gate
     ) -> None:
         """Change the weights (of a split one: the piece that lies here) by what was gathered."""
+        native = [stack for stack in self.stacks if self._is_native(stack, gate)]
+        if native:
+            fused_muon.advance_(
+                [stack.update_NRC for stack in native],
+                [stack.momentum_NRC for stack in native],
+                factor=float(gate.factor),
+                momentum=momentum,
+                rounds=self.rounds,
+            )
         for stack in self.stacks:
-            gate.apply(stack.update_NRC, stack.momentum_NRC)
-            # Where the step does not take place, both are the momentum already: it stays exactly.
-            stack.momentum_NRC.lerp_(stack.update_NRC, 1 - momentum)
-            stack.update_NRC.lerp_(stack.momentum_NRC, momentum)
-            self._orthogonalize(stack.update_NRC)
-            if gate.ok is not None:
-                stack.update_NRC.mul_(gate.ok)
+            if stack not in native:
+                self._advance(stack, momentum, gate)
             here = [weights[name] for name in stack.names]
             updates = stack.updates
             if is_split(stack.parameters[0]):
@@ -121,6 +126,24 @@ class Muon:
             if decay:
                 torch._foreach_mul_(here, 1 - gate.of(rate * decay))
             torch._foreach_add_(here, updates, alpha=-rate * stack.scale)
+
+    def _is_native(self, stack: Stack, gate: Gate) -> bool:
+        return (
+            self.precision == torch.bfloat16
+            and stack.update_NRC.device.type == "cpu"
+            and gate.ok is None
+            and fused_muon.ready(*stack.update_NRC.shape[1:])
+        )
+
+    def _advance(self, stack: Stack, momentum: float, gate: Gate) -> None:
+        """From the gradients to what the weights change by."""
+        gate.apply(stack.update_NRC, stack.momentum_NRC)
+        # Where the step does not take place, both are the momentum already: it stays exactly.
+        stack.momentum_NRC.lerp_(stack.update_NRC, 1 - momentum)
+        stack.update_NRC.lerp_(stack.momentum_NRC, momentum)
+        self._orthogonalize(stack.update_NRC)
+        if gate.ok is not None:
+            stack.update_NRC.mul_(gate.ok)
 
     def _orthogonalize(self, update_NRC: Tensor) -> None:
         norm_N11 = torch.linalg.vector_norm(update_NRC, dim=(1, 2), keepdim=True)

@@ -42,6 +42,7 @@ HOST = "host"  # Python and dispatch, while nothing is computed
 
 # Kinds by the names of operations; the first kind found wins over those further down.
 _OPERATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("whole blocks", ("_Whole",)),
     ("loss", ("ChunkedCrossEntropy", "cross_entropy", "log_softmax")),
     ("attention", ("scaled_dot_product", "flash_attention", "efficient_attention", "_Attention")),
     ("norms", ("layer_norm", "LayerNorm", "rms_norm", "RMSNorm", "_Norm")),

@@ -55,7 +55,7 @@ struct Range {
     long low, count;
 };
 
-Range seen(const Shape &s, const int32_t *first, long begin, long end) {
+Range seen(const int32_t *first, long begin, long end) {
     const long low = first == nullptr ? 0 : first[begin] / STRIP * STRIP;
     return {low, padded(end - low)};
 }
@@ -71,7 +71,7 @@ void soften(const int32_t *first, Range range, long begin, long end, float *scor
         const long start = from / LANES * LANES, stop = (to + LANES - 1) / LANES * LANES;
         const auto sees = [=](long k, Vector x, float others) {
             const Whole at = NUMBERS + int32_t(k);
-            return (at >= int32_t(from)) & (at < int32_t(to)) ? x : every(others);
+            return ((at >= int32_t(from)) & (at < int32_t(to))) ? x : every(others);
         };
         float less = log_sum[t], share = 1;
         if (!known) {
@@ -114,7 +114,7 @@ void forward(const Shape s, const T *x, T *y, float *log_sums) {
             for (long head = key * shared; head < (key + 1) * shared; ++head)
                 for (long begin = 0; begin < s.tokens; begin += BLOCK) {
                     const long end = std::min(begin + BLOCK, s.tokens), rows = end - begin;
-                    const Range range = seen(s, first, begin, end);
+                    const Range range = seen(first, begin, end);
                     read(s, base + head * s.width, begin, end, s.stride(), s.scale, query.data());
                     std::fill_n(scores.data(), rows * range.count, 0.0f);
                     product(query.data(), s.deep(), 1, keys.data() + range.low, s.span(),
@@ -170,7 +170,7 @@ void backward(const Shape s, const T *x, const T *dy, float *log_sums, T *dx) {
             for (long head = key * shared; head < (key + 1) * shared; ++head)
                 for (long begin = 0; begin < s.tokens; begin += BLOCK) {
                     const long end = std::min(begin + BLOCK, s.tokens), rows = end - begin;
-                    const Range range = seen(s, first, begin, end);
+                    const Range range = seen(first, begin, end);
                     const long low = range.low * s.deep(), count = end - range.low;
                     read(s, base + head * s.width, begin, end, s.stride(), s.scale, query.data());
                     read(s, dy + row * s.tokens * s.queries * s.width + head * s.width, begin, end,

@@ -1,5 +1,6 @@
 // activation(gate) * up, where gate and up lie side by side in each row; silu or gelu (tanh).
 // And gelu alone.
+#include "activation.h"
 #include "threads.h"
 #include "vectors.h"
 
@@ -8,31 +9,6 @@ namespace {
 
 constexpr long GRAIN = 8192;
 
-struct Slope {
-    Vector value, slope;
-};
-
-struct Silu {
-    template <bool rough>
-    static Slope at(Vector x) {
-        const Vector s = inverse<rough>(1.0f + exp<rough>(-x));
-        return {x * s, s * (1.0f + x * (1.0f - s))};
-    }
-};
-
-struct Gelu {
-    template <bool rough>
-    static Slope at(Vector x) {
-        const float root = 0.7978845608f, cubic = 0.044715f;
-        const Vector square = x * x;
-        const Vector inner = root * x * (1.0f + cubic * square);
-        // (1 + tanh(inner)) / 2
-        const Vector s = inverse<rough>(1.0f + exp<rough>(-2.0f * inner));
-        const Vector steep = 2.0f * root * (1.0f + 3.0f * cubic * square);
-        return {x * s, s + x * s * (1.0f - s) * steep};
-    }
-};
-
 template <typename T, typename Activation>
 void forward(const T *both, T *y, long rows, long width) {
     parallel(rows, GRAIN / width + 1, [=](long begin, long end, int) {
@@ -40,8 +16,8 @@ void forward(const T *both, T *y, long rows, long width) {
             const T *gate = both + 2 * row * width, *up = gate + width;
             T *to = y + row * width;
             each_vector(width, [=](long c, auto part) {
-                store(to + c, Activation::template at<ROUGH<T>>(load(gate + c, part)).value * load(up + c, part),
-                      part);
+                const Slope one = Activation::template at<ROUGH<T>>(load(gate + c, part));
+                store(to + c, one.value * load(up + c, part), part);
             });
         }
     });

@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace ownwords {
@@ -43,7 +45,8 @@ bool has_tiles() {
 #endif
 
 // The best level of instructions this processor and its system have: 6 AVX-512 with bfloat16 and
-// tiles, 5 with bfloat16 and dot products of bytes, 4 AVX-512, 3 AVX2, 0 others.
+// tiles, 5 with bfloat16 and dot products of bytes, 4 AVX-512, 3 AVX2, 1 NEON with dot products of
+// bytes, 0 others.
 OWNWORDS_API int ownwords_level() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -55,7 +58,9 @@ OWNWORDS_API int ownwords_level() {
     const bool v5 = v4 && __builtin_cpu_supports("avx512bf16") &&
                     __builtin_cpu_supports("avx512vnni");
     return v5 ? (has_tiles() ? 6 : 5) : v4 ? 4 : v3 ? 3 : 0;
+#elif defined(__aarch64__) && defined(__linux__)
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? 1 : 0;
 #else
-    return 0;
+    return 0;  // on a Mac's own processors what is compiled for any has them already
 #endif
 }

@@ -63,4 +63,8 @@ void with_kind(int kind, const Body &body) {
 
 }  // namespace ownwords
 
+#if defined(_WIN32)
+#define OWNWORDS_API extern "C" __declspec(dllexport)
+#else
 #define OWNWORDS_API extern "C" __attribute__((visibility("default")))
+#endif

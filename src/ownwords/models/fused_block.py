@@ -1,0 +1,278 @@
+"""A whole block in one call of the C++ library: norms, attention, MLP, all products in bfloat16.
+
+PyTorch starts some forty operations for a block and its way back, each of which writes to memory
+what the next one reads. For a small model that is most of its time. Here a block is one operation,
+where it computes in bfloat16 (autocast, or bfloat16 weights) and is made of plain layers; where it
+is not (an adapter, quantised weights, a cache, odd sizes) `ready` finds no weights for it, and the
+block does as it always does.
+
+Shapes: B batch, T tokens, C width.
+"""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ownwords.models import fused
+from ownwords.models.layers import Attention, GatedMLP, RMSNorm, Sight, gelu_tanh
+from ownwords.models.rope import Angles
+
+# As in block.h.
+_WEIGHTS = (
+    *("attention_norm", "attention_norm_bias"),
+    *("query", "key", "value", "query_bias", "key_bias", "value_bias", "query_norm", "key_norm"),
+    *("output", "output_bias", "mlp_norm", "mlp_norm_bias"),
+    *("gate", "up", "up_bias", "down", "down_bias"),
+)
+_KINDS = {torch.float32: 0, torch.bfloat16: 1}
+
+
+class _Block(ctypes.Structure):
+    """`Block` of block.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("kind", "batch", "tokens", "width", "queries")),
+        *((name, ctypes.c_int64) for name in ("keys", "head", "hidden", "centred", "gelu")),
+        *((name, ctypes.c_int64) for name in ("period", "first_step")),
+        ("seed", ctypes.c_uint64),
+        *((name, ctypes.c_float) for name in ("dropout", "norm_eps", "norm_offset")),
+        *((name, ctypes.c_float) for name in ("head_eps", "head_offset", "scale")),
+        ("weights", ctypes.c_void_p * len(_WEIGHTS)),
+        ("slopes", ctypes.c_void_p * len(_WEIGHTS)),
+        *((name, ctypes.c_void_p) for name in ("cosine", "sine", "first", "x", "dy")),
+        *((name, ctypes.c_void_p) for name in ("y", "dx", "kept", "work")),
+        *((name, ctypes.c_int64) for name in ("kept_bytes", "forward_bytes", "backward_bytes")),
+    ]
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a block is made of. `joined`: query, key and value, or one layer that makes all three.
+
+    `head_norms`: of queries and keys; `gate`: None where the MLP has none.
+    """
+
+    attention_norm: nn.Module
+    joined: Sequence[nn.Module]
+    head_norms: tuple[RMSNorm, RMSNorm] | None
+    output: nn.Module
+    mlp_norm: nn.Module
+    gate: nn.Module | None
+    up: nn.Module
+    down: nn.Module
+    kv_heads: int
+    head_dim: int
+    scale: float
+    gelu: bool
+
+    def layers(self) -> Iterator[nn.Module]:
+        yield from self.joined
+        yield from (self.output, self.up, self.down)
+        if self.gate is not None:
+            yield self.gate
+
+    def weights(self) -> list[Tensor | None]:
+        """In the order of `_WEIGHTS`."""
+        query, key, value = (*self.joined, None, None)[:3]
+        query_norm, key_norm = self.head_norms or (None, None)
+        found = [_weight(self.attention_norm), _bias(self.attention_norm)]
+        found += [_weight(query), _weight(key), _weight(value)]
+        found += [_bias(query), _bias(key), _bias(value), _weight(query_norm), _weight(key_norm)]
+        found += [_weight(self.output), _bias(self.output)]
+        found += [_weight(self.mlp_norm), _bias(self.mlp_norm), _weight(self.gate)]
+        found += [_weight(self.up), _bias(self.up), _weight(self.down), _bias(self.down)]
+        return found
+
+
+def gated(
+    attention_norm: RMSNorm, attention: Attention, mlp_norm: RMSNorm, mlp: GatedMLP
+) -> Parts | None:
+    """The parts of a block of the Llama kind; None for an activation that is not known here."""
+    if mlp.activation not in (F.silu, gelu_tanh):
+        return None
+    norms = (attention.query_norm, attention.key_norm)
+    return Parts(
+        attention_norm,
+        (attention.query, attention.key, attention.value),
+        None if norms[0] is None or norms[1] is None else (norms[0], norms[1]),
+        attention.output,
+        mlp_norm,
+        mlp.gate,
+        mlp.up,
+        mlp.down,
+        kv_heads=attention.sizes[1] // attention.head_dim,
+        head_dim=attention.head_dim,
+        scale=attention.scale,
+        gelu=mlp.activation is gelu_tanh,
+    )
+
+
+def whole(
+    parts: Parts | None, x_BTC: Tensor, sight: Sight, angles: Angles | None, dropout: float
+) -> Tensor | None:
+    """What the block makes of x; None where it has to be computed layer by layer.
+
+    `dropout` is the share of what the block adds that is left out. Which numbers these are follows
+    from one that is drawn from PyTorch's random state, whatever the threads.
+    """
+    weights = ready(parts, x_BTC, sight) if parts is not None else None
+    if parts is None or weights is None:
+        return None
+    seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
+    made: Tensor = _Whole.apply(  # type: ignore[no-untyped-call]
+        x_BTC, parts, sight.first_BT, angles, dropout, seed, *weights
+    )
+    return made
+
+
+def ready(parts: Parts, x_BTC: Tensor, sight: Sight) -> Sequence[Tensor | None] | None:
+    """The weights in the order of `_WEIGHTS`, if the library takes the block, and is faster."""
+    if fused.level() < fused.QUICK or not fused.reads(x_BTC) or not fused.ready(x_BTC):
+        return None
+    if sight.view is not None or not (sight.causal or sight.first_BT is not None):
+        return None
+    mixed = torch.is_autocast_enabled("cpu")
+    dtype = torch.float32 if mixed else torch.bfloat16
+    if x_BTC.dtype != dtype or (mixed and torch.get_autocast_dtype("cpu") != torch.bfloat16):
+        return None
+    if any(type(layer) is not nn.Linear for layer in parts.layers()):
+        return None
+    weights = parts.weights()
+    learns = torch.is_grad_enabled()
+    for each in weights:
+        if each is None:
+            continue
+        if each.dtype != dtype or not each.is_contiguous() or (learns and not each.requires_grad):
+            return None
+        if each.dim() == 2 and any(side % fused.UNIT for side in each.shape):
+            return None
+    return None if parts.head_dim % fused.UNIT else weights
+
+
+def _weight(layer: nn.Module | None) -> Tensor | None:
+    return None if layer is None else layer.weight  # type: ignore[return-value]
+
+
+def _bias(layer: nn.Module | None) -> Tensor | None:
+    return getattr(layer, "bias", None)
+
+
+def _described(
+    x_BTC: Tensor,
+    parts: Parts,
+    first_BT: Tensor | None,
+    angles: Angles | None,
+    dropout: float,
+    seed: int,
+    weights: Sequence[Tensor | None],
+) -> _Block:
+    B, T, C = x_BTC.shape
+    output, down = weights[_OUTPUT], weights[_DOWN]
+    assert output is not None
+    assert down is not None
+    norms = parts.head_norms
+    made = _Block(
+        kind=_KINDS[x_BTC.dtype],
+        batch=B,
+        tokens=T,
+        width=C,
+        queries=output.shape[1] // parts.head_dim,
+        keys=parts.kv_heads,
+        head=parts.head_dim,
+        hidden=down.shape[1],
+        centred=isinstance(parts.attention_norm, nn.LayerNorm),
+        gelu=parts.gelu,
+        first_step=0 if first_BT is None or first_BT.shape[0] == 1 else T,
+        seed=seed,
+        dropout=dropout,
+        norm_eps=parts.attention_norm.eps,
+        norm_offset=getattr(parts.attention_norm, "offset", 0.0),
+        head_eps=norms[0].eps if norms else 0.0,
+        head_offset=norms[0].offset if norms else 0.0,
+        scale=parts.scale,
+        first=None if first_BT is None else first_BT.data_ptr(),
+        x=x_BTC.data_ptr(),
+    )
+    if angles is not None:
+        made.period = angles[0].shape[0] * angles[0].shape[-2]
+        made.cosine, made.sine = (each.data_ptr() for each in angles)
+    _point(made.weights, weights, made)
+    fused.kernels()["block_sizes"](ctypes.addressof(made))
+    return made
+
+
+def _point(to: Any, tensors: Sequence[Tensor | None], described: _Block) -> None:  # noqa: ANN401
+    """Write down where the tensors are; of a joined one where each of its three parts is."""
+    for i, tensor in enumerate(tensors):
+        if tensor is not None:
+            to[i] = tensor.data_ptr()
+    if tensors[_KEY] is not None:
+        return
+    for first in (_KEY - 1, _KEY_BIAS - 1):
+        joined = tensors[first]
+        if joined is None:
+            continue
+        row = joined.numel() // joined.shape[0] * joined.element_size() * described.head
+        to[first + 1] = to[first] + described.queries * row
+        to[first + 2] = to[first + 1] + described.keys * row
+
+
+_OUTPUT, _DOWN = _WEIGHTS.index("output"), _WEIGHTS.index("down")
+_KEY, _KEY_BIAS = _WEIGHTS.index("key"), _WEIGHTS.index("key_bias")
+_Context = Any  # autograd's own context has no public type
+
+
+class _Whole(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: _Context,
+        x_BTC: Tensor,
+        parts: Parts,
+        first_BT: Tensor | None,
+        angles: Angles | None,
+        dropout: float,
+        seed: int,
+        *weights: Tensor | None,
+    ) -> Tensor:
+        x_BTC = x_BTC.contiguous()
+        described = _described(x_BTC, parts, first_BT, angles, dropout, seed, weights)
+        kept = torch.empty(described.kept_bytes, dtype=torch.uint8)
+        work = torch.empty(described.forward_bytes, dtype=torch.uint8)
+        made_BTC = torch.empty_like(x_BTC)
+        described.kept, described.work = kept.data_ptr(), work.data_ptr()
+        described.y = made_BTC.data_ptr()
+        fused.kernels()["block"](ctypes.addressof(described))
+        ctx.described = described
+        # All that the addresses lead to; weights changed meanwhile are found out.
+        ctx.save_for_backward(x_BTC, kept, first_BT, *(angles or (None, None)), *weights)
+        return made_BTC
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, grad_BTC: Tensor) -> tuple[Tensor | None, ...]:
+        x_BTC, kept, first_BT, *rest = ctx.saved_tensors
+        angles, weights = rest[:2], rest[2:]
+        described: _Block = ctx.described
+        grad_BTC = grad_BTC.contiguous()
+        slopes = [None if each is None else torch.empty_like(each) for each in weights]
+        work = torch.empty(described.backward_bytes, dtype=torch.uint8)
+        made_BTC = torch.empty_like(x_BTC)
+        # What was kept may have been let go meanwhile, and made or gathered again elsewhere.
+        described.x, described.kept, described.work = (
+            each.data_ptr() for each in (x_BTC, kept, work)
+        )
+        if first_BT is not None:
+            described.first = first_BT.data_ptr()
+        if angles[0] is not None:
+            described.cosine, described.sine = (each.data_ptr() for each in angles)
+        _point(described.weights, weights, described)
+        described.dy, described.dx = grad_BTC.data_ptr(), made_BTC.data_ptr()
+        _point(described.slopes, slopes, described)
+        fused.kernels()["block_back"](ctypes.addressof(described))
+        return made_BTC, None, None, None, None, None, *slopes

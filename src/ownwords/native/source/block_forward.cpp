@@ -1,0 +1,221 @@
+// A block's way forward.
+#include "activation.h"
+#include "block.h"
+
+namespace ownwords {
+namespace {
+
+// The weights as B's tiles, whose columns are their rows. Of gate and up, if there is a gate, every
+// panel has 16 columns each.
+struct Packed {
+    Bf16 *joined, *output, *up, *down;
+    long bytes;
+
+    explicit Packed(const Block &b, void *at) {
+        Parts parts(at);
+        joined = parts.next<Bf16>(b.width * b.joined());
+        output = parts.next<Bf16>(b.width * b.attended());
+        up = parts.next<Bf16>(b.width * b.inner());
+        down = parts.next<Bf16>(b.width * b.hidden);
+        bytes = parts.used();
+    }
+};
+
+template <typename T>
+class Forward {
+  public:
+    explicit Forward(const Block &block) : b(block), packed(b, b.work), kept(b, b.kept) {}
+
+    void run() const {
+        pack();
+        parallel(tiles_of(b), 1, [this](long begin, long end, int) {
+            const Units units;
+            for (long tile = begin; tile < end; ++tile) before_attention(tile * TOKENS);
+        });
+        parallel(b.batch * b.keys, 1, [this](long begin, long end, int) {
+            const Units units;
+            for (long task = begin; task < end; ++task) attend(task / b.keys, task % b.keys);
+        });
+        parallel(tiles_of(b), 1, [this](long begin, long end, int) {
+            const Units units;
+            for (long tile = begin; tile < end; ++tile) after_attention(tile * TOKENS);
+        });
+    }
+
+  private:
+    const Block &b;
+    const Packed packed;
+    const Kept<T> kept;
+
+    const T *const cosine = static_cast<const T *>(b.cosine);
+    const T *const sine = static_cast<const T *>(b.sine);
+
+    const T *weight(Weight part) const { return static_cast<const T *>(b.weights[part]); }
+    long rows_from(long begin) const { return std::min(TOKENS, b.rows() - begin); }
+
+    void pack() const {
+        const long queries = b.attended(), keys = b.keys * b.head;
+        struct Matrix {
+            Bf16 *to;
+            long first, rows, columns, every;  // bands of 16 rows of `to`: first, first + every ...
+            const T *from;
+        };
+        const long gates = b.gated() ? 1 : 0;
+        const Matrix all[] = {
+            {packed.joined, 0, queries, b.width, 1, weight(QUERY)},
+            {packed.joined, queries / SIDE, keys, b.width, 1, weight(KEY)},
+            {packed.joined, (queries + keys) / SIDE, keys, b.width, 1, weight(VALUE)},
+            {packed.output, 0, b.width, queries, 1, weight(OUTPUT)},
+            {packed.up, 0, gates * b.hidden, b.width, 2, weight(GATE)},
+            {packed.up, gates, b.hidden, b.width, 1 + gates, weight(UP)},
+            {packed.down, 0, b.width, b.hidden, 1, weight(DOWN)},
+        };
+        long bands = 0;
+        for (const Matrix &one : all) bands += one.rows / SIDE;
+        parallel(bands, 8, [&](long begin, long end, int) {
+            long before = 0;
+            for (const Matrix &one : all) {
+                const long count = one.rows / SIDE, steps = one.columns / DEPTH;
+                const long stop = std::min(count, end - before);
+                for (long band = std::max<long>(0, begin - before); band < stop; ++band) {
+                    const long at = one.first + band * one.every;
+                    Bf16 *to = one.to + at / 2 * steps * LINES + at % 2 * TILE;
+                    for (long step = 0; step < steps; ++step)
+                        across(one.from + band * SIDE * one.columns + step * DEPTH, one.columns,
+                               SIDE, DEPTH, to + step * LINES);
+                }
+                before += count;
+            }
+        });
+    }
+
+    void before_attention(long begin) const {
+        const long count = rows_from(begin), width = apart(b.width), joined = apart(b.joined());
+        Room<Bf16> normed(TOKENS * width);
+        const T *x = static_cast<const T *>(b.x) + begin * b.width;
+        for (long row = 0; row < count; ++row)
+            norm(x + row * b.width, ATTENTION_NORM, kept.spreads + begin + row,
+                 normed + row * width);
+        const T *biases[] = {weight(QUERY_BIAS), weight(KEY_BIAS), weight(VALUE_BIAS)};
+        const long queries = b.attended() / PANEL, keys = b.keys * b.head / PANEL;
+        Bf16 *raw = kept.raw + begin * joined;
+        product(as_it_lies(normed, width), packed.joined, b.width / DEPTH * LINES, count,
+                b.joined() / PANEL, b.width / DEPTH, [&](long row, long panel, const float *line) {
+                    const long which = (panel >= queries) + (panel >= queries + keys);
+                    const long first = which == 0 ? 0 : queries + (which - 1) * keys;
+                    const T *bias = biases[which];
+                    if (bias != nullptr) bias += (panel - first) * PANEL;
+                    Bf16 *to = raw + row * joined + panel * PANEL;
+                    for (long c = 0; c < PANEL; c += LANES)
+                        store(to + c, biased(load(line + c), bias, c));
+                });
+        if (!b.turns()) return;
+        for (long row = 0; row < count; ++row) {
+            const long angle = (begin + row) % b.period * b.head;
+            turn_heads(b.heads(), raw + row * joined, weight(QUERY_NORM), weight(KEY_NORM),
+                       cosine + angle, sine + angle, kept.turned + (begin + row) * joined);
+        }
+    }
+
+    void attend(long text, long key) const {
+        const Focus focused = focus_of(b, text);
+        const long row = text * b.tokens;
+        focus(focused, key, kept.turned + row * focused.stride,
+              kept.seen + row * focused.seen_stride, kept.log_sums + row * b.queries);
+    }
+
+    void after_attention(long begin) const {
+        const long count = rows_from(begin), width = apart(b.width);
+        const long attended = apart(b.attended()), hidden = apart(b.hidden);
+        Room<Bf16> normed(TOKENS * width);
+        Room<float> made(TOKENS * width);
+        const auto make = [&](const Bf16 *rows, long stride, const Bf16 *by, long depth) {
+            product(as_it_lies(rows, stride), by, depth / DEPTH * LINES, count, b.width / PANEL,
+                    depth / DEPTH, [&](long row, long panel, const float *line) {
+                        std::memcpy(made + row * width + panel * PANEL, line,
+                                    PANEL * sizeof(float));
+                    });
+        };
+        make(kept.seen + begin * attended, attended, packed.output, b.attended());
+        for (long row = 0; row < count; ++row) {
+            const long at = begin + row;
+            T *middle = kept.middle + at * b.width;
+            add(static_cast<const T *>(b.x) + at * b.width, made + row * width, OUTPUT_BIAS, 0, at,
+                middle);
+            norm(middle, MLP_NORM, kept.spreads + b.rows() + at, normed + row * width);
+        }
+        if (b.gelu)
+            activate<Gelu>(begin, count, normed);
+        else
+            activate<Silu>(begin, count, normed);
+        make(kept.active + begin * hidden, hidden, packed.down, b.hidden);
+        for (long row = 0; row < count; ++row) {
+            const long at = begin + row;
+            add(kept.middle + at * b.width, made + row * width, DOWN_BIAS, 1, at,
+                static_cast<T *>(b.y) + at * b.width);
+        }
+    }
+
+    template <typename Activation>
+    void activate(long begin, long count, const Bf16 *normed) const {
+        const long width = apart(b.hidden), wide = apart(b.inner()), hidden = b.hidden;
+        const long steps = b.width / DEPTH;
+        const T *bias = weight(UP_BIAS);
+        Bf16 *active = kept.active + begin * width, *steep = kept.steep + begin * wide;
+        const Left rows = as_it_lies(normed, apart(b.width));
+        if (!b.gated()) {
+            product(rows, packed.up, steps * LINES, count, hidden / PANEL, steps,
+                    [=](long row, long panel, const float *line) {
+                        for (long c = 0, at = panel * PANEL; c < PANEL; c += LANES) {
+                            const Slope one = Activation::template at<true>(
+                                biased(load(line + c), bias, at + c));
+                            store(active + row * width + at + c, one.value);
+                            store(steep + row * wide + at + c, one.slope);
+                        }
+                    });
+            return;
+        }
+        product(rows, packed.up, steps * LINES, count, 2 * hidden / PANEL, steps,
+                [=](long row, long panel, const float *line) {
+                    for (long c = 0, at = panel * SIDE; c < SIDE; c += LANES) {
+                        const Slope one = Activation::template at<true>(load(line + c));
+                        const Vector up = load(line + SIDE + c);
+                        store(active + row * width + at + c, one.value * up);
+                        store(steep + row * wide + at + c, one.slope * up);
+                        store(steep + row * wide + hidden + at + c, one.value);
+                    }
+                });
+    }
+
+    void norm(const T *x, Weight part, Spread *spread, Bf16 *normed) const {
+        *spread = b.centred ? deviation_of(x, b.width, b.norm_eps)
+                            : rms_of(x, b.width, b.norm_eps);
+        norm_row(x, *spread, weight(part), weight(Weight(part + 1)), b.norm_offset, b.width,
+                 normed);
+    }
+
+    // What was made for a row is added to what came in, less what dropout takes.
+    void add(const T *before, const float *made, Weight part, uint32_t which, long row,
+             T *to) const {
+        const T *bias = weight(part);
+        const Dropout dropout(b, which);
+        for (long c = 0; c < b.width; c += LANES) {
+            Vector more = biased(load(made + c), bias, c);
+            if (dropout) more *= dropout.at(row * b.width + c);
+            store(to + c, load(before + c) + more);
+        }
+    }
+
+    static Vector biased(Vector x, const T *bias, long at) {
+        return bias == nullptr ? x : x + load(bias + at);
+    }
+};
+
+}  // namespace
+}  // namespace ownwords
+
+OWNWORDS_API void ownwords_block(const ownwords::Block *block) {
+    ownwords::with_kind(int(block->kind), [&](auto *type) {
+        ownwords::Forward<std::remove_pointer_t<decltype(type)>>(*block).run();
+    });
+}

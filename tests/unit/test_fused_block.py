@@ -1,0 +1,273 @@
+"""Whole blocks in C++ against the same blocks in PyTorch: the same numbers, and when they act."""
+
+import ctypes
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+from torch.autograd import backward
+
+from families import some_ids
+from ownwords.models import fused, fused_block, lora
+from ownwords.models.configs.config import Config
+from ownwords.models.configs.gpt2 import GPT2Config
+from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
+from ownwords.models.layers import Sight
+from ownwords.models.rope import Rotary
+from ownwords.native import build as native_build
+from ownwords.native import library
+from ownwords.training.optim import Optimizer
+from ownwords.training.settings import OptimConfig
+
+if fused.level() < fused.QUICK:
+    pytest.skip(
+        "this processor has no bfloat16 products, or nothing was built", allow_module_level=True
+    )
+
+SHAPES: dict[str, Config] = {
+    "qwen3": Qwen3Config(
+        vocabulary=97, context=256, width=64, layers=2, heads=4, kv_heads=2, head_dim=32, hidden=96
+    ),
+    "qwen3-window": Qwen3Config(
+        vocabulary=97,
+        context=256,
+        width=32,
+        layers=2,
+        heads=1,
+        kv_heads=1,
+        head_dim=64,
+        hidden=32,
+        window=20,
+        sliding=(True, False),
+    ),
+    "llama": LlamaConfig(vocabulary=97, context=256, width=64, layers=2, heads=2, hidden=160),
+    "gpt2": GPT2Config(vocabulary=97, context=256, width=96, layers=2, heads=3),
+}
+
+
+@pytest.fixture(autouse=True)
+def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """One entry for each block that the library computed."""
+    torch.set_num_threads(1)
+    blocks: list[int] = []
+    whole = fused_block.whole
+
+    def counted(*arguments: Any) -> Tensor | None:  # noqa: ANN401
+        made = whole(*arguments)
+        blocks.extend([1] * (made is not None))
+        return made
+
+    monkeypatch.setattr(fused_block, "whole", counted)
+    yield blocks
+    torch.set_num_threads(1)
+
+
+def _model(name: str, dtype: torch.dtype = torch.float32) -> CausalLM:
+    """One in which every part matters."""
+    model = build(SHAPES[name], dtype=dtype)
+    model.init_weights(7)
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            spread = 0.05 if parameter.ndim == 2 else 0.2
+            parameter.add_(spread * torch.randn(parameter.shape, generator=generator).to(dtype))
+    return model.train()
+
+
+def _slopes(
+    model: CausalLM, mixed: bool, rows: int = 2, tokens: int = 45, borders: bool = True
+) -> list[Tensor]:
+    """The loss of some rows of two documents each, and the gradients of all parameters."""
+    third = tokens // 3
+    documents = torch.tensor([[0] * third + [1] * (tokens - third)] * rows) if borders else None
+    ids, targets = some_ids(rows, tokens), some_ids(rows, tokens, 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+        total, _ = model.loss(ids, targets, documents_BT=documents)
+    backward(total)
+    return [total.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    one, other = one.detach().double(), other.detach().double()
+    return float((one - other).norm() / other.norm().clamp(min=1e-9))
+
+
+def _errors(made: list[Tensor], truth: list[Tensor]) -> Tensor:
+    return torch.tensor([_apart(one, true) for one, true in zip(made, truth, strict=True)])
+
+
+def _plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_block, "ready", lambda *_: None)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("tokens", "borders"), [(45, True), (64, False), (7, False), (150, True)])
+def test_blocks_learn_the_same(
+    name: str,
+    dtype: torch.dtype,
+    tokens: int,
+    borders: bool,
+    taken: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No farther from the truth than the same layers one by one."""
+    mixed = dtype == torch.float32
+    made = _slopes(_model(name, dtype), mixed, 2, tokens, borders)
+    assert len(taken) == 2
+    _plainly(monkeypatch)
+    plain = _slopes(_model(name, dtype), mixed, 2, tokens, borders)
+    truth = _slopes(_model(name, dtype).double(), False, 2, tokens, borders)
+    ours, theirs = _errors(made, truth), _errors(plain, truth)
+    assert ours.mean() < 1.5 * theirs.mean()  # of a few tokens either is nearer, by chance
+    assert ours.max() < 0.1
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
+def test_every_level_that_runs_here_gives_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = _slopes(_model(name).double(), False)
+    monkeypatch.setattr(fused, "QUICK", 0)
+    best = fused.level()
+    for level in (each for each in native_build.LEVELS if each <= best):
+        found = library.Kernels(ctypes.CDLL(str(native_build.library(level))), level)
+        monkeypatch.setattr(fused, "_library", lambda found=found: found)
+        assert _errors(_slopes(_model(name), True), truth).max() < 0.04
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_neither_threads_nor_checkpointing_change_a_bit(dropout: float) -> None:
+    made = []
+    for threads, checkpointing in ((1, False), (2, False), (1, True), (1, False)):
+        torch.set_num_threads(threads)
+        torch.manual_seed(5)
+        model = _model("qwen3")
+        model.dropout, model.checkpointing = dropout, checkpointing
+        # What comes before and after the blocks is PyTorch's, and does change.
+        x_BTC = torch.randn(5, 64, 64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        angles = Rotary(32, 10_000.0).angles(torch.arange(64)[None], torch.float32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y_BTC = model.run(model.blocks[0], x_BTC, angles, Sight(None, causal=True))
+        backward(y_BTC, torch.ones_like(y_BTC))
+        made.append([y_BTC, x_BTC.grad, *(p.grad for p in model.blocks[0].parameters())])
+    for one in zip(*made, strict=True):
+        assert all(torch.equal(one[0], each) for each in one[1:])
+
+
+def test_dropout_leaves_out_its_share_both_ways(taken: list[int]) -> None:
+    model = _model("gpt2")
+    attention, down = "blocks.0.attention.output", model.get_parameter("blocks.0.mlp.down.bias")
+    with torch.no_grad():  # the attention adds nothing: what is added is the MLP's
+        for name in ("weight", "bias"):
+            model.get_parameter(f"{attention}.{name}").zero_()
+    x_BTC = torch.randn(4, 64, 96, generator=torch.Generator().manual_seed(1))
+    sight = Sight(None, causal=True)
+
+    def added(share: float, seed: int) -> Tensor:
+        model.dropout = share
+        torch.manual_seed(seed)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model.run(model.blocks[0], x_BTC, sight) - x_BTC
+
+    whole, dropped = added(0.0, 1), added(0.25, 1)
+    kept = dropped.abs() > 1e-7
+    assert float(kept.float().mean()) == pytest.approx(0.75, abs=0.01)
+    torch.testing.assert_close(dropped[kept], whole[kept] / 0.75, rtol=1e-3, atol=1e-5)
+    assert torch.equal(added(0.25, 1), dropped)
+    assert not torch.equal(added(0.25, 2), dropped)
+    # The slope of the last bias is the sum of what was let through.
+    down.grad = None
+    backward(added(0.25, 1), torch.ones_like(x_BTC))
+    expected = kept.float().sum(dim=(0, 1)) / 0.75
+    torch.testing.assert_close(down.grad, expected, rtol=4e-3, atol=0)
+    model.eval()
+    assert torch.equal(added(0.25, 1), whole)
+    assert len(taken) == 6
+
+
+def test_what_is_not_for_it_goes_as_always(taken: list[int]) -> None:
+    ids = some_ids(2, 16)
+    model = _model("qwen3")
+    model(ids)  # float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(ids, cache=model.new_cache(2, 32))
+        frozen = _model("qwen3")
+        frozen.get_parameter("blocks.0.mlp.up.weight").requires_grad_(False)
+        frozen(ids)
+        assert len(taken) == 1  # its second block
+        adapter = lora.attach(model, lora.Settings(4, 8.0, 0.0), 1)
+        model(ids)
+        adapter.detach()
+        odd = build(Qwen3Config(**{**vars(SHAPES["qwen3"]), "width": 48}))
+        odd.init_weights(1)
+        odd(ids)
+        assert len(taken) == 1
+        with torch.no_grad():
+            _model("qwen3")(ids)
+    assert len(taken) == 3
+
+
+def test_weights_changed_before_the_way_back_are_found_out() -> None:
+    model = _model("llama")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        total, _ = model.loss(some_ids(2, 16), some_ids(2, 16, 1))
+    with torch.no_grad():
+        model.get_parameter("blocks.0.mlp.up.weight").mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        backward(total)
+
+
+@pytest.mark.parametrize("masters", [False, True])
+@pytest.mark.parametrize("name", ["qwen3", "gpt2"])
+def test_fifty_steps_follow(name: str, masters: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses stay within two hundredths of those of the plain layers, all the way down."""
+    losses = []
+    for plainly in (False, True):
+        if plainly:
+            _plainly(monkeypatch)
+        model = build(SHAPES[name])
+        model.init_weights(3)
+        exact = {key: p.detach() for key, p in model.named_parameters()} if masters else {}
+        model.to(torch.bfloat16 if masters else torch.float32).train()
+        optim = OptimConfig(kind="muon" if name == "qwen3" else "adamw")
+        optimizer = Optimizer(model, optim, masters=masters, exact=exact)
+        each = []
+        for step in range(50):
+            ids = some_ids(4, 33, step % 5)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not masters):
+                total, count = model.loss(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
+            backward(total / count)
+            optimizer.step(min(1.0, (50 - step) / 25), step)
+            each.append(float(total.detach() / count))
+        losses.append(torch.tensor(each))
+    ours, theirs = losses
+    assert ours[-1] < ours[0] - 1
+    assert float((ours / theirs - 1).abs().max()) < 0.02
+
+
+def test_the_structure_is_that_of_the_header() -> None:
+    """Names in the same order: a field that was added on one side only moves all that follow."""
+    header = (native_build.SOURCES / "block.h").read_text("utf-8")
+    fields = header.split("struct Block {")[1].split("long rows()")[0]
+    declared = re.sub(r"//.*", "", fields).split(";")
+    names = [
+        re.findall(r"(\w+)(?:\[\w+\])?\s*$", one)[0]
+        for each in declared
+        for one in each.split(",")
+        if one.strip()
+    ]
+    assert names == [name for name, *_ in fused_block._Block._fields_]
+    weights = header.split("enum Weight {")[1].split("WEIGHTS")[0].lower()
+    assert (
+        tuple(each.strip() for each in weights.split(",") if each.strip()) == fused_block._WEIGHTS
+    )

@@ -1,0 +1,57 @@
+"""Muon's step in C++ against its plain twin."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+
+from ownwords.models import fused
+from ownwords.training import fused_muon
+from ownwords.training.gate import Gate
+from ownwords.training.muon import Muon
+
+if fused.level() < fused.QUICK:
+    pytest.skip("no bfloat16 products here, or nothing was built", allow_module_level=True)
+
+SHAPES = {"square": (64, 64), "square too": (64, 64), "lies": (32, 96), "stands": (160, 64)}
+
+
+def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Weights and momenta after three steps from nothing."""
+    torch.set_num_threads(threads)
+    generator = torch.Generator().manual_seed(2)
+    weights = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+    muon = Muon(weights, rounds=5, precision=precision)
+    for _ in range(3):
+        gradients = {n: torch.randn(s, generator=generator) for n, s in SHAPES.items()}
+        muon.gather(gradients)
+        muon.step(weights, rate=0.1, momentum=0.9, decay=0.1, gate=Gate(0.5))
+    torch.set_num_threads(1)
+    return weights, {name: each.clone() for name, each in muon.momenta().items()}
+
+
+def _apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    return max(float((one[n] - other[n]).norm() / other[n].norm()) for n in SHAPES)
+
+
+def test_it_is_as_near_to_float32_as_its_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, momenta = _steps(torch.bfloat16)
+    monkeypatch.setattr(fused_muon, "ready", lambda *_: False)
+    twin, twins_momenta = _steps(torch.bfloat16)
+    truth, _ = _steps(torch.float32)
+    assert _apart(momenta, twins_momenta) < 1e-6
+    assert _apart(weights, truth) < 1.2 * _apart(twin, truth) < 0.05
+
+
+def test_threads_change_nothing() -> None:
+    for one, other in zip(_steps(torch.bfloat16), _steps(torch.bfloat16, 2), strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in SHAPES)
+
+
+@pytest.mark.parametrize("side", [1, 30, 48])
+def test_odd_sizes_are_not_taken(side: int) -> None:
+    assert fused_muon.ready(64, 32)
+    assert not fused_muon.ready(64, side)
+    assert not fused_muon.ready(side, 64)
