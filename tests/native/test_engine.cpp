@@ -187,8 +187,10 @@ void refusals() {
     const auto count = int64_t(small.tensors.size());
     const auto *tensors = small.tensors.data();
     expect(ownwords_engine_new(nullptr, tensors, count, 1, &engine) == NOTHING_GIVEN, "no shape");
-    expect(ownwords_engine_new(&small.shape, nullptr, 3, 1, &engine) == NOTHING_GIVEN, "no tensors");
-    expect(ownwords_engine_new(&small.shape, tensors, -1, 1, &engine) == BAD_COUNT, "less than none");
+    expect(ownwords_engine_new(&small.shape, nullptr, 3, 1, &engine) == NOTHING_GIVEN,
+           "no tensors");
+    expect(ownwords_engine_new(&small.shape, tensors, -1, 1, &engine) == BAD_COUNT,
+           "less than none");
     expect(ownwords_engine_new(&small.shape, tensors, count, 1 << 20, &engine) == BAD_COUNT,
            "a million threads");
     expect(ownwords_engine_new(&small.shape, tensors, count - 1, 1, &engine) == MISSING_TENSOR,
@@ -219,7 +221,8 @@ void refusals() {
     engine = small.engine(2);
     OwnwordsCache *cache = nullptr;
     expect(ownwords_engine_cache(engine, -1, 4, &cache) == BAD_COUNT, "less than no rows");
-    expect(ownwords_engine_cache(engine, 1, CONTEXT + 1, &cache) == BAD_LENGTH, "beyond the context");
+    expect(ownwords_engine_cache(engine, 1, CONTEXT + 1, &cache) == BAD_LENGTH,
+           "beyond the context");
     expect(ownwords_engine_cache(engine, 2, 8, &cache) == FINE, "a cache");
     std::vector<float> scores(4 * VOCABULARY);
     const auto refused = [&](int64_t feeds, std::vector<int64_t> rows, std::vector<int64_t> counts,

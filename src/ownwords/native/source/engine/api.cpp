@@ -1,5 +1,6 @@
-// The engine for other languages. Every function returns a number of shape.h; nothing is thrown, and
-// what is given back in any order is gone when the last that needs it is.
+// The engine for other languages. Every function returns a number of shape.h; nothing is thrown,
+// and what is given back in any order is gone when the last that needs it is. A cache is for one
+// caller at a time.
 #include <new>
 
 #include "engine/decoder.h"

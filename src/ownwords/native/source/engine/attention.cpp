@@ -129,14 +129,14 @@ void each_rows(long row, long rows, const Body &body) {
     if constexpr (ROWS > 1) each_rows<ROWS / 2>(row, rows, body);
 }
 
-// Scores of positions [begin, end) to shares of the largest among [from, to), 0 for the others; these
-// may take the place of the scores.
+// Scores of positions [begin, end) to shares of the largest among [from, to), 0 for the others;
+// these may take the place of the scores.
 template <typename T>
 void soften(const float *scores, long begin, long end, long from, long to, T *shares, float &top,
             float &sum) {
     const auto sees = [=](long k, Vector x, float others) {
         const Whole at = NUMBERS + int32_t(k);
-        return (at >= int32_t(from)) & (at < int32_t(to)) ? x : every(others);
+        return ((at >= int32_t(from)) & (at < int32_t(to))) ? x : every(others);
     };
     Vector tops = every(NOTHING), sums{};
     for (long k = begin; k < end; k += LANES)
@@ -203,7 +203,7 @@ void read_segment(const Heads &heads, const Task &task, const Plan &plan, const 
     const long deep = heads.deep(), rows = task.rows();
     const Block &block = task.block;
     const auto low = [&](long position) {
-        return plan.window == 0 ? 0L : std::max(position - plan.window + 1 - start, 0L);
+        return plan.window == 0 ? 0 : std::max<long>(position - plan.window + 1 - start, 0);
     };
     const auto high = [&](long position) { return std::min(position + 1 - start, SEGMENT); };
     const long begin = low(block.position) / BLOCK;
@@ -280,7 +280,8 @@ template <typename Cell>
 void remember_head(const Heads &heads, Cache &cache, long layer, long row, long position,
                    long token, long key, AttentionRoom &room) {
     const long deep = heads.deep();
-    const float *from = heads.made + token * heads.made_stride + (heads.queries + key) * heads.width;
+    const float *from =
+        heads.made + token * heads.made_stride + (heads.queries + key) * heads.width;
     const float *value = from + heads.keys * heads.width;
     float *padded = room.made;
     std::fill(padded + heads.width, padded + deep, 0.0f);
@@ -343,8 +344,8 @@ void remember(const Heads &heads, Cache &cache, long layer, const long *rows, co
     });
 }
 
-void attend(const Heads &heads, Cache &cache, long layer, const Plan &plan, int thread, bool storing,
-            AttentionRoom &room) {
+void attend(const Heads &heads, Cache &cache, long layer, const Plan &plan, int thread,
+            bool storing, AttentionRoom &room) {
     with_kind(cache.shape.narrow, [&](auto *cell) {
         do_share<std::remove_pointer_t<decltype(cell)>>(heads, cache, layer, plan, thread, storing,
                                                         room);

@@ -1,7 +1,7 @@
 // Attention over the cache: some tokens of a text, with the query heads that share a key head, over
-// segments of 64 positions. Each segment is softened by itself and segments are folded in their order,
-// so that the result is the same, to the last bit, whichever tokens are read together and however
-// the work is shared out.
+// segments of 64 positions. Each segment is softened by itself and segments are folded in their
+// order, so that the result is the same, to the last bit, whichever tokens are read together and
+// however the work is shared out.
 #pragma once
 
 #include <vector>
@@ -87,8 +87,8 @@ void remember(const Heads &heads, Cache &cache, long layer, const long *rows, co
 
 // This thread's part of the plan. With `storing` each task stores its token's key and value first,
 // which suits tokens that all are of different rows where there is one task a key head.
-void attend(const Heads &heads, Cache &cache, long layer, const Plan &plan, int thread, bool storing,
-            AttentionRoom &room);
+void attend(const Heads &heads, Cache &cache, long layer, const Plan &plan, int thread,
+            bool storing, AttentionRoom &room);
 
 // What the threads that share its tasks made of one row, into that row of the output, which may be
 // a copy. False where there was nothing to do.

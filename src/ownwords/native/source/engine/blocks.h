@@ -10,6 +10,8 @@
 #include "vectors.h"
 #if defined(__FMA__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace ownwords::engine {
@@ -28,6 +30,8 @@ inline Vector plus_product(Vector sum, Vector a, Vector b) {
     return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
 #elif defined(__FMA__)
     return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#elif defined(__aarch64__)
+    return (Vector)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
 #else
     return sum + a * b;
 #endif
@@ -38,6 +42,8 @@ inline Vector plus_product(Vector sum, Vector a, float b) {
     return plus_product(sum, a, (Vector)_mm512_set1_ps(b));
 #elif defined(__FMA__)
     return plus_product(sum, a, (Vector)_mm256_set1_ps(b));
+#elif defined(__aarch64__)
+    return plus_product(sum, a, every(b));
 #else
     return sum + a * b;
 #endif

@@ -1,9 +1,9 @@
 // Keys and values of the tokens read, laid out so that neither is ever summed across a vector.
 //
-// A head's keys stand in blocks of sixteen positions, laid out as a panel of weights is: lines of all
-// sixteen, each with one dimension of them (float) or two (bfloat16). Its values stand position after
-// position, those of bfloat16 two positions interleaved. Heads are padded to 16 dimensions with zeros.
-// Windows are a matter of what is looked at: all positions are kept.
+// A head's keys stand in blocks of sixteen positions, laid out as a panel of weights is: lines of
+// all sixteen, each with one dimension of them (float) or two (bfloat16). Its values stand position
+// after position, those of bfloat16 two positions interleaved. Heads are padded to 16 dimensions
+// with zeros. Windows are a matter of what is looked at: all positions are kept.
 #pragma once
 
 #include <utility>

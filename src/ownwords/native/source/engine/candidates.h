@@ -30,7 +30,7 @@ inline bool before(const Candidate &a, const Candidate &b) {
 
 // A score that at least `wanted` of them reach: the highest of as many groups do.
 inline float reached_by(const float *scores, long count, long wanted, std::vector<float> &tops) {
-    const long stride = std::max(1L, count / (8 * wanted) / LANES) * LANES;
+    const long stride = std::max<long>(1, count / (8 * wanted) / LANES) * LANES;
     tops.clear();
     for (long at = 0; at + stride <= count; at += stride) {
         // Each lane is a group of its own.

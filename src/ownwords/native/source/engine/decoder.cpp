@@ -106,7 +106,7 @@ Trouble Decoder::read(Cache &cache, const Feeds &feeds) {
     const Trouble trouble = check(cache, feeds);
     if (trouble != FINE) return trouble;
     const Heads heads = this->heads(model_.layers.front());
-    const long most = std::max(1L, TALL / heads.fan());  // tokens that attend together
+    const long most = std::max<long>(1, TALL / heads.fan());  // tokens that attend together
     const int threads = pool_.threads();
     long feed = 0, done = 0, logits = 0, read = 0;
     while (feed < feeds.count) {
@@ -211,12 +211,13 @@ struct Decoder::Run {
         const long half = s.head_dim / 2;
         long begin, end;
         share(half, LANES, thread, team.threads, begin, end);
-        for (long table = 0; table < s.tables; ++table)
+        for (long table = 0; table < s.tables; ++table) {
+            const float *frequencies = d.model_.frequencies.data() + table * half + begin;
             for (long token = 0; token < d.chunk_.tokens; ++token) {
-                float *to = d.angles_ + (table * CHUNK + token) * s.head_dim;
-                turn_of(d.chunk_.positions[token], d.model_.frequencies.data() + table * half + begin,
-                        end - begin, to + begin, to + half + begin);
+                float *to = d.angles_ + (table * CHUNK + token) * s.head_dim + begin;
+                turn_of(d.chunk_.positions[token], frequencies, end - begin, to, to + half);
             }
+        }
     }
 
     void embed() {
@@ -276,6 +277,14 @@ struct Decoder::Run {
         make_ready(matrix, from, d.wide_);
     }
 
+    template <bool rough>
+    void activate_hidden(float *x, const float *other, long count) {
+        if (d.model_.shape.gelu != 0)
+            activate([](Vector v) { return gelu<rough>(v); }, x, other, count);
+        else
+            activate([](Vector v) { return silu<rough>(v); }, x, other, count);
+    }
+
     // The hidden numbers of a thread's own panels are activated before others see them.
     void hidden(const Layer &layer) {
         const bool gated = layer.gate.outputs > 0;
@@ -290,10 +299,8 @@ struct Decoder::Run {
         for (long row = 0; row < rows && count > 0; ++row) {
             float *x = out + row * d.hidden_ + begin;
             const float *other = gated ? d.up_ + row * d.hidden_ + begin : nullptr;
-            if (d.model_.shape.gelu != 0)
-                activate([](Vector v) { return gelu(v); }, x, other, count);
-            else
-                activate([](Vector v) { return silu(v); }, x, other, count);
+            d.model_.shape.matrices == int(Kind::F32) ? activate_hidden<false>(x, other, count)
+                                                      : activate_hidden<true>(x, other, count);
         }
         team.barrier();
         make_ready(layer.down, out, d.hidden_);

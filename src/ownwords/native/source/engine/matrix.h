@@ -48,8 +48,8 @@ struct Source {
 };
 
 // Write panels [first, last) of a matrix whose `lines` have room; its rows are those of the
-// sources, one source after another. Numbers are rounded as models/quantize.py rounds them, codes of
-// the matrix's own kind are taken as they are. False, the rest left, where a number is not finite.
+// sources, one source after another. Numbers are rounded as models/quantize.py rounds them, codes
+// of the own kind are taken as they are. False, the rest left, where a number is not finite.
 bool pack(const Matrix &matrix, const Source *sources, long count, long first, long last);
 
 // The weights of one output as floats: the embedding of a token.

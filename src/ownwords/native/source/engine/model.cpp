@@ -1,11 +1,10 @@
 #include "engine/model.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cmath>
 
 #include "engine/rounding.h"
+#include "engine/system.h"
 
 namespace ownwords::engine {
 namespace {
@@ -31,7 +30,7 @@ bool is_finite(const std::vector<float> &numbers) {
     return all;
 }
 
-// The whole pages of a matrix in a mapped file; read again, they would come from the file again.
+// What of a mapped file has been packed.
 void forget(const Source &source) {
     const size_t count = size_t(source.rows) * size_t(source.inputs);
     const size_t bytes = source.type == Stored::F32      ? count * 4
@@ -39,10 +38,7 @@ void forget(const Source &source) {
                          : source.type == Stored::CODES4
                              ? size_t(source.rows) * ((size_t(source.inputs) + 1) / 2)
                              : count * 2;
-    const auto page = size_t(sysconf(_SC_PAGESIZE));
-    const auto begin = reinterpret_cast<uintptr_t>(source.data);
-    const uintptr_t first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
-    if (first < end) madvise(reinterpret_cast<void *>(first), end - first, MADV_DONTNEED);
+    forget_pages(source.data, bytes);
 }
 
 }  // namespace

@@ -102,12 +102,17 @@ inline void prepare(const float *from, const Norm &norm, const float *cosines, c
     });
 }
 
-inline Vector silu(Vector x) { return x * inverse<false>(1.0f + exp<false>(-x)); }
+// Rough is enough where what enters the next product is rounded far more.
+template <bool rough>
+inline Vector silu(Vector x) {
+    return x * inverse<rough>(1.0f + exp<rough>(-x));
+}
 
 // The tanh approximation, as x times a logistic function.
+template <bool rough>
 inline Vector gelu(Vector x) {
     const Vector inner = 0.7978845608f * x * (1.0f + 0.044715f * (x * x));
-    return x * inverse<false>(1.0f + exp<false>(-2.0f * inner));
+    return x * inverse<rough>(1.0f + exp<rough>(-2.0f * inner));
 }
 
 // x = activation(x), times `other` if there is one.

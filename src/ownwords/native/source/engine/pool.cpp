@@ -1,16 +1,15 @@
 #include "engine/pool.h"
 
-#include <csignal>
 #include <chrono>
 #include <system_error>
 
-#include <unistd.h>
+#include "engine/system.h"
 
 namespace ownwords::engine {
 namespace {
 
-// Some ten microseconds, as long as a phase of a small model; then others may have the processor.
-constexpr int SPINS = 1000;
+// Some microseconds, as long as a phase of a small model; then others may have the processor.
+constexpr int SPINS = 300;
 constexpr int YIELDS = 1500;  // about a millisecond
 
 inline void pause() {
@@ -53,22 +52,18 @@ void Team::barrier() {
     }
 }
 
-Pool::Pool(int threads) : process_(long(getpid())) {
+Pool::Pool(int threads) : process_(process()) {
     const int most = std::max(1, std::min(threads, 1 << Signals::ROUNDS));
     signals_ = std::make_unique<Signals[]>(size_t(most));
     teams_.resize(size_t(most));
     workers_.reserve(size_t(most));
-    // Signals are for the threads of the program, not for these.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int made = 1;
     try {
+        const Undisturbed while_made;  // signals are for the threads of the program, not for these
         for (; made < most; ++made) workers_.emplace_back([this, made] { work(made); });
     } catch (const std::system_error &) {
         // As many as the system allows.
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     teams_.resize(size_t(made));
     for (int thread = 0; thread < made; ++thread)
         teams_[size_t(thread)] = Team(signals_.get(), thread, made);
@@ -89,7 +84,7 @@ Pool::~Pool() {
 }
 
 // A fork leaves the other threads behind; there the caller does all alone.
-bool Pool::forked() const { return long(getpid()) != process_; }
+bool Pool::forked() const { return process() != process_; }
 
 void Pool::start(Call call, const void *data) {
     const std::lock_guard<std::mutex> one(running_);
@@ -100,6 +95,7 @@ void Pool::start(Call call, const void *data) {
     }
     call_ = call;
     data_ = data;
+    spread(0);
     runs_.fetch_add(1);
     if (asleep_.load() > 0) {
         { const std::lock_guard<std::mutex> lock(door_); }
@@ -107,6 +103,24 @@ void Pool::start(Call call, const void *data) {
     }
     call(data, teams_[0], 0);
     teams_[0].barrier();
+}
+
+// A thread that shares its processor with an earlier one moves to another: where the others are kept
+// busy with something of little weight, the system leaves two that wait for each other together.
+void Pool::spread(int thread) {
+    constexpr int MOST_MOVES = 1000;  // there may be no other place, or no better one
+    const int here = processor();
+    signals_[thread].processor.store(here, std::memory_order_relaxed);
+    if (here < 0 || moves_.load(std::memory_order_relaxed) >= MOST_MOVES) return;
+    int taken[1 << Signals::ROUNDS];
+    bool is_shared = false;
+    for (int other = 0; other < thread; ++other) {
+        taken[other] = signals_[other].processor.load(std::memory_order_relaxed);
+        is_shared |= taken[other] == here;
+    }
+    if (!is_shared || !leave_processors(taken, thread, int(teams_.size()))) return;
+    moves_.fetch_add(1, std::memory_order_relaxed);
+    signals_[thread].processor.store(processor(), std::memory_order_relaxed);
 }
 
 void Pool::work(int thread) {
@@ -121,6 +135,7 @@ void Pool::work(int thread) {
         }
         ++seen;
         if (ending_) return;
+        spread(thread);
         Team &team = teams_[size_t(thread)];
         call_(data_, team, thread);
         team.barrier();

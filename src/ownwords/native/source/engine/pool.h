@@ -27,6 +27,7 @@ struct Signals {
         std::atomic<uint32_t> reached{0};
     };
     Signal of[ROUNDS];
+    std::atomic<int> processor{-1};  // where the thread was at the last run
 };
 
 // One thread's way to the others.
@@ -72,6 +73,7 @@ class Pool {
 
     void start(Call call, const void *data);
     void work(int thread);
+    void spread(int thread);
     bool forked() const;
 
     std::unique_ptr<Signals[]> signals_;
@@ -79,6 +81,7 @@ class Pool {
     std::vector<std::thread> workers_;
     std::mutex running_;
     long process_ = 0;
+    std::atomic<int> moves_{0};
 
     // What the workers wait for. They spin, then sleep: those that do are counted.
     alignas(64) std::atomic<uint32_t> runs_{0};
