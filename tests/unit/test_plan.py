@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,8 @@ def test_compiling_pays_in_long_runs_only() -> None:
     fast = Speeds("cpu", "x", {"autocast": Pace(1e-3, 3e11, MEASURED)})
     assert not plan(facts(180_000_000, speeds=fast), 120, {}).recipe.train.compile
     assert plan(facts(180_000_000, speeds=fast), 3600, {}).recipe.train.compile
+    fused = replace(fast, fused=True)
+    assert not plan(facts(180_000_000, speeds=fused), 3600, {}).recipe.train.compile
 
 
 def test_the_fastest_precision_is_taken_a_less_exact_one_only_by_a_margin() -> None:

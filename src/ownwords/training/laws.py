@@ -121,6 +121,7 @@ class Laws:
     compile_gpu_s: float = _law(60, SPEED, "and on a GPU")
     compile_gain_float32: float = _law(1.0, SPEED, "times as fast, in float32")
     compile_gain_cpu: float = _law(1.2, SPEED, "the same in bfloat16 on a CPU")
+    compile_gain_fused: float = _law(0.7, LOG, "the same, in place of the part in C++")
     compile_gain_gpu: float = _law(1.4, SPEED, "the same on a GPU")
     memory_share: float = _law(0.7, ESTIMATE, "of the free memory that training may take")
     memory_base: float = _law(4e8, ESTIMATE, "bytes of Python and PyTorch alone")

@@ -26,6 +26,7 @@ from ownwords.core.workspace import write_atomically
 from ownwords.models.configs.config import Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
+from ownwords.native import library
 from ownwords.training import flops
 from ownwords.training.device import Device
 from ownwords.training.laws import LAWS, Laws, optimizer_flops
@@ -69,6 +70,7 @@ class Speeds:
     kind: str  # of the device: cpu, cuda, ...
     name: str
     paces: Mapping[Precision, Pace] = field(default_factory=dict)
+    fused: bool = False  # whether the part in C++ does on it what compiling would
 
     def fastest(self, shape: Config, rows: int, context: int, excluded: str = "") -> Precision:
         """The precision to train in; a less exact one only where it is faster by a margin."""
@@ -88,7 +90,8 @@ def assumed(device: Device, laws: Laws = LAWS) -> Speeds:
         laws.assumed_cpu_layer_s if cpu else laws.assumed_gpu_layer_s,
         laws.assumed_cpu_flops if cpu else laws.assumed_gpu_flops,
     )
-    return Speeds(device.kind, device.name, {precisions(device)[0]: pace})
+    fused = cpu and library.kernels() is not None
+    return Speeds(device.kind, device.name, {precisions(device)[0]: pace}, fused)
 
 
 def measured(
@@ -141,7 +144,7 @@ def measured(
                 origin = MEASURED if precision in timed else KEPT
                 paces[precision] = fitted(samples[precision], pace, origin)
     store.save()
-    return Speeds(device.kind, device.name, paces) if paces else guess
+    return replace(guess, paces=paces) if paces else guess
 
 
 def precisions(device: Device) -> tuple[Precision, ...]:

@@ -136,12 +136,16 @@ class Sizing:
         gain = laws.compile_gain_cpu if cpu else laws.compile_gain_gpu
         if precision == "float32" and cpu:
             gain = laws.compile_gain_float32
+        if speeds.fused:
+            gain = laws.compile_gain_fused
         cost = laws.compile_cpu_s if cpu else laws.compile_gpu_s
         saved = self.train_s * (1 - 1 / gain)
         # Twice its cost: the gain is not measured for this shape, the cost is certain.
         compiles = bool(fixed.get("train.compile", saved > 2 * cost))
         self.compile_why = (
-            f"it costs about {cost:.0f} s here and makes steps {gain:.1f} times as fast: in"
+            "the part in C++ is faster than what is compiled"
+            if gain < 1
+            else f"it costs about {cost:.0f} s here and makes steps {gain:.1f} times as fast: in"
             f" {in_words(max(self.train_s, 0))} that saves {max(saved, 0):.0f} s"
         )
         return precision, step_s / (gain if compiles else 1), compiles, cost if compiles else 0.0
