@@ -46,6 +46,7 @@ bench: $(REFERENCE)
 	$(BIN)/python bench/tokenizers.py
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/inference.py
+	$(BIN)/python bench/copying.py
 	$(BIN)/python bench/time_to_quality.py
 	$(BIN)/python bench/data_efficiency.py
 

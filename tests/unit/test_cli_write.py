@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from ownwords.native import library
 from ownwords.tokenizers.bytes import Bytes
 
 torch.set_num_threads(1)  # where it computes, it does so on models too small for two
+WRITE = (sys.executable, "-m", "ownwords", "write", "a")
 GREEDY = ("--temperature", "0", "--tokens", "12", "--quiet")
 
 
@@ -147,7 +149,42 @@ def test_what_is_no_text_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"caf\xe9")))
     assert main(["write", "-"]) == 2
-    assert "standard input is not UTF-8" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "standard input is not UTF-8: unexpected end of data at byte 3" in shown
+    assert "hint: convert it" in shown
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["write", "-"]) == 2
+    assert "there is no standard input" in capsys.readouterr().err
+
+
+def test_tokens_that_only_pad_the_vocabulary_are_never_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of this model's, as if all of them were likely."""
+    network = build(
+        Qwen3Config(vocabulary=5000, context=48, width=16, layers=1, heads=2, head_dim=8, hidden=24)
+    )
+    network.init_weights(1)
+    bundle.save(tmp_path / "model", network, Bytes())
+    command = ["write", "a", "--model", str(tmp_path / "model"), "--json", "--seed", "1"]
+    command += ["--tokens", "60", "--temperature", "3"]
+    for more in ((), ("--samples", "3"), ("--weights", "int8")):
+        assert main([*command, *more]) == 0
+        assert json.loads(capsys.readouterr().out)["texts"][0]["text"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_a_full_disk_and_no_stdout_at_all_are_no_bugs(arguments: Sequence[str], here: Path) -> None:
+    command = [*WRITE, *GREEDY, *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=here
+        )
+    assert (done.returncode, done.stderr) == (2, "ownwords: the disk is full\n")
+    closed = ["sh", "-c", '"$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False, cwd=here)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_without_a_prompt_a_text_begins(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,6 +239,9 @@ def test_long_quotes_take_asking_for(
         (["--temperature", "-1"], "temperature should be"),
         (["--weights", "int5"], "int8"),
         (["--device", "abacus"], "is no device"),
+        (["--device", "cuda:abc"], "cannot use the device 'cuda:abc' here"),
+        (["--device", "cuda:99"], "cannot use the device 'cuda:99' here"),
+        (["--temperature", "nan"], "temperature should be"),
         (["--stop", ""], "stop strings"),
         (["--model", "nowhere"], "nowhere does not exist"),
     ],
@@ -257,7 +297,7 @@ def test_a_terminal_obeys_nothing_of_the_text(
     assert capsys.readouterr().out == "a?[2J\tb\n?1mé?\n"
 
 
-ENDLESS = [sys.executable, "-m", "ownwords", "write", "a", "--tokens", "10000000", "--temperature"]
+ENDLESS = [*WRITE, "--tokens", "10000000", "--temperature"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")

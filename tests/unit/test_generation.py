@@ -1,10 +1,13 @@
 """Texts being written: alone, among others, guessed ahead; always the tokens of the plain model."""
 
 import gc
+import sys
 import tracemalloc
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from random import Random
+from threading import Barrier, Thread
 
 import numpy as np
 import pytest
@@ -123,6 +126,11 @@ def finish(desk: Desk) -> dict[Ticket, list[int]]:
         for ticket, drawn, _ in desk.step():
             texts.setdefault(ticket, []).extend(ids_of(drawn))
     return texts
+
+
+def finish_one(desk: Desk, request: Request) -> list[int]:
+    ticket = desk.submit(request)
+    return finish(desk)[ticket]
 
 
 PROPOSERS = {
@@ -281,6 +289,72 @@ def test_cancelling_frees_the_row_and_is_silent() -> None:
     desk.cancel(third)
     assert desk.step() == []
     assert not desk.busy
+
+
+def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> None:
+    desk = Desk(Counting(), rows=3, length=300, proposer=PromptLookup())
+    tickets: list[list[Ticket]] = [[] for _ in range(4)]
+    all_in = Barrier(len(tickets) + 1)
+
+    def come(number: int) -> None:
+        random = Random(number)
+        all_in.wait()
+        for place in range(60):
+            ids = [random.randrange(50) for _ in range(random.randint(1, 60))]
+            request = Request(ids=ids, tokens=random.randint(0, 20), sampling=GREEDY)
+            tickets[number].append(desk.submit(request))
+            if random.random() < 0.3:
+                desk.cancel(tickets[number][random.randint(0, place)])
+
+    threads = [Thread(target=come, args=(number,)) for number in range(len(tickets))]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that they meet everywhere
+    try:
+        for thread in threads:
+            thread.start()
+        all_in.wait()
+        texts: dict[Ticket, list[int]] = {}
+        while desk.busy or any(thread.is_alive() for thread in threads):
+            for ticket, drawn, finished in desk.step():
+                assert ticket.finished == finished
+                texts.setdefault(ticket, []).extend(ids_of(drawn))
+    finally:
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join()
+    for ticket in chain(*tickets):
+        wanted, last = ticket.request.tokens, ticket.request.ids[-1]
+        whole = [(last + 1 + place) % 50 for place in range(wanted)]
+        assert texts.get(ticket, []) == whole[: len(texts.get(ticket, []))]
+        if not ticket.is_cancelled:
+            assert (texts[ticket], ticket.finished) == (whole, "length")
+    assert sorted(desk._free) == [0, 1, 2]
+    assert sum(ticket.is_cancelled for ticket in chain(*tickets)) > 30
+
+
+def test_what_only_pads_the_vocabulary_is_never_written() -> None:
+    engine = Counting()
+    for vocabulary, expected in ((50, [19, 20, 21, 22]), (60, [19, 20, 21, 22]), (21, [19, 20])):
+        request = Request(
+            ids=[18], tokens=4, sampling=GREEDY, vocabulary=vocabulary, stops=frozenset({0})
+        )
+        assert written(engine, request) == expected  # what follows 20 is 21, else the first
+        assert written(engine, request, Draft(engine)) == expected
+        assert list(finish_one(Desk(engine, rows=1, length=60), request)) == expected
+    told = Request(ids=[48], tokens=9, sampling=LIVELY, vocabulary=30, logprobs=40)
+    for one in generate(engine, told):
+        assert one.id < 30
+        assert {i for i, _ in one.alternatives} == set(range(30))
+        assert sum(np.exp(p) for _, p in one.alternatives) == pytest.approx(1)
+    with pytest.raises(ConfigError, match="vocabulary should be 1 or more, and is 0"):
+        Request(ids=[1], tokens=3, sampling=GREEDY, vocabulary=0)
+    with pytest.raises(ConfigError, match="bias names the token 30, and the vocabulary has 30"):
+        list(
+            generate(
+                engine,
+                Request(ids=[1], tokens=3, sampling=Sampling(bias={30: 1.0}), vocabulary=30),
+            )
+        )
 
 
 def test_one_request_that_fails_leaves_the_others_alone() -> None:

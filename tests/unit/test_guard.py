@@ -187,6 +187,33 @@ def test_native_and_plain_ban_the_same(
     assert bans > 500
 
 
+def test_a_chooser_with_a_guard_chooses_as_one_that_is_told_what_is_banned(
+    tokenizer: BPE, documents: list[list[int]], watching: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(7)
+    luck = np.random.default_rng(7)
+    size = tokenizer.vocabulary_size
+    sampling = Sampling(temperature=0.8, repetition_penalty=1.1, bias={3: 0.5})
+    told, asking = Chooser(sampling, size), Chooser(sampling, size, watching)
+    monkeypatch.setattr("ownwords.native.sampling.chooser", lambda *_: None)
+    plain = Chooser(sampling, size, watching)
+    hindered = 0
+    for _ in range(300):
+        document = dice.choice(documents)
+        end = dice.randrange(1, len(document))
+        history = np.array([*document[max(0, end - 40) : end], 0, 0], np.int32)
+        length, draw = len(history) - 2, dice.random()
+        scores = luck.normal(size=size).astype(np.float32)
+        scores[document[end]] += 12
+        banned = [*watching.banned(history[:length]), 11]
+        chosen = told.choose(scores, history, length, draw, banned)
+        assert asking.choose(scores, history, length, draw, [11]) == chosen
+        assert plain.choose(scores, history, length, draw, [11]) == chosen
+        hindered += chosen != document[end]
+    assert hindered > 100
+    assert asking.choose(scores, history[:0], 0, 0.5) == told.choose(scores, history[:0], 0, 0.5)
+
+
 def test_tokens_are_counted_exactly() -> None:
     """Single bytes without letters, so that no words have a say."""
     dice = random.Random(5)

@@ -1,5 +1,6 @@
 """`ownwords.load`: a model and its own tokenizer, from a directory, and what it writes."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,11 @@ import torch
 import families  # noqa: F401 - it sees to it that one thread computes
 import ownwords
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.inference import guard
 from ownwords.inference.speculate import PromptLookup
 from ownwords.models import bundle
 from ownwords.models.configs import qwen3
+from ownwords.models.directory import COPY_GUARD
 from ownwords.models.family import build
 from ownwords.native import engine as native
 from ownwords.tokenizers.bpe import train
@@ -114,3 +117,13 @@ def test_a_text_is_written_without_pytorch(folder: Path) -> None:
         check=True,
     )
     assert told.stdout.split() == ["True", "False"]
+
+
+def test_where_a_replacement_was_killed_half_way_the_guard_is_found_too(
+    folder: Path, tmp_path: Path
+) -> None:
+    aside = tmp_path / ".model.replaced"
+    shutil.copytree(folder, aside)
+    own = ownwords.load(folder).tokenizer
+    guard.build([np.array(own.encode(text)) for text in TEXTS], own).save(aside / COPY_GUARD)
+    assert ownwords.load(tmp_path / "model").guard

@@ -64,5 +64,5 @@ def test_a_text_that_only_almost_stops_is_whole() -> None:
 
 @pytest.mark.parametrize("stops", [[""], ["a", ""], "text"])
 def test_stops_without_meaning_are_refused(stops: list[str]) -> None:
-    with pytest.raises(ConfigError, match="stop strings are"):
+    with pytest.raises(ConfigError, match="stop strings should be"):
         until([], stops)

@@ -150,6 +150,29 @@ def test_several_texts_are_each_as_if_alone() -> None:
     assert write_several(ENGINE, Bytes(), "ab", seeds=[1], tokens=0) == [""]
 
 
+def test_tokens_that_are_no_text_are_never_written() -> None:
+    """Those that pad the vocabulary of the model, and gaps in that of the tokenizer."""
+    tokenizer = Bytes()
+    network = build(
+        Qwen3Config(vocabulary=600, context=64, width=16, layers=1, heads=2, kv_heads=1, hidden=24)
+    )
+    network.init_weights(1)
+    engine = TorchEngine(network.eval())
+    tokenizer.table = [None if i % 3 == 0 else piece for i, piece in enumerate(tokenizer.table)]
+    assert len(tokenizer.gaps) == 87
+    hot = Sampling(temperature=50.0, bias={5: 3.0})
+    for sampling in (GREEDY, WILD, hot):
+        alone = [
+            "".join(write(engine, tokenizer, "a", tokens=40, seed=seed, sampling=sampling))
+            for seed in range(4)
+        ]
+        together = write_several(
+            engine, tokenizer, "a", seeds=range(4), tokens=40, sampling=sampling
+        )
+        assert together == alone
+    assert len(set(alone)) == 4
+
+
 def test_what_goes_wrong_with_one_of_several_is_said() -> None:
     never = Sampling(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
     with pytest.raises(OwnwordsError, match="forbidden"):

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ownwords.core.errors import OwnwordsError
@@ -38,6 +39,9 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the arguments say; the exit status, one of `output.EXIT_STATUSES`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A title with a letter that the terminal lacks must not end the program.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -187,7 +191,7 @@ def build() -> "App":
 def _told(message: str, hint: str, as_json: bool, status: int = 2) -> int:
     from ownwords.cli.output import print_error
 
-    with suppress(BrokenPipeError):
+    with suppress(OSError):  # nobody reads, or the disk that stdout goes to is full
         print_error(message, hint, as_json=as_json)
         sys.stdout.flush()
     return status

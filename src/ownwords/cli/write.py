@@ -183,7 +183,12 @@ def _given(prompt: Sequence[str]) -> str:
         raise ConfigError(f"unknown option: {misspelt}", hint="ownwords write --help")
     if list(prompt) != [_STDIN]:
         return " ".join(prompt)
+    if sys.stdin is None:  # as where whoever started this closed it
+        raise OwnwordsError("there is no standard input to read", hint="give the text itself")
     try:
         return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise OwnwordsError(f"what came on standard input is not UTF-8: {error}") from error
+        raise OwnwordsError(
+            f"what came on standard input is not UTF-8: {error.reason} at byte {error.start}",
+            hint="convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE",
+        ) from error

@@ -72,7 +72,7 @@ class Desk:
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Write no further; nothing more is heard of it."""
+        """Write no further; no step that begins from now on tells of it."""
         ticket.is_cancelled = True
 
     def close(self) -> None:

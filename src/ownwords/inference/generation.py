@@ -32,12 +32,15 @@ Finished = Literal["stop", "length", "error"]
 class Request:
     """What to go on from and for how long. One of `stops` ends the text and is not part of it.
 
-    `logprobs` is how many of the likeliest tokens are told with each; 0: not even its own chance.
+    Only the first `vocabulary` tokens are written, all of the model's where it is None: a model may
+    have more than its tokenizer, as padding. `logprobs` is how many of the likeliest tokens are
+    told with each; 0: not even its own chance.
     """
 
     ids: Sequence[int]
     tokens: int
     sampling: Sampling
+    vocabulary: int | None = None
     seed: int = 1
     stops: frozenset[int] = frozenset()
     logprobs: int = 0
@@ -53,13 +56,16 @@ class Request:
         for name in ("tokens", "logprobs"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} should be 0 or more, and is {getattr(self, name)}")
+        if self.vocabulary is not None and self.vocabulary < 1:
+            raise ConfigError(f"vocabulary should be 1 or more, and is {self.vocabulary}")
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """A token, the logarithm of its probability and the likeliest tokens with theirs.
 
-    Of the model as it is, before any choice of sampling; None and empty where not asked for.
+    Of the model as it is, before any choice of sampling, among the tokens that can be written; None
+    and empty where not asked for.
     """
 
     id: int
@@ -91,7 +97,8 @@ class Text:
         self._prompt = len(self.history)
         # The same once more, as those who choose read it; with room to grow.
         self._history_N = np.array(self.history, np.int32)
-        self._chooser = Chooser(request.sampling, vocabulary)
+        self._writable = min(request.vocabulary or vocabulary, vocabulary)
+        self._chooser = Chooser(request.sampling, self._writable, request.guard)
         self._guesses: Guesses | None = None
         self._guessed: Sequence[int] = ()  # what the last read checked
         self._pace = Pace()
@@ -153,15 +160,14 @@ class Text:
         request, history, guessed = self.request, self.history, self._guessed
         drawn: list[Drawn] = []
         right = 0
-        for scores_V in scores_NV:
+        for scores_V in scores_NV[:, : self._writable]:
             length = len(history)
             chosen = self._chooser.choose(
                 scores_V,
                 self._history_N,
                 length,
                 chance(request.seed, length - self._prompt),
-                request.guard.banned(self._history_N[:length]) if request.guard else (),
-                self._prompt,
+                prompt=self._prompt,
             )
             if chosen in request.stops:
                 self.finished = "stop"

@@ -82,14 +82,14 @@ class Guard:
         self._tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
         self._words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
         self._hashes: dict[bytes, int] = {}
-        self._native = native.guard(
+        self.native = native.guard(
             self.longest, self.words, (self._tokens.bits, self._words.bits), arrays
         )
 
     def banned(self, history: Sequence[int] | npt.NDArray[np.int32]) -> Sequence[int]:
         """The ids of which none may follow this history, the prompt included."""
-        if self._native is not None:
-            return self._native(history)
+        if self.native is not None:
+            return self.native(history)
         return self.banned_plainly(history)
 
     def banned_plainly(self, history: Sequence[int] | npt.NDArray[np.int32]) -> list[int]:

@@ -12,6 +12,7 @@ from ownwords.inference.guard import Guard
 from ownwords.inference.opening import opened
 from ownwords.inference.speculate import Proposer
 from ownwords.inference.writing import USUAL, write
+from ownwords.models import directory
 from ownwords.models.directory import COPY_GUARD
 from ownwords.tokenizers import tokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -41,8 +42,9 @@ class Model:
         said, engine = opened(folder, device=device, weights=weights, threads=threads)
         its_own = tokenizer.from_files(said.tokenizer_files)
         said.check_tokenizer(its_own)
-        path = folder / COPY_GUARD
-        kept = guard.load(path, its_own.fingerprint()) if path.exists() else None
+        with directory.reading(folder) as there:
+            path = there / COPY_GUARD
+            kept = guard.load(path, its_own.fingerprint()) if path.exists() else None
         return cls(engine, its_own, kept)
 
     def write(

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.inference.guard import Guard
 from ownwords.native import sampling as native
 
 Scores = npt.NDArray[np.float32]
@@ -123,16 +124,18 @@ def choose(
 class Chooser:
     """The same choice for one request again and again: in C++ where that is built, else here.
 
-    Nothing is remembered from call to call. Both choose the same id for the same luck, unless it
-    falls within 1e-5 of a border between two tokens, or a token's probability within that of a
-    limit: there single and double precision may round to different sides.
+    What `guard` forbids after a history is banned; in C++ that takes no call of its own. Nothing is
+    remembered from call to call. Both choose the same id for the same luck, unless it falls within
+    1e-5 of a border between two tokens, or a token's probability within that of a limit: there
+    single and double precision may round to different sides.
     """
 
-    def __init__(self, sampling: Sampling, vocabulary: int) -> None:
+    def __init__(self, sampling: Sampling, vocabulary: int, guard: Guard | None = None) -> None:
         self.sampling = sampling
         self.vocabulary = vocabulary
+        self._guard = guard
         _check_bias(sampling, vocabulary)
-        self._native = native.chooser(sampling, vocabulary)
+        self._native = native.chooser(sampling, vocabulary, guard.native if guard else None)
 
     def choose(
         self,
@@ -145,6 +148,8 @@ class Chooser:
     ) -> int:
         """The next id after the first `length` of `history`, an array that may be longer."""
         if self._native is None:
+            if self._guard is not None:
+                banned = [*banned, *self._guard.banned(history[:length])]
             return choose(
                 logits_V,
                 self.sampling,

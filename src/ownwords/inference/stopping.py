@@ -16,7 +16,8 @@ class Stopping:
     def __init__(self, stops: Sequence[str]) -> None:
         if isinstance(stops, str) or not all(stops):
             raise ConfigError(
-                f"stop strings are a list of texts, none of them empty, and not {stops!r:.80}"
+                f"stop strings should be texts that are not empty, and are {[*stops]!r:.80}",
+                hint="an empty one would end every text before it begins",
             )
         self.found: str | None = None
         self._stops = tuple(dict.fromkeys(stops))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     ROUNDED,
     Feed,
@@ -69,7 +70,11 @@ class TorchEngine:
         weights: Weights = "stored",
         compiled: bool = False,
     ) -> "TorchEngine":
-        """The model of a directory; bundle.load says what may be wrong with it."""
+        """The model of a directory; bundle.load says what may be wrong with it.
+
+        OwnwordsError for a device that is not there.
+        """
+        _check_device(device)
         network = bundle.load(folder, device=device, dtype=_DTYPES.get(weights)).model
         check_kind(_weights(network), weights, folder)
         for name, parameter in network.named_parameters():
@@ -274,6 +279,17 @@ def _groups(counts: Sequence[int]) -> Iterator[list[int]]:
             group = []
         group.append(number)
     yield sorted(group)
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # which one depends on how PyTorch was built
+        why = str(error).split("\n")[0].split(". ")[0]  # a page may follow
+        raise OwnwordsError(
+            f"PyTorch cannot use the device {device!r} here: {why}",
+            hint="`ownwords doctor` shows the devices there are",
+        ) from error
 
 
 def _power(count: int) -> int:

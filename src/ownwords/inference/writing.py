@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ownwords.inference.desk import Desk, Ticket
@@ -33,6 +34,30 @@ def ends(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(stop for stop in (tokenizer.end, tokenizer.start) if stop is not None)
 
 
+def request(
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    tokens: int,
+    seed: int = 1,
+    sampling: Sampling = USUAL,
+    guard: Guard | None = None,
+) -> Request:
+    """What is asked of an engine for a text that begins so; all that it draws is text."""
+    if tokenizer.gaps:
+        never = dict.fromkeys(tokenizer.gaps, float("-inf"))
+        sampling = replace(sampling, bias={**sampling.bias, **never})
+    return Request(
+        ids=begun(tokenizer, prompt),
+        tokens=tokens,
+        sampling=sampling,
+        vocabulary=tokenizer.vocabulary_size,
+        seed=seed,
+        stops=ends(tokenizer),
+        guard=guard,
+    )
+
+
 def write(
     engine: Engine,
     tokenizer: Tokenizer,
@@ -50,15 +75,8 @@ def write(
     It ends earlier where the model ends the document or begins another, and before any of `stops`.
     The same seed writes the same text. Beyond the context the text goes on from its later half.
     """
-    request = Request(
-        ids=begun(tokenizer, prompt),
-        tokens=tokens,
-        sampling=sampling,
-        seed=seed,
-        stops=ends(tokenizer),
-        guard=guard,
-    )
-    ids = (drawn.id for drawn in generate(engine, request, proposer=proposer))
+    asked = request(tokenizer, prompt, tokens=tokens, seed=seed, sampling=sampling, guard=guard)
+    ids = (drawn.id for drawn in generate(engine, asked, proposer=proposer))
     return until(tokenizer.stream(ids), stops)
 
 
@@ -76,20 +94,11 @@ def write_several(
     """A text for each seed, each as `write` would have it; written together, and sooner done."""
     if not seeds:
         return []
-    requests = [
-        Request(
-            ids=begun(tokenizer, prompt),
-            tokens=tokens,
-            sampling=sampling,
-            seed=seed,
-            stops=ends(tokenizer),
-            guard=guard,
-        )
-        for seed in seeds
-    ]
-    length = max(1, len(requests[0].ids) + tokens)
-    desk = Desk(engine, rows=min(len(seeds), _AT_ONCE), length=length)
-    told: dict[Ticket, deque[int]] = {desk.submit(request): deque() for request in requests}
+    asked = request(tokenizer, prompt, tokens=tokens, sampling=sampling, guard=guard)
+    desk = Desk(engine, rows=min(len(seeds), _AT_ONCE), length=len(asked.ids) + tokens)
+    told: dict[Ticket, deque[int]] = {
+        desk.submit(replace(asked, seed=seed)): deque() for seed in seeds
+    }
 
     def ids(ticket: Ticket) -> Iterator[int]:
         """Those of one text; whoever finds none waiting sees to it that all go on."""

@@ -65,7 +65,7 @@ class Guard:
         places = [arrays[name].ctypes.data for name in _ARRAYS]
         sizes = [len(arrays[name]) for name in ("pieces.breaks", "pieces.bytes", "nodes.parents")]
         self._index = _Index(*tables, *places, *sizes, len(arrays["nodes.ids"]), longest, words)
-        self._at = ctypes.addressof(self._index)
+        self.at = ctypes.addressof(self._index)  # as long as this object is there
 
     def _table(self, name: str, bits: int) -> _Table:
         offsets, marks, values = (
@@ -81,7 +81,7 @@ class Guard:
         ids: ctypes.Array[ctypes.c_int32] = _Ids()
         while True:
             tail, place = pointer(tail, _INT) if length else (tail, None)
-            count = self._function(self._at, place, len(tail), len(tail) == length, ids, len(ids))
+            count = self._function(self.at, place, len(tail), len(tail) == length, ids, len(ids))
             if count == 0:
                 return ()
             if 0 < count <= len(ids):

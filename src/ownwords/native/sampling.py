@@ -1,4 +1,4 @@
-"""Choosing a token in C++: `ownwords_choose` of the compiled library, called at little cost."""
+"""Choosing a token in C++: `ownwords_next` of the compiled library, called at little cost."""
 
 import ctypes
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,6 +44,12 @@ class Sampling(Protocol):
     def bias(self) -> Mapping[int, float]: ...
 
 
+class Guard(Protocol):
+    """An index in C++; native/guard.py."""
+
+    at: int
+
+
 class _Settings(ctypes.Structure):
     """As in source/engine/sampling.cpp."""
 
@@ -59,8 +65,16 @@ class _Settings(ctypes.Structure):
 class Chooser:
     """One request's settings, ready to be passed on."""
 
-    def __init__(self, function: Callable[..., int], sampling: Sampling, vocabulary: int) -> None:
+    def __init__(
+        self,
+        function: Callable[..., int],
+        sampling: Sampling,
+        vocabulary: int,
+        guard: Guard | None,
+    ) -> None:
         self._function = function
+        self._guard = guard  # kept, as only its place is passed on
+        self._guard_at = guard.at if guard else None
         self._vocabulary = vocabulary
         self._bias_ids = np.array([*sampling.bias], np.int32)
         self._bias = np.array([*sampling.bias.values()], np.float64)
@@ -99,7 +113,15 @@ class Chooser:
         history, history_at = pointer(history, _INT) if length else (history, None)
         banned, bans_at = pointer(banned, _INT) if bans else (banned, None)
         chosen = self._function(
-            self._at, logits_at, history_at, length, max(0, prompt), bans_at, bans, luck
+            self._at,
+            logits_at,
+            history_at,
+            length,
+            max(0, prompt),
+            bans_at,
+            bans,
+            self._guard_at,
+            luck,
         )
         if chosen == _OUT_OF_MEMORY:
             raise MemoryError
@@ -137,10 +159,10 @@ def function(name: str, arguments: Sequence[type]) -> Callable[..., int] | None:
 
 @cache
 def _function() -> Callable[..., int] | None:
-    return function("choose", [_P, _P, _P, _L, _L, _P, _L, _D])
+    return function("next", [_P, _P, _P, _L, _L, _P, _L, _P, _D])
 
 
-def chooser(sampling: Sampling, vocabulary: int) -> Chooser | None:
+def chooser(sampling: Sampling, vocabulary: int, guard: Guard | None = None) -> Chooser | None:
     """The choice in C++, or None where the compiled library is not there."""
     found = _function()
-    return None if found is None else Chooser(found, sampling, vocabulary)
+    return None if found is None else Chooser(found, sampling, vocabulary, guard)

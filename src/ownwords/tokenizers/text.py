@@ -2,6 +2,7 @@
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from ownwords.core.errors import OwnwordsError
 
@@ -52,6 +53,11 @@ class Decoding:
     @property
     def vocabulary_size(self) -> int:
         return len(self.table)
+
+    @cached_property
+    def gaps(self) -> Sequence[int]:
+        """The ids below the size of the vocabulary that stand for nothing."""
+        return [i for i, piece in enumerate(self.table) if piece is None]
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of the tokens, special ones as their text; an unknown id is an error."""

@@ -124,16 +124,19 @@ inline void keep_mass(std::vector<Candidate> &all, double wanted, std::vector<Ca
     if (low != high) keep_to(*low, all);
 }
 
-// Those whose surprise is nearest to the mean of all.
-inline void keep_typical(std::vector<Candidate> &all, double share, double total,
-                         std::vector<Candidate> &sorted) {
-    const double log_total = std::log(total);
-    double mean = 0;
+// The score that is as surprising as all of them are on average.
+inline float middle_of(const std::vector<Candidate> &all, double total) {
+    double moment = 0;
     for (const Candidate &each : all)
-        if (each.mass > 0) mean += double(each.mass) / total * (log_total - double(each.score));
-    for (Candidate &each : all)
-        each.order = -float(std::fabs(log_total - double(each.score) - mean));
-    keep_mass(all, share * total, sorted);
+        if (each.mass > 0) moment += double(each.mass) * double(each.score);
+    return float(moment / total);
+}
+
+// Those nearest to it, in their order: the fewest that together have the mass `wanted`.
+inline void keep_nearest(std::vector<Candidate> &all, float middle, double wanted,
+                         std::vector<Candidate> &sorted) {
+    for (Candidate &each : all) each.order = -std::fabs(each.score - middle);
+    keep_mass(all, wanted, sorted);
 }
 
 }  // namespace ownwords::engine::choosing

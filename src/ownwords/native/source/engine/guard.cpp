@@ -3,8 +3,8 @@
 // in it is checked where it is used.
 #include <algorithm>
 #include <new>
-#include <vector>
 
+#include "engine/guard.h"
 #include "numbers.h"
 
 namespace ownwords::engine {
@@ -193,6 +193,12 @@ int64_t banned(const Index &index, const int32_t *history, int64_t length, bool 
 }
 
 }  // namespace
+
+void forbidden(const void *index, const int32_t *history, int64_t length,
+               std::vector<int32_t> &ids) {
+    banned(*static_cast<const Index *>(index), history, length, true, ids);
+}
+
 }  // namespace ownwords::engine
 
 // How many ids there are, of which the first `room` are written; -1 if more than the last `length`

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "candidates.h"
+#include "engine/guard.h"
 
 namespace ownwords::engine::choosing {
 namespace {
@@ -27,7 +28,7 @@ struct History {
 // What a thread needs to choose, kept from call to call.
 struct Desk {
     std::vector<float> scores, tops;
-    std::vector<int32_t> counts, seen;
+    std::vector<int32_t> counts, seen, forbidden;
     std::vector<double> sums;
     std::vector<Candidate> candidates, sorted;
 };
@@ -163,6 +164,48 @@ Band band_of(const float *scores, long count, Scale scale, double top_p, float l
     return band;
 }
 
+// The mass of all, and the score that is as surprising as they are on average.
+struct Center {
+    double total = 0;
+    float middle = 0;
+};
+
+Center center_of(const float *scores, long count, Scale scale) {
+    Center made;
+    double moment = 0;
+    for (long begin = 0; begin < count; begin += BLOCK) {
+        Vector total{}, turning{};
+        each_vector(std::min(BLOCK, count - begin), [&](long at, auto part) {
+            const Vector x = scale(only(load(scores + begin + at, part), part, NEVER));
+            const Vector mass = power(x);
+            total += mass;
+            turning += mass * larger(x, every(COLDEST));
+        });
+        made.total += double(summed(total));
+        moment += double(summed(turning));
+    }
+    made.middle = float(moment / made.total);
+    return made;
+}
+
+// How far from the middle those can be that are nearest to it and weigh so much together.
+float reach_of(const float *scores, long count, Scale scale, float middle, double wanted) {
+    constexpr float reaches[DEPTHS] = {0.5f, 1.0f, 2.0f, 4.0f, 8.0f};
+    double within[DEPTHS] = {};
+    for (long begin = 0; begin < count; begin += BLOCK) {
+        Vector sums[DEPTHS] = {};
+        each_vector(std::min(BLOCK, count - begin), [&](long at, auto part) {
+            const Vector x = scale(only(load(scores + begin + at, part), part, NEVER));
+            const Vector mass = power(x), away = larger(x - middle, middle - x);
+            for (int i = 0; i < DEPTHS; ++i) sums[i] += away <= every(reaches[i]) ? mass : Vector{};
+        });
+        for (int i = 0; i < DEPTHS; ++i) within[i] += double(summed(sums[i]));
+    }
+    for (int i = 0; i < DEPTHS; ++i)
+        if (within[i] > wanted * 1.0001) return reaches[i] * 1.001f;  // as sums are rounded
+    return -COLDEST;
+}
+
 // The mass of those in a vector that do not come after the border.
 inline Vector mass_to(const Candidate &border, Vector x, long at) {
     const Whole ids = NUMBERS + int32_t(at), first = ids <= border.id;
@@ -223,14 +266,20 @@ int64_t drawn(const Sampling &how, const float *scores, float top, double luck, 
     std::vector<Candidate> &all = desk.candidates;
     all.clear();
     double total = 0;
+    float middle = 0;
     if (how.top_k > 0 && how.top_k < count) {
         const float bound = reached_by(scores, count, how.top_k, desk.tops);
         gather(scores, count, std::max(scale(bound), -FLT_MAX), FLT_MAX, scale, all);
         keep_count(all, size_t(how.top_k), desk.sorted);
         total = weigh(all);
+        if (how.typical_p < 1) middle = middle_of(all, total);
     } else if (how.typical_p < 1) {
-        gather(scores, count, COLDEST, FLT_MAX, scale, all);
-        total = weigh(all);
+        const Center center = center_of(scores, count, scale);
+        total = center.total;
+        middle = center.middle;
+        const float reach = reach_of(scores, count, scale, middle, how.typical_p * total);
+        gather(scores, count, std::max(COLDEST, middle - reach), middle + reach, scale, all);
+        weigh(all);
     } else if (how.top_p < 1) {
         const Band band = band_of(scores, count, scale, how.top_p, least, total);
         if (band.high == FLT_MAX || least >= band.low) {
@@ -254,7 +303,7 @@ int64_t drawn(const Sampling &how, const float *scores, float top, double luck, 
         return drawn(scores, count, scale, {COLDEST, 0, COLDEST, INT32_MAX}, luck, desk.sums);
     }
     if (how.typical_p < 1) {
-        keep_typical(all, how.typical_p, total, desk.sorted);
+        keep_nearest(all, middle, how.typical_p * total, desk.sorted);
         total = 0;
         for (const Candidate &each : all) total += double(each.mass);
     }
@@ -272,11 +321,24 @@ int64_t drawn(const Sampling &how, const float *scores, float top, double luck, 
     return drawn(all, luck);
 }
 
-int64_t chosen(const Sampling &how, const float *logits, const History &history,
-               const int32_t *banned, long bans, double luck, Desk &desk) {
+struct Ids {
+    const int32_t *first;
+    int64_t count;
+};
+
+void forbid(const Sampling &how, Ids ids, float *scores) {
+    for (int64_t i = 0; i < ids.count; ++i)
+        if (inside(how, ids.first[i])) scores[ids.first[i]] = NEVER;
+}
+
+int64_t chosen(const Sampling &how, const float *logits, const History &history, Ids banned,
+               const void *guard, double luck, Desk &desk) {
+    desk.forbidden.clear();
+    if (guard) forbidden(guard, history.ids, history.length, desk.forbidden);
+    const Ids guarded{desk.forbidden.data(), int64_t(desk.forbidden.size())};
     const bool looks_back = how.repetition != 1.0 || how.frequency != 0.0 || how.presence != 0.0 ||
                             how.no_repeat > 0;
-    const bool moved = how.biases > 0 || bans > 0 || (looks_back && history.length > 0);
+    const bool moved = how.biases > 0 || banned.count + guarded.count > 0 || (looks_back && history.length > 0);
     const float *scores = logits;
     float top;
     if (moved && long(desk.scores.size()) < how.vocabulary) desk.scores.resize(how.vocabulary);
@@ -289,8 +351,8 @@ int64_t chosen(const Sampling &how, const float *logits, const History &history,
             }
         penalise(how, history, desk);
         forbid_repeating(how, history, desk.scores.data());
-        for (long i = 0; i < bans; ++i)
-            if (inside(how, banned[i])) desk.scores[banned[i]] = NEVER;
+        forbid(how, banned, desk.scores.data());
+        forbid(how, guarded, desk.scores.data());
         scores = desk.scores.data();
         read(scores, how.vocabulary, nullptr, top);
     }
@@ -303,15 +365,17 @@ int64_t chosen(const Sampling &how, const float *logits, const History &history,
 }  // namespace ownwords::engine::choosing
 
 // The id, or -1 if a score is not a number or infinite, -2 if none is left to choose, -3 where
-// memory is short.
-OWNWORDS_API int64_t ownwords_choose(const void *sampling, const float *logits,
-                                     const int32_t *history, int64_t length, int64_t prompt,
-                                     const int32_t *banned, int64_t bans, double luck) {
+// memory is short. Not chosen are those banned, and what `guard` forbids, unless it is null: an
+// index as ownwords_guard has it.
+OWNWORDS_API int64_t ownwords_next(const void *sampling, const float *logits,
+                                   const int32_t *history, int64_t length, int64_t prompt,
+                                   const int32_t *banned, int64_t bans, const void *guard,
+                                   double luck) {
     using namespace ownwords::engine::choosing;
     thread_local Desk desk;
     try {
         return chosen(*static_cast<const Sampling *>(sampling), logits, {history, length, prompt},
-                      banned, bans, luck, desk);
+                      {banned, bans}, guard, luck, desk);
     } catch (const std::bad_alloc &) {
         desk = Desk();
         return NO_MEMORY;

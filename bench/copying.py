@@ -1,0 +1,244 @@
+"""The copy guard against a model that was overfitted on purpose: what is copied, what it costs.
+
+    python bench/copying.py                    trains the model, a few minutes of one thread
+    python bench/copying.py --model FOLDER     keeps the model there, or takes the one that is
+    python bench/copying.py --quick            fewer texts
+
+A model of 0.9M parameters learns POSTS posts of the sample blog by heart. Then it writes SAMPLES
+texts of TOKENS tokens on from words at random places of these posts, greedily and at temperatures
+.5 and 1 in turn, once with the guard of its own directory and once without. "longest run" is of
+words, or of tokens, that stand so in a post and end in what was written, found by comparing with
+the posts themselves; words are told apart by other code than the guard's.
+
+The cost is what the guard adds to the time of writing a text alone, on one thread: the same
+requests in turns with and without, of each step the least time of REPEATS. A model so small makes
+the guard's share as large as it gets.
+"""
+
+import argparse
+import random
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.fresh import ROOT
+
+if TYPE_CHECKING:
+    from ownwords.inference.desk import Ticket
+    from ownwords.inference.generation import Request
+    from ownwords.inference.model import Model
+    from ownwords.tokenizers.tokenizer import Tokenizer
+
+BLOG = ROOT / "examples" / "blog"
+POSTS, STEPS = 8, 400
+SAMPLES, TOKENS, ROWS = 1000, 200, 8
+MOST_GIVEN = 14  # words of a post that a text goes on from: more than the guard lets stand
+HEATS = (0.0, 0.5, 1.0)
+TIMED, REPEATS = 6, 12
+
+# A letter or digit and its like; only the capitals of ASCII are taken for small ones, as promised.
+_WORD = re.compile(r"[^\W_]+")
+_SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
+
+Numbers = npt.NDArray[np.int64]
+Seconds = npt.NDArray[np.float64]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    import torch
+
+    from ownwords.inference.model import Model
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as scratch:
+        texts = posts(Path(scratch))
+        folder = arguments.model or Path(scratch) / "model"
+        if not (folder / "config.json").exists():
+            learn_by_heart(texts, folder)
+        model = Model.load(folder, threads=1)
+    guard = model.guard
+    assert guard is not None
+    print(
+        f"{model.engine.name}; {sum(map(len, texts)):,} characters by heart;"
+        f" no {guard.longest} tokens and no {guard.words} words in a row",
+        flush=True,
+    )
+    requests = some_requests(texts, model, SAMPLES // 10 if arguments.quick else SAMPLES)
+    known = Known.of(texts, model)
+    is_copied = False
+    print(
+        f"{'':10} {'copied':>7}  longest run: {'tokens':>6} {'words':>6} {'90%':>5} {'median':>6}"
+    )
+    for name, kept in (("no guard", None), ("guard", guard)):
+        runs = [
+            known.longest_runs(request.ids, ids)
+            for request, ids in written(model, [replace(one, guard=kept) for one in requests])
+        ]
+        copied = sum(tokens >= guard.longest or words >= guard.words for tokens, words in runs)
+        tokens, words = (sorted(each) for each in zip(*runs, strict=True))
+        print(
+            f"{name:10} {copied / len(runs):>7.1%} {tokens[-1]:>20} {words[-1]:>6}"
+            f" {words[len(words) * 9 // 10]:>5} {words[len(words) // 2]:>6}",
+            flush=True,
+        )
+        is_copied = copied > 0
+    tell_cost(model, [request for request in requests if request.sampling.temperature][:TIMED])
+    return 1 if is_copied else 0
+
+
+def posts(scratch: Path) -> list[str]:
+    """What a training on the sample blog would be given of its first posts."""
+    from ownwords.archive.look import look
+    from ownwords.archive.store import Archive
+    from ownwords.training import corpus
+
+    look([BLOG], workspace=scratch / "blog.ownwords")
+    with Archive(scratch / "blog.ownwords" / "archive.sqlite") as archive:
+        return [text.text for text in list(corpus.of(archive).train)[:POSTS]]
+
+
+def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> None:
+    """Train without whatever keeps a model from that, and save it with its guard."""
+    from bench.ours import Setting, make
+
+    from ownwords.inference import guard
+    from ownwords.models import bundle
+    from ownwords.training.settings import LoopConfig, OptimConfig
+    from ownwords.training.shards import Text
+
+    setting = Setting(
+        {"width": 128, "layers": 4, "heads": 4, "head_dim": 32, "hidden": 352},
+        LoopConfig(steps=steps, rows=8, context=256, precision="autocast", checkpoint_every_s=3600),
+        vocabulary=1024,
+        optim=OptimConfig(weight_decay=0.0, rate=1e-2),
+    )
+    made = make([Text(str(number), text) for number, text in enumerate(texts)], setting)
+    documents = [np.array(made.tokenizer.encode(text), np.int32) for text in texts]
+    kept = b"".join(guard.build(documents, made.tokenizer).blocks())
+    bundle.save(folder, made.model, made.tokenizer, copy_guard=kept)
+    print(f"learned in {made.outcome.seconds:.0f} s", flush=True)
+
+
+def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Request]":
+    """From up to MOST_GIVEN words at a random place of a random post."""
+    from ownwords.inference.generation import Request
+    from ownwords.inference.sampling import Sampling
+    from ownwords.inference.writing import begun
+
+    dice = random.Random(1)
+    requests = []
+    for number in range(count):
+        words = dice.choice(texts).split(" ")
+        begin = dice.randrange(len(words) - MOST_GIVEN)
+        prompt = " ".join(words[begin : begin + dice.randint(1, MOST_GIVEN)])
+        requests.append(
+            Request(
+                ids=begun(model.tokenizer, prompt),
+                tokens=TOKENS,
+                sampling=Sampling(temperature=HEATS[number % len(HEATS)]),
+                seed=number,
+            )
+        )
+    return requests
+
+
+def written(model: "Model", requests: "Sequence[Request]") -> "list[tuple[Request, list[int]]]":
+    """What becomes of each, ROWS at a time; no end of a document ends them."""
+    from ownwords.inference.desk import Desk
+
+    desk = Desk(model.engine, rows=ROWS, length=TOKENS + 128)
+    ids: dict[Ticket, list[int]] = {desk.submit(request): [] for request in requests}
+    while desk.busy:
+        for ticket, drawn, _ in desk.step():
+            ids[ticket] += [one.id for one in drawn]
+    desk.close()
+    assert all(len(each) == TOKENS for each in ids.values())
+    return [(ticket.request, each) for ticket, each in ids.items()]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The texts as ids and as words, a number each, with -1 between two texts."""
+
+    tokenizer: "Tokenizer"
+    numbers: dict[str, int]
+    tokens: Numbers
+    words: Numbers
+
+    @classmethod
+    def of(cls, texts: Sequence[str], model: "Model") -> "Known":
+        numbers: dict[str, int] = {}
+        words = [
+            [numbers.setdefault(word, len(numbers)) for word in words_of(text)] for text in texts
+        ]
+        ids = [model.tokenizer.encode(text) for text in texts]
+        return cls(model.tokenizer, numbers, _joined(ids), _joined(words))
+
+    def longest_runs(self, prompt: Sequence[int], ids: Sequence[int]) -> tuple[int, int]:
+        """Of tokens and of words that stand so in a text, and end beyond the prompt."""
+        begun, whole = (
+            [self.numbers.get(word, -2) for word in words_of(self.tokenizer.decode(some))]
+            for some in (prompt, [*prompt, *ids])
+        )
+        tokens = _longest_run(self.tokens, [*prompt, *ids], len(prompt))
+        return tokens, _longest_run(self.words, whole, len(begun))
+
+
+def words_of(text: str) -> list[str]:
+    return _WORD.findall(text.translate(_SMALL))
+
+
+def _joined(texts: Sequence[Sequence[int]]) -> Numbers:
+    return np.array([number for text in texts for number in (*text, -1)], np.int64)
+
+
+def _longest_run(known: Numbers, text: Sequence[int], given: int) -> int:
+    longest, runs = 0, np.zeros(len(known) + 1, np.int64)  # that end before each place
+    for place, number in enumerate(text):
+        runs[1:] = np.where(known == number, runs[:-1] + 1, 0)
+        if place >= given:
+            longest = max(longest, int(runs.max()))
+    return longest
+
+
+def tell_cost(model: "Model", requests: "Sequence[Request]") -> None:
+    least: dict[bool, Seconds] = {}
+    for _ in range(REPEATS):
+        for is_guarded in (False, True):
+            kept = model.guard if is_guarded else None
+            took = np.concatenate([_steps(model, replace(one, guard=kept)) for one in requests])
+            least[is_guarded] = np.minimum(least.get(is_guarded, took), took)
+    plain, guarded = (least[is_guarded].mean() * 1e6 for is_guarded in (False, True))
+    print(
+        f"a step takes {plain:.1f} us without the guard, {guarded:.1f} us with it:"
+        f" {guarded / plain - 1:.1%} more"
+    )
+
+
+def _steps(model: "Model", request: "Request") -> Seconds:
+    """The seconds of each step but the first, which reads the prompt."""
+    from ownwords.inference.generation import generate
+
+    times = [time.perf_counter()]
+    for _ in generate(model.engine, request):
+        times.append(time.perf_counter())
+    return np.diff(times[1:])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

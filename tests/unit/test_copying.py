@@ -1,0 +1,123 @@
+"""The copy guard against a model that was overfitted on purpose; bench/copying.py at length."""
+
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from ownwords.inference import guard
+from ownwords.inference.desk import Desk, Ticket
+from ownwords.inference.generation import Request
+from ownwords.inference.guard import Guard
+from ownwords.inference.model import Model
+from ownwords.inference.sampling import Sampling
+from ownwords.inference.speculate import PromptLookup
+from ownwords.models import bundle
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.family import build
+from ownwords.tokenizers import bpe
+
+torch.set_num_threads(1)
+
+POSTS = Path(__file__).parents[2] / "examples" / "blog" / "posts"
+NAMES = ("2017-03-05-kettle.md", "2017-05-14-the-94.md")
+CONTEXT, TOKENS = 128, 60
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return [(POSTS / name).read_text("utf-8").split("---", 2)[2].strip() for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def model(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Model:
+    tokenizer = bpe.train(texts, 400)
+    network = build(
+        Qwen3Config(
+            vocabulary=tokenizer.vocabulary_size + 19,  # padded, as others' are
+            context=CONTEXT,
+            width=96,
+            layers=2,
+            heads=3,
+            head_dim=32,
+            hidden=192,
+        )
+    )
+    network.init_weights(1)
+    documents = [tokenizer.encode(text) for text in texts]
+    ids_N = torch.tensor([i for document in documents for i in document])
+    optimizer = torch.optim.AdamW(network.parameters(), lr=6e-3)
+    luck = torch.Generator().manual_seed(1)
+    for step in range(200):
+        begin_R1 = torch.randint(0, len(ids_N) - CONTEXT, (8, 1), generator=luck)
+        rows_RT = ids_N[begin_R1 + torch.arange(CONTEXT)]
+        loss, tokens = network.loss(rows_RT[:, :-1], rows_RT[:, 1:])
+        optimizer.zero_grad()
+        torch.autograd.backward(loss / tokens)
+        for group in optimizer.param_groups:
+            group["lr"] = 6e-3 * min(1, 2 - step / 100)
+        optimizer.step()
+    folder = tmp_path_factory.mktemp("heart") / "model"
+    watching = guard.build([np.array(document) for document in documents], tokenizer)
+    bundle.save(folder, network, tokenizer, copy_guard=b"".join(watching.blocks()))
+    return Model.load(folder, threads=1)
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", re.sub(r"[A-Z]", lambda found: found[0].lower(), text))
+
+
+def copies(texts: list[str], model: Model, watching: Guard | None, count: int) -> int:
+    """In how many texts a run ends, after the prompt, that is too long."""
+    known = model.guard
+    assert known is not None
+    dice = random.Random(1)
+    # With guesses, as those are right where a text is copied.
+    desk = Desk(model.engine, rows=8, length=CONTEXT, proposer=PromptLookup())
+    written: dict[Ticket, list[int]] = {}
+    for number in range(count):
+        some = dice.choice(texts).split(" ")
+        begin = dice.randrange(len(some) - 14)
+        request = Request(
+            ids=model.tokenizer.encode(" ".join(some[begin : begin + dice.randint(1, 14)])),
+            tokens=TOKENS,
+            sampling=Sampling(temperature=(0, 0.5, 1)[number % 3]),
+            vocabulary=model.tokenizer.vocabulary_size,
+            seed=number,
+            guard=watching,
+        )
+        written[desk.submit(request)] = []
+    while desk.busy:
+        for ticket, drawn, _ in desk.step():
+            written[ticket] += [one.id for one in drawn]
+    desk.close()
+    tokens = runs([model.tokenizer.encode(text) for text in texts], known.longest)
+    passages = runs([words(text) for text in texts], known.words)
+    copied = 0
+    for ticket, ids in written.items():
+        assert len(ids) == TOKENS
+        whole = [*ticket.request.ids, *ids]
+        of_tokens = runs([whole[max(0, len(whole) - TOKENS - known.longest + 1) :]], known.longest)
+        given = len(words(model.tokenizer.decode(ticket.request.ids)))
+        all_words = words(model.tokenizer.decode(whole))
+        of_words = runs([all_words[max(0, given - known.words + 1) :]], known.words)
+        copied += bool(of_tokens & tokens or of_words & passages)
+    return copied
+
+
+def runs(texts: list[list[int]] | list[list[str]], size: int) -> set[tuple[object, ...]]:
+    return {tuple(text[i : i + size]) for text in texts for i in range(len(text) - size + 1)}
+
+
+@pytest.mark.slow
+def test_a_model_that_knows_its_texts_by_heart_does_not_recite_them(
+    texts: list[str], model: Model
+) -> None:
+    assert copies(texts, model, None, 60) > 20  # it could
+    assert copies(texts, model, model.guard, 150) == 0
