@@ -189,6 +189,25 @@ void no_bias(Kind kind) {
     expect(with == without, "without a bias: " + named(kind, 24, 40));
 }
 
+// Numbers that are none, or infinite, spoil their own row and no other.
+void not_finite(Kind kind) {
+    const long outputs = 20, inputs = 100;
+    const std::vector<float> original = normal(outputs * inputs);
+    const Packed it = packed(kind, {source(Stored::F32, original.data(), outputs, inputs)});
+    for (const float bad : {NAN, -NAN, INFINITY, -INFINITY})
+        for (const long rows : {2L, 20L}) {
+            std::vector<float> in = normal(rows * inputs), out(size_t(rows * outputs));
+            in[40] = bad;
+            Input input(rows, inputs);
+            ready(it.matrix, in.data(), rows, inputs, input, 0, rows);
+            multiply(it.matrix, input, rows, nullptr, out.data(), outputs, 0, it.matrix.panels());
+            bool right = true;
+            for (long i = 0; i < rows * outputs; ++i)
+                right &= std::isfinite(out[size_t(i)]) == (i >= outputs);
+            expect(right, "what is not finite, " + named(kind, rows, inputs));
+        }
+}
+
 // The same matrix from other types, from parts, and lying on its side.
 void sources(Kind kind) {
     const long outputs = 41, inputs = 70;
@@ -274,6 +293,7 @@ int main() {
         products(kind, 80, 4160, {1, 9, 40});
         no_bias(kind);
         sources(kind);
+        not_finite(kind);
     }
     stored_codes();
     if (failures == 0) std::printf("products: all as they should be\n");

@@ -123,7 +123,9 @@ def load(
         arrays = mapped.arrays(each.stored for each in fitted)
         sizes = shapes(config)
         tensors = [_tensor(each, sizes[each.ours], arrays) for each in fitted]
-    floats = {each.stored.dtype for each in fitted if each.stored.dtype in FLOATS}
+    # The scales of int8 are float32 whatever the model was.
+    numbers = [each for each in fitted if not each.ours.endswith(".scale")]
+    floats = {each.stored.dtype for each in numbers if each.stored.dtype in FLOATS}
     is_narrow = weights == "bf16" or (weights != "f32" and floats == {"BF16"})
     try:
         core = native.NativeCore(

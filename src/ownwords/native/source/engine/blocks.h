@@ -1,6 +1,7 @@
 // What all products share: a few panels times a few rows at a time, so that sums stay in registers.
 //
-// A kernel has `SUMS`, how many vectors of sums there are registers for, and
+// A kernel has `SUMS`, how many vectors of sums there are registers for, `UNPACKS`, whether weights
+// take work before they are multiplied, so that few passes over them are best, and
 // `block<P, R>(work, panels, n, ahead, sums)`, which multiplies P panels by rows n to n + R.
 #pragma once
 
@@ -81,17 +82,29 @@ inline void all_rows(const Work &w, long p, long n, long at_once, const Ahead &a
         if (n < w.rows) all_rows<Kernel, P, R - 1>(w, p, n, at_once, ahead);
 }
 
+// The most rows that P panels are multiplied by at a time.
+template <class Kernel, int P>
+constexpr int most_rows() {
+    constexpr int FIT = Kernel::SUMS / (P * PARTS);
+    static_assert(FIT > 0);
+    return FIT < 8 ? FIT : 8;
+}
+
+// How often the weights are gone over.
+template <class Kernel, int P>
+inline long passes(long rows) {
+    return (rows + most_rows<Kernel, P>() - 1) / most_rows<Kernel, P>();
+}
+
 template <class Kernel, int P>
 inline long panels_at_once(const Work &w, long first, long last) {
-    constexpr int FIT = Kernel::SUMS / (P * PARTS), MOST = FIT < 6 ? FIT : 6;  // rows
-    static_assert(MOST > 0);
     // Evenly, as a few sums at once leave the processor waiting for each.
-    const long parts = (w.rows + MOST - 1) / MOST, at_once = (w.rows + parts - 1) / parts;
+    const long parts = passes<Kernel, P>(w.rows), at_once = (w.rows + parts - 1) / parts;
     const long bytes = long(w.matrix.panel_bytes());
     long p = first;
     for (; p + P <= last; p += P)
-        all_rows<Kernel, P, MOST>(w, p, 0, at_once,
-                                  Ahead{bytes, (P - 1) * bytes, p + 2 * P <= last});
+        all_rows<Kernel, P, most_rows<Kernel, P>()>(
+            w, p, 0, at_once, Ahead{bytes, (P - 1) * bytes, p + 2 * P <= last});
     return p;
 }
 
@@ -100,7 +113,9 @@ inline void all_panels(const Work &w, long first, long last) {
     constexpr int WIDE = Kernel::SUMS / PARTS;  // panels that fit with one row
     if constexpr (WIDE >= 4)
         if (w.rows <= WIDE / 4 || WIDE >= 24) first = panels_at_once<Kernel, 4>(w, first, last);
-    if constexpr (WIDE >= 2) first = panels_at_once<Kernel, 2>(w, first, last);
+    if constexpr (WIDE >= 2)
+        if (!Kernel::UNPACKS || passes<Kernel, 2>(w.rows) <= passes<Kernel, 1>(w.rows))
+            first = panels_at_once<Kernel, 2>(w, first, last);
     panels_at_once<Kernel, 1>(w, first, last);
 }
 

@@ -11,6 +11,32 @@
 
 namespace ownwords::engine {
 
+// Sizes of numbers as their bits: in this order what is infinite comes after all others, and what
+// is not a number after that.
+inline Bits size_of(Vector x) { return (Bits)x & 0x7fffffffu; }
+
+inline Bits larger(Bits a, Bits b) {
+#if defined(__AVX512F__)
+    return (Bits)_mm512_max_epu32((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (Bits)_mm256_max_epu32((__m256i)a, (__m256i)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+
+inline float largest(Bits sizes) {
+#if defined(__AVX512F__)
+    const uint32_t bits = _mm512_reduce_max_epu32((__m512i)sizes);
+#else
+    uint32_t bits = sizes[0];
+    for (int i = 1; i < LANES; ++i) bits = sizes[i] > bits ? sizes[i] : bits;
+#endif
+    float made;
+    std::memcpy(&made, &bits, sizeof made);
+    return made;
+}
+
 inline Whole load_codes(const void *from) {
     Whole made;
     std::memcpy(&made, from, sizeof made);

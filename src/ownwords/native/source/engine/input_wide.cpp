@@ -43,10 +43,9 @@ inline void split(const float *from, const Scaled &scaled, int8_t *highs, int8_t
 }  // namespace
 
 void ready_wide(const Matrix &m, const float *in, long rows, long n, Input &input) {
-    Vector most{};
+    Bits most{};
     each_vector(m.inputs, [&](long k, auto part) {
-        const Vector x = load(in + k, part);
-        most = larger(most, (Vector)_mm512_abs_ps((__m512)x));
+        most = larger(most, size_of(load(in + k, part)));
     });
     const float top = largest(most);
     const Scaled scaled{_mm512_set1_ps(top > 1e-30f ? MOST / top : 0.0f)};
@@ -61,7 +60,8 @@ void ready_wide(const Matrix &m, const float *in, long rows, long n, Input &inpu
         std::copy(in + k, in + m.inputs, last);
         split(last, scaled, highs + k, lows + k, high_sum, low_sum);
     }
-    input.scales[n] = top * (1.0f / MOST);
+    // No number at all where the largest is infinite, and so for every product.
+    input.scales[n] = (top - top) + top * (1.0f / MOST);
     input.shifts[2 * n] = -SHIFT8 * _mm512_reduce_add_epi32(high_sum);
     input.shifts[2 * n + 1] = -SHIFT8 * _mm512_reduce_add_epi32(low_sum);
 }

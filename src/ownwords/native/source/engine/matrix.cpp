@@ -10,42 +10,154 @@
 namespace ownwords::engine {
 namespace {
 
-constexpr long WIDE = 64;                // inputs that a block of int4 holds
-constexpr long BLOCK = 9 * LINE;         // its bytes
-constexpr long BLOCK_SCALES = 8 * LINE;  // where in it the scales are
+constexpr long WIDE = 64;                  // inputs that a block of int4 holds
+constexpr long BLOCK = 9 * LINE;           // its bytes
+constexpr long BLOCK_SCALES = 8 * LINE;    // where in it the scales are
+constexpr long WORD = 4;                   // bytes of an output in a line
+constexpr long HALF = GROUP / 2;
 
 // Where a panel's weights of one output and one input are.
 long place(Kind kind, long output, long input) {
     const long per_line = kind == Kind::F32 ? 1 : kind == Kind::BF16 ? 2 : 4;
-    const long bytes = 4 / per_line;
-    return input / per_line * LINE + output * 4 + input % per_line * bytes;
+    const long bytes = WORD / per_line;
+    return input / per_line * LINE + output * WORD + input % per_line * bytes;
 }
 
 // Of int4, the byte; the half of it is the high one for the inputs of 16 and more.
 long place4(long output, long input) {
-    const long line = input % WIDE / GROUP * 4 + input % 16 / 4;
-    return input / WIDE * BLOCK + line * LINE + output * 4 + input % 4;
+    const long line = input % WIDE / GROUP * 4 + input % HALF / 4;
+    return input / WIDE * BLOCK + line * LINE + output * WORD + input % 4;
 }
 
 long scale4(long output, long input) {
-    return input / WIDE * BLOCK + BLOCK_SCALES + output * 4 + input % WIDE / GROUP * 2;
+    return input / WIDE * BLOCK + BLOCK_SCALES + output * WORD + input % WIDE / GROUP * 2;
 }
 
-float at(Stored type, const void *data, long i) {
-    if (type == Stored::F32) return static_cast<const float *>(data)[i];
-    if (type == Stored::BF16) return wide(static_cast<const Bf16 *>(data)[i]);
-    return wide_half(static_cast<const uint16_t *>(data)[i]);
+// What one output has of a panel's lines, one after another: its bytes, which are the same for
+// every output, so that a panel is sixteen of these turned on their side.
+class Strand {
+  public:
+    Strand(unsigned char *bytes, const Matrix &matrix) : bytes_(bytes), m_(matrix) {}
+
+    // Numbers, followed by zeros as far as `depth`, rounded to the matrix's kind.
+    void write(const float *numbers) const {
+        if (m_.kind == Kind::F32) {
+            std::memcpy(bytes_, numbers, size_t(m_.inputs) * sizeof(float));
+        } else if (m_.kind == Kind::BF16) {
+            auto *to = reinterpret_cast<Bf16 *>(bytes_);
+            for (long i = 0; i < m_.inputs; ++i) put(to[i], numbers[i]);
+        } else if (m_.kind == Kind::INT8) {
+            const Rounding<8> rounding(numbers, m_.depth());
+            for (long i = 0; i < m_.depth(); i += LANES)
+                narrow(rounding.codes(load(numbers + i)), bytes_ + i);
+            std::memset(bytes_ + m_.inputs, 0, size_t(m_.depth() - m_.inputs));
+            std::memcpy(bytes_ + m_.depth(), &rounding.scale, sizeof rounding.scale);
+        } else {
+            for (long i = 0; i < m_.inputs; i += GROUP) {
+                const Rounding<4> rounding(numbers + i, GROUP);
+                for (long k = i; k < i + HALF; k += LANES)
+                    narrow(rounding.codes(load(numbers + k)) |
+                               rounding.codes(load(numbers + k + HALF)) << 4,
+                           group(i) + (k - i));
+                put(*scale(i), rounding.scale);
+                end(i);
+            }
+        }
+    }
+
+    // Codes of the matrix's kind as they are; whether the scales are finite.
+    bool copy(const Source &from, long row) const {
+        if (m_.kind == Kind::INT8) {
+            const float scale = static_cast<const float *>(from.scales)[row];
+            const auto *codes = static_cast<const uint8_t *>(from.data) + row * m_.inputs;
+            for (long i = 0; i < m_.inputs; ++i) bytes_[i] = codes[i] ^ 128;
+            std::memcpy(bytes_ + m_.depth(), &scale, sizeof scale);
+            return std::isfinite(scale);
+        }
+        const long in_row = (m_.inputs + 1) / 2, per_scale = from.group;
+        const auto *codes = static_cast<const uint8_t *>(from.data) + row * in_row;
+        const auto *scales = static_cast<const Bf16 *>(from.scales) +
+                             row * ((m_.inputs + per_scale - 1) / per_scale);
+        bool all = true;
+        for (long i = 0; i < m_.inputs; i += GROUP) {
+            uint8_t two[HALF] = {};
+            std::memcpy(two, codes + i / 2, size_t(std::min(HALF, in_row - i / 2)));
+            unsigned char *to = group(i);
+            for (long k = 0; k < HALF / 2; ++k) {
+                const int here = two[k], beyond = two[k + HALF / 2];
+                to[2 * k] = uint8_t((here & 15) | (beyond & 15) << 4);
+                to[2 * k + 1] = uint8_t(here >> 4 | (beyond & 0xf0));
+            }
+            *scale(i) = scales[i / per_scale];
+            all &= std::isfinite(wide(*scale(i)));
+            end(i);
+        }
+        return all;
+    }
+
+  private:
+    static void narrow(Bits codes, unsigned char *to) {
+        typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+        const Bytes bytes = __builtin_convertvector(codes, Bytes);
+        std::memcpy(to, &bytes, sizeof bytes);
+    }
+
+    // Of int4: the codes of the group that begins with an input, and their scale.
+    unsigned char *group(long input) const {
+        return bytes_ + input / WIDE * (BLOCK / PANEL) + input % WIDE / GROUP * HALF;
+    }
+
+    Bf16 *scale(long input) const {
+        return reinterpret_cast<Bf16 *>(bytes_ + input / WIDE * (BLOCK / PANEL) +
+                                        BLOCK_SCALES / PANEL) +
+               input % WIDE / GROUP;
+    }
+
+    // No codes where there are no inputs any more.
+    void end(long input) const {
+        for (long k = std::max<long>(m_.inputs - input, 0); k < GROUP; ++k)
+            group(input)[k % HALF] &= k < HALF ? 0xf0 : 0x0f;
+    }
+
+    unsigned char *bytes_;
+    const Matrix &m_;
+};
+
+// Sixteen strands side by side.
+void turn(const unsigned char *strands, long bytes, unsigned char *panel) {
+    for (long at = 0; at < bytes; at += WORD)
+        for (long o = 0; o < PANEL; ++o)
+            std::memcpy(panel + at * PANEL + o * WORD, strands + o * bytes + at, WORD);
 }
 
-int code4(const Source &from, long row, long input) {
-    const auto *bytes = static_cast<const uint8_t *>(from.data);
-    const int both = bytes[row * ((from.inputs + 1) / 2) + input / 2];
-    return (input % 2 ? both >> 4 : both & 15) - 8;
+// Numbers of a file's type as floats.
+void widen(Stored type, const void *data, long first, long count, float *into) {
+    each_vector(count, [=](long i, auto part) {
+        const long at = first + i;
+        if (type == Stored::F32) {
+            store(into + i, load(static_cast<const float *>(data) + at, part), part);
+        } else if (type == Stored::BF16) {
+            store(into + i, load(static_cast<const Bf16 *>(data) + at, part), part);
+        } else {
+            uint16_t halves[LANES] = {};
+            std::memcpy(halves, static_cast<const uint16_t *>(data) + at,
+                        size_t(part.count) * sizeof(uint16_t));
+            store(into + i, wide_halves(halves), part);
+        }
+    });
 }
 
-Bf16 group_scale(const Source &from, long row, long input) {
-    const long groups = (from.inputs + from.group - 1) / from.group;
-    return static_cast<const Bf16 *>(from.scales)[row * groups + input / from.group];
+// Rows of what lies on its side: of some inputs at a time, as these are then near.
+void widen_turned(const Source &from, long first, long count, float *into, long stride) {
+    constexpr long NEAR = 16;
+    float near[NEAR][PANEL];
+    for (long i = 0; i < from.inputs; i += NEAR) {
+        const long there = std::min(NEAR, from.inputs - i);
+        for (long k = 0; k < there; ++k)
+            widen(from.type, from.data, (i + k) * from.rows + first, count, near[k]);
+        for (long r = 0; r < count; ++r)
+            for (long k = 0; k < there; ++k) into[r * stride + i + k] = near[k][r];
+    }
 }
 
 // Row after row as floats.
@@ -58,72 +170,33 @@ void read(const Source &from, long first, long count, float *into, long stride) 
                 into[r * stride + i] = float(codes[r * from.inputs + i]) * scale;
         }
     } else if (from.type == Stored::CODES4) {
-        for (long r = 0; r < count; ++r)
-            for (long i = 0; i < from.inputs; ++i)
-                into[r * stride + i] = float(code4(from, first + r, i)) *
-                                       wide(group_scale(from, first + r, i));
+        const long in_row = (from.inputs + 1) / 2;
+        const long groups = (from.inputs + from.group - 1) / from.group;
+        for (long r = 0; r < count; ++r) {
+            const auto *codes = static_cast<const uint8_t *>(from.data) + (first + r) * in_row;
+            const auto *scales = static_cast<const Bf16 *>(from.scales) + (first + r) * groups;
+            for (long i = 0; i < from.inputs; ++i) {
+                const int code = (i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15) - 8;
+                into[r * stride + i] = float(code) * wide(scales[i / from.group]);
+            }
+        }
     } else if (from.transposed) {
-        for (long i = 0; i < from.inputs; ++i)
-            for (long r = 0; r < count; ++r)
-                into[r * stride + i] = at(from.type, from.data, i * from.rows + first + r);
+        widen_turned(from, first, count, into, stride);
     } else {
         for (long r = 0; r < count; ++r)
-            for (long i = 0; i < from.inputs; ++i)
-                into[r * stride + i] = at(from.type, from.data, (first + r) * from.inputs + i);
+            widen(from.type, from.data, (first + r) * from.inputs, from.inputs, into + r * stride);
     }
 }
 
 bool finite(const float *numbers, long count) {
-    bool all = true;
-    for (long i = 0; i < count; ++i) all &= std::isfinite(numbers[i]);
-    return all;
-}
-
-void write(const Matrix &m, const float *numbers, long output, unsigned char *panel) {
-    const long inputs = m.inputs;
-    if (m.kind == Kind::F32) {
-        for (long i = 0; i < inputs; ++i)
-            std::memcpy(panel + place(m.kind, output, i), numbers + i, sizeof(float));
-    } else if (m.kind == Kind::BF16) {
-        for (long i = 0; i < inputs; ++i)
-            put(*reinterpret_cast<Bf16 *>(panel + place(m.kind, output, i)), numbers[i]);
-    } else if (m.kind == Kind::INT8) {
-        const float scale = scale_of<8>(numbers, inputs);
-        std::memcpy(panel + m.depth() * PANEL + output * 4, &scale, sizeof scale);
-        for (long i = 0; i < inputs; ++i)
-            panel[place(m.kind, output, i)] = uint8_t(code_of<8>(numbers[i], scale) + 128);
-    } else {
-        for (long i = 0; i < inputs; i += GROUP) {
-            const float scale = scale_of<4>(numbers + i, std::min(GROUP, inputs - i));
-            put(*reinterpret_cast<Bf16 *>(panel + scale4(output, i)), scale);
-            for (long k = i; k < std::min(i + GROUP, inputs); ++k)
-                panel[place4(output, k)] |=
-                    uint8_t((code_of<4>(numbers[k], scale) + 8) << (k % GROUP < 16 ? 0 : 4));
-        }
-    }
-}
-
-// Codes as they are; whether the scales are finite.
-bool copy(const Matrix &m, const Source &from, long row, long output, unsigned char *panel) {
-    if (m.kind == Kind::INT8) {
-        const float scale = static_cast<const float *>(from.scales)[row];
-        std::memcpy(panel + m.depth() * PANEL + output * 4, &scale, sizeof scale);
-        const auto *codes = static_cast<const int8_t *>(from.data) + row * m.inputs;
-        for (long i = 0; i < m.inputs; ++i)
-            panel[place(m.kind, output, i)] = uint8_t(codes[i] + 128);
-        return std::isfinite(scale);
-    }
-    bool all = true;
-    for (long i = 0; i < m.inputs; ++i) {
-        if (i % GROUP == 0) {
-            const Bf16 scale = group_scale(from, row, i);
-            all &= std::isfinite(wide(scale));
-            std::memcpy(panel + scale4(output, i), &scale, sizeof scale);
-        }
-        panel[place4(output, i)] |=
-            uint8_t((code4(from, row, i) + 8) << (i % GROUP < 16 ? 0 : 4));
-    }
-    return all;
+    Whole all = Whole{} - 1;
+    each_vector(count, [&](long i, auto part) {
+        const Bits bits = (Bits)load(numbers + i, part) & 0x7f800000u;
+        all &= bits != 0x7f800000u;
+    });
+    bool made = true;
+    for (int i = 0; i < LANES; ++i) made &= all[i] != 0;
+    return made;
 }
 
 }  // namespace
@@ -141,27 +214,34 @@ size_t Matrix::panel_bytes() const {
 bool pack(const Matrix &m, const Source *sources, long count, long first, long last) {
     const Stored own = m.kind == Kind::INT8 ? Stored::CODES8 : Stored::CODES4;
     const bool coded = m.kind == Kind::INT8 || m.kind == Kind::INT4;
-    std::vector<float> rows(size_t(PANEL * m.inputs));
+    const long deep = m.depth(), bytes = long(m.panel_bytes()) / PANEL;  // of a strand
+    std::vector<float> rows(size_t(PANEL * deep));
+    std::vector<unsigned char> strands(m.panel_bytes());
     bool all = true;
     for (long p = first; p < last; ++p) {
-        unsigned char *panel = m.lines + size_t(p) * m.panel_bytes();
-        std::memset(panel, 0, m.panel_bytes());
+        // Outputs that are not there are zeros, not what the panel before had.
+        if ((p + 1) * PANEL > m.outputs) std::fill(strands.begin(), strands.end(), 0);
         long begin = 0;  // the output that a source begins with
         for (long s = 0; s < count; begin += sources[s++].rows) {
             const Source &from = sources[s];
             const long low = std::max(p * PANEL, begin);
             const long high = std::min((p + 1) * PANEL, begin + from.rows);
             if (low >= high) continue;
-            if (coded && from.type == own && (own == Stored::CODES8 || from.group % GROUP == 0)) {
-                for (long o = low; o < high; ++o)
-                    all &= copy(m, from, o - begin, o % PANEL, panel);
-                continue;
+            const bool as_it_is =
+                coded && from.type == own && (own == Stored::CODES8 || from.group % GROUP == 0);
+            if (!as_it_is) {
+                read(from, low - begin, high - low, rows.data(), deep);
+                if (!finite(rows.data(), (high - low) * deep)) return false;
             }
-            read(from, low - begin, high - low, rows.data(), m.inputs);
-            if (!finite(rows.data(), (high - low) * m.inputs)) return false;
-            for (long o = low; o < high; ++o)
-                write(m, rows.data() + (o - low) * m.inputs, o % PANEL, panel);
+            for (long o = low; o < high; ++o) {
+                const Strand strand(strands.data() + o % PANEL * bytes, m);
+                if (as_it_is)
+                    all &= strand.copy(from, o - begin);
+                else
+                    strand.write(rows.data() + (o - low) * deep);
+            }
         }
+        turn(strands.data(), bytes, m.lines + size_t(p) * m.panel_bytes());
     }
     return all;
 }

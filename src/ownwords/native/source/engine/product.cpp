@@ -2,6 +2,8 @@
 #include "engine/product.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "engine/codes.h"
 #include "engine/kinds.h"
@@ -19,14 +21,22 @@ constexpr bool HALVES = false;
 constexpr int STEPS = int(GROUP) / LANES;
 
 // 32 numbers as codes, the largest becoming 127, rounded to the nearest, ties to even; what a code
-// of 1 stands for, and the sum of all.
+// of 1 stands for, and the sum of all. Where they are not finite, that is no number, and makes none
+// of every product.
 inline void round_group(const float *numbers, Code *codes, float &scale, int32_t &sum) {
-    Vector x[STEPS], most{};
+    Vector x[STEPS];
+    Bits most{};
     for (int s = 0; s < STEPS; ++s) {
         x[s] = load(numbers + s * LANES);
-        most = larger(most, larger(x[s], -x[s]));
+        most = larger(most, size_of(x[s]));
     }
     const float top = largest(most);
+    if (!std::isfinite(top)) {
+        std::fill_n(codes, GROUP, Code(0));
+        scale = std::numeric_limits<float>::quiet_NaN();
+        sum = 0;
+        return;
+    }
     const float by = top > 1e-30f ? 127.0f / top : 0.0f;
     // The lowest bits of a float this large are its whole number.
     const float large = 0x1.8p23f;

@@ -11,7 +11,7 @@ inline Vector as_floats(Whole x) { return __builtin_convertvector(x, Vector); }
 
 template <int P, int R>
 inline void begin_group(const Work &w, long n, long group, Whole (&counts)[P][R][PARTS]) {
-#pragma GCC unroll 6
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
         const Whole shift = Whole{} + w.input.shifts[group * w.rows + n + r];
 #pragma GCC unroll 4
@@ -25,6 +25,7 @@ inline const Code *codes(const Input &input) { return reinterpret_cast<const Cod
 
 struct Codes8 {
     static constexpr int SUMS = SUMS_OF_CODES;
+    static constexpr bool UNPACKS = true;
     static constexpr int LINES = 8;  // of a group
 
     template <int P, int R>
@@ -48,7 +49,7 @@ struct Codes8 {
                     for (int v = 0; v < PARTS; ++v)
                         weights[i][v] =
                             weights8(load_codes(line + i * bytes + v * long(sizeof(Whole))));
-#pragma GCC unroll 6
+#pragma GCC unroll 8
                 for (int r = 0; r < R; ++r) {
                     const Four four(in + r * deep + g * GROUP + j * 4);
 #pragma GCC unroll 4
@@ -58,7 +59,7 @@ struct Codes8 {
                             counts[i][r][v] = plus_products(counts[i][r][v], weights[i][v], four);
                 }
             }
-#pragma GCC unroll 6
+#pragma GCC unroll 8
             for (int r = 0; r < R; ++r) {
                 const float scale = w.input.scales[g * w.rows + n + r];
 #pragma GCC unroll 4
@@ -81,6 +82,7 @@ struct Codes8 {
 
 struct Codes4 {
     static constexpr int SUMS = SUMS_OF_CODES;
+    static constexpr bool UNPACKS = true;
     static constexpr int LINES = 4;
 
     template <int P, int R>
@@ -114,7 +116,7 @@ struct Codes4 {
                 for (int v = 0; v < PARTS; ++v) {
                     const Whole both = load_codes(line + i * bytes + v * long(sizeof(Whole)));
                     const Whole low = both & 0x0f0f0f0f, high = (both >> 4) & 0x0f0f0f0f;
-#pragma GCC unroll 6
+#pragma GCC unroll 8
                     for (int r = 0; r < R; ++r) {
                         Whole &count = counts[i][r][v];
                         count = plus_products(count, low, Four(in + r * deep + j * 4));
@@ -129,7 +131,7 @@ struct Codes4 {
                 const Bits pair = (Bits)load_codes(block + 2 * LINES * LINE + i * bytes +
                                                    v * long(sizeof(Whole)));
                 const Vector step = (Vector)(half ? pair & 0xffff0000u : pair << 16);
-#pragma GCC unroll 6
+#pragma GCC unroll 8
                 for (int r = 0; r < R; ++r)
                     sums[i][r][v] =
                         plus_product(sums[i][r][v], as_floats(counts[i][r][v]),

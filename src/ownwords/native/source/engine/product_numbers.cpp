@@ -8,6 +8,7 @@ constexpr long AT_ONCE = 8;  // lines; every panel has a multiple of these
 
 struct Floats {
     static constexpr int SUMS = REGISTERS;
+    static constexpr bool UNPACKS = false;
 
     template <int P, int R>
     static void block(const Work &w, const unsigned char *panels, long n, const Ahead &ahead,
@@ -27,7 +28,7 @@ struct Floats {
                         const auto *line =
                             reinterpret_cast<const float *>(panels + i * bytes + at + j * LINE);
                         const Vector weights = load(line + v * LANES);
-#pragma GCC unroll 6
+#pragma GCC unroll 8
                         for (int r = 0; r < R; ++r)
                             sums[i][r][v] =
                                 plus_product(sums[i][r][v], weights, here[r * deep + j]);
@@ -40,6 +41,7 @@ struct Floats {
 // Pairs of inputs: the even one in the low half of each output's 32 bits.
 struct Halves16 {
     static constexpr int SUMS = REGISTERS;
+    static constexpr bool UNPACKS = false;
 
     template <int P, int R>
     static void block(const Work &w, const unsigned char *panels, long n, const Ahead &ahead,
@@ -60,7 +62,7 @@ struct Halves16 {
                         const long k = n * deep + (at / LINE + j) * 2;
 #if defined(__AVX512BF16__)
                         const uint16_t *in = w.input.halves + k;
-#pragma GCC unroll 6
+#pragma GCC unroll 8
                         for (int r = 0; r < R; ++r) {
                             int32_t pair;
                             std::memcpy(&pair, in + r * deep, sizeof pair);
@@ -72,7 +74,7 @@ struct Halves16 {
                         const float *in = w.input.numbers + k;
                         const Vector even = (Vector)(both << 16);
                         const Vector odd = (Vector)(both & 0xffff0000u);
-#pragma GCC unroll 6
+#pragma GCC unroll 8
                         for (int r = 0; r < R; ++r) {
                             Vector &sum = sums[i][r][v];
                             sum = plus_product(sum, even, in[r * deep]);
