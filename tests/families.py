@@ -58,6 +58,12 @@ TINY: dict[str, Config] = {
 }
 
 
+# Of sides that the library's blocks are made for: see models/fused_block.py.
+EVEN = Qwen3Config(
+    vocabulary=97, context=64, width=64, layers=2, heads=2, kv_heads=1, head_dim=32, hidden=96
+)
+
+
 def tiny(name: str, dtype: torch.dtype = torch.float32) -> CausalLM:
     """A model in which every part matters: nothing is zero, no norm is the identity."""
     model = build(TINY[name], dtype=dtype)

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from families import TINY
 from ownwords.models import lora
+from ownwords.models.configs.config import Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.tokenizers.bytes import Bytes
@@ -37,8 +39,8 @@ def shards(folder: Path, count: int = 12, seed: int = 1) -> Shards:
     return encode(texts(count, seed), Bytes(), folder / "tokens")
 
 
-def model(seed: int = 1) -> CausalLM:
-    made = build(replace(TINY["qwen3"], vocabulary=Bytes().vocabulary_size))
+def model(seed: int = 1, shape: Config = TINY["qwen3"]) -> CausalLM:
+    made = build(replace(shape, vocabulary=Bytes().vocabulary_size))
     made.init_weights(seed)
     return made
 
@@ -86,7 +88,7 @@ def checksum(weights: dict[str, Tensor]) -> str:
     hasher = hashlib.blake2b()
     for name, weight in sorted(weights.items()):
         hasher.update(name.encode())
-        hasher.update(weight.detach().contiguous().numpy().tobytes())
+        hasher.update(weight.detach().flatten().view(torch.uint8).numpy().tobytes())
     return hasher.hexdigest()
 
 

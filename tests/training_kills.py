@@ -13,15 +13,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from families import EVEN, TINY
 from ownwords.models import staging
 from ownwords.training import checkpoint
 from ownwords.training.loop import Interrupted, train
-from ownwords.training.settings import LoopConfig
-from training_jobs import checksum, job
+from ownwords.training.settings import LoopConfig, Precision
+from training_jobs import checksum, job, model
 
 # Saved after every step: then most kills fall near or into the writing of a checkpoint.
 LOOP = LoopConfig(
@@ -39,7 +40,8 @@ INTERRUPTED = 7
 
 def ended(folder: Path, key: str, loop: LoopConfig) -> str:
     """Train to the end; a checksum of the weights, and of all that a checkpoint holds of them."""
-    one = job(folder, loop, key=key)
+    shape = TINY["qwen3"] if loop.precision == "float32" else EVEN
+    one = job(folder, loop, key=key, model=model(shape=shape))
     outcome = train(one)
     saved = one.run.checkpoints.load(loop.steps)
     parts = [checksum(tensors) for tensors in saved.groups.values()]
@@ -74,16 +76,16 @@ def status_of(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def ends(folder: Path, keys: list[str]) -> list[str]:
+def ends(folder: Path, keys: list[str], loop: LoopConfig) -> list[str]:
     """What came out of each run, gone on with to its end."""
     for key in keys:
-        assert status_of(forked(trained(folder, key, LOOP))) == 0
+        assert status_of(forked(trained(folder, key, loop))) == 0
     return [(folder / f"{key}.ended").read_text() for key in keys]
 
 
-def at_random(folder: Path, kills: int, number: int) -> dict[str, Any]:
+def at_random(folder: Path, kills: int, number: int, loop: LoopConfig) -> dict[str, Any]:
     """So many signals at random moments; whoever gets to the end begins another run."""
-    calm = replace(LOOP, checkpoint_every_s=1e9)
+    calm = replace(loop, checkpoint_every_s=1e9)
     began = time.monotonic()
     assert status_of(forked(trained(folder, "calm", calm))) == 0
     whole_s = time.monotonic() - began
@@ -92,7 +94,7 @@ def at_random(folder: Path, kills: int, number: int) -> dict[str, Any]:
     keys, resumed = ["run0"], 0
     while len(statuses) < kills:
         before = list((folder / "runs" / keys[-1]).glob("checkpoints/step-*"))
-        child = forked(trained(folder, keys[-1], LOOP))
+        child = forked(trained(folder, keys[-1], loop))
         time.sleep(whole_s * generator.uniform(0.15, 0.6))
         os.kill(child, number)
         status = status_of(child)
@@ -105,7 +107,7 @@ def at_random(folder: Path, kills: int, number: int) -> dict[str, Any]:
         "statuses": statuses,
         "resumed": resumed,
         "calm": (folder / "calm.ended").read_text(),
-        "ends": ends(folder, keys),
+        "ends": ends(folder, keys, loop),
         "left": [p.name for p in (folder / "runs").rglob(".step-*")],
     }
 
@@ -150,7 +152,7 @@ def while_writing(folder: Path) -> dict[str, Any]:
         "statuses": statuses,
         "steps": [job(folder, LOOP, key=key).run.checkpoints.steps() for key in keys],
         "calm": (folder / "calm.ended").read_text(),
-        "ends": ends(folder, keys),
+        "ends": ends(folder, keys, LOOP),
         "left": [p.name for p in (folder / "runs").rglob(".step-*")],
     }
 
@@ -158,10 +160,11 @@ def while_writing(folder: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     where, what = Path(sys.argv[1]), sys.argv[2]
+    asked = replace(LOOP, precision=cast(Precision, sys.argv[4])) if len(sys.argv) > 4 else LOOP
     # Whatever is imported or loaded on the way is then there: children are killed in their work.
-    ended(where, "warm", replace(LOOP, steps=1))
+    ended(where, "warm", replace(asked, steps=1))
     if what == "writing":
         found = while_writing(where)
     else:
-        found = at_random(where, int(sys.argv[3]), getattr(signal, what))
+        found = at_random(where, int(sys.argv[3]), getattr(signal, what), asked)
     sys.stdout.write(json.dumps(found) + "\n")

@@ -1,8 +1,9 @@
-"""One process of a small training: `torchrun training_process.py FOLDER [KILLED_AT|ASKED_AT STEP]`.
+"""One process of a small training: `torchrun training_process.py FOLDER [WHAT STEP]`.
 
 It trains once with DDP and once with FSDP, each a run of its own in FOLDER, and writes down what
 its process has seen. KILLED_AT kills the second process at a step, in each of the two runs;
-ASKED_AT sends it a signal to stop, after which the same run is gone on with.
+ASKED_AT sends it a signal to stop, after which the same run is gone on with. BFLOAT16 disturbs
+nothing: it is the weights' type, and the sides of the model are those of the library's blocks.
 """
 
 import json
@@ -11,11 +12,13 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ownwords.models.configs.qwen3 import Qwen3Config
+from families import EVEN
+from ownwords.models import fused_block
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.tokenizers.bytes import Bytes
@@ -43,7 +46,8 @@ TEXTS = [
 
 
 HEARD: list[float] = []  # every loss of the run that is in progress
-_seen = LossWatch.seen
+BLOCKS: list[bool] = []  # of each that was computed: whether the library did it
+_seen, _whole = LossWatch.seen, fused_block.whole
 
 
 def seen(watch: LossWatch, loss: float, gradient_norm: float) -> str:
@@ -51,7 +55,18 @@ def seen(watch: LossWatch, loss: float, gradient_norm: float) -> str:
     return _seen(watch, loss, gradient_norm)
 
 
-def job(folder: Path, world: World, objective: Objective = next_token) -> Job:
+def whole(*given: Any) -> Tensor | None:  # noqa: ANN401
+    made = _whole(*given)
+    BLOCKS.append(made is not None)
+    return made
+
+
+ODD = replace(EVEN, width=16, kv_heads=2, head_dim=8, hidden=24)
+
+
+def job(
+    folder: Path, world: World, objective: Objective = next_token, *, bfloat16: bool = False
+) -> Job:
     tokenizer = Bytes()
     with world.in_turn():
         texts = shards_room.build(TEXTS, tokenizer, folder / "tokens")
@@ -65,18 +80,9 @@ def job(folder: Path, world: World, objective: Objective = next_token) -> Job:
         average_half_life=0.1,
         evaluations=2,
         checkpoint_every_s=0.0,
+        precision="masters" if bfloat16 else "float32",
     )
-    model = build(
-        Qwen3Config(
-            vocabulary=texts.vocabulary,
-            context=32,
-            width=16,
-            layers=2,
-            heads=2,
-            head_dim=8,
-            hidden=24,
-        )
-    )
+    model = build(replace(EVEN if bfloat16 else ODD, vocabulary=texts.vocabulary))
     model.init_weights(1)
     batches = Batches(
         texts,
@@ -91,7 +97,7 @@ def job(folder: Path, world: World, objective: Objective = next_token) -> Job:
         model=model,
         batches=batches,
         loop=loop,
-        optim=GENTLE,
+        optim=replace(GENTLE, iteration="bfloat16") if bfloat16 else GENTLE,
         schedule=ScheduleConfig(),
         run=Run.new(folder, f"{world.mode}-{world.size}"),
         device=choose("cpu"),
@@ -116,8 +122,10 @@ class Disturbed:
         return next_token(model, batch, z_weight)
 
 
-def run(folder: Path, world: World, objective: Objective) -> tuple[Outcome, dict[str, Tensor]]:
-    asked = job(folder, world, objective)
+def run(
+    folder: Path, world: World, objective: Objective, bfloat16: bool
+) -> tuple[Outcome, dict[str, Tensor]]:
+    asked = job(folder, world, objective, bfloat16=bfloat16)
     outcome = train(asked)
     weights = {name: assembled(p.detach()).clone() for name, p in asked.model.named_parameters()}
     return outcome, weights
@@ -126,24 +134,28 @@ def run(folder: Path, world: World, objective: Objective) -> tuple[Outcome, dict
 def main(folder: Path, disturbance: str, at: str) -> None:
     torch.set_num_threads(1)
     setattr(LossWatch, "seen", seen)  # noqa: B010
+    setattr(fused_block, "whole", whole)  # noqa: B010
     world = join(torch.device("cpu"), "fsdp")
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     for number, mode in enumerate(("ddp", "fsdp") if world.size > 1 else ("ddp",)):
         here = replace(world, mode=mode)  # type: ignore[arg-type]
         HEARD.clear()
+        BLOCKS.clear()
         found: dict[str, object] = {"restarts": restarts}
         objective: Objective = next_token
+        bfloat16 = disturbance == "BFLOAT16"
         if disturbance == "KILLED_AT" and world.rank == 1 and number == restarts:
             objective = Disturbed(int(at), signal.SIGKILL)
         elif disturbance == "ASKED_AT" and world.rank == 1:
             objective = Disturbed(int(at), signal.SIGTERM)
         try:
-            outcome, weights = run(folder, here, objective)
+            outcome, weights = run(folder, here, objective, bfloat16)
         except Interrupted as stopped:
             found["stopped"] = str(stopped)
             found["steps_before"] = len(HEARD)
-            outcome, weights = run(folder, here, next_token)
+            outcome, weights = run(folder, here, next_token, bfloat16)
         found["losses"] = HEARD
+        found["blocks"] = {"in all": len(BLOCKS), "by the library": sum(BLOCKS)}
         found["bits_per_byte"] = outcome.bits_per_byte
         found["weights"] = {name: each.flatten().tolist() for name, each in weights.items()}
         name = f"{mode}-{world.size}-{world.rank}.json"

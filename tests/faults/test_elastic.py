@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import torchrun
+from ownwords.models import fused
 
 STEPS = 20
 # Of any weight, after rounding was made larger by AdamW and Muon for twenty steps.
@@ -74,6 +75,24 @@ def test_two_processes_train_as_one(undisturbed: Path, alone: dict[str, Any], mo
     assert first["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=0, abs=1e-5)
     assert furthest(first, alone) < FURTHEST
     assert first == second
+
+
+@pytest.mark.parametrize("mode", ["ddp", "fsdp"])
+def test_in_bfloat16_two_processes_train_as_one(folder: Path, mode: str) -> None:
+    """On a model whose blocks the library computes. Gradients are rounded to a 256th."""
+    both = folder / "bfloat16"
+    if not both.exists():
+        start(both, "BFLOAT16", "0", processes=1)
+        start(both, "BFLOAT16", "0")
+    alone = told(both, "ddp", size=1)
+    first, second = (told(both, mode, rank=rank) for rank in range(2))
+    assert first == second
+    assert first["losses"] == pytest.approx(alone["losses"], rel=0, abs=0.03)
+    assert first["losses"][-1] < first["losses"][0]
+    assert first["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=0, abs=0.03)
+    assert furthest(first, alone) < 2 / 128  # twice the last bit of a weight above 1
+    native = fused.level() >= fused.QUICK
+    assert first["blocks"]["by the library"] == (first["blocks"]["in all"] if native else 0)
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])

@@ -39,6 +39,16 @@ def test_twenty_kills_at_random(tmp_path: Path) -> None:
     assert found["left"] == []
 
 
+@pytest.mark.parametrize("precision", ["autocast", "masters"])
+def test_kills_of_what_the_library_computes(precision: str, tmp_path: Path) -> None:
+    """Whole blocks in C++, and Muon's steps; on other machines PyTorch's in bfloat16."""
+    found = told(tmp_path, "SIGKILL", "4", precision)
+    assert found["statuses"] == [-signal.SIGKILL] * 4
+    assert found["resumed"] > 1
+    assert set(found["ends"]) == {found["calm"]}
+    assert found["left"] == []
+
+
 def test_five_kills_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     found = told(tmp_path, "writing")
     assert found["statuses"] == [-signal.SIGKILL] * 5

@@ -134,7 +134,6 @@ def entropy_(
     return total.value
 
 
-@torch.no_grad()
 def adamw_(
     weight: Tensor,
     gradient: Tensor,

@@ -30,6 +30,8 @@ _WEIGHTS = (
     *("output", "output_bias", "mlp_norm", "mlp_norm_bias"),
     *("gate", "up", "up_bias", "down", "down_bias"),
 )
+_QUERY, _KEY, _QUERY_BIAS = map(_WEIGHTS.index, ("query", "key", "query_bias"))
+_OUTPUT, _DOWN = map(_WEIGHTS.index, ("output", "down"))
 _KINDS = {torch.float32: 0, torch.bfloat16: 1}
 
 
@@ -135,7 +137,11 @@ def ready(parts: Parts, x_BTC: Tensor, sight: Sight) -> Sequence[Tensor | None] 
     """The weights in the order of `_WEIGHTS`, if the library takes the block, and is faster."""
     if fused.level() < fused.QUICK or not fused.reads(x_BTC) or not fused.ready(x_BTC):
         return None
-    if sight.view is not None or not (sight.causal or sight.first_BT is not None):
+    if (
+        x_BTC.numel() == 0
+        or sight.view is not None
+        or not (sight.causal or sight.first_BT is not None)
+    ):
         return None
     mixed = torch.is_autocast_enabled("cpu")
     dtype = torch.float32 if mixed else torch.bfloat16
@@ -214,21 +220,21 @@ def _point(to: Any, tensors: Sequence[Tensor | None], described: _Block) -> None
             to[i] = tensor.data_ptr()
     if tensors[_KEY] is not None:
         return
-    for first in (_KEY - 1, _KEY_BIAS - 1):
-        joined = tensors[first]
+    for query in (_QUERY, _QUERY_BIAS):
+        joined = tensors[query]
         if joined is None:
             continue
-        row = joined.numel() // joined.shape[0] * joined.element_size() * described.head
-        to[first + 1] = to[first] + described.queries * row
-        to[first + 2] = to[first + 1] + described.keys * row
+        head_bytes = joined.stride(0) * joined.element_size() * described.head
+        to[query + 1] = to[query] + described.queries * head_bytes
+        to[query + 2] = to[query + 1] + described.keys * head_bytes
 
 
-_OUTPUT, _DOWN = _WEIGHTS.index("output"), _WEIGHTS.index("down")
-_KEY, _KEY_BIAS = _WEIGHTS.index("key"), _WEIGHTS.index("key_bias")
 _Context = Any  # autograd's own context has no public type
 
 
 class _Whole(torch.autograd.Function):
+    """Both ways of a block; the library reads one description of it twice."""
+
     @staticmethod
     def forward(
         ctx: _Context,

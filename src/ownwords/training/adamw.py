@@ -180,14 +180,17 @@ def _norm(gradients: Sequence[Tensor]) -> Tensor:
     parts: list[Tensor] = []
 
     def take() -> None:
-        here = room[: sum(part.numel() for part in parts)]
-        torch._foreach_copy_(list(torch.split(here, [part.numel() for part in parts])), parts)
+        sizes = [part.numel() for part in parts]
+        here = room[: sum(sizes)]
+        torch._foreach_copy_(list(torch.split(here, sizes)), parts)
         norms.append(torch.linalg.vector_norm(here))
         parts.clear()
 
     left = _WIDENED
     for gradient in gradients:
-        for part in torch.split(gradient.view(-1), _WIDENED):
+        flat = gradient.view(-1)
+        # Asked for a single part, `split` takes as long as all else that happens to it.
+        for part in torch.split(flat, _WIDENED) if flat.numel() > _WIDENED else (flat,):
             if part.numel() > left:
                 take()
                 left = _WIDENED

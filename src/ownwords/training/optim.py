@@ -4,7 +4,7 @@ Matrices inside the blocks are Muon's, everything else AdamW's; or AdamW has all
 """
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 import torch
 from torch import Tensor, nn
@@ -136,7 +136,7 @@ class Optimizer:
                 decay=config.weight_decay,
                 gate=gate,
             )
-        narrow = self._narrow()
+        narrow = self._narrow(self._masters)
         for group in self._adamw:
             group.step(weights, rate=self.config.rate * scale, gate=gate, narrow=narrow)
         self._show_masters({name for group in self._adamw for name in group.shown})
@@ -169,13 +169,13 @@ class Optimizer:
             return here | self._masters
         return self._parameters | self._masters
 
-    def _narrow(self) -> dict[str, Tensor]:
-        """The parameters that show masters; the pieces of them that lie here."""
-        return {name: piece(self._parameters[name].detach()) for name in self._masters}
+    def _narrow(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Parameters that show masters; the pieces of them that lie here."""
+        return {name: piece(self._parameters[name].detach()) for name in names}
 
     def _show_masters(self, shown: Set[str] = frozenset()) -> None:
         """Round the masters into the parameters, but for those that show them already."""
-        left = {name: each for name, each in self._narrow().items() if name not in shown}
+        left = self._narrow(name for name in self._masters if name not in shown)
         if left:
             torch._foreach_copy_(list(left.values()), [self._masters[name] for name in left])
 

@@ -65,9 +65,9 @@ inline Focus focus_of(const Block &b, long text) {
 }
 
 // Hands out the parts of one piece of memory, or only counts them where there is none.
-class Parts {
+class Layout {
   public:
-    explicit Parts(void *at) : at_(static_cast<char *>(at)) {}
+    explicit Layout(void *at) : at_(static_cast<char *>(at)) {}
 
     template <typename T>
     T *next(long count) {
@@ -80,6 +80,17 @@ class Parts {
   private:
     char *at_;
     long used_ = 0;
+};
+
+// The weights as B's tiles.
+struct Packed {
+    Bf16 *joined, *output, *up, *down;
+
+    Packed(const Block &b, Layout &layout)
+        : joined(layout.next<Bf16>(b.width * b.joined())),
+          output(layout.next<Bf16>(b.width * b.attended())),
+          up(layout.next<Bf16>(b.width * b.inner())),
+          down(layout.next<Bf16>(b.width * b.hidden)) {}
 };
 
 // Kept for the way back; rows of bfloat16 are `apart` of their width. Those beyond the last are
@@ -95,17 +106,17 @@ struct Kept {
     long bytes;
 
     explicit Kept(const Block &b, void *at) {
-        Parts parts(at);
+        Layout layout(at);
         const long rows = tiles_of(b) * TOKENS + PANEL;
-        raw = parts.next<Bf16>(rows * apart(b.joined()));
-        turned = b.turns() ? parts.next<Bf16>(rows * apart(b.joined())) : raw;
-        seen = parts.next<Bf16>(rows * apart(b.attended()));
-        active = parts.next<Bf16>(rows * apart(b.hidden));
-        steep = parts.next<Bf16>(rows * apart(b.inner()));
-        middle = parts.next<T>(b.rows() * b.width);
-        log_sums = parts.next<float>(b.rows() * b.queries);
-        spreads = parts.next<Spread>(2 * b.rows());
-        bytes = parts.used();
+        raw = layout.next<Bf16>(rows * apart(b.joined()));
+        turned = b.turns() ? layout.next<Bf16>(rows * apart(b.joined())) : raw;
+        seen = layout.next<Bf16>(rows * apart(b.attended()));
+        active = layout.next<Bf16>(rows * apart(b.hidden));
+        steep = layout.next<Bf16>(rows * apart(b.inner()));
+        middle = layout.next<T>(b.rows() * b.width);
+        log_sums = layout.next<float>(b.rows() * b.queries);
+        spreads = layout.next<Spread>(2 * b.rows());
+        bytes = layout.used();
     }
 };
 

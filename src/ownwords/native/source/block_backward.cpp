@@ -9,8 +9,8 @@ namespace {
 long steps_of(const Block &b) { return tiles_of(b) * (TOKENS / DEPTH) | 1; }
 
 struct Work {
-    // The weights as B's tiles, which add up over their rows.
-    Bf16 *joined, *output, *up, *down;
+    Layout layout;
+    const Packed packed;
     // For the slopes of the weights, which add up over tokens: slopes of what the four products
     // made, as A's tiles; what they read, as B's.
     Bf16 *joined_slopes, *output_slopes, *up_slopes, *down_slopes;
@@ -20,28 +20,21 @@ struct Work {
     float *middle;
     // Of each tile of tokens its share of the slopes of norms and biases.
     float *sums;
-    long bytes;
 
-    explicit Work(const Block &b, void *at) {
-        Parts parts(at);
+    explicit Work(const Block &b, void *at) : layout(at), packed(b, layout) {
         const long padded = steps_of(b) * DEPTH, rows = tiles_of(b) * TOKENS + PANEL;
-        joined = parts.next<Bf16>(b.width * b.joined());
-        output = parts.next<Bf16>(b.width * b.attended());
-        up = parts.next<Bf16>(b.width * b.inner());
-        down = parts.next<Bf16>(b.width * b.hidden);
-        joined_slopes = parts.next<Bf16>(padded * b.joined());
-        output_slopes = parts.next<Bf16>(padded * b.width);
-        up_slopes = parts.next<Bf16>(padded * b.inner());
-        down_slopes = parts.next<Bf16>(padded * b.width);
-        joined_inputs = parts.next<Bf16>(padded * b.width);
-        output_inputs = parts.next<Bf16>(padded * b.attended());
-        up_inputs = parts.next<Bf16>(padded * b.width);
-        down_inputs = parts.next<Bf16>(padded * b.hidden);
-        seen = parts.next<Bf16>(rows * apart(b.attended()));
-        heads = parts.next<Bf16>(rows * apart(b.joined()));
-        middle = parts.next<float>(b.rows() * b.width);
-        sums = parts.next<float>(tiles_of(b) * Sums(b).count);
-        bytes = parts.used();
+        joined_slopes = layout.next<Bf16>(padded * b.joined());
+        output_slopes = layout.next<Bf16>(padded * b.width);
+        up_slopes = layout.next<Bf16>(padded * b.inner());
+        down_slopes = layout.next<Bf16>(padded * b.width);
+        joined_inputs = layout.next<Bf16>(padded * b.width);
+        output_inputs = layout.next<Bf16>(padded * b.attended());
+        up_inputs = layout.next<Bf16>(padded * b.width);
+        down_inputs = layout.next<Bf16>(padded * b.hidden);
+        seen = layout.next<Bf16>(rows * apart(b.attended()));
+        heads = layout.next<Bf16>(rows * apart(b.joined()));
+        middle = layout.next<float>(b.rows() * b.width);
+        sums = layout.next<float>(tiles_of(b) * Sums(b).count);
     }
 
     // Where in a tile's sums each part begins.
@@ -88,6 +81,7 @@ class Backward {
   private:
     const Block &b;
     const Work work;
+    const Packed &packed = work.packed;
     const Kept<T> kept;
     const Work::Sums sums;
     const long steps;  // between rows of tiles, and between panels
@@ -99,6 +93,7 @@ class Backward {
     long rows_from(long begin) const { return std::min(TOKENS, b.rows() - begin); }
     float *sums_of(long tile) const { return work.sums + tile * sums.count; }
 
+    // The rows of the tiles are the weights' rows: those that the way back adds up.
     void pack() const {
         const long queries = b.attended(), keys = b.keys * b.head, gates = b.gated() ? b.hidden : 0;
         struct Matrix {
@@ -107,13 +102,13 @@ class Backward {
             const T *from;
         };
         const Matrix each[] = {
-            {work.joined, 0, b.joined(), queries, b.width, weight(QUERY)},
-            {work.joined, queries, b.joined(), keys, b.width, weight(KEY)},
-            {work.joined, queries + keys, b.joined(), keys, b.width, weight(VALUE)},
-            {work.output, 0, b.width, b.width, queries, weight(OUTPUT)},
-            {work.up, 0, b.inner(), gates, b.width, weight(GATE)},
-            {work.up, gates, b.inner(), b.hidden, b.width, weight(UP)},
-            {work.down, 0, b.width, b.width, b.hidden, weight(DOWN)},
+            {packed.joined, 0, b.joined(), queries, b.width, weight(QUERY)},
+            {packed.joined, queries, b.joined(), keys, b.width, weight(KEY)},
+            {packed.joined, queries + keys, b.joined(), keys, b.width, weight(VALUE)},
+            {packed.output, 0, b.width, b.width, queries, weight(OUTPUT)},
+            {packed.up, 0, b.inner(), gates, b.width, weight(GATE)},
+            {packed.up, gates, b.inner(), b.hidden, b.width, weight(UP)},
+            {packed.down, 0, b.width, b.width, b.hidden, weight(DOWN)},
         };
         long bands = 0;
         for (const Matrix &one : each) bands += one.rows / DEPTH;
@@ -150,7 +145,7 @@ class Backward {
         activate_back(begin, count, slopes, both);
         keep_inputs(kept.active + begin * hidden, b.hidden, tile, count, work.down_inputs);
         keep_slopes(both, b.inner(), tile, count, UP_BIAS, total + sums.up, work.up_slopes);
-        product(as_it_lies(both, inner), work.up, b.inner() / DEPTH * LINES, count,
+        product(as_it_lies(both, inner), packed.up, b.inner() / DEPTH * LINES, count,
                 b.width / PANEL, b.inner() / DEPTH, to_floats(dnormed));
         norm_back(kept.middle + begin * b.width, kept.spreads + b.rows() + begin, MLP_NORM, count,
                   dnormed, dy, dmiddle, normed, total + sums.mlp_norm);
@@ -161,7 +156,7 @@ class Backward {
                     work.output_slopes);
         keep_inputs(kept.seen + begin * attended, b.attended(), tile, count, work.output_inputs);
         Bf16 *seen = work.seen + begin * attended;
-        product(as_it_lies(slopes, width), work.output, b.width / DEPTH * LINES, count,
+        product(as_it_lies(slopes, width), packed.output, b.width / DEPTH * LINES, count,
                 b.attended() / PANEL, b.width / DEPTH,
                 [&](long row, long panel, const float *line) {
                     Bf16 *to = seen + row * attended + panel * PANEL;
@@ -172,7 +167,7 @@ class Backward {
     void activate_back(long begin, long count, const Bf16 *slopes, Bf16 *both) const {
         const long hidden = b.hidden, inner = b.inner(), width = apart(inner);
         const Bf16 *steep = kept.steep + begin * width;
-        product(as_it_lies(slopes, apart(b.width)), work.down, b.width / DEPTH * LINES, count,
+        product(as_it_lies(slopes, apart(b.width)), packed.down, b.width / DEPTH * LINES, count,
                 hidden / PANEL, b.width / DEPTH, [=](long row, long panel, const float *line) {
                     for (long part = 0; part < inner; part += hidden) {
                         const long at = row * width + part + panel * PANEL;
@@ -207,7 +202,7 @@ class Backward {
             }
         keep_slopes(heads, b.joined(), tile, count, QUERY_BIAS, total + sums.joined,
                     work.joined_slopes);
-        product(as_it_lies(heads, joined), work.joined, b.joined() / DEPTH * LINES, count,
+        product(as_it_lies(heads, joined), packed.joined, b.joined() / DEPTH * LINES, count,
                 b.width / PANEL, b.joined() / DEPTH, to_floats(dnormed));
         norm_back(static_cast<const T *>(b.x) + begin * b.width, kept.spreads + begin,
                   ATTENTION_NORM, count, dnormed, work.middle + begin * b.width,
@@ -342,12 +337,12 @@ class Backward {
     void norm_back(const T *x, const Spread *spreads, Weight part, long count, const float *slopes,
                    const O *past, D *dx, Bf16 *normed, float *total) const {
         const T *by = weight(part), *bias = weight(Weight(part + 1));
-        const long apart_ = apart(b.width);
+        const long stride = apart(b.width);
         for (long row = 0; row < count; ++row) {
             const long at = row * b.width;
-            norm_row_back(x + at, spreads[row], by, bias, b.norm_offset, slopes + row * apart_,
+            norm_row_back(x + at, spreads[row], by, bias, b.norm_offset, slopes + row * stride,
                           past + at, b.width, b.centred != 0, dx + at, total,
-                          bias == nullptr ? nullptr : total + b.width, normed + row * apart_);
+                          bias == nullptr ? nullptr : total + b.width, normed + row * stride);
         }
     }
 };
@@ -355,9 +350,10 @@ class Backward {
 template <typename T>
 void count(Block &b) {
     b.kept_bytes = Kept<T>(b, nullptr).bytes;
-    b.backward_bytes = Work(b, nullptr).bytes;
-    const long matrices = b.joined() + b.attended() + b.inner() + b.hidden;
-    b.forward_bytes = matrices * b.width * long(sizeof(Bf16));
+    b.backward_bytes = Work(b, nullptr).layout.used();
+    Layout forward(nullptr);
+    Packed(b, forward);
+    b.forward_bytes = forward.used();
 }
 
 }  // namespace

@@ -5,26 +5,11 @@
 namespace ownwords {
 namespace {
 
-// The weights as B's tiles, whose columns are their rows. Of gate and up, if there is a gate, every
-// panel has 16 columns each.
-struct Packed {
-    Bf16 *joined, *output, *up, *down;
-    long bytes;
-
-    explicit Packed(const Block &b, void *at) {
-        Parts parts(at);
-        joined = parts.next<Bf16>(b.width * b.joined());
-        output = parts.next<Bf16>(b.width * b.attended());
-        up = parts.next<Bf16>(b.width * b.inner());
-        down = parts.next<Bf16>(b.width * b.hidden);
-        bytes = parts.used();
-    }
-};
-
 template <typename T>
 class Forward {
   public:
-    explicit Forward(const Block &block) : b(block), packed(b, b.work), kept(b, b.kept) {}
+    explicit Forward(const Block &block)
+        : b(block), layout(b.work), packed(b, layout), kept(b, b.kept) {}
 
     void run() const {
         pack();
@@ -44,6 +29,7 @@ class Forward {
 
   private:
     const Block &b;
+    Layout layout;
     const Packed packed;
     const Kept<T> kept;
 
@@ -53,6 +39,8 @@ class Forward {
     const T *weight(Weight part) const { return static_cast<const T *>(b.weights[part]); }
     long rows_from(long begin) const { return std::min(TOKENS, b.rows() - begin); }
 
+    // The columns of the tiles are the weights' rows. Of gate and up, if there is a gate, every
+    // panel has 16 columns each.
     void pack() const {
         const long queries = b.attended(), keys = b.keys * b.head;
         struct Matrix {

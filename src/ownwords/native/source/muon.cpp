@@ -71,7 +71,7 @@ void pack_across(const Bf16 *from, long rows, long columns, Bf16 *to) {
 
 // x [rows, columns], no more rows than columns; `other` has room for as much.
 Bf16 *orthogonalized(Bf16 *x, Bf16 *other, long rows, long columns, long rounds) {
-    Room<Bf16> packed(rows * columns), square(rows * rows), turn(rows * rows);
+    Room<Bf16> packed(rows * columns), square(rows * rows), factor(rows * rows);
     Room<Bf16> packed_square(rows * rows);
     for (long round = 0; round < rounds; ++round) {
         pack_across(x, rows, columns, packed);
@@ -85,10 +85,10 @@ Bf16 *orthogonalized(Bf16 *x, Bf16 *other, long rows, long columns, long rounds)
                 rows / DEPTH, [&](long row, long panel, const float *line) {
                     const long at = row * rows + panel * PANEL;
                     for (long c = 0; c < PANEL; c += LANES)
-                        store(turn + at + c, B * load(square + at + c) + C * load(line + c));
+                        store(factor + at + c, B * load(square + at + c) + C * load(line + c));
                 });
         pack_along(x, rows, columns, packed);
-        product(as_it_lies(turn, rows), packed, rows / DEPTH * LINES, rows, columns / PANEL,
+        product(as_it_lies(factor, rows), packed, rows / DEPTH * LINES, rows, columns / PANEL,
                 rows / DEPTH, [&](long row, long panel, const float *line) {
                     const long at = row * columns + panel * PANEL;
                     for (long c = 0; c < PANEL; c += LANES)

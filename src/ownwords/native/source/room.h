@@ -43,15 +43,19 @@ class Store {
     size_t size_ = 0, taken_ = 0, most_ = 0;
 };
 
-inline thread_local Store store_of_thread;
+// Not a variable of this file's own: the linker of Windows finds such in each that includes it.
+inline Store &store_of_thread() {
+    static thread_local Store store;
+    return store;
+}
 
 template <typename T>
 class Room {
   public:
     explicit Room(long count)
         : bytes_((size_t(count) * sizeof(T) + 63) / 64 * 64),
-          at_(static_cast<T *>(store_of_thread.take(bytes_))) {}
-    ~Room() { store_of_thread.give_back(at_, bytes_); }
+          at_(static_cast<T *>(store_of_thread().take(bytes_))) {}
+    ~Room() { store_of_thread().give_back(at_, bytes_); }
     Room(const Room &) = delete;
     Room &operator=(const Room &) = delete;
     operator T *() const { return at_; }

@@ -133,15 +133,15 @@ inline void product(const Left &a, const Bf16 *b, long beyond, long rows, long p
     alignas(64) float room[2][PANEL * PANEL];
     long row = 0, panel = 0, next = 0, count = 0;  // what is being put: from `next` to `count`
     const long share = PANEL / steps + 1;
-    int turn = 0;
+    int which = 0;
     const auto put_until = [&](long end) {
-        const float *made = room[turn ^ 1];
+        const float *made = room[which ^ 1];
         for (end = end < count ? end : count; next < end; ++next)
             put(row + next, panel, made + next * PANEL);
     };
     for (long j = 0; j < panels; ++j)
-        for (long i = 0; i < rows; i += PANEL, turn ^= 1) {
-            multiply(a.from(i / SIDE, 0), rows - i > SIDE, b + j * beyond, steps, room[turn],
+        for (long i = 0; i < rows; i += PANEL, which ^= 1) {
+            multiply(a.from(i / SIDE, 0), rows - i > SIDE, b + j * beyond, steps, room[which],
                      [&] { put_until(next + share); });
             put_until(count);
             row = i, panel = j, next = 0, count = rows - i < PANEL ? rows - i : PANEL;

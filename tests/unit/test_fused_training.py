@@ -1,0 +1,157 @@
+"""Whole runs of the loop on blocks that the library computes: as exact as any other."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor
+
+from families import EVEN
+from ownwords.models import fused, fused_block
+from ownwords.training import fused_muon
+from ownwords.training.job import Job, Outcome
+from ownwords.training.loop import train
+from ownwords.training.objective import next_token
+from ownwords.training.settings import LoopConfig, Precision
+from training_jobs import LOOP, checksum, job, model, with_adapter
+
+if fused.level() < fused.QUICK:
+    pytest.skip("no bfloat16 products here, or nothing was built", allow_module_level=True)
+
+RICH = replace(LOOP, dropout=0.2, average_half_life=0.2, micro_rows=3)
+PRECISIONS: tuple[Precision, ...] = ("autocast", "masters")
+
+
+@pytest.fixture(autouse=True)
+def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """How many blocks and how many steps of Muon were computed by the library."""
+    counts = {"blocks": 0, "steps": 0}
+    whole, advance_ = fused_block.whole, fused_muon.advance_
+
+    def counted(*arguments: Any) -> Tensor | None:  # noqa: ANN401
+        made = whole(*arguments)
+        counts["blocks"] += made is not None
+        return made
+
+    def advanced(*arguments: Any, **options: Any) -> None:  # noqa: ANN401
+        counts["steps"] += 1
+        advance_(*arguments, **options)
+
+    monkeypatch.setattr(fused_block, "whole", counted)
+    monkeypatch.setattr(fused_muon, "advance_", advanced)
+    yield counts
+    torch.set_num_threads(1)
+
+
+def _job(folder: Path, loop: LoopConfig, key: str = "run", **others: Any) -> Job:  # noqa: ANN401
+    return job(folder, loop, key=key, **{"model": model(shape=EVEN), **others})
+
+
+def _ended(one: Job) -> tuple[Outcome, str]:
+    """Its outcome and a checksum of all that its last checkpoint holds."""
+    outcome = train(one)
+    saved = one.run.checkpoints.load(outcome.steps).groups
+    return outcome, " ".join(checksum(tensors) for tensors in saved.values())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_equal_runs_are_equal_to_the_bit(
+    precision: Precision, taken: dict[str, int], tmp_path: Path
+) -> None:
+    """Twice the same; and again where the inside of blocks is computed twice, and not kept."""
+    loop = replace(RICH, precision=precision)
+    found = []
+    for key, checkpointing in (("one", False), ("other", False), ("twice", True)):
+        found.append(_ended(_job(tmp_path, replace(loop, checkpointing=checkpointing), key)))
+        torch.rand(3)  # whatever else draws from the global state in between
+    assert taken["steps"] == 3 * 12
+    assert taken["blocks"] > 3 * 12 * 2 * 2  # two blocks, each twice in a step of two parts
+    outcomes, ends = zip(*found, strict=True)
+    assert len(set(ends)) == 1
+    assert len({outcome.bits_per_byte for outcome in outcomes}) == 1
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_threads_change_no_more_than_rounding(precision: Precision, tmp_path: Path) -> None:
+    """By what PyTorch adds up in another order; in bfloat16 its last bit is a 256th."""
+    loop = replace(LOOP, precision=precision, steps=3, evaluations=1)
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.append(train(_job(tmp_path, loop, f"{threads}")).bits_per_byte)
+    assert found[1] == pytest.approx(found[0], rel=2e-3)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_it_follows_the_plain_layers(
+    precision: Precision, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A whole run of the loop, its held-out text included, which is read in evaluation mode."""
+    loop = replace(LOOP, steps=30, precision=precision)
+    ours = train(_job(tmp_path, loop, "ours"))
+    monkeypatch.setattr(fused_block, "ready", lambda *_: None)
+    monkeypatch.setattr(fused_muon, "ready", lambda *_: False)
+    plain = train(_job(tmp_path, loop, "plain"))
+    heard = [[each.bits_per_byte for each in outcome.evaluations] for outcome in (ours, plain)]
+    assert heard[0] == pytest.approx(heard[1], rel=0.01)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_is_no_number_leads_back(
+    precision: Precision, taken: dict[str, int], tmp_path: Path
+) -> None:
+    """Once a weight is spoilt in the midst of a block; gradients have to show it, and it goes."""
+    calls = 0
+
+    def spoilt(model: Any, batch: Any, z_weight: float) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        nonlocal calls
+        if torch.is_grad_enabled():
+            calls += 1
+            if calls == 7:
+                with torch.no_grad():
+                    model.get_parameter("blocks.0.attention.key.weight")[3, 5] = math.nan
+        return next_token(model, batch, z_weight)
+
+    one = _job(tmp_path, replace(LOOP, precision=precision), objective=spoilt)
+    outcome = train(one)
+    assert (outcome.setbacks, outcome.stopped, outcome.steps) == (1, "done", 12)
+    assert calls == 7 + (12 - 4)
+    assert all(bool(p.isfinite().all()) for p in one.model.parameters())
+    assert taken["blocks"] > 0
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_an_adapter_learns_layer_by_layer(
+    precision: Precision, taken: dict[str, int], tmp_path: Path
+) -> None:
+    loop = replace(RICH, precision=precision)
+    ends = [_ended(with_adapter(_job(tmp_path, loop, key), dropout=0.1))[1] for key in "ab"]
+    assert ends[0] == ends[1]
+    assert taken["blocks"] == 0
+
+
+def test_types_may_change_to_and_fro(taken: dict[str, int]) -> None:
+    """Nothing of the weights' former type or place is remembered."""
+    one = model(shape=EVEN)
+    ids = torch.arange(32)[None] % 97
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        before = one(ids)
+    with torch.no_grad():
+        narrow = one.to(torch.bfloat16)(ids)
+        one.to(torch.float32)(ids)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            for parameter in one.parameters():
+                parameter.data = parameter.data.clone()
+            after = one(ids)
+    assert taken["blocks"] == 3 * EVEN.layers
+    assert (before.dtype, narrow.dtype) == (after.dtype, torch.bfloat16)
+    # The weights were rounded to bfloat16 in between, the norms' too.
+    torch.testing.assert_close(after, before, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(narrow.float(), after.float(), rtol=0.05, atol=0.05)
