@@ -1,7 +1,6 @@
 """Builds the part in C++ with the package; without a compiler the package is the same less that."""
 
 import importlib.util
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,14 @@ class NativeBuildHook(BuildHookInterface[Any]):
         native = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(native)
         problem = native.build()
-        made = sorted(room.glob("kernels-*.so"))
+        made = native.libraries()
         if problem:
             without = "some of its libraries" if made else "its part"
             self.app.display_warning(f"ownwords is installed without {without} in C++: {problem}")
         if not made:
             return
         build_data["pure_python"] = False
-        tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["tag"] = f"py3-none-{tag}"
+        build_data["tag"] = f"py3-none-{native.wheel_platform()}"
         for path in made:
             inside = f"ownwords/native/{path.name}"
             build_data["force_include"][str(path)] = inside

@@ -17,8 +17,10 @@ from ownwords.native.library import kernels
 
 HERE = Path(__file__).parent
 FLAGS = (
-    *(flag for flag in build.FLAGS if flag not in ("-O3", "-shared")),
-    *("-O2", "-g", "-fno-omit-frame-pointer", f"-I{build.SOURCES}"),
+    *(flag for flag in build.FLAGS if flag != "-O3"),
+    *("-O2", "-g", "-fno-omit-frame-pointer"),
+    # Elsewhere without, as each source is to include all that it needs.
+    *(("-include", str(build.SOURCES / "first.h")) if build.WINDOWS else ()),
 )
 
 

@@ -354,7 +354,7 @@ def _parts(torch: ModuleType | None, problem: str) -> Iterator[Part]:
     )
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), "")
     off = os.environ.get("OWNWORDS_NATIVE") == "0"
-    built = [] if off else sorted(_NATIVE.glob("kernels-*.so"))
+    built = [] if off else [*_NATIVE.glob("kernels-*.so"), *_NATIVE.glob("kernels-*.dll")]
     yield Part(
         name="Part in C++",
         purpose="writes without PyTorch, and trains quicker on the processor",

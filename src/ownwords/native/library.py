@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ownwords.native.build import LEVELS, SOURCES, library
 
-_P, _L, _F, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_float, ctypes.c_int
+_P, _F, _I = ctypes.c_void_p, ctypes.c_float, ctypes.c_int
+_L = ctypes.c_int64  # what `long` is there, on Windows too: see first.h
 _SIGNATURES: dict[str, Sequence[type]] = {
     "threads": (_P, _P, _P, _P),
     "norm": (_I, _P, _P, _P, _P, _L, _L, _F, _F),
@@ -62,22 +63,34 @@ class Kernels:
 
 @cache
 def kernels(folder: Path = SOURCES.parent) -> Kernels | None:
-    """The library for this processor, or None: left aside, not built, or damaged."""
+    """The best library for this processor that can be loaded; None if left aside, or there is none.
+
+    The plain one is there to be asked what the processor has: others may not even be loaded.
+    """
     if os.environ.get("OWNWORDS_NATIVE") == "0":
         return None
     try:
         plain = ctypes.CDLL(str(library(0, folder)))
         plain.ownwords_level.restype = _I
         best = plain.ownwords_level()
-        level = max(each for each in LEVELS if each <= best and library(each, folder).exists())
-        return Kernels(ctypes.CDLL(str(library(level, folder))), level)
     except (OSError, AttributeError):
         return None
+    for level in sorted((each for each in LEVELS if each <= best), reverse=True):
+        try:
+            return Kernels(ctypes.CDLL(str(library(level, folder))), level)
+        except (OSError, AttributeError):
+            continue  # not built, damaged, or of another version
+    return None
 
 
 def described() -> str:
     """Which library is in use, for people; empty where none is."""
-    names = {0: "for any processor", 3: "for AVX2", 6: "for AVX-512 and AMX"}
+    names = {
+        0: "for any processor",
+        1: "for NEON's dot products",
+        3: "for AVX2",
+        6: "for AVX-512 and AMX",
+    }
     found = kernels()
     return f"compiled kernels {names.get(found.level, 'for AVX-512')}" if found else ""
 

@@ -1,0 +1,22 @@
+"""Of an installed package: its part in C++ is there, is loaded, and computes. Needs no torch."""
+
+import ctypes
+import sys
+
+from ownwords.native.library import described, kernels, missing
+
+
+def main() -> int:
+    """1 where there is none, or it computes something else."""
+    found = kernels()
+    if found is None:
+        sys.stdout.write(missing() + "\n")
+        return 1
+    given, made = (ctypes.c_float * 2)(0.0, 3.0), (ctypes.c_float * 1)(1.0)
+    found["gate"](0, 0, ctypes.addressof(given), ctypes.addressof(made), 1, 1)
+    sys.stdout.write(described() + "\n")
+    return int(made[0] != 0.0)  # silu(0) * 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
