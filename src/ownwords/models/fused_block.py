@@ -135,7 +135,8 @@ def whole(
 
 def ready(parts: Parts, x_BTC: Tensor, sight: Sight) -> Sequence[Tensor | None] | None:
     """The weights in the order of `_WEIGHTS`, if the library takes the block, and is faster."""
-    if fused.level() < fused.QUICK or not fused.reads(x_BTC) or not fused.ready(x_BTC):
+    # `reads` first: torch.compile is not to trace how the library is found.
+    if not fused.reads(x_BTC) or not fused.ready(x_BTC) or fused.level() < fused.QUICK:
         return None
     if (
         x_BTC.numel() == 0
