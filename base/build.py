@@ -1,0 +1,123 @@
+"""Train the base model: the one that knows English before it reads a word of yours.
+
+    python base/build.py books-1.txt.xz books-2.txt.xz --minutes 600
+
+Each file holds documents that begin with the character U+001C and their name on a line; folders of
+texts, as `ownwords look` takes them, may be given instead. Whole books are held out; what is read
+are their chapters, since those are as long as what people write. The same command goes on where it
+was ended.
+"""
+
+import argparse
+import lzma
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ownwords.archive.document import OWN_KINDS, Document
+from ownwords.archive.look import look
+from ownwords.archive.split import SplitConfig
+from ownwords.archive.store import Archive
+from ownwords.cli.options import DEFAULTS
+from ownwords.cli.training_view import watching
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import Workspace, write_atomically
+from ownwords.training import corpus, recipes
+from ownwords.training.shards import Text
+
+DIVIDER = "\x1c"
+HELD_OUT = SplitConfig(validation=0.006, test=0.006)
+SHORTEST = 1200  # characters of a chapter; shorter ones are read with what follows
+# Headings that number and do not name: "CHAPTER 1", "Book II", "XIV."
+_NUMBER = re.compile(r"(?i)(chapter|book|part|act|scene|section|volume|canto)?[\s.\divxlc]*")
+
+
+def main() -> int:
+    """Read the texts, train for the minutes given, say where the model is."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("texts", nargs="+", type=Path)
+    parser.add_argument("--minutes", type=float, default=600)
+    parser.add_argument("--workspace", type=Path, default=Path("base.ownwords"))
+    parser.add_argument("--parameters", type=int, default=0, help="0: what the plan chooses")
+    parser.add_argument("--vocabulary", type=int, default=8192)
+    given = parser.parse_args()
+    workspace = Workspace(given.workspace)
+    folders = [parted(path, given.workspace / "texts") for path in given.texts]
+    fixed: dict[str, object] = {"model.vocabulary": given.vocabulary}
+    if given.parameters:
+        fixed["model.parameters"] = given.parameters
+    with watching(DEFAULTS) as (progress, _, _):
+        look(folders, workspace=workspace.root, split=HELD_OUT, progress=progress)
+        with Archive(workspace.archive) as archive:
+            texts = corpus.of(archive)
+            made = recipes.pretrain(
+                Chapters(archive, texts.train),
+                Chapters(archive, texts.validation),
+                recipes.Work(
+                    workspace=workspace.root,
+                    seconds=given.minutes * 60,
+                    fixed=fixed,
+                    progress=progress,
+                    corpus=texts.key,
+                ),
+            )
+    print(f"{made.folder}: {made.bits_per_byte} bits a byte on held-out books")
+    return 0
+
+
+def parted(path: Path, beside: Path) -> Path:
+    """The folder of a file's documents, one text file each."""
+    if path.is_dir():
+        return path
+    folder = beside / path.name.partition(".")[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
+        documents = file.read().decode("utf-8").split(DIVIDER)
+    for document in filter(str.strip, documents):
+        name, _, text = document.partition("\n")
+        title = re.sub(r"[^\w' ,.;()-]+", " ", Path(name.strip()).stem)
+        number = f"{len(list(folder.iterdir())):04d}" if (folder / f"{title}.md").exists() else ""
+        write_atomically(folder / f"{title}{number}.md", text)
+    return folder
+
+
+@dataclass(frozen=True)
+class Chapters:
+    """The chapters of a part's documents, each a text of its own under its heading."""
+
+    archive: Archive
+    part: corpus.Part
+
+    def __iter__(self) -> Iterator[Text]:
+        for id_ in sorted(self.part.words):
+            for document in self.archive.documents([id_]):
+                for number, text in enumerate(chapters(document)):
+                    yield Text(f"{id_}#{number:04d}", text)
+
+
+def chapters(document: Document) -> Iterable[str]:
+    """A document's own words, from one heading to the next that is far enough away."""
+    title, kept, size = document.title, [], 0
+    for segment in document.segments:
+        if segment.kind not in OWN_KINDS:
+            continue
+        if segment.kind == "heading" and (not kept or size >= SHORTEST):
+            if kept:
+                yield "\n\n".join([title, *kept])
+            named = _NUMBER.fullmatch(segment.text) is None
+            title, kept, size = segment.text if named else document.title, [], 0
+            continue
+        kept.append(segment.text)
+        size += len(segment.text)
+    if kept:
+        yield "\n\n".join([title, *kept])
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except OwnwordsError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""The model in the box, and others one may begin with."""

@@ -1,0 +1,1 @@
+"""The search for better settings than the plan's, within a budget."""
