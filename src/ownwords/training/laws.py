@@ -91,6 +91,10 @@ class Laws:
     tune_dropout: float = _law(0.1, LOG, "dropout of a model that is tuned")
     tune_warmdown: float = _law(0.9, LOG, "share of the steps in which the rate falls")
     tune_replay: float = _law(0.5, "arXiv 2603.04964", "share of rows of the base's own text")
+    rehearsal_tokens: float = _law(
+        100_000, ESTIMATE, "tokens a base writes itself, where no text of its own is given"
+    )
+    rehearsal_share: float = _law(0.1, ESTIMATE, "of the seconds, at most, for that")
     tune_gain: float = _law(0.064, LOG, "bits saved by tuning on tune_gain_bytes, as a share")
     tune_gain_bytes: float = _law(268_000, LOG, "see tune_gain")
     tune_gain_power: float = _law(0.3, ESTIMATE, "how the gain grows with the text")

@@ -30,15 +30,18 @@ bool is_finite(const std::vector<float> &numbers) {
     return all;
 }
 
-// What of a mapped file has been packed.
-void forget(const Source &source) {
-    const size_t count = size_t(source.rows) * size_t(source.inputs);
-    const size_t bytes = source.type == Stored::F32      ? count * 4
-                         : source.type == Stored::CODES8 ? count
-                         : source.type == Stored::CODES4
-                             ? size_t(source.rows) * ((size_t(source.inputs) + 1) / 2)
-                             : count * 2;
-    forget_pages(source.data, bytes);
+size_t row_bytes(const Source &source) {
+    const size_t inputs = size_t(source.inputs);
+    if (source.type == Stored::F32) return inputs * 4;
+    if (source.type == Stored::CODES8) return inputs;
+    return source.type == Stored::CODES4 ? (inputs + 1) / 2 : inputs * 2;
+}
+
+// Rows of a mapped file that have been packed need not stay in memory.
+void forget(const Source &source, long first, long last) {
+    const size_t bytes = row_bytes(source);
+    forget_pages(static_cast<const char *>(source.data) + size_t(first) * bytes,
+                 size_t(last - first) * bytes);
 }
 
 }  // namespace
@@ -180,6 +183,26 @@ Model::Model(const Shape &given_shape, const Tensor *tensors, long count, Pool &
     pack_all(pool);
 }
 
+// Panels that are packed before what they were made of is forgotten.
+long Model::Job::piece() const {
+    constexpr size_t NEAR = size_t(4) << 20;
+    size_t widest = 1;
+    for (const Source &source : sources) widest = std::max(widest, row_bytes(source));
+    return std::max<long>(1, long(NEAR / (widest * PANEL)));
+}
+
+// Whether all is finite there.
+bool Model::Job::pack_piece(long first, long last) const {
+    const bool fine = pack(matrix, sources.data(), long(sources.size()), first, last);
+    long begin = 0;  // the output that a source begins with
+    for (size_t s = 0; s < sources.size(); begin += sources[s++].rows) {
+        const long low = std::max(first * PANEL - begin, 0L);
+        const long high = std::min(last * PANEL - begin, sources[s].rows);
+        if (mapped[s] && !sources[s].transposed && low < high) forget(sources[s], low, high);
+    }
+    return fine;
+}
+
 // All matrices in one room, in the order in which they were placed, and then known by their layers.
 void Model::pack_all(Pool &pool) {
     size_t bytes = 0;
@@ -196,14 +219,17 @@ void Model::pack_all(Pool &pool) {
             long first, last;
             share(job.matrix.panels(), 1, thread, team.threads, first, last);
             try {
-                if (!pack(job.matrix, job.sources.data(), long(job.sources.size()), first, last))
-                    trouble = NOT_FINITE;
+                for (; first < last; first += job.piece())
+                    if (!job.pack_piece(first, std::min(first + job.piece(), last)))
+                        trouble = NOT_FINITE;
             } catch (const std::bad_alloc &) {
                 trouble = NO_MEMORY;
             }
             team.barrier();
+            // Of what lies on its side every thread has read every row.
             for (size_t s = 0; thread == 0 && s < job.sources.size(); ++s)
-                if (job.mapped[s]) forget(job.sources[s]);
+                if (job.mapped[s] && job.sources[s].transposed)
+                    forget(job.sources[s], 0, job.sources[s].rows);
         }
     });
     if (trouble != FINE) throw Refused{Trouble(trouble.load())};

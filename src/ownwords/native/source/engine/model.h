@@ -48,6 +48,9 @@ class Model {
         Matrix matrix;
         std::vector<Source> sources;
         std::vector<bool> mapped;  // by source
+
+        long piece() const;
+        bool pack_piece(long first, long last) const;
     };
     std::vector<Job> jobs_;
     std::vector<std::vector<float>> vectors_;
