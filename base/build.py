@@ -1,17 +1,22 @@
 """Train the base model: the one that knows English before it reads a word of yours.
 
     python base/build.py books-1.txt.xz books-2.txt.xz --minutes 600
+    python base/build.py --publish
 
 Each file holds documents that begin with the character U+001C and their name on a line; folders of
 texts, as `ownwords look` takes them, may be given instead. Whole books are held out; what is read
 are their chapters, since those are as long as what people write. The same command goes on where it
 was ended.
+
+Publishing scores the model on books it has never seen, writes its card, and stores both in the
+package.
 """
 
 import argparse
 import lzma
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +35,7 @@ from ownwords.training.shards import Text
 DIVIDER = "\x1c"
 HELD_OUT = SplitConfig(validation=0.006, test=0.006)
 SHORTEST = 1200  # characters of a chapter; shorter ones are read with what follows
+SHIPPED = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "base" / "shipped"
 # Headings that number and do not name: "CHAPTER 1", "Book II", "XIV."
 _NUMBER = re.compile(r"(?i)(chapter|book|part|act|scene|section|volume|canto)?[\s.\divxlc]*")
 
@@ -37,15 +43,33 @@ _NUMBER = re.compile(r"(?i)(chapter|book|part|act|scene|section|volume|canto)?[\
 def main() -> int:
     """Read the texts, train for the minutes given, say where the model is."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("texts", nargs="+", type=Path)
+    parser.add_argument("texts", nargs="*", type=Path)
     parser.add_argument("--minutes", type=float, default=600)
     parser.add_argument("--workspace", type=Path, default=Path("base.ownwords"))
     parser.add_argument("--parameters", type=int, default=0, help="0: what the plan chooses")
     parser.add_argument("--vocabulary", type=int, default=8192)
+    parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--publish", action="store_true", help="store what was trained")
+    parser.add_argument("--into", type=Path, default=SHIPPED)
     given = parser.parse_args()
     workspace = Workspace(given.workspace)
-    folders = [parted(path, given.workspace / "texts") for path in given.texts]
-    fixed: dict[str, object] = {"model.vocabulary": given.vocabulary}
+    if given.publish:
+        import publishing  # noqa: PLC0415 - beside this file; training does without it
+
+        with watching(DEFAULTS) as (progress, _, _), Archive(workspace.archive) as archive:
+            texts = corpus.of(archive)
+            test = list(Chapters(archive, texts.test))
+            size = publishing.publish(workspace, texts, test, given.into, progress)
+        print(f"{given.into}: {size / 1e6:.1f} MB")
+        return 0
+    if not given.texts:
+        parser.error("the texts to train on are missing")
+    folders = [parted(path, given.workspace.with_suffix(".texts")) for path in given.texts]
+    fixed: dict[str, object] = {
+        "model.vocabulary": given.vocabulary,
+        "model.context": given.context,
+        "train.context": given.context,
+    }
     if given.parameters:
         fixed["model.parameters"] = given.parameters
     with watching(DEFAULTS) as (progress, _, _):
@@ -75,10 +99,12 @@ def parted(path: Path, beside: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
         documents = file.read().decode("utf-8").split(DIVIDER)
+    names: Counter[str] = Counter()
     for document in filter(str.strip, documents):
         name, _, text = document.partition("\n")
         title = re.sub(r"[^\w' ,.;()-]+", " ", Path(name.strip()).stem)
-        number = f"{len(list(folder.iterdir())):04d}" if (folder / f"{title}.md").exists() else ""
+        names[title] += 1
+        number = f" {names[title]}" if names[title] > 1 else ""
         write_atomically(folder / f"{title}{number}.md", text)
     return folder
 

@@ -18,9 +18,11 @@ from ownwords.models.family import build
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import measure
 from ownwords.training import plan as planning
+from ownwords.training.laws import LAWS
 from ownwords.training.making import Made, Making, Work
 from ownwords.training.planned import Base
 from ownwords.training.preparing import made_tokenizer
+from ownwords.training.rehearsal import rehearsal
 from ownwords.training.settings import Recipe
 from ownwords.training.shards import Text
 
@@ -58,10 +60,12 @@ def finetune(
     *,
     replay: Iterable[Text] | None = None,
     by_lora: bool = False,
+    rehearses: bool = True,
 ) -> Made:
     """Tune the model of a directory to these texts: all weights, or a LoRA.
 
-    `replay` is text of the base's own, so that it forgets less.
+    `replay` is text of the base's own, read in between so that it forgets less; without it the base
+    writes some itself, where it `rehearses`.
     The weights saved are on the way from the base's to the tuned ones, where they do best on the
     held-out texts. A LoRA is saved merged, and in PEFT's format in the workspace's `adapter`.
     """
@@ -74,6 +78,15 @@ def finetune(
     tokenizer = tokenizers.from_files(found.tokenizer_files)
     found.check_tokenizer(tokenizer)
     model = found.model.float()
+    if replay is None and rehearses and work.fixed.get("data.replay") != 0:
+        with making.world.in_turn():
+            replay = rehearsal(
+                base,
+                round(LAWS.rehearsal_tokens),
+                LAWS.rehearsal_share * work.seconds,
+                measure.cache_folder(),
+                making.progress,
+            )
     making.encode(tokenizer, replay)
     making.find_run("lora" if by_lora else "finetune", _key_of(base, found))
     before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}

@@ -1,0 +1,95 @@
+"""Text that a base model writes itself, to be read in between so that it forgets less.
+
+What it was trained on is seldom at hand, and would be hundreds of times its size; what it writes,
+drawn from its own probabilities as they are, has the same words in the same places on average.
+"""
+
+import lzma
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import telling_of_the_disk, write_atomically
+from ownwords.inference.desk import Desk, Ticket
+from ownwords.inference.model import Model
+from ownwords.inference.sampling import Sampling
+from ownwords.inference.writing import request
+from ownwords.models.safely import ModelError
+from ownwords.training.shards import Text
+
+# A model directory may bring its own, so that nobody has to wait for it.
+BROUGHT = "rehearsal.txt.xz"
+DIVIDER = "\x1c"
+_AT_ONCE = 32  # as many texts keep the matrix units busy
+_AS_IT_IS = Sampling(temperature=1.0)
+_KEPT = 4  # rehearsals in the cache
+
+
+def rehearsal(
+    base: Path, tokens: int, seconds: float, cache: Path, progress: Progress | None = None
+) -> list[Text]:
+    """About so many tokens in whole texts, brought by the base or written by it now.
+
+    It writes no longer than so many seconds. What was written is kept in the folder `cache`, so
+    that the same base need not write it again.
+    """
+    if (base / BROUGHT).exists():
+        return _read(base / BROUGHT)
+    path = cache / f"rehearsal-{_key(base, tokens, seconds)}.txt.xz"
+    if not path.exists():
+        model = Model.load(base)
+        written = DIVIDER.join(written_by(model, tokens, seconds, progress))
+        with telling_of_the_disk(path):
+            cache.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lzma.compress(written.encode("utf-8")))
+        older = sorted(cache.glob("rehearsal-*.txt.xz"), key=lambda each: each.stat().st_mtime)
+        for each in older[:-_KEPT]:
+            each.unlink(missing_ok=True)
+    return _read(path)
+
+
+def written_by(
+    model: Model, tokens: int, seconds: float = math.inf, progress: Progress | None = None
+) -> Iterator[str]:
+    """What a model writes when it is asked for nothing in particular, by seeds from 1 on."""
+    length, ends = model.engine.context, time.perf_counter() + seconds
+    asked = request(model.tokenizer, "", tokens=length, sampling=_AS_IT_IS)
+    desk = Desk(model.engine, rows=_AT_ONCE, length=length)
+    ids: dict[Ticket, list[int]] = {}
+    begun = 0
+    try:
+        with (progress or Progress()).stage("Rehearsing", tokens, "tokens") as stage:
+            while True:
+                while len(ids) < _AT_ONCE and stage.done < tokens:
+                    begun += 1
+                    ids[desk.submit(replace(asked, seed=begun))] = []
+                for ticket, drawn, finished in desk.step():
+                    ids[ticket] += [one.id for one in drawn]
+                    stage.advance(len(drawn))
+                    if finished is not None:
+                        yield model.tokenizer.decode(ids.pop(ticket))
+                if stage.done >= tokens or time.perf_counter() > ends:
+                    break
+        # Those cut short are whole enough, and to wait for the last would take as long as for all.
+        yield from (model.tokenizer.decode(each) for each in ids.values() if each)
+    finally:
+        desk.close()
+
+
+def _read(path: Path) -> list[Text]:
+    try:
+        joined = lzma.decompress(path.read_bytes()).decode("utf-8")
+    except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
+        raise ModelError(f"{path} is damaged ({error})", hint="delete it") from error
+    parts = [part for part in joined.split(DIVIDER) if part.strip()]
+    return [Text(f"rehearsal/{number:06d}", part) for number, part in enumerate(parts)]
+
+
+def _key(base: Path, tokens: int, seconds: float) -> str:
+    files = [*sorted(base.glob("*.safetensors")), base / "tokenizer.json"]
+    told = [f"{each.name} {each.stat().st_size} {each.stat().st_mtime_ns}" for each in files]
+    return digest(str(base.resolve()), *told, f"{tokens} {seconds}")[:16]
