@@ -1,20 +1,23 @@
-"""A small base model of books, tuned to one author: what replay, rates and interpolation do.
+"""A base model tuned to one author: what replay, rates, length and interpolation do.
 
-    python bench/tuning.py                                        a base of 3 million parameters
-    python bench/tuning.py --steps 400 --replay 0 0.5 --share 0.1 0.3
+    python bench/tuning.py BASE                                    as the plan has it, ten minutes
+    python bench/tuning.py BASE --replay none rehearsal books --seeds 3
+    python bench/tuning.py BASE --minutes 2 --set train.dropout=0.2
+    python bench/tuning.py BASE --blog PATH                        another author
 
-The base learns from the first megabytes of the books; then, from the same base each time, the
-columnist's training posts are learned, a share of the rows being books again. Bits a byte of the
-columnist's validation posts and of the last 40 books, sliding by half a context, for the tuned
-weights and for those on the way to them from the base's.
+Each line is `recipes.finetune` as users have it, on the columnist's training posts; its share of
+the way from the base's weights is chosen on the validation posts. Bits a byte of the test posts,
+sliding by half a context, each document's end included, and of the base itself. "rehearsal" is text
+the base writes itself; "books" are --books megabytes of what it was trained on.
 """
 
 import argparse
+import statistics
 import sys
 import tempfile
 import time
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,161 +26,98 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 
 from bench.fresh import SHARED
 
-from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bench.ours import Made
-    from torch import Tensor
-
+    from ownwords.training.corpus import Corpus
     from ownwords.training.shards import Text
-
-BASE = LoopConfig(
-    steps=1500,
-    rows=16,
-    context=256,
-    precision="masters",
-    evaluations=0,
-    checkpoint_every_s=3600,
-)
-SHAPE = {"width": 192, "layers": 5, "heads": 6, "head_dim": 32, "hidden": 512}
-VOCABULARY, MEGABYTES = 4096, 12
-SHARES = (1.0, 0.85, 0.7, 0.5, 0.3)
 
 
 def main() -> int:
-    from bench import experiments
-    from bench.ours import Setting, make
-
-    from ownwords.evaluation import bits
+    from ownwords.archive.look import look
+    from ownwords.archive.store import Archive
+    from ownwords.core.workspace import Workspace
+    from ownwords.training import corpus
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--base-steps", type=int, default=BASE.steps)
-    parser.add_argument("--steps", type=int, default=200, help="of the tuning")
-    parser.add_argument("--replay", type=float, nargs="*", default=[0.0, 0.5, 0.75])
-    parser.add_argument("--share", type=float, nargs="*", default=[0.1, 0.3, 1.0])
+    parser.add_argument("base", type=Path)
+    parser.add_argument("--blog", type=Path, default=SHARED / "columnist")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--replay", nargs="+", default=["rehearsal"])
+    parser.add_argument("--books", type=int, default=2, help="megabytes of books to replay")
+    parser.add_argument("--set", action="append", default=[], dest="sets", metavar="KEY=VALUE")
     parser.add_argument("--seeds", type=int, default=1)
-    arguments = parser.parse_args()
-    if not SHARED.exists():
-        print("skipped: the shared corpora are not beside the repository")
+    given = parser.parse_args()
+    if not given.blog.exists():
+        print(f"skipped: {given.blog} is not there")
         return 0
-    books, other_books = experiments.texts(
-        experiments.Experiment(text="books", megabytes=MEGABYTES)
-    )
-    columns, other_columns = experiments.texts(experiments.Experiment())
-    began = time.perf_counter()
-    setting = Setting(
-        SHAPE,
-        replace(BASE, steps=arguments.base_steps),
-        VOCABULARY,
-        OptimConfig(matrix_rate=0.02, rate=6e-3, beta2=0.99),
-        ScheduleConfig(warmdown=0.6),
-    )
-    base = make(books, setting)
-
-    def score(texts: "list[Text]") -> float:
-        said = [text.text for text in texts]
-        return bits.score(base.model, base.tokenizer, said).bits_per_byte
-
-    print(
-        f"base, {base.parameters / 1e6:.1f}M parameters, {base.outcome.tokens / 1e6:.1f}M tokens:"
-        f" columns {score(other_columns):.4f}, books {score(other_books):.4f}"
-        f"  [{time.perf_counter() - began:.0f} s]",
-        flush=True,
-    )
-    base.model.float()
-    before = {name: p.detach().clone() for name, p in base.model.named_parameters()}
-    for replay in arguments.replay:
-        for share in arguments.share:
-            for seed in range(1, arguments.seeds + 1):
-                began = time.perf_counter()
-                loop = replace(
-                    setting.loop,
-                    steps=arguments.steps,
-                    seed=seed,
-                    dropout=0.1,
-                )
-                optim = replace(
-                    setting.optim,
-                    matrix_rate=setting.optim.matrix_rate * share,
-                    rate=setting.optim.rate * share,
-                )
-                _fill(base, before)
-                _tune(base, columns, books, loop, optim, replay)
-                after = {name: p.detach().clone() for name, p in base.model.named_parameters()}
-                found = _on_the_way(base, before, after, partial(score, other_columns))
-                _fill(base, after)
-                print(
-                    f"replay {replay:g}, {share:g} of the rates, seed {seed}: columns "
-                    + ", ".join(f"{figure:.4f} at {part:g}" for part, figure in found.items())
-                    + f"; books {score(other_books):.4f} at 1"
-                    f"  [{time.perf_counter() - began:.0f} s]",
-                    flush=True,
-                )
+    with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:
+        place = Workspace(Path(folder) / "blog.ownwords")
+        look([given.blog], workspace=place.root)
+        with closing(Archive(place.archive)) as archive:
+            texts = corpus.of(archive)
+            print(f"base: {_scored(given.base, texts.test):.4f}", flush=True)
+            for replay in given.replay:
+                found = []
+                for seed in range(1, given.seeds + 1):
+                    found.append(_tuned(given, texts, Path(folder) / replay, replay, seed))
+                if len(found) > 1:
+                    mean, spread = statistics.mean(found), statistics.stdev(found)
+                    print(f"{replay}: {mean:.4f} ±{spread:.4f} ({len(found)} seeds)", flush=True)
     return 0
 
 
-def _on_the_way(
-    base: "Made",
-    before: "dict[str, Tensor]",
-    after: "dict[str, Tensor]",
-    score: "Callable[[], float]",
-) -> dict[float, float]:
-    from ownwords.training.averaging import interpolated
+def _tuned(
+    given: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int
+) -> float:
+    from ownwords.core.config import resolve, settings_of
+    from ownwords.training.recipes import Recipe, Work, finetune
 
-    found = {}
-    for share in SHARES:
-        _fill(base, interpolated(before, after, share))
-        found[share] = score()
-    return found
+    wanted = {one.partition("=")[0] for one in given.sets}
+    settings = settings_of(resolve(Recipe, sets=given.sets).settings)
+    chosen: dict[str, object] = {one.key: one.default for one in settings if one.key in wanted}
+    if replay == "none":
+        chosen["data.replay"] = 0.0
+    work = Work(
+        workspace=folder / str(seed),
+        seconds=given.minutes * 60,
+        fixed={**chosen, "train.seed": seed},
+        own_share=texts.own_share,
+        corpus=texts.key,
+    )
+    work.workspace.mkdir(parents=True)
+    began = time.perf_counter()
+    made = finetune(
+        given.base,
+        texts.train,
+        texts.validation,
+        work,
+        replay=_books(given.books) if replay == "books" else None,
+    )
+    bits = _scored(made.folder, texts.test)
+    print(
+        f"{replay} {' '.join(given.sets)} seed {seed}: {bits:.4f} at {made.share:g} of the way"
+        f" (validation {made.before or 0:.4f} -> {made.bits_per_byte or 0:.4f};"
+        f" best after {made.outcome.best_step} of {made.outcome.steps} steps,"
+        f" {made.outcome.tokens / 1e3:,.0f}k tokens; {time.perf_counter() - began:.0f} s)",
+        flush=True,
+    )
+    return bits
 
 
-def _fill(base: "Made", weights: "dict[str, Tensor]") -> None:
-    import torch
+def _scored(model: Path, texts: "Iterable[Text]") -> float:
+    from ownwords.evaluation import bits
+    from ownwords.models import bundle
+    from ownwords.tokenizers import tokenizer
 
-    base.model.float()  # what was trained in bfloat16 comes back so
-    with torch.no_grad():
-        for name, parameter in base.model.named_parameters():
-            parameter.copy_(weights[name])
+    found = bundle.load(model)
+    said = [text.text for text in texts]
+    read = tokenizer.from_files(found.tokenizer_files)
+    return bits.score(found.model.float(), read, said).bits_per_byte
 
 
-def _tune(
-    base: "Made",
-    columns: "list[Text]",
-    books: "list[Text]",
-    loop: LoopConfig,
-    optim: OptimConfig,
-    replay: float,
-) -> None:
-    from ownwords.training import device
-    from ownwords.training.batches import Batches
-    from ownwords.training.job import Job
-    from ownwords.training.loop import train
-    from ownwords.training.run import Run
-    from ownwords.training.shards import build
+def _books(megabytes: int) -> "list[Text]":
+    from bench import experiments
 
-    with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:
-        own, theirs = (build(texts, base.tokenizer, Path(folder)) for texts in (columns, books))
-        train(
-            Job(
-                model=base.model,
-                batches=Batches(
-                    own,
-                    rows=loop.rows,
-                    context=loop.context,
-                    seed=loop.seed,
-                    config=DataConfig(replay=replay),
-                    replay=theirs if replay else None,
-                ),
-                loop=loop,
-                optim=optim,
-                schedule=ScheduleConfig(warmdown=0.9),
-                run=Run.new(Path(folder) / "runs", "bench"),
-                device=device.choose("cpu"),
-                tokenizer=base.tokenizer,
-            )
-        )
+    return experiments.texts(experiments.Experiment(text="books", megabytes=megabytes))[0]
 
 
 if __name__ == "__main__":
