@@ -26,6 +26,7 @@ from ownwords.core.workspace import write_atomically
 from ownwords.models.configs.config import Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
+from ownwords.models.fused import QUICK
 from ownwords.native import library
 from ownwords.training import flops
 from ownwords.training.device import Device
@@ -148,8 +149,11 @@ def measured(
 
 
 def precisions(device: Device) -> tuple[Precision, ...]:
-    """Those worth trying on a device, the first being the one to begin with."""
+    """Those worth trying on a device, the likeliest first: there may be time for one only."""
     if device.kind == "cpu":
+        found = library.kernels()
+        if found is not None and found.level >= QUICK:
+            return ("autocast", "masters", "float32")
         return ("float32", "autocast", "masters")
     if device.kind == "mps":
         return ("float32", "autocast")
