@@ -49,6 +49,7 @@ def main() -> int:
     parser.add_argument("--parameters", type=int, default=0, help="0: what the plan chooses")
     parser.add_argument("--vocabulary", type=int, default=8192)
     parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=0, help="0: as many as the minutes allow")
     parser.add_argument("--publish", action="store_true", help="store what was trained")
     parser.add_argument("--into", type=Path, default=SHIPPED)
     given = parser.parse_args()
@@ -72,6 +73,8 @@ def main() -> int:
     }
     if given.parameters:
         fixed["model.parameters"] = given.parameters
+    if given.steps:
+        fixed["train.steps"] = given.steps
     with watching(DEFAULTS) as (progress, _, _):
         look(folders, workspace=workspace.root, split=HELD_OUT, progress=progress)
         with Archive(workspace.archive) as archive:

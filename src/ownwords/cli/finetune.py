@@ -12,7 +12,13 @@ from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
 
 def finetune(
     *paths: Texts,
-    base: Annotated[Path, Parameter(help="The model directory to begin with; it stays as it is.")],
+    base: Annotated[
+        str,
+        Parameter(
+            help="The model to begin with, which stays as it is: a directory, or a name that"
+            " `ownwords base` lists. [default: the one in the box]"
+        ),
+    ] = "",
     replay: Annotated[
         Path | None,
         Parameter(
@@ -33,6 +39,9 @@ def finetune(
     common: Common = DEFAULTS,
 ) -> None:
     """Read the paths, plan, tune the base to them, save the best between the two."""
+    from ownwords.base import catalogue
+
+    folder = catalogue.find(base)
     with torch_for("training a model"):
         from ownwords.training import recipes
 
@@ -41,7 +50,7 @@ def finetune(
         common,
         options,
         lambda texts, held_out, work, base_text: recipes.finetune(
-            base, texts, held_out, work, replay=base_text, by_lora=lora
+            folder, texts, held_out, work, replay=base_text, by_lora=lora
         ),
         kind="lora" if lora else "finetune",
         replay=replay,

@@ -29,8 +29,8 @@ from typing import (
 from ownwords.core.errors import ConfigError
 
 PREFIX = "OWNWORDS_"
-# Variables of ours that are no settings: native/library.py looks at this one.
-_OTHERS = ("OWNWORDS_NATIVE",)
+# Variables of ours that are no settings: native and base look at these.
+_OTHERS = ("OWNWORDS_NATIVE", "OWNWORDS_HOME", "OWNWORDS_LEVELS")
 NONE = "none"  # TOML has no null: this word stands for it, where a setting may have no value
 
 _WORDS = {"true": True, "yes": True, "on": True, "1": True}

@@ -1,0 +1,211 @@
+"""Count words and styles in books: what samples are compared with, as figures and never as text.
+
+    python base/reference.py books-1.txt.xz books-2.txt.xz
+
+Each file holds documents that begin with the character U+001C and, on a line, their name:
+"Author/Title.md", or "peps/...rst" for the proposals of the Python community, the only modern
+prose in them. Two files are written into src/ownwords/base/reference: `words.txt.xz`, the words
+there are, and `voices.npz.xz`, how other authors write.
+"""
+
+import argparse
+import lzma
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ownwords.archive.features import count_words
+from ownwords.core.errors import OwnwordsError
+from ownwords.evaluation.lexicon import Lexicon, folded, words_in
+from ownwords.evaluation.others import Others, Vocabulary
+from ownwords.evaluation.stylometry import plain
+
+OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "base" / "reference"
+DIVIDER = "\x1c"
+
+# A word is one if several people have written it: no slip of the pen, no one author's dialect. Few
+# letters need more of them, for two or three stand for anything. Of proposals several are by one
+# author, and they name things that are no words.
+LEAST_AUTHORS, LEAST_OF_FOUR_LETTERS, LEAST_OF_FEWER, LEAST_PROPOSALS = 3, 6, 12, 4
+
+UNIT_WORDS, STRETCH = 250, 4  # passages of 250, 500 and 1,000 words
+STRETCHES = 5  # of each author: 5,000 words
+VOCABULARY = 400  # the most frequent words of all authors together
+LETTERS, MASKED = 2048, 512  # buckets
+PROPOSERS = 8  # the most productive authors of proposals
+
+# Those who wrote English prose: what is translated has another's style. Essayists, travellers and
+# reformers first, for most blogs are nearer to them than to a novel.
+AUTHORS = """
+Adam Smith; Agatha Christie; Aldous Huxley; Anthony Trollope; Apsley Cherry-Garrard;
+Arthur Conan Doyle; Benjamin Franklin; Booker T. Washington; Charles Darwin; Charles Dickens;
+Charles Fort; Charles W. Chesnutt; Charlotte Bronte; Charlotte Perkins Gilman; Christopher Morley;
+D.H. Lawrence; David Hume; E.M. Forster; Edgar Allan Poe; Edith Wharton; Emma Goldman;
+Ernest Shackleton; F. Scott Fitzgerald; Ford Madox Ford; Francis Parkman; Frederick Douglass;
+George Eliot; H.G. Wells; H.P. Lovecraft; Henry Adams; Henry James; Henry Morton Stanley;
+Herman Melville; J. M. Barrie; Jack London; Jane Addams; Jane Austen; John Dos Passos; John Reed;
+John Ruskin; John Stuart Mill; Joseph Conrad; Kenneth Grahame; Lafcadio Hearn; Margaret Sanger;
+Mark Twain; Mary Kingsley; Mary Wollstonecraft; Nathaniel Hawthorne; Nellie Bly; Okakura Kakuzo;
+Oscar Wilde; P.G. Wodehouse; Rebecca West; Richard Jefferies; Robert Louis Stevenson;
+Rudyard Kipling; Samuel Butler; Sherwood Anderson; Sinclair Lewis; Stephen Crane;
+Thomas De Quincey; Thomas Hardy; Thomas Paine; Ulysses S. Grant; Upton Sinclair; Virginia Woolf;
+W.E.B. Du Bois.; W.H. Hudson; Washington Irving; Willa Cather; William Makepeace Thackeray
+"""
+
+
+_PARTED = re.compile(r"\w+-\s+\w+|-\w+")
+
+
+def main() -> int:
+    """Read the books, count, write."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("books", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, default=OUT)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    counted = Counted()
+    for path in given.books:
+        for name, text in documents(path):
+            counted.add(name, text)
+        print(f"{path.name}: {counted.documents} documents read")
+    stretches = counted.stretches()
+    vocabulary = Vocabulary(frequent(stretches), LETTERS, MASKED)
+    lexicon = Lexicon(counted.common().union(vocabulary.words), vocabulary.words)
+    others = Others.counted(stretches, vocabulary, unit_words=UNIT_WORDS, stretch=STRETCH)
+    for path in (lexicon.save(given.out), others.save(given.out)):
+        print(f"{path}: {path.stat().st_size:,} bytes")
+    print(
+        f"{len(lexicon.words):,} words; {len(others.authors)} authors: {'; '.join(others.authors)}"
+    )
+    return 0
+
+
+def documents(path: Path) -> Iterator[tuple[str, str]]:
+    """The name and the text of each document in a file, one in memory at a time."""
+    name, lines = "", list[str]()
+    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        for line in file:
+            if not line.startswith(DIVIDER):
+                lines.append(line)
+                continue
+            if name:
+                yield name, "".join(lines)
+            name, lines = line[1:].strip(), []
+    if name:
+        yield name, "".join(lines)
+
+
+@dataclass
+class Counted:
+    """What is kept while the documents go by."""
+
+    documents: int = 0
+    _authors: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _proposals: Counter[str] = field(default_factory=Counter)
+    _books: dict[str, list[list[str]]] = field(default_factory=lambda: defaultdict(list))
+    _proposed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, name: str, text: str) -> None:
+        """Count a document's words, and keep of its prose what style is measured by."""
+        self.documents += 1
+        author, _, _ = name.partition("/")
+        if author == "peps":
+            prose = proposal_prose(text)
+            self._proposals.update({folded(found[0]) for found in words_in(prose)})
+            writer = re.search(
+                r"^Author: *([^<,\n]+?) *(?:<[^>\n]*>)?$(?!\n +\S)", text, re.MULTILINE
+            )
+            if writer and count_words(prose) >= UNIT_WORDS * STRETCH:
+                self._proposed[writer[1]] += cut(prose, 1)
+            return
+        # Half of a word that was parted at the end of a line is none.
+        whole = _PARTED.sub(" ", text)
+        for word in {folded(found[0]) for found in words_in(whole)}:
+            self._authors[word].add(author)
+        if author in _names(AUTHORS):
+            self._books[author].append(cut(book_prose(text), STRETCHES))
+
+    def common(self) -> frozenset[str]:
+        """The words there are."""
+        few = {1: LEAST_OF_FEWER, 2: LEAST_OF_FEWER, 3: LEAST_OF_FEWER, 4: LEAST_OF_FOUR_LETTERS}
+        books = {
+            word
+            for word, authors in self._authors.items()
+            if len(authors) >= few.get(len(word), LEAST_AUTHORS) and not word.endswith("'s")
+        }
+        modern = {word for word, n in self._proposals.items() if n >= LEAST_PROPOSALS}
+        return frozenset(books | modern) - {""}
+
+    def stretches(self) -> dict[str, list[str]]:
+        """Of each author so many stretches, of as many different books as there are."""
+        found = {author: in_turn(books)[:STRETCHES] for author, books in self._books.items()}
+        ranked = sorted(self._proposed, key=lambda writer: (-len(self._proposed[writer]), writer))
+        for number, writer in enumerate(ranked[:PROPOSERS], start=1):
+            found[f"Author {number} of Python proposals"] = self._proposed[writer][:STRETCHES]
+        return {author: texts for author, texts in sorted(found.items()) if len(texts) == STRETCHES}
+
+
+def _names(listed: str) -> frozenset[str]:
+    return frozenset(" ".join(name.split()) for name in listed.split(";"))
+
+
+def book_prose(text: str) -> str:
+    """A book without headings, contents, verse and what stands before and after its chapters."""
+    paragraphs = [" ".join(one.split()) for one in re.split(r"\n\s*\n", text)]
+    paragraphs = [
+        one for one in paragraphs if len(one) > 60 and not one.startswith(("#", ">", "|"))
+    ]
+    edge = len(paragraphs) // 20
+    return "\n\n".join(paragraphs[edge : len(paragraphs) - edge])
+
+
+def proposal_prose(text: str) -> str:
+    """The prose of a proposal, without its header, code, tables, references and copyright."""
+    kept = []
+    for block in re.split(r"\n\s*\n", text)[1:]:
+        lines = block.strip("\n").split("\n")
+        is_prose = lines[0][:1].isalpha() and not any(line.startswith(" ") for line in lines)
+        joined = re.sub(r"`([^`<]*?)\s*<[^>`]*>`__?", r"\1", " ".join(lines))
+        joined = re.sub(r"``[^`]*``|:\w+:`[^`]*`|\[\w+\]_|`", "", joined)
+        if is_prose and len(joined.split()) >= 8 and "placed in the public domain" not in joined:
+            kept.append(joined)
+    return "\n\n".join(kept)
+
+
+def cut(prose: str, most: int) -> list[str]:
+    """Stretches of a text, as far apart as can be."""
+    words = prose.split(" ")
+    # Some more words than are counted: a word of ours may be two between spaces, or none.
+    size = round(1.2 * UNIT_WORDS * STRETCH)
+    places = len(words) // size
+    chosen = [i * places // min(most, places) for i in range(min(most, places))]
+    return [" ".join(words[i * size : (i + 1) * size]) for i in chosen]
+
+
+def in_turn(books: Sequence[Sequence[str]]) -> list[str]:
+    """The first stretch of each book, the second of each, and so on."""
+    longest = max(map(len, books), default=0)
+    return [book[i] for i in range(longest) for book in books if i < len(book)]
+
+
+def frequent(stretches: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """The words most frequent with all authors alike, most frequent first."""
+    rates: Counter[str] = Counter()
+    for texts in stretches.values():
+        words = [
+            word for text in texts for word in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", plain(text))
+        ]
+        for word, n in Counter(words).items():
+            rates[word] += n / len(words)  # type: ignore[assignment]
+    return tuple(word for word, _ in rates.most_common(VOCABULARY))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except OwnwordsError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)

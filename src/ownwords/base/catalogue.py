@@ -1,0 +1,190 @@
+"""The bases at hand: the one in the box, those that were added, any model directory by its path.
+
+Nothing here needs torch, or reads more than the few settings of a model.
+"""
+
+import math
+import os
+import re
+import sys
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, Literal
+
+from ownwords.base.manifest import Manifest
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import SUFFIX
+from ownwords.models import configs, staging
+from ownwords.models.directory import CONFIG, PROVENANCE
+from ownwords.models.fitting import INDEX, SINGLE
+from ownwords.models.names import shapes
+from ownwords.models.safely import read_object
+
+SHIPPED: Final = "shipped"
+# Words that stand for something else wherever a base can be named.
+RESERVED = frozenset({SHIPPED, "none"})
+HOME = "OWNWORDS_HOME"
+
+_BOX = Path(__file__).parent / "shipped"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A base, as the list of them shows it."""
+
+    name: str
+    folder: Path
+    origin: Literal["shipped", "added"]
+    source: str  # where it came from, in words; empty where nobody wrote it down
+    bytes: int
+    parameters: int
+    family: str
+    bits_per_byte: float | None  # on texts held out when it was made; of its own, not of yours
+    problem: str = ""  # why it cannot be used; what could not be read of it is then empty
+
+
+def data_folder() -> Path:
+    """Where this user's own things are kept: OWNWORDS_HOME, or where the system keeps such."""
+    if given := os.environ.get(HOME):
+        return Path(given).expanduser()
+    if (xdg := os.environ.get("XDG_DATA_HOME")) and Path(xdg).is_absolute():
+        return Path(xdg) / "ownwords"
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise OwnwordsError(
+            "this user has no home folder, and bases need a place",
+            hint=f"name a folder of yours in the environment: {HOME}=PATH",
+        ) from error
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "ownwords"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else home / "AppData" / "Local") / "ownwords"
+    return home / ".local" / "share" / "ownwords"
+
+
+def bases_folder(home: Path | None = None) -> Path:
+    """Where added bases stand, each under its name, below the user's data folder."""
+    return (data_folder() if home is None else home) / "bases"
+
+
+def shipped() -> Path:
+    """The model in the box; OwnwordsError where this install has none."""
+    if not _is_model(_BOX):
+        raise OwnwordsError(
+            "this install of ownwords came without the model in the box",
+            hint="install it again, or begin with another: ownwords base add ORG/NAME",
+        )
+    return _BOX
+
+
+def has_shipped() -> bool:
+    """Whether the model in the box is there."""
+    return _is_model(_BOX)
+
+
+def entries(home: Path | None = None) -> list[Entry]:
+    """All bases with a name: the one in the box first, if it is there, then those added."""
+    found = [entry(SHIPPED, _BOX, SHIPPED)] if has_shipped() else []
+    folder = bases_folder(home)
+    names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    return found + [
+        entry(name, staging.standing(folder / name), "added")
+        for name in names
+        if _NAME.fullmatch(name) and (folder / name).is_dir()
+    ]
+
+
+def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry:
+    """What there is to say of a base, from its settings and the sizes of its files."""
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    source = "in the box" if origin == SHIPPED else ""
+    try:
+        manifest = Manifest.read(folder)
+        source = manifest.source if manifest and origin != SHIPPED else source
+        config = configs.of(read_object(folder / CONFIG))
+        count = sum(math.prod(shape) for shape in shapes(config).values())
+        return Entry(name, folder, origin, source, size, count, config.MODEL_TYPE, _bits_of(folder))
+    except OwnwordsError as error:
+        return Entry(name, folder, origin, source, size, 0, "", None, error.message)
+
+
+def find(name: str, home: Path | None = None) -> Path:
+    """The model directory that is meant: "" or "shipped", the name of an added base, or a path.
+
+    A name goes before a path: a folder here that is called like a base is `./NAME`. OwnwordsError
+    where there is none, with names that look alike.
+    """
+    if name in ("", SHIPPED):
+        return shipped()
+    added = bases_folder(home) / name
+    if _NAME.fullmatch(name) and staging.standing(added).is_dir():
+        return staging.standing(added)
+    given = Path(name).expanduser()
+    for folder in (given, given / "model"):  # that of a workspace
+        if _is_model(folder):
+            return folder
+    if given.is_dir():
+        raise OwnwordsError(
+            f"{given} holds no model",
+            hint="give the folder that holds config.json and model.safetensors",
+        )
+    names = [SHIPPED, *(each.name for each in entries(home))]
+    near = get_close_matches(name, dict.fromkeys(names), n=1)
+    if _HUB_NAME.fullmatch(name) and not given.parent.is_dir():
+        hint = f"to begin with a model of the hub, add it once: ownwords base add {name}"
+    elif near:
+        hint = f"did you mean {near[0]}?"
+    else:
+        hint = "`ownwords base` lists those there are; a path of a model directory will do, too"
+    raise OwnwordsError(f"there is no base called {name}", hint=hint)
+
+
+def is_hub_name(text: str) -> bool:
+    """Whether it is the name of a model on a hub: ORG/NAME."""
+    return _HUB_NAME.fullmatch(text) is not None
+
+
+def check_name(name: str) -> None:
+    """OwnwordsError unless a base may be called so."""
+    if not _NAME.fullmatch(name) or name.endswith("."):
+        raise OwnwordsError(
+            f"{name!r:.80} cannot be the name of a base",
+            hint="letters, digits, dots, dashes and underscores, at most 64, a letter first",
+        )
+    if name.lower() in RESERVED:
+        raise OwnwordsError(f"{name!r} is a name with a meaning of its own", hint="give another")
+
+
+def name_for(source: str) -> str:
+    """What a base is called unless it is given a name: as the hub, the folder or workspace is."""
+    path = Path(source)
+    last = path.resolve().name if path.is_dir() else source.rpartition("/")[2]
+    if last == "model" and path.is_dir():
+        last = path.resolve().parent.name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last.removesuffix(SUFFIX)).strip("-._")[:64]
+
+
+def _is_model(folder: Path) -> bool:
+    weights = any((folder / name).exists() for name in (SINGLE, INDEX))
+    return weights and (folder / CONFIG).exists()
+
+
+def _bits_of(folder: Path) -> float | None:
+    """What ownwords.json says of texts held out: whole books of the shipped one, or validation."""
+    if not (folder / PROVENANCE).exists():
+        return None
+    said = read_object(folder / PROVENANCE)
+    for part, name in (
+        ("held_out", "bits_per_byte"),
+        ("outcome", "validation_bits_per_byte"),
+    ):
+        table = said.get(part)
+        value = table.get(name) if isinstance(table, dict) else None
+        if isinstance(value, float):
+            return value
+    return None

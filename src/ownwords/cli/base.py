@@ -1,0 +1,320 @@
+"""`ownwords base`."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.table import Table
+from rich.text import Text
+
+from ownwords.base import catalogue
+from ownwords.cli.curve import LOUD, QUIET
+from ownwords.cli.options import DEFAULTS, Common
+from ownwords.cli.torch_needed import torch_for
+from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import printable
+from ownwords.core.workspace import name_of
+from ownwords.training.expectation import number, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ownwords.base.catalogue import Entry
+    from ownwords.base.gutenberg import Fetched
+    from ownwords.training.recipes import Made
+
+_HEADINGS = ("name", "parameters", "family", "size", "bits a byte", "from")
+_FIGURES = frozenset({"parameters", "size", "bits a byte"})
+
+app = App(
+    name="base",
+    help="The models that tuning may begin with: the one in the box, and others.",
+    help_epilogue="ownwords base VERB --help explains each and shows an example.",
+    help_format="plaintext",
+    usage="Usage: ownwords base [VERB] [OPTIONS]",
+    version_flags=(),
+)
+
+Name = Annotated[
+    str,
+    Parameter(
+        help="What it is called from now on. [default: as the model, folder or workspace is]",
+        show_default=False,
+    ),
+]
+
+
+@app.default
+def listed(*, common: Common = DEFAULTS) -> None:
+    """List the bases: how large they are, where they came from."""
+    found = catalogue.entries()
+    figures = {
+        "bases": [_figures(each) for each in found],
+        "has_shipped": catalogue.has_shipped(),
+        "folder": str(catalogue.bases_folder()),
+    }
+    common.show(figures, lambda console: _print_list(found, console))
+
+
+@app.command(
+    usage="Usage: ownwords base verify [NAME] [OPTIONS]",
+    help_epilogue="Example: ownwords base verify shipped",
+    sort_key=1,
+)
+def verify(
+    name: Annotated[
+        str,
+        Parameter(name="NAME", help="A base, or a model directory. [default: all]"),
+    ] = "",
+    /,
+    *,
+    common: Common = DEFAULTS,
+) -> None:
+    """Compare the files with their checksums, see that they fit each other, and open the model."""
+    from ownwords.base import checking
+
+    if name:
+        folders = {name: catalogue.find(name)}
+    else:
+        folders = {each.name: each.folder for each in catalogue.entries()}
+    if not folders:
+        catalogue.shipped()  # raises the sentence for an install without one
+    problems: dict[str, list[str]] = {}
+    with common.watched() as (progress, _):
+        for each, folder in folders.items():
+            with progress.stage(f"Verifying {each}"):
+                problems[each] = checking.verify(folder)
+    wrong = {each: found for each, found in problems.items() if found}
+    if wrong:
+        said = "; ".join(f"{each}: {', '.join(found)}" for each, found in wrong.items())
+        hints = {catalogue.SHIPPED: "install ownwords again"}
+        again = [hints.get(each, f"remove {each} and add it again") for each in wrong]
+        raise OwnwordsError(f"not as it should be: {said}", hint=", ".join(again))
+    figures = {"verified": {each: str(folder) for each, folder in folders.items()}}
+    common.show(figures, lambda console: _print_verified(list(folders), console))
+
+
+@app.command(
+    usage="Usage: ownwords base add SOURCE [--name NAME] [OPTIONS]",
+    help_epilogue="Example: ownwords base add openai-community/gpt2 --name gpt2",
+    sort_key=2,
+)
+def add(
+    source: Annotated[
+        str,
+        Parameter(
+            name="SOURCE",
+            help="A model directory, which is copied, or ORG/NAME of a model on huggingface.co:"
+            " GPT-2, Llama, Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT names another hub,"
+            " HF_TOKEN who asks.",
+        ),
+    ],
+    /,
+    *,
+    name: Name = "",
+    common: Common = DEFAULTS,
+) -> None:
+    """Put another model among the bases; what a hub sends is checked, and no code is fetched."""
+    from ownwords.base import adding
+
+    with common.watched() as (progress, _), _kept():
+        folder = adding.add(source, name, progress=progress)
+    _show_added(folder, common)
+
+
+@app.command(
+    usage="Usage: ownwords base remove NAME [OPTIONS]",
+    help_epilogue="Example: ownwords base remove gpt2",
+    sort_key=3,
+)
+def remove(
+    name: Annotated[str, Parameter(name="NAME", help="A base that was added.")],
+    /,
+    *,
+    common: Common = DEFAULTS,
+) -> None:
+    """Take an added base away, or what came of one that was never fetched whole."""
+    from ownwords.base import adding
+
+    freed = adding.remove(name)
+    common.show(
+        {"removed": name, "bytes": freed},
+        lambda console: console.print(Text(f"{name} is gone: {size(freed)}")),
+    )
+
+
+@app.command(
+    usage="Usage: ownwords base fetch --books N [OPTIONS]",
+    help_epilogue="Example: ownwords base fetch --books 500 --out books",
+    sort_key=4,
+)
+def fetch(
+    *,
+    books: Annotated[int, Parameter(help="As many as the folder is to hold.")],
+    out: Annotated[Path, Parameter(help="The folder; it goes on where it was.")] = Path("books"),
+    language: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative=(),
+            show_default=False,
+            help="Take books in this language; may be given again. [default: en]",
+        ),
+    ] = ("en",),
+    mirror: Annotated[
+        str,
+        Parameter(
+            show_default=False,
+            help="Fetch from this mirror of Project Gutenberg: the address of the folder that"
+            " holds its books. [default: its robot harvest]",
+        ),
+    ] = "",
+    common: Common = DEFAULTS,
+) -> None:
+    """Fetch books by Project Gutenberg's rules for programs: two seconds between two requests."""
+    from ownwords.base import gutenberg
+
+    with common.watched() as (progress, _), _kept():
+        fetched = gutenberg.fetch(out, books, languages=language, mirror=mirror, progress=progress)
+    figures = asdict(fetched) | {"folder": str(out)}
+    common.show(figures, lambda console: _print_fetched(fetched, books, mirror, console))
+
+
+@app.command(
+    usage="Usage: ownwords base pretrain PATH [PATH ...] [--name NAME] [OPTIONS]",
+    help_epilogue="Example: ownwords base pretrain books --minutes 600 --name large",
+    sort_key=5,
+)
+def pretrain(
+    *paths: Texts,
+    name: Name = "",
+    options: TrainingOptions = TRAINING,
+    common: Common = DEFAULTS,
+) -> None:
+    """Train a model from nothing, as `ownwords pretrain` does, and put it among the bases."""
+    with torch_for("training a model"):
+        from ownwords.training import recipes
+    from ownwords.base import adding
+
+    name = name or name_of(paths[0])
+    adding.check_free(name)  # now, and not when the hours are spent
+    made: list[Made] = []
+
+    def make(texts: Any, held_out: Any, work: Any, _: Any) -> "Made":  # noqa: ANN401 - recipes says
+        made.append(recipes.pretrain(texts, held_out, work))
+        return made[0]
+
+    train(paths, common, options, make, kind="pretrain")
+    if made and os.environ.get("RANK", "0") == "0":  # of several processes one adds it
+        with common.watched() as (progress, _):
+            folder = adding.add(str(made[0].folder), name, progress=progress)
+        if not common.json:
+            _show_added(folder, common)
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Around what may be interrupted: it says that nothing of it was in vain."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "what has come by now is kept; the same command goes on with it"
+        ) from None
+
+
+def _figures(each: "Entry") -> dict[str, Any]:
+    return asdict(each) | {"folder": str(each.folder)}
+
+
+def _show_added(folder: Path, common: Common) -> None:
+    found = catalogue.entry(folder.name, folder, "added")
+    common.show(_figures(found), lambda console: _print_added(found, console))
+
+
+def _print_added(found: "Entry", console: "Console") -> None:
+    console.print(
+        Text(found.name, style=LOUD).append(
+            f"  {number(found.parameters)} parameters, {found.family}, {size(found.bytes)}",
+            style="not bold",
+        )
+    )
+    console.print(Text(f"Begin with it: ownwords make PATH --base {found.name}"), soft_wrap=True)
+
+
+def _print_list(found: Sequence["Entry"], console: "Console") -> None:
+    console.print()
+    if not catalogue.has_shipped():
+        console.print(Text("This install came without the model in the box.", style=LOUD))
+        console.print(
+            Text("Install it again, or begin with another: ownwords base add ORG/NAME"),
+            soft_wrap=True,
+        )
+        console.print()
+    if found:
+        console.print(_table(found))
+        console.print()
+    for each in found:
+        if each.problem:
+            console.print(Text(f"{each.name} cannot be used: {printable(each.problem)}"))
+    usable = [each.name for each in found if not each.problem]
+    if usable:
+        text = f"Begin with one: ownwords make PATH --base {usable[-1]}"
+        console.print(Text(text, style=QUIET), soft_wrap=True)
+    if any(each.bits_per_byte is not None for each in found):
+        text = "Bits a byte are on texts held out when it was made, each base on its own."
+        console.print(Text(text, style=QUIET))
+
+
+def _table(found: Sequence["Entry"]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for heading in _HEADINGS:
+        table.add_column(
+            justify="right" if heading in _FIGURES else "left",
+            no_wrap=heading != "from",
+            overflow="fold",
+        )
+    table.add_row(*(Text(heading, style=QUIET) for heading in _HEADINGS))
+    for each in found:
+        bits = each.bits_per_byte
+        table.add_row(
+            Text(each.name, style=LOUD),
+            Text(number(each.parameters) if each.parameters else "?"),
+            Text(each.family or "?"),
+            Text(size(each.bytes)),
+            Text(f"{bits:.3f}" if bits is not None else "-"),
+            Text(printable(each.source)),
+        )
+    return table
+
+
+def _print_verified(names: Sequence[str], console: "Console") -> None:
+    for name in names:
+        console.print(
+            Text(name, style=LOUD).append("  whole; it opens and reads", style="not bold")
+        )
+
+
+def _print_fetched(fetched: "Fetched", asked: int, mirror: str, console: "Console") -> None:
+    now = f", {fetched.new:,} of them new" if fetched.new else "; nothing was fetched"
+    console.print(
+        Text(f"{fetched.books:,} books, {size(fetched.bytes)}, in {fetched.folder}{now}"),
+        soft_wrap=True,
+    )
+    for reason, count in fetched.left_out.items():
+        console.print(Text(f"{count:,} left out: {printable(reason)}", style=QUIET))
+    if fetched.books < asked:
+        where = "The mirror" if mirror else "The robot harvest"
+        advice = "" if mirror else "; a mirror may have more (--mirror ADDRESS)"
+        console.print(Text(f"{where} has no more that can be used{advice}."))
+    console.print(Text(f"Train on them: ownwords base pretrain {fetched.folder}"), soft_wrap=True)
+    console.print(
+        Text(
+            "They are free of copyright in the United States; elsewhere, your own law says.",
+            style=QUIET,
+        )
+    )

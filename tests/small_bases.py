@@ -1,0 +1,21 @@
+"""Tiny models with a tokenizer that takes any text, as a base must, for the tests."""
+
+from pathlib import Path
+
+import model_directories
+from ownwords.models import bundle
+from ownwords.models.decoder import CausalLM
+from ownwords.tokenizers.bytes import Bytes
+
+
+def model(family: str = "qwen3", seed: int = 1) -> CausalLM:
+    return model_directories.model(family, seed, vocab_size=Bytes().vocabulary_size)
+
+
+def write(
+    folder: Path, family: str = "qwen3", seed: int = 1, shard_bytes: int | None = None
+) -> CausalLM:
+    """Save a tiny model there."""
+    made = model(family, seed)
+    bundle.save(folder, made, Bytes(), shard_bytes=shard_bytes)
+    return made

@@ -1,0 +1,314 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import model_directories
+import small_bases
+from ownwords.base import adding, catalogue, checking
+from ownwords.core.errors import OwnwordsError
+from ownwords.models import bundle, quantize
+from ownwords.models.safely import ModelError
+from ownwords.models.scheme import INT8
+from ownwords.tokenizers.bytes import Bytes
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    small_bases.write(tmp_path / "elsewhere" / "small")
+    return tmp_path / "elsewhere" / "small"
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the model in the box would be; empty."""
+    monkeypatch.setattr(catalogue, "_BOX", tmp_path / "box")
+    return tmp_path / "box"
+
+
+def test_where_things_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "ours"))
+    assert catalogue.data_folder() == tmp_path / "ours"
+    monkeypatch.delenv("OWNWORDS_HOME")
+    assert catalogue.data_folder() == tmp_path / "xdg" / "ownwords"
+    # The XDG rules: a relative path is to be ignored.
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert catalogue.data_folder() == tmp_path / ".local" / "share" / "ownwords"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    support = tmp_path / "Library" / "Application Support" / "ownwords"
+    assert catalogue.data_folder() == support
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert catalogue.data_folder() == tmp_path / "local" / "ownwords"
+
+
+def test_without_the_model_in_the_box_that_is_said(box: Path, home: Path) -> None:
+    assert catalogue.entries(home) == []
+    assert not catalogue.has_shipped()
+    for name in ("", "shipped"):
+        with pytest.raises(OwnwordsError, match="without the model in the box") as told:
+            catalogue.find(name, home)
+        assert "install it again" in told.value.hint
+
+
+def test_the_model_in_the_box_comes_first(box: Path, home: Path, model: Path) -> None:
+    made = small_bases.write(box)
+    adding.add(str(model), "another", home)
+    assert catalogue.find("", home) == catalogue.find("shipped", home) == box
+    entries = catalogue.entries(home)
+    assert [one.name for one in entries] == ["shipped", "another"]
+    shipped = entries[0]
+    assert (shipped.origin, shipped.source, shipped.family) == ("shipped", "in the box", "qwen3")
+    # Counted by PyTorch, of the model in memory.
+    assert shipped.parameters == sum(parameter.numel() for parameter in made.parameters())
+    assert shipped.bytes == sum(path.stat().st_size for path in box.iterdir())
+    assert shipped.bits_per_byte is None
+
+
+@pytest.mark.parametrize("family", [*model_directories.CONFIGS])
+def test_parameters_are_counted_without_the_weights(
+    box: Path, home: Path, tmp_path: Path, family: str
+) -> None:
+    made = small_bases.write(tmp_path / "m", family)
+    adding.add(str(tmp_path / "m"), family, home)
+    (found,) = catalogue.entries(home)
+    assert found.parameters == sum(parameter.numel() for parameter in made.parameters())
+    assert checking.verify(found.folder) == []
+
+
+def test_bits_a_byte_are_those_of_whole_books_where_they_are_known(box: Path, home: Path) -> None:
+    small_bases.write(box)
+    said = box / "ownwords.json"
+    model_directories.edit(said, outcome={"validation_bits_per_byte": 1.5})
+    assert catalogue.entries(home)[0].bits_per_byte == 1.5
+    model_directories.edit(said, held_out={"bits_per_byte": 1.25})
+    assert catalogue.entries(home)[0].bits_per_byte == 1.25
+
+
+def test_a_base_is_found_by_name_and_by_path(
+    box: Path, home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = adding.add(str(model), "mine", home)
+    assert catalogue.find("mine", home) == added
+    assert catalogue.find(str(model), home) == model
+    workspace = model.parent / "blog.ownwords"
+    small_bases.write(workspace / "model")
+    assert catalogue.find(str(workspace), home) == workspace / "model"
+    # A name goes before a folder that is called like it.
+    monkeypatch.chdir(model.parent)
+    small_bases.write(Path("mine"))
+    assert catalogue.find("mine", home) == added
+    assert catalogue.find("./mine", home) == Path("mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("smal", "did you mean small?"),
+        ("openai-community/gpt2", "ownwords base add openai-community/gpt2"),
+        ("../nowhere", "ownwords base"),
+        ("what is this", "ownwords base"),
+    ],
+)
+def test_what_is_no_base_is_told_with_what_to_do(
+    box: Path, home: Path, model: Path, name: str, hint: str
+) -> None:
+    adding.add(str(model), "small", home)
+    with pytest.raises(OwnwordsError, match="there is no base called") as told:
+        catalogue.find(name, home)
+    assert hint in told.value.hint
+
+
+def test_a_folder_without_a_model_is_told(box: Path, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OwnwordsError, match="holds no model"):
+        catalogue.find(str(tmp_path / "empty"), home)
+
+
+def test_an_added_model_stays_when_the_original_goes(box: Path, home: Path, model: Path) -> None:
+    files = {path.name: path.read_bytes() for path in model.iterdir()}
+    (model / "train.py").write_text("print('never copied')")
+    (model / "pytorch_model.bin").write_bytes(b"never copied")
+    folder = adding.add(str(model), "", home)
+    assert folder == home / "bases" / "small"
+    for path in model.iterdir():
+        path.unlink()
+    there = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert there.keys() - files.keys() == {"base.json"}
+    assert {name: there[name] for name in files} == files
+    assert checking.verify(folder) == []
+    (found,) = catalogue.entries(home)
+    assert (found.name, found.origin, found.source) == ("small", "added", str(model))
+
+
+def test_weights_in_several_files_are_copied_with_their_index(
+    box: Path, home: Path, tmp_path: Path
+) -> None:
+    small_bases.write(tmp_path / "m", "llama", shard_bytes=4000)
+    folder = adding.add(str(tmp_path / "m"), "", home)
+    shards = {path.name for path in (tmp_path / "m").glob("*.safetensors")}
+    assert len(shards) > 1
+    assert {path.name for path in folder.glob("*.safetensors")} == shards
+    assert checking.verify(folder) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["shipped", "none", "Shipped", "", "..", "a/b", "-x", "a b", "x" * 65, "a.", "ä"]
+)
+def test_some_names_cannot_be_given(box: Path, home: Path, model: Path, name: str) -> None:
+    with pytest.raises(OwnwordsError, match=r"name"):
+        catalogue.check_name(name)
+    if name:
+        with pytest.raises(OwnwordsError, match=r"name"):
+            adding.add(str(model), name, home)
+        assert catalogue.entries(home) == []
+
+
+def test_nothing_is_added_over_another(box: Path, home: Path, model: Path) -> None:
+    adding.add(str(model), "mine", home)
+    with pytest.raises(OwnwordsError, match="already") as told:
+        adding.add(str(model), "mine", home)
+    assert "ownwords base remove mine" in told.value.hint
+
+
+def test_what_was_added_can_be_removed(box: Path, home: Path, model: Path) -> None:
+    folder = adding.add(str(model), "mine", home)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    with pytest.raises(OwnwordsError, match="no base called other") as told:
+        adding.remove("other", home)
+    assert "mine" in told.value.hint
+    assert adding.remove("mine", home) == size
+    assert catalogue.entries(home) == []
+    assert not folder.exists()
+    with pytest.raises(OwnwordsError, match="stays"):
+        adding.remove("shipped", home)
+
+
+def test_what_is_no_model_is_not_added(box: Path, home: Path, tmp_path: Path, model: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    for source, said in (
+        (tmp_path / "empty", "holds no config.json"),
+        (tmp_path / "m.gguf", "GGUF"),
+        (tmp_path / "nowhere", "neither a folder here nor a name"),
+    ):
+        with pytest.raises(OwnwordsError, match=said):
+            adding.add(str(source), "x", home)
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="pickle"):
+        adding.add(str(model), "x", home)
+    assert catalogue.entries(home) == []
+
+
+def test_a_model_without_its_tokenizer_is_not_added(box: Path, home: Path, model: Path) -> None:
+    (model / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"no tokenizer.json"):
+        adding.add(str(model), "x", home)
+
+
+def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Path) -> None:
+    model_directories.edit(model / "config.json", intermediate_size=41)
+    with pytest.raises(ModelError, match="shape"):
+        adding.add(str(model), "x", home)
+    assert not (home / "bases" / "x").exists()
+
+
+def test_a_quantised_model_is_not_added(box: Path, home: Path, tmp_path: Path) -> None:
+    made = small_bases.model()
+    quantize.quantize(made, INT8)
+    bundle.save(tmp_path / "q", made, Bytes())
+    with pytest.raises(ModelError, match="quantised"):
+        adding.add(str(tmp_path / "q"), "x", home)
+
+
+def test_damage_is_found(box: Path, home: Path, model: Path) -> None:
+    folder = adding.add(str(model), "mine", home)
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    (problem,) = checking.verify(folder)
+    assert "model.safetensors has changed" in problem
+    (folder / "generation_config.json").unlink()
+    problems = checking.verify(folder)
+    assert len(problems) == 2
+    assert any("generation_config.json is missing" in each for each in problems)
+
+
+def test_weights_that_are_no_numbers_are_found(model: Path) -> None:
+    weights = model / "model.safetensors"
+    data = weights.read_bytes()
+    length = 8 + int.from_bytes(data[:8], "little")
+    # In float32, all bits set are no number.
+    weights.write_bytes(data[:length] + b"\xff" * (len(data) - length))
+    (problem,) = checking.verify(model)
+    assert "not finite" in problem or "no numbers" in problem
+
+
+def test_a_damaged_base_is_listed_as_such(box: Path, home: Path, model: Path) -> None:
+    folder = adding.add(str(model), "mine", home)
+    (folder / "config.json").write_text("{")
+    (found,) = catalogue.entries(home)
+    assert "not valid JSON" in found.problem
+    assert (found.parameters, found.family) == (0, "")
+    assert checking.verify(folder) != []
+
+
+def test_a_manifest_cannot_name_files_elsewhere(box: Path, home: Path, model: Path) -> None:
+    folder = adding.add(str(model), "mine", home)
+    outside = folder.parent / "outside"
+    outside.write_text("x")
+    model_directories.edit(folder / "base.json", files={"../outside": "0" * 64})
+    assert checking.verify(folder) == ["../outside is missing"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="locks differ")
+def test_two_do_not_work_on_one_base_at_once(box: Path, home: Path, model: Path) -> None:
+    adding.add(str(model), "mine", home)
+    with (
+        adding._alone(home / "bases", "mine"),
+        pytest.raises(OwnwordsError, match="another ownwords"),
+    ):
+        adding.remove("mine", home)
+
+
+def test_what_is_left_of_a_killed_copy_is_no_base(box: Path, home: Path, model: Path) -> None:
+    adding.add(str(model), "mine", home)
+    (home / "bases" / ".other.abc.writing").mkdir()
+    (home / "bases" / ".big.0123456789ab.fetching").mkdir()
+    assert [one.name for one in catalogue.entries(home)] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("openai-community/gpt2", "gpt2"),
+        ("google/gemma-3-270m", "gemma-3-270m"),
+        ("Qwen/Qwen3-0.6B", "Qwen3-0.6B"),
+    ],
+)
+def test_a_hub_model_is_called_as_there(source: str, name: str) -> None:
+    assert catalogue.is_hub_name(source)
+    assert catalogue.name_for(source) == name
+    catalogue.check_name(name)
+
+
+def test_a_workspace_gives_its_model_its_name(tmp_path: Path) -> None:
+    small_bases.write(tmp_path / "my blog.ownwords" / "model")
+    assert catalogue.name_for(str(tmp_path / "my blog.ownwords" / "model")) == "my-blog"
+
+
+@pytest.mark.parametrize(
+    "text", ["gpt2", "a/b/c", "/a", "a/", "../b", "a b/c", "a/b?c", "https://x/y"]
+)
+def test_what_is_no_name_on_a_hub(text: str) -> None:
+    assert not catalogue.is_hub_name(text)

@@ -1,0 +1,224 @@
+"""`ownwords base` as a user types it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import model_directories
+import small_bases
+from gutenberg_pages import harvest
+from loopback import Server, served
+from ownwords.base import catalogue, gutenberg
+from ownwords.cli.main import main
+from ownwords.training import recipes
+from ownwords.training.expectation import Expectation
+from ownwords.training.job import Outcome
+from ownwords.training.planned import Derived, Plan
+from ownwords.training.recipes import Made, Recipe, Work
+from ownwords.training.run import Run
+from ownwords.training.shards import Text
+
+BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("OWNWORDS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(catalogue, "_BOX", tmp_path / "box")
+    monkeypatch.chdir(tmp_path)
+    return catalogue.data_folder()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with served(monkeypatch) as found:
+        yield found
+
+
+def test_a_base_is_added_listed_verified_and_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_bases.write(tmp_path / "box")
+    small_bases.write(tmp_path / "mine", "gpt2")
+    model_directories.edit(tmp_path / "box" / "ownwords.json", held_out={"bits_per_byte": 1.3125})
+    assert main(["base", "add", "mine", "--quiet"]) == 0
+    assert "ownwords make PATH --base mine" in capsys.readouterr().out
+    assert main(["base"]) == 0
+    said = capsys.readouterr().out
+    lines = [line.split() for line in said.splitlines() if line.strip()]
+    head, shipped, mine = lines[:3]
+    assert head[:3] == ["name", "parameters", "family"]
+    assert shipped[0] == "shipped" and "1.312" in shipped and shipped[-3:] == ["in", "the", "box"]
+    assert mine[0] == "mine" and "gpt2" in mine and "-" in mine
+    assert max(map(len, said.splitlines())) <= 80
+    assert main(["base", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["has_shipped"] is True
+    assert [one["name"] for one in figures["bases"]] == ["shipped", "mine"]
+    assert main(["base", "verify", "--quiet"]) == 0
+    assert capsys.readouterr().out.count("whole; it opens and reads") == 2
+    assert main(["base", "verify", str(tmp_path / "mine"), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["verified"]) == 1
+    assert main(["base", "remove", "mine"]) == 0
+    assert [one.name for one in catalogue.entries()] == ["shipped"]
+
+
+def test_an_install_without_its_base_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["base"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "came without the model in the box" in said
+    assert "ownwords base add ORG/NAME" in said
+    assert main(["base", "verify"]) == 2
+    assert "came without the model in the box" in capsys.readouterr().err
+
+
+def test_damage_is_told_and_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_bases.write(tmp_path / "mine")
+    assert main(["base", "add", "mine", "--quiet"]) == 0
+    weights = catalogue.find("mine") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
+    capsys.readouterr()
+    assert main(["base", "verify", "--json", "--quiet"]) == 2
+    said = json.loads(capsys.readouterr().out)["error"]
+    assert "mine: model.safetensors has changed" in said["message"]
+    assert "remove mine and add it again" in said["hint"]
+
+
+def test_a_base_that_cannot_be_used_is_told_in_the_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_bases.write(tmp_path / "mine")
+    assert main(["base", "add", "mine", "--quiet"]) == 0
+    (catalogue.find("mine") / "config.json").write_text("{")
+    capsys.readouterr()
+    assert main(["base"]) == 0
+    assert "mine cannot be used" in " ".join(capsys.readouterr().out.split())
+
+
+def test_books_are_fetched(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harvest(server, 101, 102, 103)
+    monkeypatch.setattr(gutenberg, "BETWEEN_S", 0.0)
+    monkeypatch.setattr(gutenberg, "fetch", partial(gutenberg.fetch, site=server.address))
+    assert main(["base", "fetch", "--books", "2", "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert "2 books" in said and "2 of them new" in said
+    assert "ownwords base pretrain books" in said
+    assert len(list(Path("books").glob("*.txt"))) == 2
+    assert main(["base", "fetch", "--books", "9", "--json", "--quiet"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["books"], figures["new"], figures["folder"]) == (3, 1, "books")
+    assert main(["base", "fetch", "--books", "9", "--quiet"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "nothing was fetched" in said
+    assert "a mirror may have more" in said
+
+
+def test_an_interrupted_fetch_says_that_nothing_was_in_vain(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gutenberg, "fetch", interrupted)
+    assert main(["base", "fetch", "--books", "2"]) == 130
+    assert "the same command goes on with it" in " ".join(capsys.readouterr().err.split())
+
+
+PLAN = Plan(
+    recipe=Recipe(),
+    reasons=(Derived("train.steps", 3, "that fills the time", "measured here", "measured"),),
+    expected=Expectation(
+        bits_low=2.0,
+        bits_high=2.5,
+        seconds=60.0,
+        tokens=1000,
+        epochs=2.0,
+        memory_bytes=10**8,
+        tokens_per_s=5000.0,
+        held_out_bytes=1000,
+    ),
+)
+OUTCOME = Outcome(
+    steps=3,
+    stopped="done",
+    best_step=3,
+    averaged=False,
+    bits_per_byte=2.25,
+    evaluations=(),
+    tokens=27,
+    seconds=12.5,
+    setbacks=0,
+    micro_rows=4,
+)
+
+
+def play(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
+    """What the recipe does is played: a tiny model is saved where it would be."""
+    works: list[Work] = []
+
+    def pretrain(train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Made:
+        works.append(work)
+        assert work.planned
+        work.planned(PLAN)
+        small_bases.write(work.folder)
+        return Made(work.folder, Run(work.workspace / "runs" / "r"), PLAN, OUTCOME, 2.25, ())
+
+    monkeypatch.setattr(recipes, "pretrain", pretrain)
+    monkeypatch.setattr("ownwords.cli.training._samples", lambda *_: [])
+    return works
+
+
+def test_a_pretrained_model_becomes_a_base(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    works = play(monkeypatch)
+    command = ["base", "pretrain", BLOG, "--minutes", "3", "--name", "large", "--quiet"]
+    assert main(command) == 0
+    assert works[0].seconds == 180
+    assert [one.name for one in catalogue.entries()] == ["large"]
+    assert "ownwords make PATH --base large" in capsys.readouterr().out
+    # Told before another hour is spent.
+    assert main(command) == 2
+    assert "there is a base called large already" in " ".join(capsys.readouterr().err.split())
+    assert len(works) == 1
+
+
+def test_the_plan_alone_adds_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(monkeypatch)
+    assert main(["base", "pretrain", BLOG, "--plan", "--quiet", "--json"]) == 0
+    assert "plan" in json.loads(capsys.readouterr().out)
+    assert catalogue.entries() == []
+
+
+@pytest.mark.parametrize("verb", ["", "verify", "add", "remove", "fetch", "pretrain"])
+def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for word in ("base", verb) if word]
+    assert main([*words, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert f"Usage: ownwords {' '.join(words)}" in said
+    assert ("Example: ownwords base" in said) == bool(verb)
+
+
+def test_the_list_needs_neither_torch_nor_the_network(tmp_path: Path) -> None:
+    code = (
+        "from ownwords.cli.main import main; import sys; status = main(['base']);"
+        "print([name for name in ('torch', 'httpx', 'lxml') if name in sys.modules], status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[] 0"
