@@ -1,0 +1,41 @@
+"""One thing that is searched over: from where to where, and what the plan says of it."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values around the plan's own, which is one of them.
+
+    A ratio is searched by its logarithm: twice as much is as far as half as much.
+    """
+
+    name: str
+    low: float
+    high: float
+    plan: float
+    is_ratio: bool
+    means: str  # for people: "learning rate, times the plan's"
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.plan <= self.high or self.low == self.high:
+            raise ValueError(
+                f"{self.name}: {self.plan} is not in a range {self.low} to {self.high}"
+            )
+        if self.is_ratio and self.low <= 0:
+            raise ValueError(f"{self.name}: a ratio is above 0")
+
+    def at(self, share: float) -> float:
+        """The value at that share of the way from low to high."""
+        if self.is_ratio:
+            value = self.low * math.pow(self.high / self.low, share)
+        else:
+            value = self.low + (self.high - self.low) * share
+        return min(self.high, max(self.low, value))
+
+    def share(self, value: float) -> float:
+        """How far from low to high a value is; the other way of `at`."""
+        if self.is_ratio:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)

@@ -1,0 +1,188 @@
+"""trials.html: the search as one page that needs nothing else, in the look of the report."""
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+from ownwords.archive.report import words as say
+from ownwords.archive.report.html import Html, folded, join, table, tag
+from ownwords.core.progress import in_words
+from ownwords.core.version import __version__
+from ownwords.tune import plot
+from ownwords.tune.axis import Axis
+from ownwords.tune.tried import Tried, done
+from ownwords.tune.verdict import Verdict, percent
+
+# Nothing may be loaded from anywhere.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_AT_ONCE = 30  # rows of the table that are open
+_KINDS = {
+    "plan": "the plan's own",
+    "spread": "spread evenly",
+    "search": "from what came before",
+    "again": "again",
+}
+
+
+def render(
+    name: str,
+    axes: Sequence[Axis],
+    tried: Sequence[Tried],
+    verdict: Verdict | None,
+    settings: str = "",
+) -> str:
+    """The page; without a verdict the search is under way. `settings` are lines of TOML."""
+    title = f"{say.plain(name, 120)}: the search for settings"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", title),
+        tag("style", Html(_stylesheet() + plot.STYLE)),
+    )
+    parts = [_section("trials", "Trial by trial", _history(tried, verdict))]
+    if done(tried):
+        parts.append(_section("ranges", "What each thing does", _ranges(axes, tried, verdict)))
+    if settings:
+        parts.append(_section("settings", "To keep them", _settings(settings)))
+    parts.append(_section("table", "All trials", _table(axes, tried)))
+    body = tag(
+        "body",
+        tag("a", "To the trials", href="#main", class_="skip"),
+        _masthead(name, tried, verdict),
+        tag("main", *parts, id="main"),
+        tag("footer", tag("p", f"Made by ownwords {__version__}.")),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+@cache
+def _stylesheet() -> str:
+    return files("ownwords.archive.report").joinpath("page.css").read_text("utf-8")
+
+
+def _masthead(name: str, tried: Sequence[Tried], verdict: Verdict | None) -> Html:
+    sentences = verdict.sentences() if verdict else ("The search is under way.",)
+    return tag(
+        "header",
+        tag("p", "The search for settings", class_="kicker"),
+        tag("h1", tag("bdi", say.plain(name, 120))),
+        tag("p", sentences[0], class_="lede"),
+        *(tag("p", sentence, class_="follow") for sentence in sentences[1:]),
+        _totals(tried, verdict),
+    )
+
+
+def _totals(tried: Sequence[Tried], verdict: Verdict | None) -> Html:
+    scored = done(tried)
+    plan = next((one for one in scored if one.kind == "plan"), None)
+    choices = [one for one in scored if one.kind != "again"]
+    again = len(scored) - len(choices)
+    spent = in_words(sum(one.seconds for one in tried))
+    figures = [
+        (str(len(choices)), "choices tried", f"and {again} repetitions" if again else ""),
+        (spent, "of training", ""),
+        (f"{plan.score:.3f}" if plan else "–", "bits a byte, the plan's first", ""),
+        (f"{choices[0].score:.3f}" if choices else "–", "bits a byte at best", "with one seed"),
+    ]
+    if verdict and verdict.gain is not None and verdict.low is not None:
+        assert verdict.high is not None
+        note = f"{percent(verdict.low)} to {percent(verdict.high)}"
+        figures.append((percent(verdict.gain), "gained with fresh seeds", note))
+    cells = (
+        tag(
+            "div",
+            tag("dt", label),
+            tag("dd", tag("b", figure), tag("small", note) if note else None),
+        )
+        for figure, label, note in figures
+    )
+    return tag("dl", *cells, class_="totals")
+
+
+def _history(tried: Sequence[Tried], verdict: Verdict | None) -> Html:
+    if not done(tried):
+        return tag("p", "No trial has a score yet.")
+    return join(
+        tag(
+            "p",
+            "Lower is better. Each point is a whole training; the line is the best so far, the"
+            " dashed one the plan's own choice. Scores are bits a byte of the validation posts;"
+            " the test posts were not read.",
+        ),
+        tag("figure", plot.history(tried, verdict.winner if verdict else 0)),
+        plot.key(),
+    )
+
+
+def _ranges(axes: Sequence[Axis], tried: Sequence[Tried], verdict: Verdict | None) -> Html:
+    charts = (
+        tag(
+            "figure",
+            tag("h3", axis.means[:1].upper() + axis.means[1:]),
+            plot.by_axis(axis, tried, verdict.winner if verdict else 0),
+        )
+        for axis in axes
+    )
+    return join(
+        tag("p", "The dashed upright line is what the plan chose."),
+        tag("div", *charts, class_="charts"),
+    )
+
+
+def _settings(lines: str) -> Html:
+    return join(
+        tag("p", "The settings that were taken, as lines for ownwords.toml in the workspace:"),
+        # A line is a text of its own: inside one, breaks would be tidied away.
+        tag("pre", *_lines(lines)),
+    )
+
+
+def _lines(text: str) -> list[Html]:
+    return [Html(tag("code", line) + "\n") if line else Html("\n") for line in text.splitlines()]
+
+
+def _table(axes: Sequence[Axis], tried: Sequence[Tried]) -> Html:
+    heads = ["Trial", "Bits a byte", *(axis.name for axis in axes), "Seed", "Time", "What it is"]
+    rows = [_row(axes, one) for one in tried]
+    more = rows[_AT_ONCE:]
+    parts = [tag("div", table("All trials", heads, rows[:_AT_ONCE], ""), class_="across")]
+    if more:
+        further = tag("div", table("Further trials", heads, more, ""), class_="across")
+        parts.append(folded(f"{len(more)} more", further))
+    return join(*parts)
+
+
+def _row(axes: Sequence[Axis], one: Tried) -> list[str]:
+    what = _KINDS[one.kind] if one.kind != "again" else f"trial {one.of} again"
+    if one.state == "failed":
+        what = f"{what}: failed, {say.plain(one.why, 200)}"
+    elif one.state != "done":
+        what = f"{what}: {one.state}"
+    values = [
+        ("×" if axis.is_ratio else "") + f"{one.settings[axis.name]:.3g}"
+        if axis.name in one.settings
+        else ""
+        for axis in axes
+    ]
+    return [
+        str(one.number),
+        f"{one.score:.4f}" if one.score is not None else "–",
+        *values,
+        str(one.seed),
+        in_words(one.seconds) if one.seconds else "",
+        what,
+    ]
+
+
+def _section(anchor: str, title: str, content: Html) -> Html:
+    return tag(
+        "section",
+        tag("h2", title, id=f"{anchor}-heading"),
+        tag("div", content, class_="body"),
+        id=anchor,
+        aria_labelledby=f"{anchor}-heading",
+    )

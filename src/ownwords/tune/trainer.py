@@ -1,0 +1,213 @@
+"""A trial is a whole training: planned, trained, saved, and scored on the validation posts."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
+from ownwords.core.fingerprint import digest
+from ownwords.core.progress import Progress
+from ownwords.models import bundle, staging
+from ownwords.models.directory import CONFIG, PROVENANCE
+from ownwords.models.safely import ModelError
+from ownwords.tokenizers import tokenizer as tokenizers
+from ownwords.training import validation
+from ownwords.training.device import choose
+from ownwords.training.distributed import ALONE
+from ownwords.training.loop import TrainingError
+from ownwords.training.making import PLAN
+from ownwords.training.objective import Task, next_token
+from ownwords.training.planned import Plan
+from ownwords.training.preparing import Some
+from ownwords.training.recipes import Made, Work
+from ownwords.training.shards import Text, build
+from ownwords.tune.space import Space
+from ownwords.tune.tried import FIRST_SEED, Result, TrialFailedError, Tried
+
+_CHECKPOINTS = "checkpoints"
+_SCORED_ROWS = 16  # at once: the figure is the same for any number
+_WARM_UP = 1_000_003  # a seed that no trial has
+
+
+class _OnlyThePlan(Exception):  # noqa: N818 - nothing went wrong: the plan is what was wanted
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+
+
+class Trainer:
+    """Makes trials of one search; the models lie in `folder` until they are tidied away.
+
+    `make` is `recipes.pretrain` or `recipes.finetune` with its texts; `work` what all trials have
+    in common. `held_out` are the validation posts.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Work], Made],
+        held_out: Iterable[Text],
+        work: Work,
+        folder: Path,
+    ) -> None:
+        self.make, self.work, self.folder = make, work, folder
+        self.held_out = held_out
+        self.space: Space | None = None
+        # The user's seed, if there is one, is that of trial 1.
+        self.first_seed = int(str(work.fixed.get("train.seed", FIRST_SEED)))
+
+    def plan(self) -> Plan:
+        """The plan of trial 1, which later is made of it; nothing is trained."""
+        # What is prepared once (ids, speeds, text of the base's own) must not cost trial 1 alone.
+        _, runs = self._planned(_WARM_UP)
+        for run in runs:
+            shutil.rmtree(run, ignore_errors=True)
+        return self._planned(FIRST_SEED)[0]
+
+    def _planned(self, seed: int) -> tuple[Plan, list[Path]]:
+        def stop(plan: Plan) -> None:
+            raise _OnlyThePlan(plan)
+
+        try:
+            self.make(self._work({}, seed, began=time.perf_counter(), planned=stop))
+        except _OnlyThePlan as stopped:
+            return stopped.plan, self._run_of(stopped.plan)
+        raise AssertionError
+
+    def search_in(self, space: Space, held_out_bytes: int) -> None:
+        """From now on: what is searched, and how much of the held-out texts is read for a score.
+
+        All trials are scored on the same texts, however slow their models are.
+        """
+        self.space = space
+        self.held_out = Some(self.held_out, held_out_bytes)
+
+    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+        assert self.space is not None
+        began = time.perf_counter()
+        name = digest(repr(sorted(settings.items())), f"{seconds} {seed}")[:12]
+        run: list[Path] = []
+
+        def planned(plan: Plan) -> None:
+            run.extend(self._run_of(plan))
+
+        try:
+            chosen = self.space.settings(settings)
+            work = self._work(chosen, seed, began=began, planned=planned)
+            made = self.make(replace(work, seconds=seconds, out=self.folder / name))
+            score = self.score(made.folder, made.plan)
+        except (TrainingError, ConfigError, CorpusError, ModelError) as error:
+            self._clear(name, run)
+            raise TrialFailedError(error.message, error.hint) from error
+        except (MemoryError, RuntimeError) as error:
+            if not choose(self.work.device).is_out_of_memory(error):
+                raise
+            self._clear(name, run)
+            raise TrialFailedError("out of memory") from error
+        if not score < float("inf"):
+            self._clear(name, run)
+            raise TrialFailedError("the model's score is not a number")
+        recipe, outcome = made.plan.recipe, made.outcome
+        said = {one.key: one.value for one in made.plan.reasons}
+        return Result(
+            score=score,
+            seconds=max(time.perf_counter() - began, outcome.seconds),
+            kept=name,
+            told={
+                "run": made.run.folder.name,
+                "settings": {key: said.get(key, value) for key, value in chosen.items()},
+                "parameters": made.plan.recipe.model.parameters,
+                "steps": outcome.steps,
+                "tokens": outcome.tokens,
+                "stopped": outcome.stopped,
+                "setbacks": outcome.setbacks,
+                "context": recipe.train.context,
+            },
+        )
+
+    def score(self, model: Path, plan: Plan) -> float:
+        """Bits a byte of a saved model on the held-out texts."""
+        found = bundle.load(model)
+        device = choose(self.work.device)
+        tokenizer = tokenizers.from_files(found.tokenizer_files)
+        tokens = self.work.workspace / "tokens"
+        shards = build(self.held_out, tokenizer, tokens, progress=Progress())
+        net = found.model.float().to(device.torch_device).eval()
+        return validation.bits_per_byte(
+            Task(net, next_token),
+            shards,
+            rows=_SCORED_ROWS,
+            context=min(plan.recipe.train.context, found.config.context),
+            isolate=plan.recipe.data.isolate,
+            device=device,
+            precision="float32",
+            world=ALONE,
+        )
+
+    def _work(
+        self,
+        chosen: Mapping[str, object],
+        seed: int,
+        *,
+        began: float,
+        planned: Callable[[Plan], None],
+    ) -> Work:
+        seed += self.first_seed - FIRST_SEED
+        fixed = {**self.work.fixed, **chosen, "train.seed": seed}
+        return replace(self.work, fixed=fixed, began=began, planned=planned)
+
+    # --- what is kept ---------------------------------------------------------------------------
+
+    def tidy(self, tried: Sequence[Tried], worth: set[int], place: str) -> None:
+        """Delete the checkpoints of what has ended here, and the models that nobody will want."""
+        for one in tried:
+            if one.state == "done" and one.place == place:
+                run = self.work.workspace / "runs" / str(one.told.get("run", ""))
+                shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
+                if one.number not in worth and one.kept:
+                    _delete(self.folder / one.kept)
+
+    def install(self, run: Tried, provenance: Mapping[str, object], target: Path) -> None:
+        """Put the model of a trial into a folder, whole or not at all."""
+        source = self.folder / run.kept
+        if target.exists() and any(target.iterdir()) and not (target / CONFIG).exists():
+            raise ModelError(
+                f"{target} holds files that are not a model's, and is not replaced",
+                hint="move them away, or leave the model where it is with --keep",
+            )
+        with staging.replacing(target) as beside:
+            for file in sorted(source.iterdir()):
+                data = file.read_bytes()
+                if file.name == PROVENANCE:
+                    said = {**json.loads(data), "tune": dict(provenance)}
+                    data = json.dumps(said, indent=2, ensure_ascii=False).encode() + b"\n"
+                staging.write_file(beside / file.name, data)
+
+    def is_better_already(self, target: Path, plan: Plan, score: float) -> float | None:
+        """The score of a model of these very texts that stands there already, if it is better."""
+        with suppress(OwnwordsError, ValueError, OSError):
+            said = json.loads((target / PROVENANCE).read_bytes())
+            if said.get("corpus") == self.work.corpus:
+                standing = self.score(target, plan)
+                return standing if standing < score else None
+        return None
+
+    def _run_of(self, plan: Plan) -> list[Path]:
+        """The run of a plan: that whose file says the same, seed and settings included."""
+        said = plan.to_toml().encode()
+        files = (self.work.workspace / "runs").glob(f"*/{PLAN}")
+        return [file.parent for file in files if file.read_bytes() == said]
+
+    def _clear(self, name: str, runs: Sequence[Path]) -> None:
+        for run in runs:
+            shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
+        _delete(self.folder / name)
+
+
+def _delete(model: Path) -> None:
+    if model.exists():
+        with suppress(OwnwordsError, OSError):  # as where Windows has one of its files open
+            staging.delete(model)

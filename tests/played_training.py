@@ -1,0 +1,109 @@
+"""Stands for training where a search is tested: a model is a folder with a score in it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from ownwords.core.errors import ConfigError
+from ownwords.core.workspace import write_atomically
+from ownwords.models.directory import CONFIG, PROVENANCE
+from ownwords.training import recipes
+from ownwords.training.expectation import Expectation
+from ownwords.training.job import Outcome
+from ownwords.training.planned import Derived, Plan
+from ownwords.training.recipes import Made, Recipe, Work
+from ownwords.training.run import Run
+from ownwords.training.shards import Text
+from ownwords.tune.trainer import Trainer
+
+EXPECTED = Expectation(
+    bits_low=2.0,
+    bits_high=2.5,
+    seconds=50.0,
+    tokens=100_000,
+    epochs=8.0,
+    memory_bytes=10**8,
+    tokens_per_s=5000.0,
+    held_out_bytes=3000,
+)
+
+
+def planned(fixed: Mapping[str, object]) -> Plan:
+    said = {"optim.rate": 0.005, "optim.matrix_rate": 0.02, "train.steps": 100} | dict(fixed)
+    reasons = tuple(
+        Derived(key, cast(float, value), "", "", "setting" if key in fixed else "plan")
+        for key, value in said.items()
+    )
+    from ownwords.core.config import resolve
+
+    return Plan(resolve(Recipe, flags=said).settings, reasons, EXPECTED)
+
+
+class Played:
+    """Scores are better the nearer the rate is to `best`; every training takes `seconds`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, best: float = 0.04) -> None:
+        self.best, self.seconds = best, 1.0
+        self.works: list[Work] = []  # of trainings, not of plans
+        self.bases: list[Path | None] = []
+        self.texts: list[Text] = []
+        self.held_out: list[Text] = []
+        self.refuses = ""  # a setting above its plan's value that cannot be trained
+        self.now = 1000.0
+        monkeypatch.setattr(recipes, "pretrain", self.pretrain)
+        monkeypatch.setattr(recipes, "finetune", self.finetune)
+        monkeypatch.setattr(Trainer, "score", lambda _, folder, __: score_of(folder))
+        monkeypatch.setattr("time.perf_counter", lambda: self.now)
+
+    def finetune(
+        self,
+        base: Path,
+        train: Iterable[Text],
+        held_out: Iterable[Text],
+        work: Work,
+        *,
+        replay: Iterable[Text] | None = None,
+    ) -> Made:
+        self.bases.append(base)
+        return self.pretrain(train, held_out, work)
+
+    def pretrain(self, train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Made:
+        if not self.texts:  # later trainings have the same
+            self.texts, self.held_out = list(train), list(held_out)
+        plan = planned(work.fixed)
+        run = Run.new(work.workspace / "runs", f"run-{abs(hash(plan.to_toml()))}")
+        write_atomically(run.folder / "plan.toml", plan.to_toml())
+        assert work.planned
+        work.planned(plan)
+        self.works.append(work)
+        (run.checkpoints.folder / "step-1").mkdir(parents=True, exist_ok=True)
+        rate = plan.recipe.optim.matrix_rate
+        self.now += self.seconds
+        if self.refuses and self.refuses in work.fixed:
+            raise ConfigError("too large for this machine")
+        seed = plan.recipe.train.seed
+        score = 2.0 + abs(rate - self.best) * 10 + 0.0001 * (seed * 7 % 3)
+        work.folder.mkdir(parents=True, exist_ok=True)
+        (work.folder / CONFIG).write_text("{}")
+        said = {"corpus": work.corpus, "score": score}
+        (work.folder / PROVENANCE).write_text(json.dumps(said))
+        outcome = Outcome(
+            steps=plan.recipe.train.steps,
+            stopped="done",
+            best_step=1,
+            averaged=False,
+            bits_per_byte=score,
+            evaluations=(),
+            tokens=1000,
+            seconds=self.seconds,
+            setbacks=0,
+            micro_rows=1,
+        )
+        return Made(work.folder, run, plan, outcome, score, ())
+
+
+def score_of(folder: Path) -> float:
+    return float(json.loads((folder / PROVENANCE).read_text())["score"])

@@ -1,0 +1,73 @@
+"""A surface whose best point and whose noise are known, to search on."""
+
+import hashlib
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ownwords.tune.axis import Axis
+from ownwords.tune.tried import Result, TrialFailedError
+
+AXES = (
+    Axis("rate", 0.25, 4.0, 1.0, True, "learning rate, times the plan's"),
+    Axis("memory", 0.25, 4.0, 1.0, True, "memory, times the plan's"),
+    Axis("dropout", 0.0, 0.3, 0.1, False, "dropout"),
+    Axis("size", 0.25, 4.0, 1.0, True, "parameters, times the plan's"),
+)
+PLAN = {axis.name: axis.plan for axis in AXES}
+
+
+class Clock:
+    """Time that passes only where somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Toy:
+    """1.5 bits at `best`, more by `steep` for each doubling away from it, squared, and noise."""
+
+    clock: Clock = field(default_factory=Clock)
+    best: Mapping[str, float] = field(default_factory=lambda: PLAN)
+    steep: float = 0.03
+    noise: float = 0.004  # standard deviation, in bits
+    seconds: float = 10.0
+    luck: int = 0
+    fails: Sequence[str] = ()  # axes along which the upper half cannot be tried
+    made: list[tuple[dict[str, float], int]] = field(default_factory=list)
+
+    def true(self, settings: Mapping[str, float]) -> float:
+        far = 0.0
+        for axis in AXES:
+            width = 4.0  # an axis is four doublings wide
+            far += (
+                width * (axis.share(settings[axis.name]) - axis.share(self.best[axis.name]))
+            ) ** 2
+        return 1.5 + self.steep * far
+
+    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+        self.made.append((dict(settings), seed))
+        self.clock.now += min(self.seconds, seconds)
+        for name in self.fails:
+            if settings[name] > PLAN[name]:
+                raise TrialFailedError(f"{name} is too much")
+        score = self.true(settings) + self.noise * normal(self.luck, settings, seed)
+        return Result(score, min(self.seconds, seconds), f"kept-{len(self.made)}", {"tokens": 1000})
+
+
+def normal(*parts: object) -> float:
+    """A draw that follows from what it is for."""
+    digest = hashlib.sha256(repr(parts).encode()).digest()
+    share = (int.from_bytes(digest[:8], "big") + 0.5) / 2**64
+    return statistics.NormalDist().inv_cdf(share)
+
+
+def far(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """The distance of two points, the whole of each axis being 1."""
+    steps = (axis.share(one[axis.name]) - axis.share(other[axis.name]) for axis in AXES)
+    return math.sqrt(sum(step**2 for step in steps))

@@ -1,0 +1,107 @@
+"""Searches in processes of their own: killed, or sharing one record.
+
+Started by tests/faults/test_tune.py with a folder and what to do; prints JSON. Children are forked
+when all is imported, so that they are killed in their work.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch.quasirandom  # noqa: F401 - before children are forked
+
+from ownwords.tune.book import Book, storage
+from ownwords.tune.search import Found, Terms, search
+from ownwords.tune.tried import Result
+from toy_search import AXES, PLAN, Toy
+
+TRIAL_S = 0.04
+CHOICES = 10
+
+
+def found(record: str | Path, folder: Path, place: str, log: Path) -> Found:
+    def trial(settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+        with log.open("a") as file:
+            file.write(json.dumps([place, os.getpid(), dict(settings), seed]) + "\n")
+        time.sleep(TRIAL_S)
+        toy = Toy(best={**PLAN, "rate": 2.8})
+        result = toy(settings, seconds, seed)
+        return Result(result.score, TRIAL_S, "model")
+
+    book = Book(storage(record), "toy", AXES)
+    terms = Terms(600.0, 1.0, place, folder / place, place != "here", CHOICES, 0.4)
+    return search(trial, book, terms)
+
+
+def forked(record: str | Path, folder: Path, place: str, log: Path) -> int:
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        told(found(record, folder, place, log), folder / f"{place}.json")
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def told(search: Found, path: Path) -> None:
+    rows = [
+        [one.number, one.state, one.kind, one.of, one.seed, dict(one.settings), one.score]
+        for one in search.tried
+    ]
+    path.write_text(json.dumps({"trials": rows, "verdict": repr(search.verdict)}))
+
+
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def killed(folder: Path, record: str | Path, kills: int) -> dict[str, Any]:
+    """So many kills at random moments of one search; then its end, and that of a calm one."""
+    assert ended(forked(folder / "calm.db", folder, "calm", folder / "calm.log")) == 0
+    generator, statuses = random.Random(7), list[int]()
+    while len(statuses) < kills:
+        child = forked(record, folder, "here", folder / "log")
+        time.sleep(generator.uniform(0.15, 0.5))
+        os.kill(child, signal.SIGKILL)
+        status = ended(child)
+        if status == 0:  # through before
+            break
+        statuses.append(status)
+    assert ended(forked(record, folder, "here", folder / "log")) == 0
+    return {"statuses": statuses, "calm": read(folder, "calm"), "killed": read(folder, "here")}
+
+
+def shared(folder: Path, record: str | Path, one_place: bool) -> dict[str, Any]:
+    """Two at the same time; of one place, or as if on two machines."""
+    places = ("here", "here") if one_place else ("a", "b")
+    children = [forked(record, folder, place, folder / "log") for place in places]
+    statuses = [ended(child) for child in children]
+    lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    return {
+        "statuses": statuses,
+        "made": lines,
+        "found": [read(folder, place) for place in places],
+    }
+
+
+def read(folder: Path, place: str) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads((folder / f"{place}.json").read_text())
+    return said
+
+
+if __name__ == "__main__":
+    where, what, kind = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    record = where / "trials.db" if kind == "sqlite" else str(where / "trials.journal")
+    if what == "killed":
+        answer = killed(where, record, int(sys.argv[4]))
+    else:
+        answer = shared(where, record, one_place=what == "one-place")
+    sys.stdout.write(json.dumps(answer) + "\n")

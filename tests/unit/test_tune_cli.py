@@ -1,0 +1,151 @@
+"""`ownwords tune` as a user types it; the training itself is played."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna")
+pytest.importorskip("torch")
+
+from ownwords.cli.main import main
+from ownwords.training.interruption import Interrupted
+from played_training import Played
+
+BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
+BARE = ["tune", BLOG, "--base", "none"]
+TUNE = [*BARE, "--minutes", "0.3", "--each", "0.017"]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Played:
+    for name in [name for name in os.environ if name.startswith("OWNWORDS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return Played(monkeypatch)
+
+
+def test_the_verdict_comes_first_and_the_settings_can_be_kept(
+    play: Played, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(TUNE) == 0
+    said = capsys.readouterr()
+    assert said.out.split("\n")[1].startswith("Trial ")
+    assert "is better than the plan" in " ".join(said.out.split())
+    for words in (
+        "95% interval",
+        "the plan's own choice",
+        "To keep these settings, put into blog.ownwords/ownwords.toml:",
+        "  [optim]\n  matrix_rate = ",
+        "The model: blog.ownwords/model",
+        "Pictures: blog.ownwords/trials.html",
+        "All trials: blog.ownwords/trials.csv",
+    ):
+        assert words in said.out or words in " ".join(said.out.split())
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert "Trial 1 (the plan's own choice): 2." in said.err
+    assert "There is time for about" in said.err
+    assert "again, seed 2" in said.err
+    # Kept as told, they are the user's own from then on.
+    lines = [
+        line for line in said.out.splitlines() if line.startswith("  ") and "trial" not in line
+    ]
+    toml = "\n".join(line.strip() for line in lines if "=" in line or line.startswith("  ["))
+    (tmp_path / "blog.ownwords" / "ownwords.toml").write_text(toml)
+    assert main(["tune", BLOG, "--base", "none", "--quiet"]) == 2
+
+
+def test_json_has_all_of_it(
+    play: Played, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main([*TUNE, "--trials", "5", "--json", "--quiet", "--yes"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["verdict"]["kind"] == "better"
+    assert len([one for one in figures["trials"] if one["kind"] != "again"]) == 5
+    assert figures["trials"][0]["kind"] == "plan"
+    assert figures["settings"]["optim.matrix_rate"] > 0.02
+    assert "[optim]" in figures["toml"]
+    assert Path(figures["model"]) == tmp_path / "blog.ownwords" / "model"
+    assert Path(figures["table"]).exists()
+    assert Path(figures["page"]).exists()
+    assert figures["sentences"]
+    assert {axis["name"] for axis in figures["ranges"]} == {"rate", "memory", "dropout", "size"}
+
+
+def test_whoever_interrupts_hears_how_to_go_on(
+    play: Played, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretrain = play.pretrain
+
+    def stopped(*given: object) -> object:
+        made = pretrain(*given)  # type: ignore[arg-type]
+        if len(play.works) == 3:
+            raise Interrupted("stopped after step 7 of 9; everything is saved")
+        return made
+
+    monkeypatch.setattr("ownwords.training.recipes.pretrain", stopped)
+    assert main([*TUNE, "--quiet"]) == 130
+    assert "everything is saved" in capsys.readouterr().err
+    assert main([*TUNE, "--quiet"]) == 0
+    assert play.works[2].fixed == play.works[3].fixed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune"], "ownwords tune needs a PATH"),
+        (["tune", "nowhere", "--base", "none"], "nowhere"),
+        ([*BARE, "--minutes", "0"], "--minutes should be more than 0, and is 0"),
+        ([*BARE, "--minutes", "nan"], "--minutes should be more than 0, and is nan"),
+        ([*BARE, "--minutes", "1e99"], "--minutes should be 10,000,000 at most"),
+        ([*BARE, "--each", "0"], "--each should be more than 0, and is 0"),
+        ([*BARE, "--each", "16"], "no time for two trials of 16 minutes"),
+        ([*BARE, "--trials", "1"], "--trials should be 2 or more, and is 1"),
+        (["tune", BLOG, "--base", "nobody"], "there is no base called nobody"),
+        ([*BARE, "--storage", "wat://x"], "the record of the search (wat storage) cannot be"),
+        ([*BARE, "--storage", "no/such/folder/x"], "no/such/folder/x"),
+        ([*BARE, "--set", "optim.rat=1"], "did you mean optim.rate?"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    arguments: list[str], message: str, play: Played, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, *([] if arguments == ["tune"] else ["--quiet"])]) == 2
+    assert message in capsys.readouterr().err.splitlines()[0]
+
+
+def test_a_journal_that_is_none_is_said(
+    play: Played, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "letter.txt").write_text("Dear Sir,\nyours\n")
+    assert main([*TUNE, "--quiet", "--storage", "letter.txt"]) == 2
+    assert "letter.txt is no journal of a search" in capsys.readouterr().err
+    (tmp_path / "blog.ownwords" / "trials.db").write_text("Dear Sir,\nyours\n" * 100)
+    assert main([*TUNE, "--quiet"]) == 2
+    assert "cannot be opened" in capsys.readouterr().err
+
+
+def test_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "Example: ownwords tune" in said
+    assert "a thirtieth of --minutes" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(("missing", "extra"), [("torch", "train"), ("optuna", "train,tune")])
+def test_what_is_not_installed_is_one_sentence(missing: str, extra: str, tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        f"from ownwords.cli.main import main; sys.exit(main({TUNE!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    first, hint = done.stderr.splitlines()
+    assert "which is not installed" in first
+    assert hint == f'hint: pip install "ownwords[{extra}]"'

@@ -1,0 +1,144 @@
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lxml import etree
+from selectolax.lexbor import LexborHTMLParser as HTMLParser
+
+from ownwords.tune import record
+from ownwords.tune.page import render
+from ownwords.tune.plot import Scale
+from ownwords.tune.tried import Tried
+from ownwords.tune.verdict import judge
+from toy_search import AXES, PLAN
+
+HOSTILE = '<script>alert("x")</script>'
+
+
+def search() -> list[Tried]:
+    made = [Tried(1, "done", "plan", 1, PLAN, 1.5, 61.0, "a", {"tokens": 12_345, "settings": {}})]
+    for number in range(2, 12):
+        settings = {axis.name: axis.at(number / 12) for axis in AXES}
+        told = {"tokens": 1000 * number, "steps": 7, "settings": {"optim.rate": 0.001 * number}}
+        score = 1.48 + 0.004 * number
+        made.append(Tried(number, "done", "spread", 1, settings, score, 60.0, "b", told))
+    made.append(Tried(12, "failed", "search", 1, PLAN, why=f"out of memory\n{HOSTILE}"))
+    made.append(replace(made[10], number=13, score=9.9))  # far worse than can be shown
+    for number, of, seed in ((14, 1, 2), (15, 2, 2), (16, 1, 3), (17, 2, 3)):
+        first = made[of - 1]
+        again = replace(first, number=number, kind="again", seed=seed, told={})
+        again = replace(again, score=(first.score or 0) + 0.001 * seed)
+        made.append(replace(again, of=of, finalists=(2,), seeds=2, seconds=60.0))
+    made.append(Tried(18, "running", "again", 4, PLAN, of=1, finalists=(2,), seeds=2))
+    return made
+
+
+@pytest.fixture(params=["whole", "begun", "nothing yet", "one"])
+def page(request: pytest.FixtureRequest) -> str:
+    tried = search()
+    if request.param == "whole":
+        toml = "[optim]\nrate = 0.002\n\n[train]\ndropout = 0.0"
+        return render(HOSTILE, AXES, tried, judge(tried), toml)
+    some = {"begun": tried[:5], "nothing yet": [replace(tried[-1], of=0, kind="plan")]}
+    return render("blog", AXES, some.get(request.param, tried[:1]), None)
+
+
+def test_the_table_says_all_of_each_trial(tmp_path: Path) -> None:
+    tried = search()
+    record.write(tmp_path / "trials.csv", AXES, tried)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "trials.csv").read_text("utf-8"))))
+    assert len(rows) == len(tried)
+    for row, one in zip(rows, tried, strict=True):
+        assert int(row["trial"]) == one.number
+        assert (row["state"], row["kind"], int(row["seed"])) == (one.state, one.kind, one.seed)
+        for axis in AXES:
+            assert float(row[axis.name]) == pytest.approx(one.settings[axis.name], rel=1e-5)
+        score = float(row["bits_per_byte"]) if row["bits_per_byte"] else None
+        assert score == (None if one.score is None else pytest.approx(one.score, rel=1e-5))
+    assert json.loads(rows[1]["set"]) == {"optim.rate": 0.002}
+    assert (rows[1]["tokens"], rows[1]["steps"], rows[1]["seconds"]) == ("2000", "7", "60.0")
+    assert rows[13]["repeats"] == "1"
+    assert rows[11]["why"] == f"out of memory {HOSTILE}"
+
+
+def test_every_tag_closes_in_its_turn(page: str) -> None:
+    bare = re.sub(r"<style>.*?</style>", "", page.removeprefix("<!DOCTYPE html>\n"), flags=re.S)
+    as_xml = re.sub(r"<(meta|br)( [^>]*)?>", r"<\1\2/>", bare)
+    assert etree.fromstring(as_xml.encode()).tag == "html"
+
+
+def test_the_page_needs_nothing_else_and_runs_nothing(page: str) -> None:
+    tree = HTMLParser(page)
+    assert not tree.css("script, link, img, iframe, object, embed, form, base, use")
+    style = tree.css_first("style")
+    assert style is not None
+    assert not re.search(r"@import|url\(|https?:", style.text())
+    policy = tree.css_first('meta[http-equiv="Content-Security-Policy"]')
+    assert policy is not None
+    assert (policy.attributes["content"] or "").startswith("default-src 'none'")
+    ids = [element.attributes["id"] for element in tree.css("[id]")]
+    assert len(ids) == len(set(ids))
+    for element in tree.css("[aria-labelledby]"):
+        assert set((element.attributes["aria-labelledby"] or "").split()) <= set(ids)
+    for element in tree.css("*"):
+        assert not any(name.startswith("on") for name in element.attributes)
+
+
+def test_it_is_for_light_and_dark_and_phones(page: str) -> None:
+    assert 'name="viewport"' in page
+    assert "prefers-color-scheme: dark" in page
+    for chart in HTMLParser(page).css("svg.plot[role=img]"):
+        assert chart.attributes["width"] == "100%"
+        assert chart.css("title") and chart.css("desc")
+        for point in chart.css("circle"):
+            assert (point.attributes["cx"] or "").endswith("%")
+
+
+def test_every_trial_is_a_point_and_a_row() -> None:
+    tried = search()
+    tree = HTMLParser(render("blog", AXES, tried, judge(tried)))
+    history = tree.css_first("svg[aria-labelledby^=history]")
+    assert history is not None
+    scored = [one for one in tried if one.score is not None]
+    assert len(history.css("circle")) == len(scored)
+    assert len(history.css(".failed")) == 1
+    assert len(history.css("circle.beyond")) == 1
+    assert len(history.css("circle.winner")) == 1
+    for axis in AXES:
+        assert len(tree.css(f"svg[aria-labelledby^='by-{axis.name}'] circle")) == len(scored)
+    assert len(tree.css("#table tbody tr")) == len(tried)
+    lede = tree.css_first(".lede")
+    assert lede is not None
+    assert lede.text() == judge(tried).sentences()[0]
+
+
+def test_points_stand_where_their_scores_are() -> None:
+    tried = search()[:11]
+    scale = Scale(tried)
+    heights = [scale.y(one.score or 0) for one in sorted(tried, key=lambda one: one.score or 0)]
+    assert heights == sorted(heights, reverse=True)
+    assert all(scale.y(99.0) <= height for height in heights)
+    first, second, *_ = marks = scale.marks()
+    assert 2 <= len(marks) <= 7
+    assert scale.low <= first < marks[-1] <= scale.high
+    assert scale.y(first) - scale.y(second) == pytest.approx(
+        (scale.y(scale.low) - scale.y(scale.high)) * (second - first) / (scale.high - scale.low)
+    )
+
+
+def test_hostile_words_stay_words() -> None:
+    page = render(HOSTILE, AXES, search(), None)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_settings_stand_line_by_line() -> None:
+    tried = search()
+    tree = HTMLParser(render("blog", AXES, tried, judge(tried), "[optim]\nrate = 0.002"))
+    block = tree.css_first("#settings pre")
+    assert block is not None
+    assert block.text().splitlines() == ["[optim]", "rate = 0.002"]

@@ -1,0 +1,362 @@
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna")
+
+from optuna.storages import InMemoryStorage
+
+from ownwords.core.errors import ConfigError
+from ownwords.tune.axis import Axis
+from ownwords.tune.book import Book, storage
+from ownwords.tune.search import Found, Terms, search
+from ownwords.tune.tried import Result, TrialFailedError, Tried, done, repeated, searched
+from toy_search import AXES, PLAN, Toy, far
+
+ELSEWHERE = {"rate": 2.8, "memory": 1.0, "dropout": 0.1, "size": 0.5}
+
+
+def terms(folder: Path, **changes: object) -> Terms:
+    made = Terms(budget_s=300.0, each_s=12.0, place="here", folder=folder, poll_s=0.01)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def searched_on(toy: Toy, folder: Path, book: Book | None = None, **changes: object) -> Found:
+    book = book or Book(InMemoryStorage(), "toy", AXES)
+    return search(toy, book, terms(folder, **changes), clock=toy.clock)
+
+
+# --- what is tried ------------------------------------------------------------------------------
+
+
+def test_the_plan_comes_first_then_points_spread_evenly(tmp_path: Path) -> None:
+    toy = Toy()
+    found = searched_on(toy, tmp_path)
+    assert toy.made[0] == (PLAN, 1)
+    kinds = [one.kind for one in searched(found.tried)]
+    assert kinds[:10] == ["plan"] + ["spread"] * 8 + ["search"]
+    spread = [one.settings for one in found.tried if one.kind == "spread"]
+    for axis in AXES:
+        assert all(axis.low <= values[axis.name] <= axis.high for values in spread)
+        # Of eight points of Sobol's, one is in each eighth of each axis.
+        eighths = {int(8 * axis.share(values[axis.name])) for values in spread}
+        assert eighths == set(range(8))
+    assert {seed for _, seed in toy.made[: len(kinds)]} == {1}
+
+
+def test_what_is_found_is_near_the_best_and_better_beyond_luck(tmp_path: Path) -> None:
+    toy = Toy(best=ELSEWHERE)
+    found = searched_on(toy, tmp_path, budget_s=400)
+    verdict = found.verdict
+    assert verdict.kind == "better"
+    winner = found.tried[verdict.winner - 1]
+    assert far(winner.settings, ELSEWHERE) < 0.6 * far(PLAN, ELSEWHERE)
+    true = 1 - toy.true(winner.settings) / toy.true(PLAN)
+    assert verdict.low is not None and verdict.high is not None
+    assert verdict.low < true < verdict.high
+    assert verdict.noise == pytest.approx(0.004 / toy.true(PLAN), rel=0.9)
+    assert verdict.score == pytest.approx(toy.true(winner.settings), abs=0.01)
+
+
+def test_later_trials_are_better_than_points_spread_evenly(tmp_path: Path) -> None:
+    """What TPE is for; over five searches, so that it is no luck."""
+    gains = []
+    for luck in range(5):
+        toy = Toy(best=ELSEWHERE, luck=luck)
+        found = searched_on(toy, tmp_path, budget_s=330)
+        true = {kind: [] for kind in ("spread", "search")}  # type: dict[str, list[float]]
+        for one in searched(found.tried)[1:]:
+            true[one.kind].append(toy.true(one.settings))
+        gains.append(sum(true["spread"]) / 8 - sum(true["search"]) / len(true["search"]))
+    assert sum(gains) / 5 > 0.05
+    assert min(gains) > 0
+
+
+def test_the_best_two_and_the_plan_are_tried_again_with_three_fresh_seeds(tmp_path: Path) -> None:
+    found = searched_on(Toy(best=ELSEWHERE), tmp_path)
+    best = [one.number for one in done(found.tried) if one.kind in ("spread", "search")][:2]
+    again = repeated(found.tried)
+    assert {(one.of, one.seed) for one in again} == {
+        (number, seed) for number in (1, *best) for seed in (2, 3, 4)
+    }
+    # Seed by seed: when time runs out, what is there can be compared.
+    assert [one.seed for one in again] == [2, 2, 2, 3, 3, 3, 4, 4, 4]
+    by_number = {one.number: one for one in found.tried}
+    assert all(one.settings == by_number[one.of].settings for one in again)
+
+
+# --- whether it is luck ---------------------------------------------------------------------------
+
+
+def test_where_the_plan_is_best_it_is_said(tmp_path: Path) -> None:
+    found = searched_on(Toy(), tmp_path)
+    assert found.verdict.kind == "plan"
+    assert found.verdict.winner == 1
+    assert found.verdict.sentences()[0].startswith("The plan was already best")
+
+
+def test_noise_alone_is_hardly_ever_taken_for_a_gain(tmp_path: Path) -> None:
+    """200 searches where all settings are equally good: what looks best was lucky."""
+    gains = 0
+    for luck in range(200):
+        toy = Toy(steep=0.0, luck=luck)
+        found = searched_on(toy, tmp_path, most=9)
+        assert len(found.tried) == 9 + 9
+        gains += found.verdict.kind == "better"
+    assert gains <= 20  # 5% are the promise of the interval
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [3.0, 7.0, 12.0])
+def test_the_number_of_trials_follows_from_their_length(seconds: float, tmp_path: Path) -> None:
+    toy = Toy(seconds=seconds)
+    found = searched_on(toy, tmp_path)
+    assert toy.clock.now - 100 <= 300
+    assert toy.clock.now - 100 > 300 - seconds
+    assert len(found.tried) == math.floor(300 / seconds)
+    assert len(repeated(found.tried)) == 9
+
+
+@pytest.mark.parametrize(
+    ("budget", "repetitions"), [(300, 9), (150, 9), (100, 6), (80, 4), (50, 0), (25, 0)]
+)
+def test_in_little_time_fewer_are_tried_again(
+    budget: float, repetitions: int, tmp_path: Path
+) -> None:
+    toy = Toy(steep=0.0)
+    found = searched_on(toy, tmp_path, budget_s=budget)
+    assert len(repeated(found.tried)) == repetitions
+    assert len(found.tried) == budget // 10
+    if not repetitions:
+        assert found.verdict.kind == "unsure"
+        assert found.verdict.winner == 1
+
+
+def test_a_number_of_trials_can_be_asked_for(tmp_path: Path) -> None:
+    found = searched_on(Toy(), tmp_path, most=5, budget_s=1000)
+    assert len(searched(found.tried)) == 5
+    assert len(repeated(found.tried)) == 9
+
+
+def test_no_time_for_a_choice_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no time for two trials of 2 minutes"):
+        searched_on(Toy(), tmp_path, budget_s=180, each_s=120)
+
+
+def test_trials_of_differing_length_keep_the_budget(tmp_path: Path) -> None:
+    class Uneven(Toy):
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+            self.seconds = 2 + 10 * AXES[3].share(settings["size"])
+            return super().__call__(settings, seconds, seed)
+
+    for luck in range(5):
+        toy = Uneven(luck=luck, steep=0.0)
+        found = searched_on(toy, tmp_path)
+        assert 280 < toy.clock.now - 100 <= 300
+        assert len(repeated(found.tried)) == 9
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def test_trials_that_fail_are_told_and_the_search_goes_on(tmp_path: Path) -> None:
+    toy = Toy(best={**PLAN, "rate": 0.4}, fails=["size"])
+    found = searched_on(toy, tmp_path, budget_s=400)
+    failed = [one for one in found.tried if one.state == "failed"]
+    assert failed
+    assert {one.why for one in failed} == {"size is too much"}
+    assert all(one.score is None for one in failed)
+    assert found.verdict.kind == "better"
+    assert found.verdict.failed == len(failed)
+    assert f"{len(failed)} trials failed" in found.verdict.sentences()[-1]
+
+
+def test_what_failed_is_kept_away_from(tmp_path: Path) -> None:
+    """Half of the ranges cannot be trained: of later trials hardly any is in there."""
+    shares = []
+    for luck in range(5):
+        found = searched_on(
+            Toy(best=ELSEWHERE, fails=["size"], luck=luck), tmp_path, most=24, budget_s=1000
+        )
+        assert len(searched(found.tried)) == 24
+        later = [one for one in found.tried if one.kind == "search"]
+        shares.append(sum(one.state == "failed" for one in later) / len(later))
+    assert sum(shares) / 5 < 0.25
+
+
+def test_where_all_fail_it_ends_soon(tmp_path: Path) -> None:
+    class Broken(Toy):
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+            raise TrialFailedError("out of memory")
+
+    found = searched_on(Broken(), tmp_path)
+    assert len(found.tried) == 8
+    assert found.verdict.kind == "nothing"
+
+
+def test_where_the_plan_fails_the_best_other_is_taken(tmp_path: Path) -> None:
+    class NoPlan(Toy):
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+            if settings == PLAN:
+                raise TrialFailedError("out of memory")
+            return super().__call__(settings, seconds, seed)
+
+    found = searched_on(NoPlan(), tmp_path)
+    assert found.verdict.kind == "instead"
+    assert found.verdict.winner in {one.of for one in repeated(found.tried)} - {1}
+
+
+def test_what_is_no_failure_of_a_trial_ends_the_search(tmp_path: Path) -> None:
+    class NoDisk(Toy):
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+            raise ConfigError("the disk is full")
+
+    with pytest.raises(ConfigError):
+        searched_on(NoDisk(), tmp_path)
+
+
+# --- interrupted ----------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    pass
+
+
+class Mortal(Toy):
+    """Ends the process, as it were, in the middle of its nth trial."""
+
+    dies_at: tuple[int, ...] = ()
+    begun = 0
+
+    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+        self.begun += 1
+        if self.begun in self.dies_at:
+            self.made.append((dict(settings), seed))
+            raise Killed
+        return super().__call__(settings, seconds, seed)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_a_search_that_was_killed_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
+    """In the plan's trial, among points spread evenly, with TPE, and among repetitions."""
+    record: Path | str = tmp_path / "trials #1 {x}.db"
+    if kind == "journal":
+        record = str(tmp_path / "trials.journal")
+    calm = searched_on(Toy(best=ELSEWHERE), tmp_path / "calm")
+    toy = Mortal(best=ELSEWHERE)
+    toy.dies_at = (1, 5, 14, 25)
+    found = None
+    for _ in range(5):
+        book = Book(storage(record), "toy", AXES)
+        try:
+            found = searched_on(toy, tmp_path / "locks", book)
+        except Killed:
+            toy.clock.now += 1000  # however long it lay there
+    assert found is not None
+    assert [one.number for one in found.tried] == [*range(1, len(calm.tried) + 1)]
+    same = [(one.kind, one.of, one.seed, one.settings, one.score) for one in found.tried]
+    assert same == [(one.kind, one.of, one.seed, one.settings, one.score) for one in calm.tried]
+    assert found.verdict == calm.verdict
+    for death in toy.dies_at:  # the same again, at once
+        assert toy.made[death - 1] == toy.made[death]
+    # Once more the same command: nothing is left to do.
+    count = len(toy.made)
+    assert searched_on(toy, tmp_path / "locks", Book(storage(record), "toy", AXES)) == found
+    assert len(toy.made) == count
+
+
+def test_a_trial_that_kills_its_process_each_time_is_given_up(tmp_path: Path) -> None:
+    stored = InMemoryStorage()
+
+    class Deadly(Toy):
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+            if settings["size"] > 2:
+                raise Killed
+            return super().__call__(settings, seconds, seed)
+
+    toy, deaths = Deadly(), 0
+    while True:
+        try:
+            found = searched_on(toy, tmp_path, Book(stored, "toy", AXES))
+        except Killed:
+            deaths += 1
+        else:
+            break
+    failed = [one for one in found.tried if one.state == "failed"]
+    assert deaths == 3 * len(failed)
+    assert failed[0].why == "what made it was killed 3 times"
+
+
+def test_a_trial_of_another_machine_that_never_came_back_is_given_up(tmp_path: Path) -> None:
+    stored = InMemoryStorage()
+    toy = Mortal()
+    toy.dies_at = (3,)
+    with pytest.raises(Killed):
+        searched_on(toy, tmp_path / "a", Book(stored, "toy", AXES), place="a")
+    # Recently begun, it may still be at it; then the time runs out and it is not waited for.
+    other = Toy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.sleep", lambda _: setattr(other.clock, "now", other.clock.now + 20))
+        found = searched_on(other, tmp_path / "b", Book(stored, "toy", AXES), place="b", most=4)
+        assert found.tried[2].state == "running"
+        patch.setattr("ownwords.tune.search._LOST_S", -1e9)
+        found = searched_on(other, tmp_path / "b", Book(stored, "toy", AXES), place="b", most=4)
+    assert found.tried[2].state == "failed"
+    assert "nothing more was heard" in found.tried[2].why
+
+
+def test_two_that_close_the_search_at_once_agree(tmp_path: Path) -> None:
+    """Both say which trials are repeated: the first counts, and nothing is done twice."""
+    stored = InMemoryStorage()
+    book = Book(stored, "toy", AXES)
+    for _ in range(4):
+        book.tell(book.ask("here"), Result(1.5, 10.0))
+    settings = {one.number: one.settings for one in book.tried()}
+    for finalists in ((2, 3), (4, 3)):
+        for seed in (2, 3):
+            for of in (1, *finalists):
+                book.queue(of, seed, settings[of], finalists, 2)
+    toy = Toy()
+    found = searched_on(toy, tmp_path, book)
+    again = repeated(found.tried)
+    assert {(one.of, one.seed) for one in again} == {(n, s) for n in (1, 2, 3) for s in (2, 3)}
+    assert len(toy.made) == 6
+    void = [one for one in found.tried if one.kind == "again" and one not in again]
+    assert {one.state for one in void} == {"waiting"}
+    assert found.verdict.failed == 0
+
+
+def test_a_search_that_has_no_fresh_start_counts_its_time(tmp_path: Path) -> None:
+    """The budget is for the whole search, however often it is begun."""
+    stored, toy = InMemoryStorage(), Mortal(steep=0.0)
+    toy.dies_at = (6,)
+    with pytest.raises(Killed):
+        searched_on(toy, tmp_path, Book(stored, "toy", AXES))
+    found = searched_on(toy, tmp_path, Book(stored, "toy", AXES))
+    assert sum(one.seconds for one in found.tried) == 300
+
+
+def test_an_axis_goes_there_and_back() -> None:
+    ratio, share = AXES[0], AXES[2]
+    assert ratio.at(0.5) == pytest.approx(1.0)
+    assert ratio.at(0.75) == pytest.approx(2.0)
+    assert share.at(0.5) == pytest.approx(0.15)
+    for axis in AXES:
+        assert axis.at(0) == axis.low
+        assert axis.at(1) == axis.high
+        assert axis.share(axis.at(0.3)) == pytest.approx(0.3)
+    with pytest.raises(ValueError, match="is not in a range"):
+        Axis("x", 0.0, 1.0, 2.0, False, "")
+
+
+def test_records_have_all_there_is_to_know(tmp_path: Path) -> None:
+    found = searched_on(Toy(), tmp_path, most=2)
+    one: Tried = found.tried[1]
+    assert (one.number, one.state, one.kind, one.seed, one.times) == (2, "done", "spread", 1, 1)
+    assert (one.seconds, one.kept, one.told) == (10.0, "kept-2", {"tokens": 1000})
+    assert one.place == "here"

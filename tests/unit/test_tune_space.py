@@ -1,0 +1,165 @@
+import math
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+
+from ownwords.core.config import resolve
+from ownwords.models.configs.qwen3 import Qwen3Config, sized
+from ownwords.training.laws import LAWS
+from ownwords.training.measure import Pace, Speeds
+from ownwords.training.plan import plan
+from ownwords.training.planned import Base, Facts, Plan
+from ownwords.training.settings import Recipe
+from ownwords.tune.space import lines, shown, space
+
+SPEEDS = Speeds("cpu", "a processor", {"float32": Pace(1e-3, 1.2e11)})
+FACTS = Facts(
+    text_bytes=268_000,
+    documents=31,
+    speeds=SPEEDS,
+    memory_bytes=8 << 30,
+    validation_bytes=30_000,
+    tokens=90_000,
+    vocabulary=2048,
+)
+BASE = Base(sized(8_000_000, 8192, 256), 8_000_000, 1.6, "muon", 0.02, 5e-3)
+TUNED = replace(FACTS, base=BASE, replay_bytes=300_000, tokens=70_000, vocabulary=8192)
+
+
+def from_nothing(**fixed: object) -> Plan:
+    return plan(FACTS, 120.0, fixed)
+
+
+def from_a_base(seconds: float = 200.0, **fixed: object) -> Plan:
+    return plan(TUNED, seconds, fixed)
+
+
+def again(of: Plan, facts: Facts, seconds: float, settings: dict[str, object]) -> Plan:
+    assert of
+    return plan(facts, seconds, settings)
+
+
+def test_the_plans_own_values_set_nothing() -> None:
+    for one, has_base in ((from_nothing(), False), (from_a_base(), True)):
+        ranges = space(one, {}, 200.0, has_base=has_base)
+        assert ranges.settings({axis.name: axis.plan for axis in ranges.axes}) == {}
+
+
+def test_few_things_are_searched_within_four_times() -> None:
+    ranges = space(from_nothing(), {}, 120.0, has_base=False)
+    assert [axis.name for axis in ranges.axes] == ["rate", "memory", "dropout", "size"]
+    for axis in ranges.axes:
+        if axis.is_ratio:
+            assert (axis.low, axis.high, axis.plan) == (0.25, 4.0, 1.0)
+    ranges = space(from_a_base(), {}, 200.0, has_base=True)
+    assert [axis.name for axis in ranges.axes] == ["rate", "dropout", "replay", "readings"]
+    bare = plan(replace(TUNED, replay_bytes=0), 200.0, {})
+    names = [axis.name for axis in space(bare, {}, 200.0, has_base=True).axes]
+    assert names == ["rate", "dropout", "readings"]
+
+
+def test_what_the_user_has_set_is_not_searched() -> None:
+    fixed = {"optim.weight_decay": 0.3, "model.parameters": 1_000_000, "train.seed": 7}
+    ranges = space(plan(FACTS, 120.0, fixed), fixed, 120.0, has_base=False)
+    assert [axis.name for axis in ranges.axes] == ["rate", "dropout"]
+    values = {"rate": 2.0, "dropout": 0.2}
+    assert not {"optim.weight_decay", "model.parameters"} & ranges.settings(values).keys()
+
+
+def test_a_faster_rate_forgets_as_much_in_a_reading() -> None:
+    """Rate times decay is the share forgotten in a step: only `memory` changes it."""
+    one = from_nothing()
+    ranges = space(one, {}, 120.0, has_base=False)
+    optim = one.recipe.optim
+    values = {"rate": 1.6, "memory": 1.0, "dropout": one.recipe.train.dropout, "size": 1.0}
+    made = ranges.settings(values)
+    assert made["optim.matrix_rate"] == pytest.approx(1.6 * optim.matrix_rate, rel=0.01)
+    assert made["optim.rate"] == pytest.approx(1.6 * optim.rate, rel=0.01)
+    rate, decay = made["optim.matrix_rate"], made["optim.weight_decay"]
+    assert isinstance(rate, float) and isinstance(decay, float)
+    assert rate * decay == pytest.approx(optim.matrix_rate * optim.weight_decay, rel=0.02)
+    longer = ranges.settings({**values, "rate": 1.0, "memory": 2.0})
+    assert longer == {"optim.weight_decay": pytest.approx(optim.weight_decay / 2, rel=0.01)}
+
+
+def test_another_size_brings_the_rate_the_plan_has_for_it() -> None:
+    one = from_nothing()
+    ranges = space(one, {}, 120.0, has_base=False)
+    made = ranges.settings({"rate": 2.0, "memory": 1.0, "dropout": 0.1, "size": 0.25})
+    wanted = one.recipe.model.parameters // 4
+    assert made["model.parameters"] == pytest.approx(wanted, rel=0.01)
+    own = again(one, FACTS, 120.0, {"model.parameters": made["model.parameters"]})
+    shape = sized(own.recipe.model.parameters, 2048, own.recipe.model.context)
+    assert isinstance(shape, Qwen3Config)
+    assert own.recipe.optim.rate == pytest.approx(LAWS.tables_rate(shape.width), rel=0.01)
+    assert made["optim.rate"] == pytest.approx(2 * own.recipe.optim.rate, rel=0.02)
+
+
+def test_readings_are_of_the_authors_text_and_fit_the_time() -> None:
+    one = from_a_base()
+    ranges = space(one, {}, 200.0, has_base=True)
+    plain = {axis.name: axis.plan for axis in ranges.axes}
+    for times in (0.25, 0.5):
+        made = ranges.settings({**plain, "readings": times})
+        planned = again(one, TUNED, 200.0, made)
+        assert planned.expected.epochs == pytest.approx(times * one.expected.epochs, rel=0.03)
+        made = ranges.settings({**plain, "readings": times, "replay": 0.75})
+        planned = again(one, TUNED, 200.0, made)
+        assert planned.expected.epochs == pytest.approx(times * one.expected.epochs, rel=0.03)
+    most = next(axis for axis in ranges.axes if axis.name == "readings").high
+    longest = ranges.settings({**plain, "readings": most, "replay": 0.75})
+    assert again(one, TUNED, 200.0, longest).expected.seconds <= 200
+
+
+def test_where_the_plan_fills_the_time_there_are_no_more_readings() -> None:
+    short = from_a_base(40.0)
+    axes = {axis.name: axis for axis in space(short, {}, 40.0, has_base=True).axes}
+    assert axes["readings"].high == 1.0
+    long = from_a_base(2000.0)
+    axes = {axis.name: axis for axis in space(long, {}, 2000.0, has_base=True).axes}
+    assert axes["readings"].high == 2.0
+
+
+def test_a_base_that_learned_with_adamw_has_one_rate() -> None:
+    other = plan(replace(TUNED, base=replace(BASE, kind="adamw")), 200.0, {})
+    ranges = space(other, {}, 200.0, has_base=True)
+    made = ranges.settings({**{a.name: a.plan for a in ranges.axes}, "rate": 3.0})
+    assert made.keys() == {"optim.rate"}
+    assert made["optim.rate"] == pytest.approx(3 * other.recipe.optim.rate, rel=0.01)
+
+
+def test_hardly_any_dropout_is_none() -> None:
+    ranges = space(from_nothing(), {}, 120.0, has_base=False)
+    plain = {axis.name: axis.plan for axis in ranges.axes}
+    assert ranges.settings({**plain, "dropout": 0.004}) == {"train.dropout": 0.0}
+    assert ranges.settings({**plain, "dropout": 0.1234}) == {"train.dropout": 0.123}
+
+
+def test_settings_are_lines_that_the_settings_file_takes(tmp_path_factory: object) -> None:
+    made: dict[str, object] = {
+        "optim.rate": 0.0123,
+        "optim.matrix_rate": 0.05,
+        "train.dropout": 0.0,
+        "data.replay": 0.25,
+    }
+    text = lines(made)
+    said = tomllib.loads(text)
+    assert said == {
+        "data": {"replay": 0.25},
+        "optim": {"matrix_rate": 0.05, "rate": 0.0123},
+        "train": {"dropout": 0.0},
+    }
+    flat = {f"{a}.{b}": value for a, table in said.items() for b, value in table.items()}
+    assert resolve(Recipe, flags=flat).settings.optim.rate == 0.0123
+    assert lines({}) == ""
+    # Steps suit one length only: they are told, and not set.
+    assert tomllib.loads(lines({"train.steps": 40, "train.rows": 8})) == {"train": {}}
+
+
+def test_values_in_a_line() -> None:
+    ranges = space(from_a_base(), {}, 200.0, has_base=True)
+    said = shown(ranges.axes, {"rate": math.sqrt(2), "dropout": 0.25, "replay": 0.5})
+    assert said == "rate x1.4, dropout 0.25, replay 0.5"

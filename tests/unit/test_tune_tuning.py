@@ -1,0 +1,359 @@
+"""The search over trainings, played; and once with real ones, tiny."""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna")
+pytest.importorskip("torch")
+
+from optuna.storages import InMemoryStorage
+
+from ownwords.archive.look import look
+from ownwords.archive.store import Archive
+from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
+from ownwords.core.progress import Event, Progress
+from ownwords.models import bundle
+from ownwords.models.directory import PROVENANCE
+from ownwords.training import corpus, measure
+from ownwords.training.corpus import Corpus, Part
+from ownwords.training.recipes import Work
+from ownwords.training.shards import Text
+from ownwords.tune.tried import repeated, searched
+from ownwords.tune.tuning import Order, Tuned, tune
+from played_training import Played, score_of
+
+BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
+ORDER = Order(minutes=0.3, each_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
+    place = tmp_path_factory.mktemp("blog") / "w"
+    look([BLOG], workspace=place)
+    with Archive(place / "archive.sqlite") as found:
+        yield found
+
+
+@pytest.fixture
+def texts(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Corpus:
+    """The texts of the sample blog; reading a test post is a mistake."""
+    made = corpus.of(archive)
+    tests = set(made.test.words)
+    assert tests
+    documents = Archive.documents
+
+    def watched(self: Archive, ids: object = None) -> object:
+        assert ids is not None, "all documents are read, test posts among them"
+        assert not tests & set(ids), "a test post is read"  # type: ignore[call-overload]
+        return documents(self, ids)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Archive, "documents", watched)
+    return made
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Played:
+    # A record in memory, found again by its name: files are for the tests of processes.
+    kept: dict[str, InMemoryStorage] = {}
+    monkeypatch.setattr(
+        "ownwords.tune.tuning.storage",
+        lambda where: kept.setdefault(str(where), InMemoryStorage()),
+    )
+    return Played(monkeypatch)
+
+
+def tuned(
+    folder: Path,
+    texts: Corpus,
+    play: Played,
+    order: Order = ORDER,
+    fixed: Mapping[str, object] = {},
+    base: Path | None = None,
+    progress: Progress | None = None,
+) -> Tuned:
+    folder.mkdir(exist_ok=True)
+    work = Work(
+        folder,
+        order.trial_s,
+        fixed,
+        progress or Progress(),
+        device="cpu",
+        corpus=texts.key,
+        began=play.now,
+    )
+    return tune(texts, work, order, base=base)
+
+
+# --- what is trained ------------------------------------------------------------------------------
+
+
+def test_trial_1_is_exactly_the_plans_own_choice(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    found = tuned(tmp_path, texts, play, fixed={"train.rows": 4, "train.seed": 9})
+    assert play.works[0].fixed == {"train.rows": 4, "train.seed": 9}
+    assert play.works[0].seconds == ORDER.trial_s == 1.0
+    assert found.found.tried[0].kind == "plan"
+    assert found.found.tried[0].told["settings"] == {}
+    again = [work for work in play.works[1:] if work.fixed.keys() == {"train.rows", "train.seed"}]
+    assert [work.fixed["train.seed"] for work in again] == [10, 11, 12]
+    assert all(work.fixed["train.rows"] == 4 for work in play.works)
+
+
+def test_test_posts_are_never_read(texts: Corpus, tmp_path: Path, play: Played) -> None:
+    """`texts` fails the test if one is; here is asserted that the others are."""
+    tuned(tmp_path, texts, play)
+    assert {text.id for text in play.texts} == set(texts.train.words)
+    assert {text.id for text in play.held_out} == set(texts.validation.words)
+    with pytest.raises(AssertionError, match="a test post is read"):
+        list(texts.test)
+
+
+def test_the_winner_becomes_the_workspaces_model_and_nothing_else_is_left(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    found = tuned(tmp_path, texts, play)
+    verdict = found.verdict
+    assert verdict.kind == "better"
+    assert found.model == tmp_path / "model"
+    scores = [
+        one.score
+        for one in found.found.tried
+        if verdict.winner in (one.number, one.of) and one.score is not None
+    ]
+    assert score_of(tmp_path / "model") == min(scores)
+    said = json.loads((tmp_path / "model" / PROVENANCE).read_text())["tune"]
+    assert (said["trials"], said["verdict"]) == (verdict.tried, "better")
+    assert list(tmp_path.glob("tune/*")) == []
+    assert list(tmp_path.glob("runs/*/checkpoints")) == []
+    assert len(list(tmp_path.glob("runs/*/plan.toml"))) == len(found.found.tried)
+    assert "rate" in found.toml
+    assert found.settings["optim.matrix_rate"] == pytest.approx(0.04, rel=0.6)
+    assert json.dumps(dict(found.settings))
+
+
+def test_where_the_plan_was_best_its_own_model_is_kept(
+    tmp_path: Path, texts: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = Played(monkeypatch, best=0.02)
+    found = tuned(tmp_path, texts, play)
+    assert found.verdict.kind == "plan"
+    assert found.toml == ""
+    assert score_of(tmp_path / "model") == pytest.approx(2.0, abs=0.001)
+
+
+def test_it_can_be_left_beside(tmp_path: Path, texts: Corpus, play: Played) -> None:
+    found = tuned(tmp_path, texts, play, Order(minutes=0.3, each_s=1.0, keep=True))
+    assert not (tmp_path / "model").exists()
+    assert found.model is not None and found.model.parent.parent == tmp_path / "tune"
+    assert score_of(found.model) < 2.1
+    assert len(list(tmp_path.glob("tune/*/*/config.json"))) == 1
+
+
+def test_a_better_model_of_the_same_texts_stays(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    (model / PROVENANCE).write_text(json.dumps({"corpus": texts.key, "score": 1.0}))
+    found = tuned(tmp_path, texts, play)
+    assert score_of(model) == 1.0
+    assert "is better already (1.000 bits a byte" in found.note
+    assert found.model is not None and found.model != model
+    # Of other texts it says nothing about these.
+    (model / PROVENANCE).write_text(json.dumps({"corpus": "others", "score": 1.0}))
+    again = Order(minutes=0.3, each_s=1.1)
+    assert tuned(tmp_path, texts, play, again).model == model
+    assert score_of(model) > 1.9
+
+
+def test_other_files_are_not_replaced(tmp_path: Path, texts: Corpus, play: Played) -> None:
+    (tmp_path / "model").mkdir(parents=True)
+    (tmp_path / "model" / "thesis.txt").write_text("mine")
+    with pytest.raises(OwnwordsError, match="not a model's, and is not replaced"):
+        tuned(tmp_path, texts, play)
+    assert (tmp_path / "model" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_base_is_tuned_with_what_that_has_to_be_chosen(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    base = tmp_path / "base"
+    base.mkdir(parents=True)
+    (base / "config.json").write_text("{}")
+    found = tuned(tmp_path / "w", texts, play, base=base)
+    assert set(play.bases) == {base}
+    assert [axis.name for axis in found.space.axes] == ["rate", "dropout", "readings"]
+
+
+def test_what_cannot_be_trained_is_a_failed_trial(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    play.refuses = "train.dropout"
+    found = tuned(tmp_path, texts, play)
+    failed = [one for one in found.found.tried if one.state == "failed"]
+    assert failed
+    assert failed[0].why == "too large for this machine"
+    assert found.model == tmp_path / "model"
+    assert list(tmp_path.glob("runs/*/checkpoints")) == []
+
+
+def test_where_nothing_can_be_trained_it_says_why(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    play.refuses = "train.seed"
+    with pytest.raises(OwnwordsError, match="none of 8 trials could be trained: too large"):
+        tuned(tmp_path, texts, play)
+
+
+def test_without_held_out_posts_there_is_nothing_to_choose_by(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    none = Corpus(texts.train, Part(texts.train.archive, {}), texts.test, 1.0, "k")
+    with pytest.raises(CorpusError, match="no post is held out"):
+        tuned(tmp_path, none, play)
+
+
+def test_where_all_is_set_there_is_nothing_to_search(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    fixed = {
+        "optim.rate": 0.1,
+        "optim.weight_decay": 0.1,
+        "train.dropout": 0.1,
+        "model.parameters": 100_000,
+    }
+    with pytest.raises(ConfigError, match="you have set all"):
+        tuned(tmp_path, texts, play, fixed=fixed)
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def test_the_table_and_the_page_are_there_after_each_trial(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    rows: list[int] = []
+
+    def watch(event: Event) -> None:
+        if event.kind == "note" and event.message.startswith("Trial "):
+            with (tmp_path / "trials.csv").open() as file:
+                rows.append(len(list(csv.DictReader(file))))
+            assert "The search is under way" in (tmp_path / "trials.html").read_text()
+
+    found = tuned(tmp_path, texts, play, progress=Progress(watch))
+    choices = len(searched(found.found.tried))
+    assert rows[:choices] == [*range(1, choices + 1)]
+    assert len(rows) == len(found.found.tried)
+    with (tmp_path / "trials.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [row["tokens"] for row in table] == ["1000"] * len(rows)
+    page = (tmp_path / "trials.html").read_text()
+    assert found.verdict.sentences()[0] in page
+
+
+def test_the_same_order_again_is_told_again(tmp_path: Path, texts: Corpus, play: Played) -> None:
+    found = tuned(tmp_path, texts, play)
+    count = len(play.works)
+    again = tuned(tmp_path, texts, play)
+    assert len(play.works) == count
+    assert again.verdict == found.verdict
+    assert again.model == found.model
+    assert again.note == ""
+    # Other minutes are another search.
+    assert tuned(tmp_path, texts, play, Order(minutes=0.3, each_s=1.1)).found.tried[0].number == 1
+    assert len(play.works) > count
+
+
+def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: Played) -> None:
+    order = Order(minutes=5.0, trials=20)
+    assert order.trial_s == 10.0
+    play.seconds = 10.0
+    found = tuned(tmp_path, texts, play, order)
+    assert len(searched(found.found.tried)) == 20
+    assert len(repeated(found.found.tried)) == 9
+    assert play.now - 1000 <= 300
+
+
+def test_a_machine_of_other_speed_is_told_so(tmp_path: Path, texts: Corpus, play: Played) -> None:
+    order = Order(minutes=0.3, each_s=1.0, storage=str(tmp_path / "trials.journal"))
+    tuned(tmp_path / "a", texts, play, order)
+    notes: list[str] = []
+    progress = Progress(lambda event: notes.append(event.message))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("played_training.EXPECTED", slower())
+        found = tuned(tmp_path / "b", texts, play, order, progress=progress)
+    assert any("trains on 30,000 tokens in the time of a trial" in note for note in notes)
+    assert found.model is None
+    assert found.note.endswith(f"{tmp_path / 'a'}.")
+
+
+def slower() -> object:
+    from dataclasses import replace
+
+    from played_training import EXPECTED
+
+    return replace(EXPECTED, tokens=30_000)
+
+
+# --- for once in earnest --------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler")
+def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import families
+
+    assert families.TINY  # one thread
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
+    fixed = {
+        "model.parameters": 40_000,
+        "model.context": 32,
+        "train.rows": 8,
+        "train.steps": 6,
+        "train.evaluations": 2,
+        "train.precision": "float32",
+    }
+    mat = "The cat number {} sat on the mat and sang. "
+    some = Corpus(
+        train=Texts({f"t{i}": mat.format(i) * 8 for i in range(12)}),
+        validation=Texts({f"v{i}": mat.format(i) * 4 for i in (40, 41)}),
+        test=Texts({}),
+        own_share=1.0,
+        key="key",
+    )
+    order = Order(minutes=20, each_s=60.0, trials=2)
+    work = Work(tmp_path, 60.0, fixed, device="cpu", corpus="key")
+    found = tune(some, work, order)
+    tried = found.found.tried
+    assert [one.state for one in tried] == ["done"] * 8
+    assert [one.kind for one in tried] == ["plan", "spread", *["again"] * 6]
+    # The same on the same seed again, and something else with another.
+    scores = {(one.of or one.number, one.seed): one.score for one in tried}
+    assert len(set(scores.values())) == 8
+    assert tried[0].told["steps"] == 6
+    model = bundle.load(tmp_path / "model")
+    assert model.provenance["tune"]
+    assert found.verdict.kind in ("better", "plan")
+    best = [one.score for one in tried if found.verdict.winner in (one.number, one.of)]
+    outcome = model.provenance["outcome"]
+    assert isinstance(outcome, dict)
+    measured = outcome["validation_bits_per_byte"]
+    assert measured == pytest.approx(min(score for score in best if score), rel=1e-3)
+    assert not list(tmp_path.glob("runs/*/checkpoints"))
+
+
+class Texts(Part):
+    """Texts that stand in no archive."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        object.__setattr__(self, "words", {id_: len(text.split()) for id_, text in texts.items()})
+        object.__setattr__(self, "texts", texts)
+
+    def __iter__(self) -> Iterator[Text]:
+        return (Text(id_, text) for id_, text in self.texts.items())  # type: ignore[attr-defined]
