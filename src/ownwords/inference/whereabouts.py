@@ -20,7 +20,7 @@ def model_folder(given: Path | None, here: Path) -> Path:
     if not found:
         raise OwnwordsError(
             f"there is no model here: no folder NAME{SUFFIX} in {here} holds one",
-            hint="make one with `ownwords pretrain PATH`, or say where one is with --model",
+            hint="make one with `ownwords make PATH`, or say where one is with --model",
         )
     if len(found) > 1:
         raise OwnwordsError(
@@ -43,7 +43,7 @@ def _of(given: Path) -> Path:
     if given.name.endswith(SUFFIX) and not _holds_model(given):
         raise OwnwordsError(
             f"the workspace {given} holds no model yet",
-            hint="make one with `ownwords pretrain PATH`",
+            hint="make one with `ownwords make PATH`",
         )
     return given  # what is missing in it is told when it is read
 

@@ -1,0 +1,238 @@
+"""The making of a model as a person follows it: a line a stage, what it writes, the verdict."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from ownwords.archive.report import Report
+from ownwords.archive.report import words as say
+from ownwords.archive.report.sheet import LOUD, QUIET, Sheet
+from ownwords.cli.flow import Flow
+from ownwords.core.progress import in_words
+from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.wording import headline, judged_on
+from ownwords.make.onlooker import Onlooker
+from ownwords.make.result import Result, Trained
+from ownwords.training.expectation import number, times
+
+if TYPE_CHECKING:
+    from ownwords.training.planned import Plan
+
+_LABEL, _TIME = 12, 7
+_FEW = 3
+_INDENT = 4
+_BIT = (
+    "A bit a byte is how much each letter surprises it: the fewer, the better it foresees what"
+    " you write."
+)
+
+
+class MakeView(Sheet, Onlooker):
+    """Told of each stage when it is done; `stages` says whether it tells more than the result."""
+
+    def __init__(self, console: Console, *, stages: bool = True) -> None:
+        super().__init__(console)
+        self._stages = stages
+        self._explained = False
+
+    # --- as an onlooker ---------------------------------------------------------------------------
+
+    def read(self, report: Report, seconds: float) -> None:
+        if not self._stages:
+            return
+        totals, years = report.totals, say.years_spanned(report)
+        self.space()
+        self.line(say.name(report), LOUD)
+        for source in report.sources[:_FEW]:
+            self.line(f"{source.path}, {source.seen_as}" if source.seen_as else source.path, QUIET)
+        self.rest(len(report.sources), _FEW, "source")
+        self.rule()
+        pages = f" and {say.count(totals.pages, 'page')}" if totals.pages else ""
+        self.stage(
+            "Read",
+            f"{say.count(totals.own_words, 'word')} of your own in"
+            f" {say.count(totals.posts, 'post')}{pages}{years and f', {years}'}.",
+            seconds,
+        )
+        for post in say.decided(report)[:_FEW]:
+            why = say.flags(post) if post.decision == "keep" else post.reason
+            self.stage(say.decision(post), f"{say.quoted(post.title, 60)}. {say.sentence(why)}")
+        split = next((one for one in report.splits if one.name == "random"), None)
+        if split:
+            held = {side: split.posts.get(side, 0) for side in ("train", "validation", "test")}
+            self.stage(
+                "Held out",
+                f"It learns from {say.count(held['train'])} texts; {held['validation']} choose the"
+                f" best moment, and {held['test']} judge it in the end. It never reads those.",
+            )
+
+    def changed(self, sentence: str) -> None:
+        if self._stages:
+            self.stage("Changed", sentence)
+
+    def planned(self, plan: "Plan", base: str) -> None:
+        if not self._stages:
+            return
+        expected, recipe = plan.expected, plan.recipe
+        size = number(recipe.model.parameters)
+        what = f"a model of {size} parameters, from nothing"
+        if base:
+            what = f"a model of {size} parameters that knows English, bent to your manner"
+        self.stage(
+            "Plan",
+            f"{what[:1].upper()}{what[1:]}: {in_words(expected.seconds)}, in which it reads your"
+            f" texts {times(expected.epochs)}. About {expected.bits_low:.2f} to"
+            f" {expected.bits_high:.2f} bits a byte are to be expected.",
+        )
+        self._explain()
+
+    def trained(self, trained: Trained, seconds: float | None) -> None:
+        if not self._stages:
+            return
+        again = "" if seconds is not None else " Nothing has changed since then."
+        self.stage("Trained", _what_came_of(trained) + again, seconds)
+        if seconds is not None:
+            self._explain()
+
+    def writes(self, title: str, pieces: Iterator[str]) -> None:
+        self.space()
+        if title:
+            self.line(
+                f"You have a post called {say.quoted(title, 90)}. It never read that one; from the"
+                " title alone it writes:"
+            )
+        else:
+            self.line("This is what it writes:")
+        self.space()
+        if title:
+            self.line(title, LOUD, indent=_INDENT)
+            self.space()
+        margin = self._margin + _INDENT
+        # Straight to where the console writes, word by word: it would hold a line back.
+        Flow(
+            self._console.file,
+            width=self._margin + self.width,
+            margin=margin,
+            shown=lambda word: self.text(word).plain,
+        ).write(pieces)
+        self.space()
+
+    def compares(self, seconds: float) -> None:
+        if self._stages:
+            self.stage(
+                "To compare",
+                f"A model that starts from nothing, on the same texts: {in_words(seconds)}.",
+            )
+
+    def compared(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
+        if not self._stages:
+            return
+        if trained is None:
+            self.stage("To compare", f"There is no model from nothing: {why_not}.")
+        else:
+            self.stage("From nothing", _what_came_of(trained), seconds)
+
+    def scores(self, seconds: float) -> None:
+        if self._stages:
+            self.stage(
+                "To judge it",
+                f"It foresees posts that it never read, and writes many texts: about"
+                f" {in_words(seconds)}.",
+            )
+
+    def scored(self, card: Scorecard, seconds: float | None) -> None:
+        if self._stages and seconds is not None:
+            self.stage("Judged", f"On {say.count(card.about.judged_posts, 'post')}.", seconds)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def result(self, result: Result) -> None:
+        """The verdict, and where everything is."""
+        card = result.scorecard
+        self.rule()
+        if card:
+            self.verdict(card)
+        else:
+            self.line(
+                "No text was held out to judge by, so nobody knows how good it is: there are too"
+                " few of them."
+            )
+        self.heading("Where things are")
+        rows = [("Your model", result.model), ("What is in your texts", result.report_page)]
+        if card:
+            rows.insert(1, ("Its scorecard", result.scorecard_page))
+        for name, path in rows:
+            self.whole(str(near(path)), f"{name:22}")
+        self.space()
+        where = shlex.quote(str(near(result.workspace)))
+        self.whole(f'ownwords write "The trouble with" --model {where}')
+        self.whole(f"ownwords chat --model {where}")
+        self.whole(f"ownwords export {shlex.quote(str(near(result.model)))} --to gguf")
+
+    def verdict(self, card: Scorecard) -> None:
+        """The judgement in words, and what it follows from."""
+        self.line(card.verdict.sentence, LOUD)
+        for reason in card.verdict.because:
+            self.line(reason, indent=2)
+        figures = headline(card)
+        if figures:
+            self.space()
+            grid = self.grid()
+            grid.add_column(justify="right", no_wrap=True, overflow="crop")
+            grid.add_column(overflow="fold")
+            for figure, label, beside in figures:
+                grid.add_row(self.text(figure, LOUD), self.text(f"{label}, {beside}".strip(", ")))
+            self.put(grid)
+        self.line(judged_on(card.about), QUIET)
+
+    def whole(self, line: str, label: str = "") -> None:
+        """On one line, however long: it is to be copied."""
+        shown = Text(" " * self._margin).append(label, style=QUIET).append_text(self.text(line))
+        self._console.print(shown, soft_wrap=True)
+
+    # --- lines ------------------------------------------------------------------------------------
+
+    def stage(self, label: str, what: str, seconds: float | None = None) -> None:
+        """A line of what is being told; longer ones go on below, beside the label."""
+        took = in_words(seconds) if seconds is not None else ""
+        if self.width < 60:
+            name = f"{label}: " if label else ""
+            self.line(f"{name}{what}" + (f" ({took})" if took else ""))
+            return
+        grid = self.grid()
+        grid.add_column(no_wrap=True, width=_LABEL, overflow="crop")
+        grid.add_column(width=self.width - _LABEL - _TIME - 4, overflow="fold")
+        grid.add_column(no_wrap=True, width=_TIME, justify="right", overflow="crop")
+        grid.add_row(self.text(label, LOUD), self.text(what), self.text(took, QUIET))
+        self.put(grid)
+        self._console.file.flush()
+
+    def _explain(self) -> None:
+        if not self._explained:
+            self._explained = True
+            self.stage("", _BIT)
+
+
+def _what_came_of(trained: Trained) -> str:
+    if trained.bits_per_byte is None:
+        said = "No text was held out to see how good it is."
+    else:
+        before = "" if trained.before is None else f"; before, the base had {trained.before:.2f}"
+        said = f"{trained.bits_per_byte:.2f} bits a byte on posts it has not seen{before}."
+    if trained.stopped == "early":
+        return f"{said} It ended early: more no longer helped."
+    if trained.stopped == "memorised":
+        return f"{said} It ended early: it began to learn your texts by heart."
+    return said
+
+
+def near(path: Path) -> Path:
+    """From the current folder, where it is below."""
+    try:
+        return path.absolute().relative_to(Path.cwd())
+    except ValueError:
+        return path

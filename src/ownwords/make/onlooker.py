@@ -1,0 +1,47 @@
+"""Whoever looks on while a model is made, and what there is to be told."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ownwords.archive.report import Report
+
+if TYPE_CHECKING:
+    from ownwords.evaluation.scorecard import Scorecard
+    from ownwords.make.result import Trained
+    from ownwords.training.planned import Plan
+
+
+class Onlooker:
+    """Told of each thing as soon as it is known; this one keeps it to itself.
+
+    `seconds` is what a stage took; None where it was done before and only found again.
+    """
+
+    def read(self, report: Report, seconds: float) -> None:
+        """The texts are read."""
+
+    def changed(self, sentence: str) -> None:
+        """Something is not as it was when a model was made here before."""
+
+    def planned(self, plan: "Plan", base: str) -> None:
+        """The plan is made; `base` is the name of what is tuned. What this raises ends the work."""
+
+    def trained(self, trained: "Trained", seconds: float | None) -> None:
+        """The model is saved."""
+
+    def writes(self, title: str, pieces: Iterator[str]) -> None:
+        """It writes on from a title, or with an empty one a new text; the pieces are to be read."""
+        for _ in pieces:
+            pass
+
+    def compares(self, seconds: float) -> None:
+        """A model from nothing is trained beside it, for so long."""
+
+    def compared(self, trained: "Trained | None", why_not: str, seconds: float | None) -> None:
+        """What that one came to; or why there is none."""
+
+    def scores(self, seconds: float) -> None:
+        """The model is being scored, which takes about so long."""
+
+    def scored(self, card: "Scorecard", seconds: float | None) -> None:
+        """The scorecard is written."""

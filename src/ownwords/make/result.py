@@ -1,0 +1,112 @@
+"""What came of a making."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ownwords.archive.report import Report
+from ownwords.core.workspace import Workspace
+from ownwords.evaluation.plain import to_plain
+from ownwords.evaluation.scorecard import Scorecard
+from ownwords.make import scoring
+from ownwords.make.paragraph import Paragraph
+
+if TYPE_CHECKING:
+    from ownwords.training.recipes import Made
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a plan, and why it is so."""
+
+    key: str
+    value: Value
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training came to; bits a byte are those of the posts held out to choose by."""
+
+    key: str  # of the model directory
+    run: str  # the name of its run
+    parameters: int
+    steps: int
+    tokens: int
+    epochs: float  # readings of the author's texts
+    stopped: str  # done | early | memorised
+    bits_per_byte: float | None
+    before: float | None  # of the base; None for a model from nothing
+    share: float  # of the way from the base to the tuned weights
+    plan: tuple[Number, ...]
+    expected: tuple[str, ...]
+    judged: tuple[str, ...]  # how right the plan was
+    posts: int  # in the archive
+
+    @classmethod
+    def of(cls, made: "Made", key: str, posts: int) -> "Trained":
+        """The figures of a training that has just ended."""
+        plan, outcome = made.plan, made.outcome
+        read = outcome.tokens / max(plan.expected.tokens, 1) * plan.expected.epochs
+        return cls(
+            key=key,
+            run=made.run.folder.name,
+            parameters=plan.recipe.model.parameters,
+            steps=outcome.steps,
+            tokens=outcome.tokens,
+            epochs=round(read, 2),
+            stopped=outcome.stopped,
+            bits_per_byte=made.bits_per_byte,
+            before=made.before,
+            share=made.share,
+            plan=tuple(Number(one.key, one.value, one.reason, one.source) for one in plan.reasons),
+            expected=plan.expected.sentences(),
+            judged=made.judged,
+            posts=posts,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was made: where it lies, what came of each stage, and what each took when it was done.
+
+    `scorecard` is None where no text was held out to judge by.
+    """
+
+    workspace: Path
+    model: Path
+    report: Report
+    trained: Trained
+    paragraph: Paragraph
+    compared: Trained | None  # the model from nothing
+    scorecard: Scorecard | None
+    seconds: Mapping[str, float]
+    is_new: bool  # something had to be done for it
+
+    @property
+    def report_page(self) -> Path:
+        return Workspace(self.workspace).report_page
+
+    @property
+    def scorecard_page(self) -> Path:
+        return self.workspace / scoring.PAGE
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, dictionaries, strings and numbers, for JSON."""
+        card = self.scorecard
+        return {
+            "workspace": str(self.workspace),
+            "model": str(self.model),
+            "report_page": str(self.report_page),
+            "scorecard_page": str(self.scorecard_page) if card else None,
+            "trained": to_plain(self.trained),
+            "paragraph": to_plain(self.paragraph),
+            "compared": to_plain(self.compared) if self.compared else None,
+            "scorecard": card.to_dict() if card else None,
+            "seconds": dict(self.seconds),
+            "is_new": self.is_new,
+        }

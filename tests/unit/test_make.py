@@ -1,0 +1,371 @@
+"""A model is made stage after stage, and nothing is done that has not changed."""
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import makings
+import ownwords
+from ownwords.archive.report import Report
+from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
+from ownwords.evaluation.scorecard import Scorecard
+from ownwords.inference.whereabouts import model_folder
+from ownwords.make import pipeline, scoring
+from ownwords.make.finished import contents_key
+from ownwords.make.onlooker import Onlooker
+from ownwords.make.order import Order, base_of
+from ownwords.make.result import Result, Trained
+from ownwords.training import measure, recipes, rehearsal
+from ownwords.training.planned import Plan
+
+
+class Listener(Onlooker):
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.written: list[str] = []
+
+    def read(self, report: Report, seconds: float) -> None:
+        self.told.append("read")
+
+    def changed(self, sentence: str) -> None:
+        self.told.append(sentence)
+
+    def planned(self, plan: Plan, base: str) -> None:
+        self.told.append(f"planned from {base or 'nothing'}")
+
+    def trained(self, trained: Trained, seconds: float | None) -> None:
+        self.told.append("trained" if seconds else "was trained")
+
+    def writes(self, title: str, pieces: Iterator[str]) -> None:
+        self.written = list(pieces)
+        self.told.append("writes")
+
+    def compares(self, seconds: float) -> None:
+        self.told.append(f"compares {seconds:g} s")
+
+    def compared(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
+        self.told.append("compared" if seconds else why_not or "was compared")
+
+    def scores(self, seconds: float) -> None:
+        self.told.append("scores")
+
+    def scored(self, card: Scorecard, seconds: float | None) -> None:
+        self.told.append("scored" if seconds else "was scored")
+
+
+ALL = [
+    "read",
+    "planned from model",
+    "trained",
+    "writes",
+    "compares 120 s",
+    "compared",
+    "scores",
+    "scored",
+]
+NONE = ["read", "was trained", "writes", "was compared", "was scored"]
+
+
+def quick(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    patch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
+    # Voice and fluency have tests of their own.
+    patch.setattr(scoring, "REFERENCE", folder / "no such folder")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    quick(monkeypatch, tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], Result]:
+    """A blog, a base, and what was made of them once; nobody changes it."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        quick(patch, tmp_path_factory.getbasetemp())
+        makings.blog(folder / "blog")
+        makings.base(folder / "base")
+        listener = Listener()
+        result = pipeline.make(makings.order(folder), onlooker=listener)
+    return folder, listener.told, result
+
+
+@pytest.fixture
+def made(whole: tuple[Path, list[str], Result], tmp_path: Path) -> Path:
+    """A copy of it to work on."""
+    shutil.copytree(whole[0], tmp_path / "made")
+    return tmp_path / "made"
+
+
+def again(folder: Path, **more: object) -> tuple[list[str], Result]:
+    listener = Listener()
+    result = pipeline.make(makings.order(folder, **more), onlooker=listener)
+    return listener.told, result
+
+
+def without_training(patch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("nothing was to be trained")
+
+    patch.setattr(recipes, "finetune", never)
+    patch.setattr(recipes, "pretrain", never)
+
+
+def test_every_stage_is_told_and_leaves_what_it_promises(
+    whole: tuple[Path, list[str], Result],
+) -> None:
+    folder, told, result = whole
+    assert told == ALL
+    assert result.is_new
+    place = folder / "w"
+    assert result.model == place / "model"
+    assert result.report_page.exists()
+    assert result.scorecard_page.read_text("utf-8").lower().startswith("<!doctype html>")
+    assert result.scorecard is not None
+    assert result.scorecard.about.test_posts > 0
+    assert result.scorecard.row("from scratch") or len(result.scorecard.bits) > 3
+    assert result.trained.before is not None
+    assert result.trained.bits_per_byte is not None
+    assert result.trained.bits_per_byte <= result.trained.before
+    assert result.trained.steps == 16
+    assert result.compared is not None
+    assert result.compared.before is None
+    assert result.compared.key == contents_key(place / "runs" / "from-nothing" / "model")
+    # The model beside which it is compared is not taken for the author's.
+    assert model_folder(place, folder) == place / "model"
+
+
+def test_the_paragraph_is_what_the_model_writes_on_from_a_title_it_never_read(
+    whole: tuple[Path, list[str], Result],
+) -> None:
+    _, _, result = whole
+    title = result.paragraph.title
+    (post,) = [post for post in result.report.posts if post.title == title]
+    assert post.split == "test"
+    text = "".join(ownwords.load(result.model).write(f"{title}\n\n", tokens=300, seed=1))
+    assert result.paragraph.text
+    assert text.strip().startswith(result.paragraph.text)
+
+
+def test_a_second_time_nothing_is_done(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_training(monkeypatch)
+    told, result = again(made)
+    assert told == NONE
+    assert not result.is_new
+    assert result.trained.plan
+    assert result.scorecard is not None
+    assert result.to_dict()["paragraph"]["text"] == result.paragraph.text
+
+
+def test_new_posts_are_told_and_trained_anew_from_the_base(made: Path) -> None:
+    old = made / "w" / "runs" / again(made)[1].trained.run
+    assert list((old / "checkpoints").glob("step-*"))
+    makings.write_post(made / "blog", 24)
+    told, result = again(made, minutes=2.0)
+    assert told[1] == (
+        "Since the last model here: 25 posts where there were 24, other minutes."
+        " It is trained anew, from the base."
+    )
+    # In so few minutes nothing is trained to compare it with.
+    assert told[2:] == ["planned from model", "trained", "writes", "scores", "scored"]
+    assert result.compared is None
+    assert result.trained.posts == 25
+    # What the replaced model's run tells stays; what took the room does not.
+    assert (old / "plan.toml").exists()
+    assert not (old / "checkpoints").exists()
+    assert again(made, minutes=2.0)[0] == ["read", "was trained", "writes", "was scored"]
+
+
+def test_only_what_is_missing_is_made_again(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents_key(made / "w" / "model")
+    shutil.rmtree(made / "w" / "model")
+    told, result = again(made)
+    assert told == ["read", "planned from model", "trained", *NONE[2:]]
+    assert contents_key(result.model) == before
+    without_training(monkeypatch)
+    result.scorecard_page.write_text("mine")
+    assert again(made)[0] == [*NONE[:-1], "scores", "scored"]
+    assert result.scorecard_page.read_text("utf-8") != "mine"
+    (made / "w" / "report.html").unlink()
+    assert again(made)[0] == NONE
+    assert (made / "w" / "report.html").exists()
+
+
+def test_another_model_in_its_place_is_not_taken_for_it(made: Path) -> None:
+    key = contents_key(made / "w" / "model")
+    shutil.rmtree(made / "w" / "model")
+    shutil.copytree(made / "base" / "model", made / "w" / "model")
+    (made / "w" / "model" / rehearsal.BROUGHT).unlink()
+    told, result = again(made)
+    assert "trained" in told
+    assert result.trained.key == contents_key(result.model) == key
+
+
+def test_from_nothing_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    makings.blog(tmp_path / "blog")
+    fixed = {**makings.SMALL, "model.parameters": 40_000}
+    told, result = again(tmp_path, base=None, fixed=fixed)
+    assert told == ["read", "planned from nothing", "trained", told[3], "scores", "scored"]
+    assert (result.trained.before, result.compared) == (None, None)
+
+
+def test_the_plan_alone_trains_nothing(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    shutil.copytree(made / "blog", tmp_path / "new" / "blog")
+    asked = makings.order(tmp_path / "new", base=made / "base" / "model")
+    found = pipeline.plan(asked)
+    assert found.recipe.train.steps == 16
+    assert not (tmp_path / "new" / "w" / "model").exists()
+    assert pipeline.plan(makings.order(made)).recipe == found.recipe
+
+
+def test_who_thinks_long_about_a_question_loses_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock stands while the author is asked."""
+    makings.blog(tmp_path / "blog")
+    words = " ".join(f"word{(k * k) % 977}" for k in range(9000))
+    (tmp_path / "blog" / "long.md").write_text(f"---\ntitle: A long one\n---\n\n{words}\n")
+    clock = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    seen: list[float | None] = []
+
+    def pretrain(_: object, __: object, work: recipes.Work) -> None:
+        seen.append(work.began)
+        raise CorpusError("enough")
+
+    monkeypatch.setattr(recipes, "pretrain", pretrain)
+
+    def ask(question: object) -> str:
+        clock[0] += 50
+        return "leave out"
+
+    asked = makings.order(tmp_path, base=None)
+    asked = Order(asked.paths, asked.workspace, base=None, began=90.0)
+    with pytest.raises(CorpusError, match="enough"):
+        pipeline.make(asked, ask=ask)
+    assert seen == [90.0 + clock[0] - 100.0]
+    assert clock[0] > 100
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"minutes": 0.0}, "--minutes should be more than 0"),
+        ({"minutes": float("nan")}, "--minutes should be more than 0"),
+        ({"minutes": float("inf")}, "--minutes should be 10,000,000 at most"),
+        ({"base": Path("nowhere")}, "nowhere is no folder"),
+        ({"fixed": {"train.row": 4}}, "did you mean train.rows?"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(
+    more: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    makings.blog(tmp_path / "blog", posts=8)
+    (tmp_path / "base").mkdir()
+    with pytest.raises(OwnwordsError, match=message.replace("?", r"\?")):
+        pipeline.make(makings.order(tmp_path, **{"base": None, **more}))
+
+
+def test_too_little_text_is_the_plans_sentence(tmp_path: Path) -> None:
+    (tmp_path / "blog").mkdir()
+    (tmp_path / "blog" / "one.md").write_text("---\ntitle: One\n---\n\nToo short to learn from.\n")
+    with pytest.raises(CorpusError, match="bytes of text to learn from"):
+        pipeline.make(makings.order(tmp_path, base=None))
+
+
+def test_two_at_once_do_not_get_in_each_others_way(made: Path) -> None:
+    class Second(Onlooker):
+        def trained(self, trained: Trained, seconds: float | None) -> None:
+            pipeline.make(makings.order(made))
+
+    with pytest.raises(OwnwordsError, match="another ownwords is making a model in"):
+        pipeline.make(makings.order(made), onlooker=Second())
+
+
+class _Stopped(Onlooker):
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def read(self, report: Report, seconds: float) -> None:
+        self._stop("read")
+
+    def planned(self, plan: Plan, base: str) -> None:
+        self._stop("planned")
+
+    def writes(self, title: str, pieces: Iterator[str]) -> None:
+        next(pieces)
+        self._stop("writes")
+
+    def _stop(self, now: str) -> None:
+        if now == self._at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("read", "the same command begins again"),
+        ("planned", "the same command goes on from there"),
+        ("writes", "your model is finished, in .*model; the same command goes on with what is"),
+    ],
+)
+def test_whoever_interrupts_hears_what_is_kept(
+    at: str, said: str, whole: tuple[Path, list[str], Result], tmp_path: Path
+) -> None:
+    asked = makings.order(whole[0], workspace=tmp_path / "w", minutes=1.0)
+    with pytest.raises(KeyboardInterrupt, match=said):
+        pipeline.make(asked, onlooker=_Stopped(at))
+
+
+def test_a_model_from_nothing_that_cannot_be_is_no_reason_to_stop(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise ConfigError("12 s are too few")
+
+    monkeypatch.setattr(recipes, "pretrain", never)
+    told, result = again(made, minutes=20.0)
+    assert "12 s are too few" in told
+    assert told[-1] == "scored"
+    assert result.compared is None
+
+
+def test_a_base_goes_by_name_by_path_or_is_none(tmp_path: Path) -> None:
+    assert base_of("none") is None
+    assert base_of(tmp_path) == tmp_path
+    with pytest.raises(OwnwordsError, match="there is no base called pigeon"):
+        base_of("pigeon")
+
+
+def test_from_python(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Order] = []
+
+    monkeypatch.setattr(pipeline, "make", seen.append)
+    ownwords.make_model(str(made / "blog"), base=made / "base" / "model", workspace="x")
+    assert (seen[0].minutes, seen[0].workspace) == (4, Path("x"))
+    assert seen[0].base == made / "base" / "model"
+
+
+def test_nothing_heavy_is_imported_for_what_is_there(made: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path\n"
+        "from ownwords.evaluation.judging import ScoreConfig\n"
+        "from ownwords.make import pipeline\n"
+        "from ownwords.make.order import Order\n"
+        f"order = Order([Path({str(made / 'blog')!r})], workspace=Path({str(made / 'w')!r}),\n"
+        f"    minutes=10.0, base=Path({str(made / 'base' / 'model')!r}), device='cpu',\n"
+        f"    fixed={makings.SMALL!r}, scoring={makings.LITTLE!r})\n"
+        "print(pipeline.make(order).is_new)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr

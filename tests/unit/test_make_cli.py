@@ -1,0 +1,379 @@
+"""`make` and `chat` as a user types and sees them; the making itself is played."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ownwords.archive.report import Post, Report, SourceRead, Split, Totals
+from ownwords.cli.chat import Chat
+from ownwords.cli.main import main
+from ownwords.cli.make_view import MakeView
+from ownwords.core.errors import ConfigError
+from ownwords.core.progress import Progress
+from ownwords.evaluation.scorecard import About, BitsRow, Scorecard, Verdict
+from ownwords.make import pipeline
+from ownwords.make.onlooker import Onlooker
+from ownwords.make.order import Order
+from ownwords.make.paragraph import Paragraph
+from ownwords.make.result import Number, Result, Trained
+from ownwords.training.expectation import Expectation
+from ownwords.training.planned import Derived, Plan
+from ownwords.training.settings import Recipe
+
+BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
+TRAINED = Trained(
+    key="k",
+    run="finetune-1",
+    parameters=8_100_000,
+    steps=400,
+    tokens=1_000_000,
+    epochs=6.0,
+    stopped="done",
+    bits_per_byte=1.534,
+    before=1.812,
+    share=0.85,
+    plan=(Number("train.steps", 400, "that fills the time", "measured here"),),
+    expected=("About 3 min.",),
+    judged=("Time: 3 min, expected 3 min.",),
+    posts=53,
+)
+CARD = Scorecard(
+    about=About("Hats", "m", "b", 8_100_000, 40, 9000, 50_000, 4, 5, 5, 6000, True, "1", "2026"),
+    bits=(BitsRow("ours", "", "static", 1.6, 1.5, 1.7, is_ours=True),),
+    voice=None,
+    fluency=None,
+    memorised=None,
+    samples=(),
+    verdicts=(Verdict("all", "writes like you", "It writes like you.", ("Because of this.",)),),
+)
+PLAN = Plan(
+    recipe=Recipe(),
+    reasons=(Derived("train.steps", 400, "that fills the time", "measured here", "measured"),),
+    expected=Expectation(1.5, 1.9, 182.0, 10**6, 6.0, 10**8, 5000.0, 1000),
+)
+REPORT = Report(
+    "The Hundred Steps",
+    "",
+    "",
+    "",
+    sources=[SourceRead("examples/blog", "a Publii site")],
+    totals=Totals(posts=53, pages=1, own_words=31_535, first_day="2017-02-12"),
+    posts=[
+        Post(
+            "1",
+            "What it says in the night",
+            "",
+            "",
+            "post",
+            6171,
+            74,
+            0.1,
+            flags=["dump"],
+            decision="leave out",
+            reason="a machine wrote it",
+        )
+    ],
+    splits=[Split("random", posts={"train": 43, "validation": 5, "test": 6})],
+)
+TEXT = ["The gutter ", "was full, and so was I. It had rained for nine days, ", "or ten."]
+
+
+class Play:
+    """Stands for the pipeline, and keeps what it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.orders: list[Order] = []
+        self.asked: list[bool] = []
+        self.fails: BaseException | None = None
+        self.title = "The gutter in March"
+        self.result = Result(
+            workspace=folder / "blog.ownwords",
+            model=folder / "blog.ownwords" / "model",
+            report=REPORT,
+            trained=TRAINED,
+            paragraph=Paragraph(self.title, "".join(TEXT)),
+            compared=replace(TRAINED, before=None, bits_per_byte=2.4),
+            scorecard=CARD,
+            seconds={"train": 182.0},
+            is_new=True,
+        )
+
+    def make(self, order: Order, *, progress: Progress, ask: object, onlooker: Onlooker) -> Result:
+        self.orders.append(order)
+        self.asked.append(ask is not None)
+        onlooker.read(REPORT, 0.6)
+        onlooker.planned(PLAN, "shipped")
+        if self.fails:
+            raise self.fails
+        onlooker.trained(TRAINED, 178.0)
+        onlooker.writes(self.title, iter(TEXT))
+        onlooker.compares(48.0)
+        onlooker.compared(self.result.compared, "", 47.0)
+        onlooker.scores(30.0)
+        onlooker.scored(CARD, 24.0)
+        return self.result
+
+    def plan(self, order: Order, **_: object) -> Plan:
+        self.orders.append(order)
+        return PLAN
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
+    for name in [name for name in os.environ if name.startswith("OWNWORDS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    played = Play(tmp_path)
+    monkeypatch.setattr(pipeline, "make", played.make)
+    monkeypatch.setattr(pipeline, "plan", played.plan)
+    return played
+
+
+def test_each_stage_is_a_line_and_the_end_says_where_things_are(
+    play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["make", BLOG, "--base", "none"]) == 0
+    shown = capsys.readouterr().out
+    said = " ".join(re.sub(r" +[\d.]+ (s|min)$", "", shown, flags=re.MULTILINE).split())
+    for words in (
+        "The Hundred Steps",
+        "31,535 words of your own in 53 posts and 1 page, 2017.",
+        "Left out “What it says in the night”. A machine wrote it.",
+        "It learns from 43 texts; 5 choose the best moment, and 6 judge it in the end.",
+        "that knows English, bent to your manner: 3 min, in which it reads your texts 6.0 times.",
+        "1.53 bits a byte on posts it has not seen; before, the base had 1.81.",
+        "You have a post called “The gutter in March”. It never read that one;",
+        "The gutter was full, and so was I.",
+        "From nothing 2.40 bits a byte on posts it has not seen.",
+        "It writes like you. Because of this.",
+        "Your model blog.ownwords/model",
+        "Its scorecard blog.ownwords/scorecard.html",
+        "ownwords chat --model blog.ownwords",
+    ):
+        assert words in said
+    assert said.count("A bit a byte is") == 1
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    (read,) = [line for line in lines if line.startswith("  Read ")]
+    assert read.endswith("0.6 s")
+    order = play.orders[0]
+    assert (order.base, order.minutes, order.workspace) == (None, 4, tmp_path / "blog.ownwords")
+    assert order.began is not None
+    assert order.fixed == {}
+    assert play.asked == [False]
+
+
+@pytest.mark.parametrize("width", [40, 59, 200])
+def test_on_any_terminal_no_line_is_wider(width: int, play: Play) -> None:
+    for encoding in ("utf-8", "ascii"):
+        raw = io.BytesIO()
+        stream = io.TextIOWrapper(raw, encoding, write_through=True)
+        console = Console(file=stream, width=width, color_system=None, legacy_windows=False)
+        view = MakeView(console)
+        play.make(Order([]), progress=Progress(), ask=None, onlooker=view)
+        view.result(play.result)
+        text = raw.getvalue().decode(encoding)
+        # Paths and commands are to be copied, and stay whole.
+        told, _, _ = text.partition("  Where things are")
+        assert max(len(line) for line in told.splitlines()) <= min(width, 108)
+        assert "It writes like you." in text
+
+
+def test_json_is_one_object_and_quiet_says_no_stages(
+    play: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["make", BLOG, "--base", "none", "--json", "--minutes", "2"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["trained"]["bits_per_byte"] == 1.534
+    assert figures["paragraph"]["title"] == "The gutter in March"
+    assert figures["scorecard"]["verdicts"][0]["kind"] == "writes like you"
+    assert play.orders[0].minutes == 2
+    assert main(["make", BLOG, "--base", "none", "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert "Read" not in said
+    assert "The gutter was full" in " ".join(said.split())
+    assert "Where things are" in said
+
+
+def test_the_plan_in_full_is_all_that_plan_shows(
+    play: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["make", BLOG, "--base", "none", "--plan"]) == 0
+    said = capsys.readouterr().out
+    assert "that fills the time" in said
+    assert "The gutter" not in said
+    assert main(["make", BLOG, "--base", "none", "--plan", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"plan", "recipe", "expected"}
+
+
+def test_settings_of_the_user_reach_the_order(play: Play, tmp_path: Path) -> None:
+    (tmp_path / "ownwords.toml").write_text("[archive]\ndrafts = true\n")
+    arguments = ["--set", "train.rows=4", "--set", "split.test=0.3", "--workspace", "w"]
+    assert main(["make", BLOG, "--base", "none", "--quiet", *arguments]) == 0
+    order = play.orders[0]
+    assert order.fixed == {"train.rows": 4}
+    assert order.archive.drafts
+    assert order.split.test == 0.3
+    assert order.workspace == Path("w")
+
+
+def test_without_held_out_posts_nothing_is_claimed(
+    play: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play.result = replace(play.result, scorecard=None)
+    assert main(["make", BLOG, "--base", "none", "--quiet", "--open"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No text was held out to judge by" in said
+    assert "scorecard.html" not in said
+
+
+def test_the_page_is_opened_only_where_asked(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[Path] = []
+    monkeypatch.setattr("ownwords.cli.make.opened", pages.append)
+    assert main(["make", BLOG, "--base", "none", "--quiet"]) == 0
+    assert pages == []
+    assert main(["make", BLOG, "--base", "none", "--quiet", "--open"]) == 0
+    assert pages == [play.result.scorecard_page]
+
+
+@pytest.mark.parametrize(
+    ("fails", "status", "said"),
+    [
+        (ConfigError("1 s are too few", hint="give 20"), 2, "ownwords: 1 s are too few"),
+        (KeyboardInterrupt("your model is finished"), 130, "interrupted: your model is finished"),
+    ],
+)
+def test_what_ends_it_is_one_sentence(
+    fails: BaseException,
+    status: int,
+    said: str,
+    play: Play,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    play.fails = fails
+    assert main(["make", BLOG, "--base", "none"]) == status
+    assert said in capsys.readouterr().err
+
+
+def test_a_base_that_is_not_there_is_told_before_anything_is_read(
+    play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["make", BLOG, "--base", "pigeon"]) == 2
+    assert "there is no base called pigeon" in capsys.readouterr().err
+    assert not play.orders
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_processes_are_told_to_train_otherwise(
+    play: Play, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["make", BLOG, "--base", "none"]) == 2
+    assert "the work of one process" in capsys.readouterr().err
+    assert not play.orders
+
+
+def test_what_was_there_is_said_to_be(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
+    view = MakeView(Console(width=80))
+    view.trained(TRAINED, None)
+    assert "Nothing has changed since then." in " ".join(capsys.readouterr().out.split())
+
+
+def test_without_torch_one_sentence_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"from ownwords.cli.main import main; sys.exit(main(['make', {BLOG!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "making a model takes PyTorch" in done.stderr
+    assert 'pip install "ownwords[train]"' in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["make", "chat"])
+def test_each_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    assert f"Example: ownwords {verb}" in capsys.readouterr().out
+
+
+class Parrot:
+    """Writes what it was asked, so that a test can see it."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.breaks = False
+
+    def write(self, prompt: str, **how: Any) -> Iterator[str]:  # noqa: ANN401
+        self.asked.append({"prompt": prompt, **how})
+        yield " goes on"
+        if self.breaks:
+            raise KeyboardInterrupt
+
+
+def lines(*said: str) -> Callable[[], str]:
+    left = iter(said)
+
+    def line() -> str:
+        for each in left:
+            return each
+        raise EOFError
+
+    return line
+
+
+def talked(*said: str, parrot: Parrot | None = None) -> list[dict[str, Any]]:
+    model = parrot or Parrot()
+    Chat(model, seed=40, tokens=9).talk(lines(*said))  # type: ignore[arg-type]
+    return model.asked
+
+
+def test_each_line_begins_a_text(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = talked("The trouble", "", "/again", "On hats", "/again")
+    assert [one["prompt"] for one in asked] == ["The trouble", "", "", "On hats", "On hats"]
+    # The luck of each is another.
+    assert [one["seed"] for one in asked] == [40, 41, 42, 43, 44]
+    assert asked[0]["tokens"] == 9
+    assert capsys.readouterr().out.splitlines()[0] == "The trouble goes on"
+
+
+def test_commands_set_seed_and_temperature_and_end_it() -> None:
+    asked = talked("/seed 7", "/temperature 0.5", "One", "Two", "/quit", "Three")
+    assert [(one["seed"], one["temperature"]) for one in asked] == [(7, 0.5), (8, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/sed 7", "there is no /sed"),
+        ("/seed luck", "the next seed is 40"),
+        ("/temperature hot", "the temperature is 0.8"),
+        ("/temperature nan", "the temperature is 0.8"),
+        ("/temperature 99", "it may be 0 to 5"),
+        ("/help", "Type how a text begins"),
+    ],
+)
+def test_what_it_does_not_know_is_said_and_nothing_written(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert talked(line) == []
+    assert said in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_text_and_not_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
+    parrot = Parrot()
+    parrot.breaks = True
+    assert len(talked("One", "Two", parrot=parrot)) == 2
+    assert capsys.readouterr().out.splitlines() == ["One goes on", "Two goes on"]

@@ -1,0 +1,198 @@
+"""What a making stands on: the paragraph's end, its title, what is finished, how text is shown."""
+
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.archive.report import Post, Report
+from ownwords.cli.desktop import has_desktop
+from ownwords.cli.flow import Flow
+from ownwords.make.finished import Finished, contents_key
+from ownwords.make.paragraph import Paragraph, ended_well, prompt_of, title_for
+
+SENTENCE = "It rained on the hat, and nobody minded at all. "
+
+
+def pieces(text: str, size: int) -> list[str]:
+    return [text[i : i + size] for i in range(0, len(text), size)]
+
+
+@given(st.integers(1, 9))
+def test_a_paragraph_ends_where_a_long_one_ends_or_at_a_sentence(size: int) -> None:
+    short = "A title\n\n" + SENTENCE * 2
+    goes_on = short.rstrip() + "\n\n" + SENTENCE * 8
+    assert "".join(ended_well(pieces(goes_on + "\n\nMore.", size))) == goes_on.rstrip()
+    endless = SENTENCE * 100
+    made = "".join(ended_well(pieces(endless, size)))
+    assert endless.startswith(made)
+    assert made.endswith("at all.")
+    assert 700 <= len(made) <= 700 + len(SENTENCE)
+
+
+@given(st.text(max_size=400), st.integers(1, 7))
+def test_what_ends_by_itself_is_whole_but_for_space_around_it(text: str, size: int) -> None:
+    assert "".join(ended_well(pieces(text[:340], size))) == text[:340].strip()
+
+
+def test_a_quoted_sentence_ends_after_its_mark() -> None:
+    said = SENTENCE * 14 + "Then he asked me, as he does when it rains, “Is it?” "
+    assert "".join(ended_well([said + "He was gone."])).endswith("“Is it?”")
+
+
+def test_letters_come_as_they_are_written() -> None:
+    seen: list[str] = []
+
+    def slowly() -> object:
+        for letter in "One two":
+            seen.append(letter)
+            yield letter
+
+    first = ended_well(slowly())  # type: ignore[arg-type]
+    assert next(iter(first)) == "O"
+    assert seen == ["O"]
+
+
+def post(title: str, **more: object) -> Post:
+    known = {"id": title, "url": "", "day": "", "kind": "post", "words": 300, "own_words": 300}
+    return Post(title=title, share=0.1, **{"split": "test", **known, **more})  # type: ignore[arg-type]
+
+
+def test_the_title_is_of_a_post_that_was_held_out_and_will_do() -> None:
+    posts = [
+        post("Learned from it", split="train"),
+        post("Chosen by it", split="validation"),
+        post("Left out of it", decision="leave out"),
+        post("A page about me", kind="page"),
+        post("Much too short", own_words=20),
+        post("Untitled"),
+        post("one two three four five six seven eight nine ten"),
+    ]
+    report = Report("blog", "", "", "", posts=posts)
+    assert title_for(report) == ""
+    assert prompt_of("") == ""
+    report.posts += [post("The  gutter in March"), post("On hats")]
+    title = title_for(report)
+    assert title in ("The gutter in March", "On hats")
+    report.posts.reverse()
+    assert title_for(report) == title
+    assert prompt_of(title) == f"{title}\n\n"
+
+
+def test_a_stage_is_found_again_with_just_what_it_was_made_from(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "make" / "finished.json"
+    finished = Finished(path)
+    made = Paragraph("On hats", "It rained.\n\n“So?”")
+    assert finished.changed("write", {"model": "a"}) == ()
+    finished.keep("write", {"model": "a", "title": "On hats"}, made, 1.5)
+    again = Finished(path)
+    assert again.found("write", {"title": "On hats", "model": "a"}, Paragraph) == made
+    assert again.found("write", {"title": "On hats", "model": "b"}, Paragraph) is None
+    assert again.last("write", Paragraph) == made
+    assert again.changed("write", {"title": "On hats", "model": "b"}) == ("model",)
+    assert again.seconds("write") == 1.5
+    assert again.last("other", Paragraph) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "[]", "{", '{"write": 1}', '{"write": {"depends_on": {}}}', "null", "[" * 100_000],
+)
+def test_a_damaged_file_is_as_none(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "finished.json"
+    path.write_text(damage)
+    finished = Finished(path)
+    assert finished.last("write", Paragraph) is None
+    finished.keep("write", {}, Paragraph("a b", "c"), 0.1)
+    assert Finished(path).last("write", Paragraph) == Paragraph("a b", "c")
+
+
+def test_figures_of_another_version_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "finished.json"
+    Finished(path).keep("write", {}, Paragraph("a b", "c"), 0.1)
+    said = json.loads(path.read_text())
+    said["write"]["figures"]["mood"] = "calm"
+    path.write_text(json.dumps(said))
+    assert Finished(path).found("write", {}, Paragraph) is None
+
+
+def test_the_key_of_a_model_is_of_what_decides_its_words(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    assert contents_key(folder) == ""
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"123")
+    key = contents_key(folder)
+    (folder / "README.md").write_text("A card.")
+    (folder / "ownwords.json").write_text('{"seconds": 1}')
+    assert contents_key(folder) == key
+    assert contents_key(folder, provenance=True) != key
+    (folder / "model.safetensors").write_bytes(b"124")
+    assert contents_key(folder) != key
+
+
+def flowed(text: str, size: int, width: int, margin: int = 0) -> str:
+    stream = io.StringIO()
+    Flow(stream, width=width, margin=margin).write(pieces(text, size))
+    return stream.getvalue()
+
+
+@given(st.integers(1, 12), st.integers(20, 60), st.integers(0, 8))
+def test_text_flows_in_lines_behind_a_margin(size: int, width: int, margin: int) -> None:
+    text = "A title\n\n" + SENTENCE * 5 + "\n\n\nThe end."
+    shown = flowed(text, size, width, margin)
+    assert shown.split() == text.split()
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0] == " " * margin + "A title"
+    assert lines[1] == ""
+    assert all(line.startswith(" " * margin) for line in lines if line)
+    # As much on a line as fits: the next word never would have.
+    for line, after in pairwise(lines):
+        if line and after and not line.endswith("title"):
+            assert len(line) + 1 + len(after.split()[0]) > width
+
+
+def test_what_a_terminal_would_obey_is_not_written() -> None:
+    assert flowed("a \x1b[31mred\x07 hat", 3, 40) == "a ?[31mred? hat\n"
+    assert flowed("", 3, 40) == ""
+
+
+def test_a_word_longer_than_a_line_is_broken() -> None:
+    shown = flowed("雨" * 50 + " x" * 3, 4, 24)
+    assert max(2 * line.count("雨") for line in shown.splitlines()) <= 24
+    assert "".join(shown.split()) == "雨" * 50 + "xxx"
+
+
+def test_it_ends_its_line_where_the_writing_breaks_off() -> None:
+    def breaks() -> object:
+        yield "One tw"
+        raise KeyboardInterrupt
+
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        Flow(stream, width=40).write(breaks())  # type: ignore[arg-type]
+    assert stream.getvalue() == "One tw\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "system", "expected"),
+    [
+        ({}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
+        ({"DISPLAY": ":0", "CI": "true"}, "linux", False),
+        ({}, "darwin", True),
+        ({"SSH_CONNECTION": "here there"}, "darwin", False),
+        ({"CI": "1"}, "win32", False),
+        ({"CI": "false"}, "win32", True),
+    ],
+)
+def test_pages_are_opened_only_where_somebody_sits(
+    environment: dict[str, str], system: str, expected: bool
+) -> None:
+    assert has_desktop(environment, system) == expected
