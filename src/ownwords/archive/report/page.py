@@ -1,17 +1,9 @@
 """The report as one page that needs nothing else: no network, no script, no font, no template."""
 
-from functools import cache
-from importlib.resources import files
-
 from ownwords.archive.report import Report, findings, sections
 from ownwords.archive.report import words as say
+from ownwords.archive.report.frame import framed
 from ownwords.archive.report.html import Html, join, rest, tag
-
-# Nothing may be loaded from anywhere, not even by a title that found a way through.
-_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
-)
 
 _ORDER = (
     sections.training,
@@ -33,30 +25,8 @@ _ORDER = (
 def render(report: Report) -> str:
     """The whole page as HTML; the same report gives the same bytes."""
     parts = [part for write in _ORDER if (part := write(report)) is not None]
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"{say.name(report)}: what is in it"),
-        tag("style", Html(_stylesheet())),
-    )
-    body = tag(
-        "body",
-        tag("a", "To the report", href="#report", class_="skip"),
-        _masthead(report),
-        tag("nav", _contents(parts), aria_label="In this report"),
-        tag("main", *(_section(part) for part in parts), id="report"),
-        _footer(report),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
-
-
-@cache
-def _stylesheet() -> str:
-    return files("ownwords.archive.report").joinpath("page.css").read_text("utf-8")
+    title = f"{say.name(report)}: what is in it"
+    return framed(title, "report", _masthead(report), parts, _footer(report))
 
 
 def _masthead(report: Report) -> Html:
@@ -133,20 +103,6 @@ def _days(report: Report) -> str:
     if not totals.first_day:
         return "no dates found"
     return " to ".join(dict.fromkeys([say.day(totals.first_day), say.day(totals.last_day)]))
-
-
-def _contents(parts: list[sections.Section]) -> Html:
-    return tag("ol", *(tag("li", tag("a", part.title, href=f"#{part.anchor}")) for part in parts))
-
-
-def _section(part: sections.Section) -> Html:
-    return tag(
-        "section",
-        tag("h2", part.title, id=f"{part.anchor}-heading"),
-        tag("div", part.body, class_="body"),
-        id=part.anchor,
-        aria_labelledby=f"{part.anchor}-heading",
-    )
 
 
 def _footer(report: Report) -> Html:

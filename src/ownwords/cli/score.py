@@ -1,0 +1,112 @@
+"""`ownwords score`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ownwords.cli.options import DEFAULTS, Common
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import Workspace, shown
+
+if TYPE_CHECKING:
+    from ownwords.archive.report import Report
+    from ownwords.archive.store import Archive
+    from ownwords.evaluation.scoring import Rivals
+
+_NONE = "none"
+_NO_POSTS = "holds no posts to judge the model by"
+
+
+def score(
+    model: Annotated[
+        Path | None,
+        Parameter(
+            name="MODEL",
+            help="A model directory, or a workspace that holds one. [default: that of the only"
+            " NAME.ownwords here]",
+        ),
+    ] = None,
+    *,
+    base: Annotated[
+        str | None,
+        Parameter(
+            help="What it was tuned from: a name that `ownwords base` lists, or a model directory;"
+            " none compares it with none. [default: what the model says of itself]"
+        ),
+    ] = None,
+    common: Common = DEFAULTS,
+) -> None:
+    """Judge the model on the posts held out, write the scorecard into the workspace, show it."""
+    from ownwords.archive.store import Archive
+    from ownwords.evaluation.card import files
+    from ownwords.evaluation.card.terminal import print_card
+    from ownwords.evaluation.scoring import ScoreConfig
+    from ownwords.inference.whereabouts import model_folder
+    from ownwords.make.scoring import scored
+    from ownwords.training import corpus
+
+    folder = model_folder(model or common.workspace, Path.cwd())
+    place = Workspace(common.workspace or folder.parent)
+    if not place.archive.exists():
+        raise OwnwordsError(
+            f"{place.root} {_NO_POSTS}",
+            hint="say which workspace does with --workspace; `ownwords look PATH` makes one",
+        )
+    before = files.read(place.root)
+    spent = {one.name: one.seconds for one in before.seconds} if before else {}
+    rivals = _rivals(folder, base, place)
+    try:
+        with common.watched() as (progress, _), Archive(place.archive) as archive:
+            card = scored(
+                place.root,
+                folder,
+                rivals,
+                archive,
+                corpus.of(archive),
+                _report(archive),
+                spent=spent,
+                config=ScoreConfig(),
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("what was measured is kept; the same command goes on") from None
+    page = shown(place.root / files.PAGE)
+    common.show(card.to_dict(), lambda console: print_card(card, console, page))
+
+
+def _rivals(folder: Path, base: str | None, place: Workspace) -> "Rivals":
+    """What it is compared with: the base given, or the one it says it was tuned from."""
+    from ownwords.base import catalogue
+    from ownwords.evaluation.scoring import Rivals, base_of
+
+    beside = place.runs / "from-nothing" / "model"
+    scratch = beside if (beside / "config.json").exists() and beside != folder else None
+    name = base if base is not None else base_of(folder)
+    if name is None or name == _NONE:
+        return Rivals(scratch=scratch)
+    try:
+        found = catalogue.find(name)
+    except OwnwordsError as error:
+        if base is not None:
+            raise
+        raise OwnwordsError(
+            f"{folder} says that it was tuned from {name}, which is not here",
+            hint="say where it is with --base PATH, or leave it out with --base none",
+        ) from error
+    said = "the base in the box" if name in ("", catalogue.SHIPPED) else Path(name).name
+    return Rivals(base=found, base_name=said, scratch=scratch)
+
+
+def _report(archive: "Archive") -> "Report":
+    """The corpus report that was kept with the texts."""
+    from ownwords.archive.report import Report
+
+    kept = archive.get_meta("report")
+    if not kept:
+        raise OwnwordsError(
+            f"{archive.path} {_NO_POSTS}: it was never finished",
+            hint="run `ownwords look PATH` again, into the same workspace",
+        )
+    return Report.from_dict(json.loads(kept))

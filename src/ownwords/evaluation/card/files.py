@@ -1,0 +1,27 @@
+"""The scorecard's two files: the page, and the figures for other programs."""
+
+import json
+from pathlib import Path
+
+from ownwords.core.workspace import write_atomically
+from ownwords.evaluation.card.page import render
+from ownwords.evaluation.scorecard import Scorecard
+
+PAGE, DATA = "scorecard.html", "scorecard.json"
+
+
+def write(card: Scorecard, folder: Path) -> tuple[Path, Path]:
+    """Write both into a folder, each whole or not at all; their paths."""
+    page, data = folder / PAGE, folder / DATA
+    said = json.dumps(card.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
+    write_atomically(data, said + "\n")
+    write_atomically(page, render(card))
+    return page, data
+
+
+def read(folder: Path) -> Scorecard | None:
+    """The scorecard that was written there; None where there is none that can be read."""
+    try:
+        return Scorecard.from_dict(json.loads((folder / DATA).read_bytes()))
+    except (OSError, ValueError, RecursionError):  # also of another version of ownwords
+        return None

@@ -1,0 +1,147 @@
+"""The scorecard in a terminal: the same truth as the page, in what fits a few screens."""
+
+from rich.console import Console
+from rich.style import Style
+
+from ownwords.archive.report.sheet import ACCENT, LOUD, QUIET, Sheet
+from ownwords.archive.report.words import count, plain
+from ownwords.evaluation import wording as say
+from ownwords.evaluation.card import panels
+from ownwords.evaluation.card.gauges import Gauge, Panel
+from ownwords.evaluation.scorecard import Scorecard
+
+_SAMPLES = 2
+_SAMPLE_LETTERS = 420
+
+
+def print_card(card: Scorecard, console: Console, page: str = "") -> None:
+    """Print it; no line is wider than the console, and no text of a model is markup.
+
+    `page` is where the whole scorecard lies.
+    """
+    _Printer(console).card(card, page)
+
+
+class _Printer(Sheet):
+    """The sections, in the order of the page."""
+
+    def card(self, card: Scorecard, page: str) -> None:
+        self._title(card)
+        self._samples(card)
+        for heading, found in (
+            ("How well it foresees you, in bits a byte: less is better", panels.foresight(card)),
+            ("Whether it sounds like you", panels.voice(card)),
+            ("Whether it is language", panels.fluency(card)),
+            ("Whether it copies you", panels.copying(card)),
+        ):
+            if found:
+                self.heading(heading)
+                self._panels(found)
+        self._copied(card)
+        self._dominant(card)
+        self._making(card)
+        if page:
+            self.rule()
+            self.line("The whole scorecard, to read and to print:", QUIET)
+            self.line(page, ACCENT)
+            self.space()
+
+    def _title(self, card: Scorecard) -> None:
+        self.space()
+        self.line(say.name(card), LOUD)
+        self.line(say.learned_from(card.about), QUIET)
+        self.rule()
+        self.line(card.verdict.sentence, LOUD)
+        for sentence in card.verdict.because:
+            self.line(sentence, indent=2)
+        self.space()
+        grid = self.grid()
+        grid.add_column(justify="right", no_wrap=True, overflow="crop")
+        grid.add_column(overflow="fold")
+        for figure, label, beside in say.headline(card):
+            about = f"{label}, {beside}" if beside else label
+            grid.add_row(self.text(figure, LOUD), self.text(about))
+        self.put(grid)
+        self.line(say.judged_on(card.about), QUIET)
+
+    def _samples(self, card: Scorecard) -> None:
+        shown = say.in_turn(card.samples)[:_SAMPLES]
+        if not shown:
+            return
+        self.heading("What it writes")
+        for one in shown:
+            self.line(say.beginning(one), ACCENT)
+            ours = plain(" ".join(say.paragraphs(one.tuned)), _SAMPLE_LETTERS)
+            if one.base is None:
+                self.line(ours, indent=2)
+                continue
+            self.side_by_side(ours, plain(" ".join(say.paragraphs(one.base)), _SAMPLE_LETTERS))
+        if shown[0].base is not None:
+            where = "On the left" if self.width >= 60 else "First"
+            self.line(f"{where} your model, then its base, with the same seed; unedited.", QUIET)
+
+    def _panels(self, found: list[Panel]) -> None:
+        for panel in found:
+            self.line(panel.title, QUIET)
+            self._gauges(panel)
+
+    def _gauges(self, panel: Panel) -> None:
+        """Label, bar, figure and range, aligned."""
+        bar = max(6, min(20, self.width // 4))
+        figures = max(len(row.said) for row in panel.gauges)
+        spans = [f"({row.span})" if row.span else "" for row in panel.gauges]
+        widest = max(map(len, spans)) if self.width >= 60 else 0
+        room = self.width - bar - figures - widest - 2 * 4
+        grid = self.grid()
+        grid.add_column(no_wrap=True, width=max(8, min(34, room)), overflow=self._overflow)
+        grid.add_column(no_wrap=True, width=bar, overflow="crop")
+        grid.add_column(no_wrap=True, justify="right", width=figures, overflow="crop")
+        if widest:
+            grid.add_column(no_wrap=True, width=widest, overflow="crop")
+        for row, span in zip(panel.gauges, spans, strict=True):
+            grid.add_row(
+                self.text(row.label, LOUD if row.is_ours else None),
+                self.text(self._bar(row.value / panel.top, bar), _look(row)),
+                self.text(row.said, LOUD),
+                *([self.text(span, QUIET)] if widest else []),
+            )
+        self.put(grid)
+
+    def _copied(self, card: Scorecard) -> None:
+        found = card.memorised
+        if found is None:
+            return
+        run = found.guarded or found.unguarded
+        if not run.text:
+            return
+        self.line(f"The longest passage it took, {count(run.words, 'word')}, {say.source(run)}:")
+        self.line(plain(run.text, 400), QUIET, indent=2)
+        if found.guarded:
+            off = found.unguarded
+            self.line(f"With the copy guard off: {count(off.words, 'word')}, {say.source(off)}.")
+
+    def _dominant(self, card: Scorecard) -> None:
+        one = card.dominant
+        if one is None:
+            return
+        self.heading("The post that outweighs the others")
+        self.line(plain(one.title, 90), LOUD)
+        self.pairs(
+            (
+                row.how.capitalize(),
+                f"{count(row.words, 'word')}, {say.rate(row.share)} of all"
+                + (f", {say.bits(row.bits)} bits a byte" if row.bits is not None else ""),
+            )
+            for row in one.rows
+        )
+        self.line(say.what_dropping_did(one), QUIET)
+
+    def _making(self, card: Scorecard) -> None:
+        self.heading("How it was made")
+        self.pairs(say.made_of(card))
+        for sentence in (*card.plan, *card.notes):
+            self.line(sentence, QUIET)
+
+
+def _look(row: Gauge) -> Style:
+    return ACCENT if row.is_ours else QUIET

@@ -1,0 +1,90 @@
+"""Which words there are: those of many books, and those the author has written."""
+
+import lzma
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import write_atomically
+
+FILE = "words.txt.xz"
+
+# The share of a text's words that are among the 400 most frequent of its language: English prose of
+# any kind has 0.55 to 0.75 of them, other European languages have less than 0.1.
+_LEAST_FREQUENT = 0.35
+_LOOKED_AT = 100_000  # characters of each text, to know its language by
+
+# Letters with their accents, and apostrophes within; what holds a digit is no word.
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+")
+_DIGIT = re.compile(r"\d")
+_ENDING = re.compile(r"['’][^\W\d_]+$")  # the author's, he'd, they'll
+_BEGINNING = re.compile(r"(?:^|[.!?…:\n])[^\w\n]*$")
+
+
+def words_in(text: str) -> list[re.Match[str]]:
+    """The words of a text as written; addresses and what holds digits are none."""
+    cleared = _ADDRESS.sub(lambda found: " " * len(found[0]), text)
+    return [found for found in _WORD.finditer(cleared) if not _DIGIT.search(found[0])]
+
+
+def begins_sentence(word: re.Match[str]) -> bool:
+    """Whether a word found in a text is the first of a sentence, or of a line."""
+    near = max(0, word.start() - 12)
+    return _BEGINNING.search(word.string, near, word.start()) is not None
+
+
+def folded(word: str) -> str:
+    """A word as the lexicon holds it."""
+    return word.replace("’", "'").strip("_").casefold()
+
+
+def is_in_the_language(texts: Sequence[str], frequent: Sequence[str]) -> bool:
+    """Whether texts are in the language whose most frequent words are given; empty ones are."""
+    known = frozenset(frequent)
+    found = [folded(word[0]) in known for text in texts for word in words_in(text[:_LOOKED_AT])]
+    return not found or sum(found) / len(found) >= _LEAST_FREQUENT
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Words in small letters, and those of them that make up half of any text."""
+
+    words: frozenset[str]
+    frequent: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Lexicon":
+        """All words of some texts."""
+        found = {folded(word[0]) for text in texts for word in words_in(text)}
+        return cls(frozenset(found - {""}))
+
+    def knows(self, word: str) -> bool:
+        """Whether it holds a word, however that is written, or what it is a genitive of."""
+        plain = folded(word)
+        return plain in self.words or _ENDING.sub("", plain) in self.words
+
+    def save(self, folder: Path) -> Path:
+        """Write the words into a folder, one a line: those frequent, a blank line, the others."""
+        others = sorted(self.words - set(self.frequent))
+        lines = "\n".join([*self.frequent, "", *others])
+        packed = lzma.compress(lines.encode(), preset=9 | lzma.PRESET_EXTREME)
+        write_atomically(folder / FILE, packed)
+        return folder / FILE
+
+    @classmethod
+    def load(cls, folder: Path) -> "Lexicon":
+        """Read the words from the folder they were saved in."""
+        path = folder / FILE
+        try:
+            text = lzma.decompress(path.read_bytes()).decode()
+        except (OSError, ValueError, EOFError, lzma.LZMAError) as error:
+            raise OwnwordsError(
+                f"the list of words in {path} cannot be read: {error}",
+                hint="install ownwords again, or make it with `python base/reference.py`",
+            ) from error
+        frequent, _, others = f"\n{text}".partition("\n\n")
+        first = tuple(frequent.split())
+        return cls(frozenset([*first, *others.split()]), first)

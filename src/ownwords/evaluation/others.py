@@ -1,0 +1,214 @@
+"""Other authors, as what their style can be compared by: counts of words and letters, no text.
+
+`base/reference.py` at the root of the repository makes the file from public-domain books. What is
+counted is a unit of so many words; a stretch is some units that follow one another in one text.
+"""
+
+import io
+import lzma
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import write_atomically
+from ownwords.evaluation.passages import Passage, passages
+from ownwords.evaluation.stylometry import (
+    hashes_of,
+    letter_groups,
+    masked,
+    plain,
+    word_counts,
+)
+
+FILE = "voices.npz.xz"
+
+Counts = npt.NDArray[np.float32]
+_Stored = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The words style is measured by, and into how many buckets groups of letters are hashed."""
+
+    words: tuple[str, ...]  # by how frequent they are with all authors, most frequent first
+    letters: int
+    masked: int
+
+    def count(self, passages: Sequence[Passage]) -> "Counted":
+        """What is counted in each passage."""
+        vocabulary, kept = hashes_of(self.words), frozenset(self.words)
+        widths = (len(self.words), self.letters, self.masked)
+        words, letters, stars = (np.zeros((len(passages), n), np.float32) for n in widths)
+        for number, passage in enumerate(passages):
+            text = plain(passage.text)
+            words[number] = word_counts(passage.hashes, vocabulary)
+            letters[number] = letter_groups(text, self.letters)
+            stars[number] = letter_groups(masked(text, kept), self.masked)
+        return Counted(words, letters, stars, tuple(passage.source for passage in passages))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """Counts of some passages, a row each, and whose they are."""
+
+    words: Counts
+    letters: Counts
+    masked: Counts
+    sources: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Others:
+    """Passages of other authors, in one language."""
+
+    vocabulary: Vocabulary
+    authors: tuple[str, ...]
+    unit_words: int
+    stretch: int  # units
+    _words: _Stored = field(repr=False)
+    _letters: _Stored = field(repr=False)
+    _masked: _Stored = field(repr=False)
+    _author_of: npt.NDArray[np.uint16] = field(repr=False)  # by stretch
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths of passages, in words, in which these can be had, shortest first."""
+        parts = [n for n in range(1, self.stretch + 1) if self.stretch % n == 0]
+        return tuple(self.unit_words * n for n in parts)
+
+    def passages(self, words: int) -> Counted:
+        """All of them in passages of so many words; `sources` are the numbers of the authors."""
+        if words not in self.lengths:
+            raise ValueError(f"there are passages of {self.lengths} words, and none of {words}")
+        together = words // self.unit_words
+
+        def joined(units: _Stored) -> Counts:
+            rows = units.reshape(-1, together, units.shape[1])
+            sums: Counts = rows.sum(axis=1, dtype=np.float32)
+            return sums
+
+        authors = np.repeat(self._author_of, self.stretch // together)
+        return Counted(
+            joined(self._words),
+            joined(self._letters),
+            joined(self._masked),
+            tuple(authors.tolist()),
+        )
+
+    @classmethod
+    def counted(
+        cls,
+        stretches: Mapping[str, Sequence[str]],
+        vocabulary: Vocabulary,
+        *,
+        unit_words: int,
+        stretch: int,
+    ) -> "Others":
+        """From texts by author: the first `stretch` units of each; shorter ones are left out."""
+        authors: list[str] = []
+        author_of: list[int] = []
+        kept: list[Counted] = []
+        for author, texts in stretches.items():
+            units = [passages([text], unit_words)[:stretch] for text in texts]
+            whole = [vocabulary.count(one) for one in units if len(one) == stretch]
+            if whole:
+                author_of += [len(authors)] * len(whole)
+                authors.append(author)
+                kept += whole
+
+        def stored(rows: Sequence[Counts]) -> _Stored:
+            return np.minimum(np.concatenate(rows), 255).astype(np.uint8)
+
+        return cls(
+            vocabulary,
+            tuple(authors),
+            unit_words,
+            stretch,
+            stored([one.words for one in kept]),
+            stored([one.letters for one in kept]),
+            stored([one.masked for one in kept]),
+            np.array(author_of, np.uint16),
+        )
+
+    def save(self, folder: Path) -> Path:
+        """Write the file into a folder."""
+        file = io.BytesIO()
+        np.savez(
+            file,
+            # Column by column: they pack better, as one column's counts are alike.
+            words=np.asfortranarray(self._words),
+            letters=np.asfortranarray(self._letters),
+            masked=np.asfortranarray(self._masked),
+            author_of=self._author_of,
+            unit_words=np.array([self.unit_words], np.uint32),
+            authors=_as_bytes(self.authors),
+            vocabulary=_as_bytes(self.vocabulary.words),
+        )
+        write_atomically(folder / FILE, lzma.compress(file.getvalue()))
+        return folder / FILE
+
+    @classmethod
+    def load(cls, folder: Path) -> "Others":
+        """Read them from the folder they were saved in."""
+        path = folder / FILE
+        try:
+            packed = io.BytesIO(lzma.decompress(path.read_bytes()))
+            with np.load(packed, allow_pickle=False) as file:
+                stored = {name: np.ascontiguousarray(file[name]) for name in file.files}
+            words, letters, masked_ = (stored[name] for name in ("words", "letters", "masked"))
+            author_of, authors = stored["author_of"], _as_words(stored["authors"])
+            found = cls(
+                Vocabulary(_as_words(stored["vocabulary"]), letters.shape[1], masked_.shape[1]),
+                authors,
+                int(stored["unit_words"][0]),
+                len(words) // len(author_of),
+                words,
+                letters,
+                masked_,
+                author_of,
+            )
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            ArithmeticError,
+            EOFError,
+            lzma.LZMAError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise OwnwordsError(
+                f"the other authors' figures in {path} cannot be read: {error}",
+                hint="install ownwords again, or make them with `python base/reference.py`",
+            ) from error
+        found._check(path)
+        return found
+
+    def _check(self, path: Path) -> None:
+        units = len(self._author_of) * self.stretch
+        rows = {len(self._words), len(self._letters), len(self._masked)}
+        fits = (
+            rows == {units}
+            and self._words.shape[1] == len(self.vocabulary.words)
+            and int(self._author_of.max(initial=0)) < len(self.authors)
+        )
+        if not fits:
+            raise OwnwordsError(
+                f"the other authors' figures in {path} do not fit one another",
+                hint="install ownwords again, or make them with `python base/reference.py`",
+            )
+
+
+def _as_bytes(words: Sequence[str]) -> _Stored:
+    return np.frombuffer("\n".join(words).encode(), np.uint8)
+
+
+def _as_words(stored: _Stored) -> tuple[str, ...]:
+    return tuple(stored.tobytes().decode().split("\n"))

@@ -1,0 +1,123 @@
+"""How sure a figure is: what it would be of other passages of the same kind.
+
+Whole sources (a post, a sample, another author) are drawn anew, not passages: those of one source
+are no independent witnesses.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.evaluation.scores import Interval
+
+RESAMPLES = 1000
+LEVEL = 0.95
+
+Vector = npt.NDArray[np.float64]
+Numbers = Sequence[float] | Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure, of how many passages it is, and where it would lie with others.
+
+    No interval is given where there are fewer than two sources.
+    """
+
+    value: float
+    of: int
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A figure of samples, and the same of the author's real held-out text beside it.
+
+    `excess` is where the difference lies, samples less real.
+    """
+
+    samples: Estimate
+    held_out: Estimate
+    excess: Interval | None = None
+
+
+class Draws:
+    """How often each source comes in each resample, and which items are whose."""
+
+    def __init__(self, sources: Sequence[int], seed: int = 1) -> None:
+        distinct, which = np.unique(np.asarray(sources, np.int64), return_inverse=True)
+        self.items, self.sources = len(sources), len(distinct)
+        self._which = which
+        generator = np.random.default_rng([seed, self.sources])
+        self._counts = np.zeros((RESAMPLES, self.sources))
+        if self.sources:
+            chances = np.full(self.sources, 1 / self.sources)
+            self._counts += generator.multinomial(self.sources, chances, RESAMPLES)
+
+    def sums(self, values: Numbers) -> Vector:
+        """The sum of the items' values, in each resample."""
+        return self._counts @ self.by_source(np.asarray(values, float))
+
+    def quantile(self, values: Numbers, share: float) -> Vector:
+        """The value below which so many of the items lie, in each resample."""
+        order = np.argsort(np.asarray(values, float), kind="stable")
+        reached = np.cumsum(self._counts[:, self._which[order]], axis=1)
+        at = (reached < share * reached[:, -1:]).sum(axis=1)
+        found: Vector = np.asarray(values, float)[order][np.minimum(at, self.items - 1)]
+        return found
+
+    def by_source(self, values: Vector) -> Vector:
+        """The sums of the items of each source, along the first axis."""
+        sums = np.zeros((self.sources, *values.shape[1:]))
+        np.add.at(sums, self._which, values)
+        return sums
+
+    def pairs(self, values_AB: Vector, other: "Draws") -> Vector:
+        """The mean over all pairs of an item of these and one of the other, in each resample."""
+        sums = other.by_source(self.by_source(values_AB).T).T
+        drawn: Vector = ((self._counts @ sums) * other._counts).sum(axis=1)
+        drawn /= self.sums(np.ones(self.items)) * other.sums(np.ones(other.items))
+        return drawn
+
+
+def ratio(parts: Numbers, wholes: Numbers, draws: Draws) -> Estimate:
+    """The sum of the parts over the sum of the wholes; 0 where there is nothing whole."""
+    value = float(_divided(np.atleast_1d(np.sum(parts)), np.atleast_1d(np.sum(wholes)))[0])
+    return Estimate(value, draws.items, interval(_ratios(parts, wholes, draws), draws))
+
+
+def mean(values: Numbers, draws: Draws) -> Estimate:
+    """The mean of the items' values."""
+    return ratio(values, np.ones(len(values)), draws)
+
+
+def beside(
+    samples: tuple[Numbers, Numbers, Draws], held_out: tuple[Numbers, Numbers, Draws]
+) -> Beside:
+    """A ratio of samples and one of held-out text, each of parts, wholes and draws."""
+    apart = _ratios(*samples) - _ratios(*held_out)
+    return Beside(ratio(*samples), ratio(*held_out), interval(apart, samples[2], held_out[2]))
+
+
+def over_pairs(values_AB: Vector, rows: Draws, columns: Draws) -> Estimate:
+    """The mean over all pairs of an item of each: of wins, the area under the curve."""
+    drawn = rows.pairs(values_AB, columns)
+    return Estimate(float(values_AB.mean()), rows.items, interval(drawn, rows, columns))
+
+
+def interval(drawn: Vector, *draws: Draws) -> Interval | None:
+    """The middle part of what the resamples gave; None where a side has but one source."""
+    if any(one.sources < 2 for one in draws):
+        return None
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high), LEVEL)
+
+
+def _ratios(parts: Numbers, wholes: Numbers, draws: Draws) -> Vector:
+    return _divided(draws.sums(parts), draws.sums(wholes))
+
+
+def _divided(parts: Vector, wholes: Vector) -> Vector:
+    return np.divide(parts, wholes, out=np.zeros(len(parts)), where=wholes > 0)

@@ -1,0 +1,198 @@
+"""The scorecard as data: every figure that the page, the terminal and `--json` show."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ownwords.evaluation.fluency import Fluency
+from ownwords.evaluation.plain import from_plain, to_plain
+from ownwords.evaluation.resampling import Estimate
+from ownwords.evaluation.voice import Voice
+
+Kind = Literal["static", "adaptive"]
+
+# Ways of foreseeing text that others ask for by name.
+OURS, ADAPTING = "Your model", "Your model, learning as it reads"
+BASE, SCRATCH, NGRAM = "Its base, untouched", "From scratch", "Kneser-Ney n-gram"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which model, of whose texts, and how much of them judged it."""
+
+    name: str  # of the blog
+    model: str  # the model's folder
+    base: str  # the name of what it was tuned from; empty for one trained from nothing
+    parameters: int
+    training_posts: int
+    training_words: int
+    training_bytes: int
+    validation_posts: int
+    test_posts: int  # held out, whole
+    judged_posts: int  # of those, so many were scored
+    judged_bytes: int
+    guarded: bool  # it has a copy guard
+    version: str
+    made_on: str  # ISO day
+
+
+@dataclass(frozen=True, slots=True)
+class BitsRow:
+    """Bits a byte on the held-out posts, by one way of foreseeing text; intervals are of 95%.
+
+    An adaptive figure is of something that goes on learning within the post it is scored on.
+    `gain` is by how much ours of the same kind is better, on the same posts.
+    """
+
+    name: str
+    how: str
+    kind: Kind
+    bits: float
+    low: float | None  # None with fewer than two posts
+    high: float | None
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    seconds: float | None = None  # of training
+    is_ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The longest passage that stands, character for character, in a post learned from."""
+
+    text: str  # empty where there is none
+    words: int
+    title: str = ""
+    day: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRuns:
+    """Share of runs of `n` words that stand in no post learned from."""
+
+    n: int
+    guarded: float | None  # of what it writes as users have it; None without a guard
+    unguarded: float
+    real: float | None  # of the held-out posts, where there are any
+
+
+@dataclass(frozen=True, slots=True)
+class Memorised:
+    """What the model has by heart, and what of it comes out."""
+
+    prefix: int  # tokens given
+    length: int  # tokens to follow word for word
+    training: Estimate  # share of passages of the posts learned from
+    held_out: Estimate  # of passages it cannot know
+    unguarded: Copied
+    guarded: Copied | None  # None without a guard
+    real: Copied  # what the held-out posts themselves share with the others
+    novelty: tuple[NewRuns, ...]
+    words_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The same beginning and the same luck, with the base and with the tuned model."""
+
+    prompt: str  # empty: a new text
+    seed: int
+    tuned: str
+    base: str | None  # None where there is no base
+    title: str = ""  # of the held-out post that begins so
+
+
+@dataclass(frozen=True, slots=True)
+class DominantRow:
+    """The archive with a post as it was found, or as it is learned from."""
+
+    how: str
+    words: int  # of that post, learned from
+    share: float  # of all words learned from
+    bits: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dominant:
+    """The post that outweighed the others, before and after the decision about it."""
+
+    title: str
+    day: str
+    url: str
+    decision: str  # keep | cap | leave out
+    rows: tuple[DominantRow, ...]
+    gain_low: float | None = None  # by how much the decision made the model better, where measured
+    gain_high: float | None = None
+
+
+Topic = Literal["all", "foresight", "voice", "fluency", "copying"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A judgement in plain words, and the figures it follows from."""
+
+    about: Topic
+    kind: str  # "writes like you"; see `verdict`
+    sentence: str
+    because: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a part of the work took."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scorecard:
+    """Everything that was found out about a model."""
+
+    about: About
+    bits: tuple[BitsRow, ...]  # empty where nothing was held out
+    voice: Voice | None
+    fluency: Fluency | None
+    memorised: Memorised | None
+    samples: tuple[Sample, ...]
+    dominant: Dominant | None = None
+    plan: tuple[str, ...] = ()  # what was foretold of the training, and what came of it
+    seconds: tuple[Stage, ...] = ()
+    notes: tuple[str, ...] = ()  # what was bounded or left out, and why
+    verdicts: tuple[Verdict, ...] = ()  # the one about all first
+
+    @property
+    def name(self) -> str:
+        return self.about.name
+
+    @property
+    def verdict(self) -> Verdict:
+        """The one that stands above all."""
+        return self.verdicts[0]
+
+    @property
+    def ours(self) -> BitsRow | None:
+        """The model's own static figure."""
+        return next((row for row in self.bits if row.is_ours and row.kind == "static"), None)
+
+    @property
+    def untouched(self) -> BitsRow | None:
+        """The base's figure, where there is a base."""
+        return self.row(BASE)
+
+    def row(self, name: str) -> BitsRow | None:
+        """What foresees text in the way of that name."""
+        return next((row for row in self.bits if row.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain lists, dictionaries, strings and numbers, for JSON."""
+        return to_plain(self)
+
+    @classmethod
+    def from_dict(cls, data: object) -> "Scorecard":
+        """What `to_dict` gave, as a Scorecard again; ValueError where it is none."""
+        return from_plain(cls, data)

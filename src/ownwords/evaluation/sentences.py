@@ -1,0 +1,224 @@
+"""Sentences, and what is broken about one as anyone can see without knowing what it means.
+
+A text is lines (in an archive's text a newline is a break that shows), a line is sentences. A short
+line without an end mark is a heading or an item of a list, and no sentence. What is cut from a
+longer text may begin within quotes and end anywhere: neither counts as broken.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+Fault = Literal["no end", "unpaired", "small letter", "too long", "doubled word"]
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+
+HEADING_WORDS = 12  # a line without an end mark that is longer should have one
+LEAST_LIMIT = 60  # words of a sentence that nobody calls absurdly long
+
+# What a point stands after within a sentence: before a name, before a number, before small letters.
+# An author's others are learned from what he writes.
+_TITLES = (
+    "mr mrs ms dr st prof rev hon gen col capt lt sgt maj gov sen messrs mme mlle hr fr sr sra mt"
+)
+_COUNTED = "no nos vol vols fig figs ch chap sec art pp ed"
+_SHORTENED = (
+    "etc vs viz cf eg ie al jr inc ltd co corp dept est approx ca p eds op cit ft am pm jan feb "
+    "mar apr jun jul aug sep sept oct nov dec"
+)
+_BEFORE_NAMES, _BEFORE_NUMBERS, _BEFORE_SMALL = (
+    frozenset(words.split()) for words in (_TITLES, _COUNTED, _SHORTENED)
+)
+_ROMAN = re.compile(r"[ivxlc]+")
+# English says these twice without being odd: "all that that means", "he had had enough".
+_SAID_TWICE = frozenset({"that", "had"})
+_MARKER = re.compile(r"^(?:[-–—*•·▪◦]|\(?\w{1,2}[.)])\s+(?=\S)")
+_END = re.compile(
+    r"""(?:[.!?…]|[؟۔।])+['"”’“»«)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*""",
+)
+_BEFORE = re.compile(r"[\w.'’]*$")
+_DOUBLED = re.compile(r"\b([^\W\d_]+)\s+\1\b", re.IGNORECASE)
+_ABBREVIATED = re.compile(r"\b([^\W\d_]+)\.\s+(?=([^\W\d_]))")
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_QUOTES = '"“”„«»'
+_SMILEY = re.compile(r"[:;=]-?[()]")
+_OPENS_AFTER = frozenset(" \t\n\u00a0([{—–-/*_'‘")
+_CLOSES_BEFORE = frozenset(".,;:!?)]}")
+_GOES_ON = (":", ";", ",", "—", "–", "-")  # with what is shown below: a list, a quotation
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence as it stands, its words, and all that is wrong with it."""
+
+    text: str
+    words: int
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How an author writes sentences, so that his own ways are not called faults."""
+
+    abbreviations: frozenset[str] = frozenset()  # what he writes a point after, within sentences
+    doubled: frozenset[str] = _SAID_TWICE
+    longest: int = LEAST_LIMIT  # words
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "Habits":
+        """What the texts show; a sentence is absurd at half as long again as his longest ones."""
+        within: Counter[str] = Counter()
+        for text in texts:
+            for found in _ABBREVIATED.finditer(text):
+                within[found[1].casefold()] += 1 if found[2].islower() else -1
+        abbreviations = frozenset({word for word, more in within.items() if more >= 2})
+        doubled = {one[1].casefold() for text in texts for one in _DOUBLED.finditer(text)}
+        lengths = [
+            _count(text[start:end])
+            for text in texts
+            for line in _lines(text)
+            for start, end in _split(line, abbreviations)
+        ]
+        usual = float(np.quantile(lengths, 0.995)) if lengths else 0.0
+        return cls(abbreviations, _SAID_TWICE | doubled, max(LEAST_LIMIT, round(1.5 * usual)))
+
+
+def sentences(text: str, habits: Habits) -> list[Sentence]:
+    """The sentences of a text, each judged; the last is left out if the text ends within it."""
+    lines = list(_lines(text))
+    found: list[Sentence] = []
+    after_end = False  # whether the line before ended a sentence
+    for number, line in enumerate(lines):
+        spans = list(_split(line, habits.abbreviations))
+        ended = _is_ended(line)
+        if not ended and len(spans) == 1 and _count(line) <= HEADING_WORDS:
+            after_end = False
+            continue
+        last = number == len(lines) - 1
+        cut_from = spans[-1][0] if last else len(line)
+        following = "" if last else lines[number + 1]
+        unpaired = [
+            *_unpaired_brackets(line, begins=number == 0, cut_from=cut_from),
+            *_unpaired_quotes(line, following, begins=number == 0, cut=last),
+        ]
+        for start, end in spans:
+            said = line[start:end]
+            if end == len(line) and not ended and last:
+                break
+            faults: list[Fault] = []
+            if end == len(line) and not ended and not line.endswith(_GOES_ON):
+                faults.append("no end")
+            if any(start <= at < end for at in unpaired):
+                faults.append("unpaired")
+            if (start or after_end) and _begins_small(said):
+                faults.append("small letter")
+            words = _count(said)
+            if words > habits.longest:
+                faults.append("too long")
+            if any(one[1].casefold() not in habits.doubled for one in _DOUBLED.finditer(said)):
+                faults.append("doubled word")
+            if words:
+                found.append(Sentence(said.strip(), words, tuple(faults)))
+        after_end = ended
+    return found
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.split("\n"):
+        if stripped := _MARKER.sub("", line.strip(), count=1).strip():
+            yield stripped
+
+
+def _count(text: str) -> int:
+    return len(_WORD.findall(text))
+
+
+def _is_ended(line: str) -> bool:
+    matches = list(_END.finditer(line))
+    return bool(matches) and matches[-1].end() == len(line)
+
+
+def _split(line: str, abbreviations: frozenset[str]) -> Iterator[tuple[int, int]]:
+    """Where each sentence of a line begins and ends."""
+    start = 0
+    for mark in _END.finditer(line):
+        if mark.end() == len(line) or not _ends(line, mark, abbreviations):
+            continue
+        yield start, mark.end()
+        start = mark.end()
+    if line[start:].strip():
+        yield start, len(line)
+
+
+def _ends(line: str, mark: re.Match[str], abbreviations: frozenset[str]) -> bool:
+    """Whether a sentence ends with this mark, by what stands before and after."""
+    following = line[mark.end() :].lstrip().lstrip("\"'“”„«»‘’([*_")[:1]
+    small = following.islower()
+    if mark[0] != ".":
+        # "What!" he cried; and so on ... until the end.
+        return not small
+    before = _BEFORE.search(line[: mark.start()])
+    word = before[0].casefold() if before else ""
+    if word in _BEFORE_NUMBERS and following.isdigit():
+        return False
+    is_numeral = _ROMAN.fullmatch(word) is not None
+    if "." in word or word in _BEFORE_SMALL or word in abbreviations or is_numeral:
+        return not (small or following.isdigit())
+    is_initial = len(word) == 1 and word.isalpha()
+    return not (is_initial or word in _BEFORE_NAMES)
+
+
+def _begins_small(said: str) -> bool:
+    letter = next((each for each in said if each.isalnum()), "")
+    return letter.islower()
+
+
+def _unpaired_brackets(line: str, *, begins: bool, cut_from: int) -> list[int]:
+    """Where a bracket stands whose other half is missing, and not for having been cut off."""
+    found: list[int] = []
+    opened: list[int] = []
+    smileys = {at for one in _SMILEY.finditer(line) for at in range(*one.span())}
+    for at, char in enumerate(line):
+        if char not in "()[]" or at in smileys:
+            continue
+        if char in "([":
+            begins = False
+            opened.append(at)
+        elif opened and line[opened[-1]] + char in ("()", "[]"):
+            opened.pop()
+        elif not begins:
+            found.append(at)
+    return found + [at for at in opened if at < cut_from]
+
+
+def _unpaired_quotes(line: str, following: str, *, begins: bool, cut: bool) -> list[int]:
+    """The same of double quotes; of single ones apostrophes cannot be told."""
+    found: list[int] = []
+    opened = -1
+    for at, char in enumerate(line):
+        if char not in _QUOTES:
+            continue
+        if _opens(line, at, opened >= 0):
+            begins = False
+            if opened >= 0:
+                found.append(opened)
+            opened = at
+        elif opened >= 0:
+            opened = -1
+        elif not begins:
+            found.append(at)
+    # Speech that goes on in the next paragraph is opened there anew.
+    goes_on = cut or (following != "" and following[0] in _QUOTES)
+    return found if opened < 0 or goes_on else [*found, opened]
+
+
+def _opens(line: str, at: int, is_open: bool) -> bool:
+    """Whether a quote opens: by the space on its sides, or else by its shape."""
+    before = at == 0 or line[at - 1] in _OPENS_AFTER
+    after = at + 1 == len(line) or line[at + 1].isspace() or line[at + 1] in _CLOSES_BEFORE
+    if before != after:
+        return before
+    return not is_open if line[at] == '"' else line[at] in "“„«"

@@ -1,0 +1,149 @@
+"""A making that is killed at many moments, in a process of its own: children are forked from it.
+
+Started by tests/faults/test_make.py with a folder; prints JSON.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import makings
+from ownwords.archive import look as looking
+from ownwords.core.progress import Event, Progress
+from ownwords.evaluation.card import files
+from ownwords.evaluation.kept import Kept
+from ownwords.make import pipeline, scoring
+from ownwords.make.finished import Finished, contents_key
+from ownwords.make.onlooker import Onlooker
+from ownwords.make.result import Result
+from ownwords.models import bundle, staging
+from ownwords.training import measure
+
+
+def die(*_: object, **__: object) -> None:
+    """As when the power goes."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies(
+    owner: object,
+    name: str,
+    when: Callable[..., bool] = lambda *_, **__: True,
+    *,
+    after: bool = False,
+) -> None:
+    """From now on such a call of that function is the last thing the process does, or just did."""
+    real = getattr(owner, name)
+
+    def deadly(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        if not after and when(*given, **named):
+            die()
+        result = real(*given, **named)
+        if when(*given, **named):
+            die()
+        return result
+
+    setattr(owner, name, deadly)
+
+
+def in_training(event: Event) -> None:
+    """Dies in the middle of whichever training is under way."""
+    if event.stage == "train" and event.values.get("step", 0) >= 9:
+        die()
+
+
+def stops_listening(_: str, pieces: Iterator[str]) -> None:
+    """Dies after the first letters."""
+    next(pieces)
+    die()
+
+
+def is_of(stage: str) -> Callable[..., bool]:
+    """Whether a call of `Finished.keep` is of that stage."""
+    return lambda _, name, *__: bool(name == stage)
+
+
+# Each is arranged in a child, which then makes until it dies, a little farther each time.
+MOMENTS: dict[str, Callable[[Progress, "Doomed"], object]] = {
+    "while it reads": lambda *_: dies(looking, "analyse"),
+    "before the report is written": lambda *_: dies(looking, "render"),
+    "when it is planned": lambda _, doomed: setattr(doomed, "planned", die),
+    "in training": lambda progress, _: progress.subscribers.append(in_training),
+    "before the model is saved": lambda *_: dies(bundle, "save"),
+    "while the model is put in its place": lambda *_: dies(
+        staging, "_put", lambda _, folder: bool(folder.name == "model")
+    ),
+    "when the model is saved": lambda *_: dies(bundle, "save", after=True),
+    "before that is noted": lambda *_: dies(Finished, "keep", is_of("train")),
+    "when that is noted": lambda *_: dies(Finished, "keep", is_of("train"), after=True),
+    "while it writes": lambda _, doomed: setattr(doomed, "writes", stops_listening),
+    "in the other training": lambda progress, _: progress.subscribers.append(in_training),
+    "while it scores": lambda *_: dies(
+        Kept, "part", lambda _, name, *__: bool(name.startswith("copies"))
+    ),
+    "between the scorecard's files": lambda *_: dies(files, "render"),
+    "before the scorecard is noted": lambda *_: dies(Finished, "keep", is_of("score")),
+}
+
+
+class Doomed(Onlooker):
+    """Whoever looks on as it happens."""
+
+
+def made(folder: Path, workspace: str, moment: str = "") -> Result:
+    """Make, and die at that moment."""
+    progress, onlooker = Progress(), Doomed()
+    if moment:
+        MOMENTS[moment](progress, onlooker)
+    asked = makings.order(folder, workspace=folder / workspace)
+    return pipeline.make(asked, progress=progress, onlooker=onlooker)
+
+
+def told(result: Result) -> dict[str, object]:
+    """What must be the same whatever happened on the way: all that takes no time."""
+    card = result.scorecard
+    assert card
+    nothing = result.workspace / "runs" / "from-nothing" / "model"
+    return {
+        "model": [contents_key(result.model), result.trained.bits_per_byte],
+        "paragraph": result.paragraph.text,
+        "from nothing": contents_key(nothing),
+        "bits": [[row.name, row.bits, row.low, row.high] for row in card.bits],
+        "samples": [sample.tuned for sample in card.samples],
+        "pages": [result.report_page.exists(), result.scorecard_page.exists()],
+    }
+
+
+def forked(work: Callable[[], object]) -> int:
+    """How a child ends that does this."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main(folder: Path) -> dict[str, Any]:
+    makings.blog(folder / "blog")
+    makings.base(folder / "base")
+    calm = told(made(folder, "calm"))
+    statuses = {name: forked(partial(made, folder, "killed", name)) for name in MOMENTS}
+    return {"calm": calm, "statuses": statuses, "end": told(made(folder, "killed"))}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    scoring.REFERENCE = Path("no such folder")  # voice and fluency have tests of their own
+    measure.measured = lambda device, *_, **__: measure.assumed(device)
+    sys.stdout.write(json.dumps(main(Path(sys.argv[1]))) + "\n")

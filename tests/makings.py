@@ -1,0 +1,67 @@
+"""A blog, a base and an order so small that a model of it is made in a second or two."""
+
+import lzma
+from pathlib import Path
+
+import families  # noqa: F401 - one thread is enough for so little
+from ownwords.evaluation.judging import ScoreConfig
+from ownwords.make.order import Order
+from ownwords.training import rehearsal
+from ownwords.training.recipes import Work, pretrain
+from ownwords.training.shards import Text
+
+SMALL = {
+    "train.rows": 4,
+    "train.steps": 16,
+    "train.context": 32,
+    "train.evaluations": 2,
+    "train.precision": "float32",
+}
+LITTLE = ScoreConfig(
+    most_posts=3, most_bytes=3000, baseline_bytes=4000, passages=4, seeds=2, prompts=1, tokens=8
+)
+_WHO = ("gardener", "miller", "teacher", "sailor", "baker")
+_WHAT = ("the gutter", "the hat", "old letters", "a borrowed boat", "the ninth hour")
+
+
+def blog(folder: Path, posts: int = 24) -> Path:
+    """Posts that resemble each other as one person's do, none a copy of another."""
+    folder.mkdir(parents=True)
+    for number in range(posts):
+        write_post(folder, number)
+    return folder
+
+
+def write_post(folder: Path, number: int) -> None:
+    """One of them."""
+    who, what = _WHO[number % 5], _WHAT[number // 5 % 5]
+    sentences = [
+        f"In the year {1900 + 7 * number + k} the {who} thought {number * k} times of {what}, and"
+        f" of the {_WHO[(number + k) % 5]} who owed him {k * k + number} eggs."
+        for k in range(1, 9)
+    ]
+    head = f"---\ntitle: The {who} and {what} {number}\ndate: 2020-01-{number % 28 + 1:02d}\n---\n"
+    (folder / f"{number:02d}.md").write_text(head + "\n" + "\n\n".join(sentences) + "\n", "utf-8")
+
+
+def base(folder: Path) -> Path:
+    """A model directory of other texts, which it brings to be read in between."""
+    texts = [Text(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8) for i in range(12)]
+    fixed = {**SMALL, "model.parameters": 40_000, "model.vocabulary": 0}
+    made = pretrain(texts, texts[:2], Work(folder, 600, fixed, device="cpu")).folder
+    rehearsed = rehearsal.DIVIDER.join(text.text for text in texts)
+    (made / rehearsal.BROUGHT).write_bytes(lzma.compress(rehearsed.encode("utf-8")))
+    return made
+
+
+def order(folder: Path, **more: object) -> Order:
+    """Of the blog and the base in the folder."""
+    asked: dict[str, object] = {
+        "workspace": folder / "w",
+        "minutes": 10.0,
+        "base": folder / "base" / "model",
+        "fixed": SMALL,
+        "scoring": LITTLE,
+        "device": "cpu",
+    }
+    return Order([folder / "blog"], **(asked | more))  # type: ignore[arg-type]

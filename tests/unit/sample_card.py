@@ -1,0 +1,310 @@
+"""Scorecards with made-up figures: a good one, and what is needed to change one figure of it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ownwords.evaluation.fluency import Fluency
+from ownwords.evaluation.repetition import Loop
+from ownwords.evaluation.resampling import Beside, Estimate
+from ownwords.evaluation.scorecard import (
+    ADAPTING,
+    BASE,
+    NGRAM,
+    OURS,
+    SCRATCH,
+    About,
+    BitsRow,
+    Copied,
+    Dominant,
+    DominantRow,
+    Memorised,
+    NewRuns,
+    Sample,
+    Scorecard,
+    Stage,
+)
+from ownwords.evaluation.scores import Interval
+from ownwords.evaluation.sentences import FAULTS
+from ownwords.evaluation.verdict import with_verdicts
+from ownwords.evaluation.voice import Delta, Distances, Told, Voice
+
+EVIL = '<script>alert("x")</script>[red]x[/red]\x1b[31m\u202e'
+
+
+def estimate(value: float, spread: float | None = 0.01, of: int = 20) -> Estimate:
+    found = None
+    if spread is not None:
+        found = Interval(max(0.0, value - spread), value + spread, 0.95)
+    return Estimate(value, of, found)
+
+
+def beside(ours: float, real: float, spread: float | None = 0.01) -> Beside:
+    excess = None if spread is None else Interval(ours - real - spread, ours - real + spread, 0.95)
+    return Beside(estimate(ours, spread), estimate(real, spread), excess)
+
+
+def told(ours: float, *, real: float = 0.92, others: float = 0.06, spread: float = 0.08) -> Told:
+    return Told(
+        held_out_auc=estimate(0.97),
+        samples_auc=estimate(0.95),
+        real_auc=estimate(0.6),
+        held_out_taken=estimate(real, spread),
+        samples_taken=estimate(ours, spread),
+        others_taken=estimate(others, spread),
+    )
+
+
+def distances(median: float, spread: float | None = 0.05) -> Distances:
+    return Distances(estimate(median, spread), median - 0.1, median + 0.1)
+
+
+def voice(ours: float = 0.85, *, spread: float = 0.08) -> Voice:
+    return Voice(
+        passage_words=250,
+        training=150,
+        held_out=24,
+        samples=20,
+        others=900,
+        authors=60,
+        delta=Delta(
+            words=150,
+            passage_words=500,
+            held_out=distances(0.81),
+            samples=distances(0.86),
+            others=distances(1.12),
+            nearer_than_held_out=0.02,
+            nearer_than_samples=0.05,
+        ),
+        letters=told(ours, spread=spread),
+        masked=told(ours - 0.1, spread=spread),
+    )
+
+
+def fluency(
+    *,
+    non_words: Beside | None = None,
+    broken: Beside | None = None,
+    repeated: Beside | None = None,
+    looped: Beside | None = None,
+    words: int = 290,
+) -> Fluency:
+    return Fluency(
+        passage_words=words,
+        repeated=repeated or beside(0.012, 0.006),
+        looped=looped or beside(0.0, 0.0, 0.001),
+        sample_loop=Loop(0, ""),
+        held_out_loop=Loop(0, ""),
+        new_words=beside(0.06, 0.05),
+        non_words=non_words or beside(0.011, 0.006),
+        unknown_names=beside(0.004, 0.005),
+        broken=broken or beside(0.09, 0.06),
+        faults={fault: beside(0.02, 0.01) for fault in FAULTS},
+        sentence_words=beside(19.0, 21.0, 2.0),
+        odd_turns=beside(0.31, 0.24),
+        examples={"non-words": ("snabbering", "wulm"), "doubled word": ("It was was a pity.",)},
+    )
+
+
+def row(name: str, kind: str, bits: float, gain: float | None = None, **more: object) -> BitsRow:
+    found = BitsRow(
+        name=name,
+        how="counted from letters",
+        kind=kind,  # type: ignore[arg-type]
+        bits=bits,
+        low=bits - 0.05,
+        high=bits + 0.05,
+        gain=gain,
+        gain_low=None if gain is None else gain - 0.02,
+        gain_high=None if gain is None else gain + 0.02,
+        is_ours=gain is None,
+    )
+    return replace(found, **more)  # type: ignore[arg-type]
+
+
+def bits() -> tuple[BitsRow, ...]:
+    return (
+        row(OURS, "static", 1.48, seconds=240.0),
+        row(BASE, "static", 1.59, 0.11),
+        row(SCRATCH, "static", 2.19, 0.71, seconds=60.0),
+        row(NGRAM, "static", 2.27, 0.79),
+        row(ADAPTING, "adaptive", 1.47),
+        row("PPM", "adaptive", 2.12, 0.65),
+        row("xz", "adaptive", 2.32, 0.85),
+    )
+
+
+def memorised() -> Memorised:
+    return Memorised(
+        prefix=50,
+        length=50,
+        training=estimate(0.004, 0.004, 256),
+        held_out=estimate(0.0, 0.0, 40),
+        unguarded=Copied("ing the whole of a long afternoon in the", 9, "On Idling", "2009-05-04"),
+        guarded=Copied("of a long afternoon in the", 6, "On Idling", "2009-05-04"),
+        real=Copied("in the whole course of my life I", 8, "Of Hats", "2011-01-02"),
+        novelty=(
+            NewRuns(4, 0.9, 0.89, 0.93),
+            NewRuns(6, 0.993, 0.99, 0.996),
+            NewRuns(8, 1.0, 0.999, 0.9995),
+        ),
+        words_written=5800,
+    )
+
+
+def about() -> About:
+    return About(
+        name="The Idle Hour",
+        model="idle-hour.ownwords/model",
+        base="shipped",
+        parameters=8_100_000,
+        training_posts=37,
+        training_words=48_200,
+        training_bytes=268_000,
+        validation_posts=6,
+        test_posts=6,
+        judged_posts=6,
+        judged_bytes=33_100,
+        guarded=True,
+        version="0.5.0",
+        made_on="2026-11-21",
+    )
+
+
+def samples() -> tuple[Sample, ...]:
+    text = "It is a mistake to suppose that a hat is worn upon the head. " * 12
+    return (
+        Sample("", 1, text, "The Count of Monte Cristo was " * 20),
+        Sample("", 2, text + "\n\nAnother paragraph, that ends in the", "He said " * 30),
+        Sample("Of Hats\n\nA man who wears", 1, text, "said the captain " * 20, "Of Hats"),
+        Sample("On Bread\n\nThere is a bread", 1, text, None, "On Bread"),
+    )
+
+
+def unjudged() -> Scorecard:
+    """Good figures, and nothing said of them yet."""
+    return Scorecard(
+        about=about(),
+        bits=bits(),
+        voice=voice(),
+        fluency=fluency(),
+        memorised=memorised(),
+        samples=samples(),
+        dominant=Dominant(
+            "A Long Journal",
+            "2007-03-01",
+            "https://idle.example/journal/",
+            "leave out",
+            (
+                DominantRow("in full", 43_000, 0.47, 1.56, 1.5, 1.62),
+                DominantRow("left out", 0, 0.0, 1.48, 1.43, 1.53),
+            ),
+            0.05,
+            0.11,
+        ),
+        plan=("Bits a byte: 1.480, expected 1.40 to 1.55: as expected.",),
+        seconds=(Stage("training", 240.0), Stage("scoring", 41.0)),
+        notes=("Of 120 held-out posts 60, drawn by lot, were scored: 198 kB.",),
+    )
+
+
+def good() -> Scorecard:
+    return with_verdicts(unjudged())
+
+
+def copying() -> Scorecard:
+    """An overfitted model."""
+    text = "the very same words " * 20
+    run = Copied(text, 80, "On Idling", "2009-05-04", "https://idle.example/idling/")
+    by_heart = replace(memorised(), training=estimate(0.8, 0.05, 256), unguarded=run)
+    return with_verdicts(replace(unjudged(), memorised=by_heart))
+
+
+def babbling() -> Scorecard:
+    """A model that has read too little for its words to be words."""
+    return with_verdicts(replace(unjudged(), fluency=fluency(non_words=beside(0.3, 0.01, 0.03))))
+
+
+def hostile() -> Scorecard:
+    """A blog and a model that would take the page over."""
+    card = unjudged()
+    run = Copied(EVIL, 3, EVIL, "2009-05-04", "javascript:alert(1)")
+    return with_verdicts(
+        replace(
+            card,
+            about=replace(card.about, name=EVIL, base=EVIL, model=EVIL),
+            samples=(Sample(EVIL, 1, EVIL, EVIL, EVIL), Sample("", 2, "", "", "")),
+            memorised=replace(memorised(), guarded=run, unguarded=run, real=run),
+            dominant=Dominant(EVIL, "", "javascript:alert(1)", "cap", (DominantRow(EVIL, 1, 1.0),)),
+            plan=(EVIL,),
+            notes=(EVIL,),
+        )
+    )
+
+
+def bare() -> Scorecard:
+    """Of a blog so small that nothing was held out."""
+    card = unjudged()
+    none = Estimate(0.0, 0, None)
+    nothing = Beside(Estimate(0.1, 3, None), none, None)
+    return with_verdicts(
+        replace(
+            card,
+            about=replace(
+                card.about, base="", test_posts=0, judged_posts=0, judged_bytes=0, guarded=False
+            ),
+            bits=(),
+            voice=replace(
+                voice(),
+                held_out=0,
+                others=0,
+                authors=0,
+                delta=None,
+                letters=None,
+                masked=None,
+                reason="There is too little text.",
+            ),
+            fluency=replace(
+                fluency(),
+                non_words=None,
+                new_words=nothing,
+                broken=nothing,
+                repeated=nothing,
+                looped=nothing,
+                odd_turns=nothing,
+                examples={},
+                reason="There is no list of words here to know non-words by.",
+            ),
+            memorised=replace(
+                memorised(),
+                training=estimate(0.0, None, 0),
+                held_out=none,
+                guarded=None,
+                unguarded=Copied("", 0),
+                real=Copied("", 0),
+                novelty=(NewRuns(4, None, 0.9, None),),
+            ),
+            samples=(Sample("", 1, "A text.", None),),
+            dominant=None,
+            plan=(),
+            seconds=(),
+            notes=("No post was held out.",),
+        )
+    )
+
+
+def one_post() -> Scorecard:
+    """Judged on a single post: no interval anywhere."""
+    card = unjudged()
+    alone = tuple(
+        replace(one, low=None, high=None, gain_low=None, gain_high=None) for one in card.bits
+    )
+    return with_verdicts(replace(card, bits=alone, about=replace(card.about, judged_posts=1)))
+
+
+def every() -> Iterator[tuple[str, Scorecard]]:
+    yield "good", good()
+    yield "copying", copying()
+    yield "babbling", babbling()
+    yield "hostile", hostile()
+    yield "bare", bare()
+    yield "one post", one_post()

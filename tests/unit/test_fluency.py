@@ -1,0 +1,263 @@
+"""Sentences, words and repetitions: what is broken is found, and what is usual is not."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.evaluation.fluency import fluency
+from ownwords.evaluation.lexicon import FILE, Lexicon, begins_sentence, words_in
+from ownwords.evaluation.repetition import repetition
+from ownwords.evaluation.sentences import Habits, sentences
+from ownwords.evaluation.word_order import WordOrder
+
+REFERENCE = Path(__file__).parents[2] / "src" / "ownwords" / "base" / "reference"
+
+PROSE = """\
+The trouble with the kettle is that it works. I bought it in March, when the old one had begun
+to leak, and I have not thought about it since (which is the point of a kettle). My sister
+says that I should write about larger things. "What larger things?" I asked her. She said that
+the sea was large, and that nobody had ever complained of too many posts about the sea. I live
+four hours from the sea. The kettle is in the kitchen, and it boils in three minutes and ten
+seconds; I have timed it, because Mr. Harris next door said that his was faster. It is not. He
+has a newer one, with a light, and he fills it to the top every time, which no kettle
+forgives."""
+PROSE = " ".join(PROSE.split())
+HABITS = Habits()
+
+
+def faults(text: str, habits: Habits = HABITS) -> list[tuple[str, ...]]:
+    return [one.faults for one in sentences(text, habits)]
+
+
+@pytest.fixture(scope="module")
+def lexicon() -> Lexicon:
+    return Lexicon.load(REFERENCE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PROSE,
+        "He met Mr. Smith on Jan. 3 at the house of J. B. Priestley. They talked, e.g. of dogs.",
+        "“Go!” he cried. “And then?” She went... and so did he. It was No. 5.",
+        'He said, "It is late (nearly ten)." Nobody (not even I) answered; she had had enough.',
+        "King Edward VII. was large. Louis XIV. was not.",
+        "« Bonjour », dit-il. „Guten Tag“, sagte sie. »Wirklich?«, fragte er.",
+        "「こんにちは。」彼は言った。そして帰った。",
+        "A title without an end\n\nA sentence. And one more.\n\n- an item\n- another\n\nThe end.",
+        "1. First, do this.\n2) Then do that.",
+        "It works :) and that is all (really). See https://example.org/a_(b) for more.",
+        "She asked for these:\n\nsalt, pepper, and a good long rest from everybody else in it.",
+        '"It goes on," he said, "for a while.\n\n"And then it stops."\n\nSo it did.',
+        "The meeting ran from 3.30 to 5.45, i.e. for two hours. It cost 12.50.",
+    ],
+)
+def test_what_people_write_is_not_broken(text: str) -> None:
+    found = sentences(text, HABITS)
+    assert found
+    assert [one for one in found if one.faults] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("He went. the dog stayed. All was well.", [(), ("small letter",), ()]),
+        ("All was well (or was it. He went home. She went too.", [("unpaired",), (), ()]),
+        ("Well. It was late), he said. So they left.", [(), ("unpaired",), ()]),
+        ('Fine. He said "no. She left.\n\nThe end.', [(), ("unpaired",), (), ()]),
+        ("I saw the the dog. He saw me.", [("doubled word",), ()]),
+        ("He went " + "on and " * 40 + "stopped. Good.", [("too long",), ()]),
+        (
+            "It was one of those days on which all that could go wrong went\n\nSo.",
+            [("no end",), ()],
+        ),
+    ],
+)
+def test_what_is_broken_is_found(text: str, expected: list[tuple[str, ...]]) -> None:
+    # Between two lines: what may be cut out of a longer text has its ends excused.
+    assert faults(f"It is so.\n\n{text}\n\nAnd so on.")[1:-1] == expected
+
+
+def test_what_is_cut_out_of_a_text_is_not_broken_for_that() -> None:
+    assert faults('of it," he said. "I am (as you') == [()]
+    assert faults("which is why. I went") == [()]
+    assert faults('It was. "Yes, (he said. I') == [(), ("unpaired",)]
+
+
+def test_an_authors_own_ways_are_learned_and_not_called_faults() -> None:
+    text = "It was zirka. fünf Uhr. It took zirka. zehn Tage and was very very long."
+    assert ("small letter",) in faults(text)
+    habits = Habits.of([text])
+    assert faults(text, habits) == [(), ()]
+    long = "Word" + " word" * 89 + ". "
+    assert Habits.of([long * 50]).longest == 135
+    assert Habits.of(["Short. " * 50]).longest == 60
+
+
+@settings(max_examples=60)
+@given(st.text(alphabet="aB .,!?\"'()[]“”\n-1:", max_size=120))
+def test_any_text_is_taken_apart_into_itself(text: str) -> None:
+    for one in sentences(text, HABITS):
+        assert one.text in text
+        assert one.words > 0
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=40))
+def test_repetition_is_as_counted_by_hand(said: list[str]) -> None:
+    runs = [tuple(said[i : i + 4]) for i in range(len(said) - 3)]
+    found = repetition(" ".join(said))
+    assert (found.words, found.runs) == (len(said), len(runs))
+    assert found.repeated == sum(run in runs[:i] for i, run in enumerate(runs))
+    loops = [
+        (start, unit, length)
+        for unit in range(1, len(said) // 2 + 1)
+        for start in range(len(said) - unit)
+        for length in range(max(4, unit), len(said) - unit - start + 1)
+        if all(said[start + i] == said[start + i + unit] for i in range(length))
+    ]
+    assert found.longest.words == max((length for *_, length in loops), default=0)
+    again = {start + unit + i for start, unit, length in loops for i in range(length)}
+    assert found.looped == len(again)
+
+
+def test_a_loop_is_shown() -> None:
+    looped = "I came home and I sat down. " + "It was late and " * 6 + "then it stopped."
+    found = fluency([looped], [PROSE], [PROSE], None)
+    assert found.sample_loop.words == 5 * 4
+    assert found.sample_loop.text == ("It was late and " * 6).strip()
+    assert found.looped.samples.value == pytest.approx(20 / 34)
+    assert found.held_out_loop.words == 0
+
+
+def test_words_nobody_has_are_told_from_names_and_numbers(lexicon: Lexicon) -> None:
+    text = (
+        "I met Zbrowka Quolp near the thrimble, at 10am on the 3rd. Vlimpish said so. "
+        "See https://thrimble.example/frood or write to me@thrimble.example. We blunged."
+    )
+    found = fluency([text], [PROSE], [PROSE], lexicon)
+    assert found.non_words
+    assert found.unknown_names
+    assert found.examples["non-words"] == ("thrimble", "blunged")
+    words = len(words_in(text))
+    assert words == 19
+    assert found.non_words.samples.value == pytest.approx(2 / words)
+    assert found.unknown_names.samples.value == pytest.approx(2 / words)  # Vlimpish may be a word
+    known = fluency([text], [PROSE], [PROSE + " It blunged the thrimble's thrimble."], lexicon)
+    assert known.non_words
+    assert known.non_words.samples.value == 0
+
+
+def test_where_a_sentence_begins() -> None:
+    text = 'One two. "Three" four: (Five) six\n- Seven, eight… Nine'
+    begins = [word[0] for word in words_in(text) if begins_sentence(word)]
+    assert begins == ["One", "Three", "Five", "Seven", "Nine"]
+
+
+GERMAN = """\
+Es war einmal ein kleines Mädchen, das hatte jedermann lieb, der es nur ansah, am
+allerliebsten aber seine Großmutter, die wusste gar nicht, was sie alles dem Kinde geben
+sollte."""
+FRENCH = """\
+Il était une fois une petite fille de village, la plus jolie qu'on eût su voir; sa mère en
+était folle, et sa grand-mère plus folle encore. Cette bonne femme lui fit faire un petit
+chaperon rouge, qui lui seyait si bien, que partout on l'appelait ainsi."""
+SPANISH = """\
+En un lugar de la Mancha, de cuyo nombre no quiero acordarme, no ha mucho tiempo que vivía un
+hidalgo de los de lanza en astillero, adarga antigua, rocín flaco y galgo corredor."""
+POLISH = """\
+Dawno, dawno temu, za siedmioma górami i siedmioma rzekami, żył sobie król, który miał trzy
+córki, a każda z nich była piękniejsza od poprzedniej."""
+LATIN = """\
+Gallia est omnis divisa in partes tres, quarum unam incolunt Belgae, aliam Aquitani, tertiam
+qui ipsorum lingua Celtae, nostra Galli appellantur."""
+DUTCH = """\
+Er was eens een koning die drie zonen had, en toen hij oud werd wist hij niet aan wie van hen
+hij zijn rijk zou nalaten, want hij hield van alle drie evenveel."""
+
+
+@pytest.mark.parametrize("text", [GERMAN, FRENCH, SPANISH, POLISH, LATIN, DUTCH])
+def test_a_blog_in_another_language_is_not_told_it_has_no_words(
+    lexicon: Lexicon, text: str
+) -> None:
+    found = fluency([text], [text], [text], lexicon)
+    assert found.non_words is None
+    assert found.unknown_names is None
+    assert "English" in found.reason
+    assert found.new_words.samples.value == 0
+
+
+def test_the_lexicon_in_the_package(lexicon: Lexicon) -> None:
+    assert fluency([PROSE], [PROSE], [PROSE], lexicon).non_words
+    words = "kettle colour color email software didn’t Cat's programming internet prefaces"
+    for word in words.split():
+        assert lexicon.knows(word), word
+    fragments = "thrimble nothe tion othe wating conce befor ory ry oon"
+    for word in fragments.split():
+        assert not lexicon.knows(word), word
+    assert "" not in lexicon.words
+
+
+def test_a_lexicon_comes_back_and_a_damaged_one_is_one_sentence(tmp_path: Path) -> None:
+    made = Lexicon.of(["Żółw and the Crème brûlée, 2nd edition of it"])
+    assert made.words == {"żółw", "and", "the", "crème", "brûlée", "edition", "of", "it"}
+    path = made.save(tmp_path)
+    assert Lexicon.load(tmp_path) == made
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(OwnwordsError, match="cannot be read"):
+        Lexicon.load(tmp_path)
+    with pytest.raises(OwnwordsError, match="cannot be read"):
+        Lexicon.load(tmp_path / FILE)
+
+
+def test_turns_are_counted_where_the_words_are_new() -> None:
+    order = WordOrder.of(["The cat sat. The dog sat. The cat ran."])
+    assert order.odd("The cat sat.") == (0, 0)  # said before: copied or not, it shows nothing
+    new, of = order.odd("Sat the the cat.")
+    assert (new, of) == (3, 3)
+
+
+def test_word_order_tells_shuffled_words_from_new_sentences() -> None:
+    luck = random.Random(1)
+    stems = [a + b + c for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
+    names, deeds = [f"{stem}er" for stem in stems], [f"{stem}ed" for stem in stems]
+
+    def written() -> str:
+        kinds = ("The {} {} the {}. ", "A {} that {} a {} was here. ", "Then the {} {} a {}, too. ")
+        return "".join(
+            luck.choice(kinds).format(luck.choice(names), luck.choice(deeds), luck.choice(names))
+            for _ in range(20)
+        )
+
+    training, real = [written() for _ in range(10)], [written() for _ in range(8)]
+    shuffled = [" ".join(luck.sample(text.split(), len(text.split()))) for text in real]
+    found = fluency(shuffled, real, training, None)
+    assert found.odd_turns.excess
+    assert found.odd_turns.excess.low > 0.1
+    assert found.broken.excess
+    assert found.broken.excess.low > 0.3
+    assert found.new_words.samples.value == pytest.approx(found.new_words.held_out.value)
+    fair = fluency([written() for _ in range(8)], real, training, None)
+    assert fair.odd_turns.excess
+    assert fair.odd_turns.excess.low < 0 < fair.odd_turns.excess.high
+
+
+def test_real_text_is_compared_at_the_length_of_the_samples() -> None:
+    post = "\n\n".join([PROSE] * 5)
+    found = fluency([" ".join(PROSE.split()[:60])] * 3, [post], [PROSE], None)
+    assert found.passage_words == 60
+    assert found.repeated.samples.of == 3
+    assert found.repeated.held_out.of >= 5
+    # The post says everything five times, no stretch of it says anything twice.
+    assert found.repeated.held_out.value < 0.05
+    assert found.broken.held_out.value == 0
+
+
+def test_nothing_given_is_nothing_found() -> None:
+    found = fluency([], [], [], None)
+    assert found.repeated.samples.of == found.repeated.held_out.of == 0
+    assert found.broken.excess is None
+    assert "no list of words" in found.reason

@@ -1,0 +1,273 @@
+"""The card as data: what goes into JSON comes back; figures are kept, and measured once."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.archive import report
+from ownwords.core.errors import WorkspaceError
+from ownwords.evaluation import assembling, kept
+from ownwords.evaluation.assembling import wilson
+from ownwords.evaluation.card import files
+from ownwords.evaluation.figures import Asked, Beginning
+from ownwords.evaluation.kept import Kept
+from ownwords.evaluation.plain import from_plain, to_plain
+from ownwords.evaluation.posts import Post, Posts, some
+from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.scores import DocumentScore, Score
+from unit import sample_card
+
+
+@pytest.mark.parametrize(("name", "card"), list(sample_card.every()))
+def test_a_card_comes_back_from_json(name: str, card: Scorecard, tmp_path: Path) -> None:
+    assert Scorecard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
+    page, data = files.write(card, tmp_path)
+    assert files.read(tmp_path) == card
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert json.loads(data.read_text("utf-8"))["verdicts"][0]["kind"] == card.verdict.kind
+
+
+def test_no_card_or_a_damaged_one_is_none(tmp_path: Path) -> None:
+    assert files.read(tmp_path) is None
+    _, data = files.write(sample_card.good(), tmp_path)
+    whole = data.read_bytes()
+    for damaged in (whole[:-100], b"[]", b"{}", b"[" * 100_000, whole.replace(b'"bits"', b'"x"')):
+        data.write_bytes(damaged)
+        assert files.read(tmp_path) is None
+
+
+@dataclass(frozen=True)
+class Shape:
+    number: float
+    count: int
+    flag: bool
+    kind: Literal["a", "b"]
+    pair: tuple[int, str]
+    many: tuple[float, ...]
+    named: Mapping[str, tuple[str, ...]]
+    perhaps: "Shape | None" = None
+
+
+WHOLE = Shape(1.5, 2, True, "a", (1, "x"), (0.0, 2.0), {"k": ("v",)})
+
+
+def test_what_goes_out_comes_in() -> None:
+    nested = replace(WHOLE, perhaps=WHOLE)
+    assert from_plain(Shape, json.loads(json.dumps(to_plain(nested)))) == nested
+    assert from_plain(Shape, {**to_plain(WHOLE), "number": 3}).number == 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("number", "1.5"),
+        ("number", True),
+        ("number", None),
+        ("count", 1.5),
+        ("count", False),
+        ("flag", 1),
+        ("kind", "c"),
+        ("pair", [1]),
+        ("pair", ["x", 1]),
+        ("many", 3),
+        ("many", [1, "2"]),
+        ("named", []),
+        ("named", {"k": "v"}),
+        ("perhaps", {}),
+        ("other", 1),
+    ],
+)
+def test_what_does_not_fit_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match="Shape"):
+        from_plain(Shape, {**to_plain(WHOLE), name: value})
+
+
+def test_what_is_no_number_is_not_written() -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        to_plain(replace(WHOLE, number=float("nan")))
+
+
+# Of Brown, Cai and DasGupta 2001, and of R's prop.test(correct=FALSE).
+@pytest.mark.parametrize(
+    ("hits", "of", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (81, 263, 0.2553, 0.3662), (10, 10, 0.7225, 1)],
+)
+def test_the_interval_of_a_share(hits: int, of: int, low: float, high: float) -> None:
+    found = wilson(hits / of, of)
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == pytest.approx((low, high), abs=1e-4)
+    assert found.of == of
+
+
+def test_of_no_trials_nothing_can_be_said() -> None:
+    assert wilson(0.0, 0).interval is None
+
+
+@dataclass(frozen=True)
+class Figure:
+    value: float
+
+
+def test_a_figure_is_measured_once_for_each_of_what_it_depends_on(tmp_path: Path) -> None:
+    measured: list[str] = []
+
+    def figure(name: str, *depends_on: str) -> float:
+        def measure() -> Figure:
+            measured.append(name)
+            return Figure(len(measured) / 3)
+
+        return Kept(tmp_path / "scores").part(name, Figure, depends_on, measure).value
+
+    first = figure("a", "model", "posts")
+    assert figure("a", "model", "posts") == first
+    assert measured == ["a"]
+    figure("a", "model", "other posts")
+    figure("b", "model", "posts")
+    assert figure("a", "modelposts") != first  # two parts do not run together
+    assert measured == ["a", "a", "b", "a"]
+    assert figure("a", "model", "posts") == first
+    assert len(list((tmp_path / "scores").iterdir())) == 4
+
+
+def test_a_file_of_another_key_or_damaged_is_not_believed(tmp_path: Path) -> None:
+    store = Kept(tmp_path)
+    store.part("a", Figure, ["x"], lambda: Figure(1.0))
+    (path,) = tmp_path.iterdir()
+    said = json.loads(path.read_text())
+    for damaged in (
+        "",
+        "[]",
+        "null",
+        json.dumps({**said, "key": "of another"}),
+        json.dumps({**said, "figures": {"value": "many"}}),
+        json.dumps({**said, "seconds": None}),
+    ):
+        path.write_text(damaged)
+        assert store.part("a", Figure, ["x"], lambda: Figure(2.0)).value == 2.0
+        assert Kept(tmp_path).part("a", Figure, ["x"], lambda: Figure(3.0)).value == 2.0
+
+
+def test_what_measuring_took_is_told_when_it_is_only_read(tmp_path: Path) -> None:
+    first = Kept(tmp_path)
+    first.part("a", Figure, ["x"], lambda: Figure(1.0))
+    second = Kept(tmp_path)
+    second.part("a", Figure, ["x"], lambda: Figure(1.0))
+    assert first.seconds == second.seconds
+    assert (first.measured, second.measured) == (["a"], [])
+
+
+def test_what_was_not_used_for_longest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_MOST", 3)
+    store = Kept(tmp_path)
+    for number in range(5):
+        store.part("a", Figure, [str(number)], lambda: Figure(1.0))
+        for path in tmp_path.iterdir():  # the clock of the disk may be too coarse for this test
+            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
+    store.part("a", Figure, ["0"], lambda: Figure(9.0))
+    store.prune()
+    assert len(list(tmp_path.iterdir())) == 3
+    assert Kept(tmp_path).part("a", Figure, ["0"], lambda: Figure(9.0)).value == 1.0
+    assert Kept(tmp_path).part("a", Figure, ["1"], lambda: Figure(9.0)).value == 9.0
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkspaceError):
+        Kept(tmp_path / "file" / "scores").part("a", Figure, [], lambda: Figure(1.0))
+
+
+posts_of = st.lists(st.text("abc ", min_size=1, max_size=30), min_size=1, max_size=20)
+
+
+@given(posts_of, st.integers(1, 200), st.none() | st.integers(1, 5))
+def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
+    texts: list[str], most_bytes: int, most: int | None
+) -> None:
+    every = [Post(str(number), text) for number, text in enumerate(texts)]
+    drawn = some(every, most_bytes, most)
+    assert drawn == [one for one in every if one in drawn]  # in their order
+    assert drawn
+    sizes = [len(one.text.encode()) for one in every]
+    if min(sizes) <= most_bytes:
+        assert sum(len(one.text.encode()) for one in drawn) <= most_bytes
+        assert most is None or len(drawn) <= most
+    else:
+        assert [len(one.text.encode()) for one in drawn] == [min(sizes)]
+    shuffled = some(every[::-1], most_bytes, most)
+    assert {one.id for one in shuffled} == {one.id for one in drawn}
+    if sum(sizes) <= most_bytes and most is None:
+        assert drawn == every
+
+
+def test_a_post_begins_after_its_title() -> None:
+    assert Post("1", "Title\n\nBody here", "Title").beginning == ("Title\n\n", "Body here")
+    assert Post("1", "Body\n\nhere").beginning == ("", "Body\n\nhere")
+    assert Post("1", "Title", "Title").beginning == ("", "Title")
+
+
+def test_texts_of_one_prompt_are_asked_for_together() -> None:
+    asked = Asked((Beginning("", 1), Beginning("", 2), Beginning("a", 1), Beginning("", 3)), 9)
+    assert asked.by_prompt() == [("", [1, 2, 3]), ("a", [1])]
+
+
+def test_the_table_of_the_dominant_post_by_hand() -> None:
+    def line(id_: str, own: int, training: int, flags: list[str]) -> report.Post:
+        return report.Post(
+            id_, f"Post {id_}", "", "2009-05-04", "post", own, own, 0.0, flags, "cap", "", training
+        )
+
+    whole = report.Report("b", "f", "v", "d")
+    whole.posts = [
+        line("1", 600, 100, ["dominant"]),
+        line("2", 200, 200, []),
+        line("3", 100, 100, []),
+    ]
+    better = Score((DocumentScore("a", 80.0, 40, 9), DocumentScore("b", 90.0, 40, 9)))
+    worse = Score((DocumentScore("a", 100.0, 40, 9), DocumentScore("b", 99.0, 40, 9)))
+
+    found = assembling.dominant(whole, better, worse)
+    assert found is not None
+    assert [row.words for row in found.rows] == [600, 100]
+    assert [row.share for row in found.rows] == pytest.approx([600 / 900, 100 / 400])
+    before, after = (row.bits for row in found.rows)
+    assert before is not None and after is not None
+    assert before > after
+    assert found.gain_low is not None and found.gain_low > 0
+    whole.posts[0].flags.clear()
+    assert assembling.dominant(whole, better, worse) is None
+
+
+def test_posts_know_their_titles_and_days() -> None:
+    from datetime import datetime
+
+    from ownwords.archive.document import Document
+
+    @dataclass(frozen=True)
+    class Text:
+        id: str
+        text: str
+
+    @dataclass(frozen=True)
+    class Sides:
+        train: tuple[Text, ...] = (Text("1", "One\n\nbody"), Text("2", "two"))
+        validation: tuple[Text, ...] = ()
+        test: tuple[Text, ...] = (Text("3", "three"),)
+        key: str = "k"
+
+    documents = [
+        Document("1", "One", (), date=datetime(2009, 5, 4, 12), url="https://a.example/"),
+        Document("3", "Three", ()),
+    ]
+    found = Posts.of(Sides(), documents)
+    assert found.train[0] == Post("1", "One\n\nbody", "One", "2009-05-04", "https://a.example/")
+    assert found.train[1] == Post("2", "two")  # gone from the archive meanwhile
+    assert (found.test[0].title, found.key) == ("Three", "k")

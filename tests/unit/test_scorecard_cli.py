@@ -1,0 +1,154 @@
+"""`ownwords score` as a user meets it."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import families
+from ownwords.archive.look import look
+from ownwords.base import catalogue
+from ownwords.cli.main import main
+from ownwords.evaluation import scoring
+from ownwords.evaluation.card import files
+from ownwords.make import scoring as making
+from ownwords.models import bundle
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.family import build
+from ownwords.tokenizers.bytes import Bytes
+
+assert families  # its import sets one thread
+
+SMALL = partial(scoring.ScoreConfig, passages=8, seeds=2, prompts=1, tokens=40, beside_base=1)
+
+
+def save(folder: Path, **provenance: object) -> Path:
+    tokenizer = Bytes()
+    network = build(
+        Qwen3Config(
+            vocabulary=tokenizer.vocabulary_size,
+            context=64,
+            width=16,
+            layers=1,
+            heads=2,
+            head_dim=8,
+            hidden=24,
+        )
+    )
+    network.init_weights(len(provenance) + 1)
+    bundle.save(folder, network, tokenizer, provenance=provenance)
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace that holds a model, in the current folder."""
+    blog = tmp_path / "blog"
+    blog.mkdir()
+    for number in range(12):
+        luck = random.Random(number)
+        words = " ".join(f"word{luck.randrange(200)}" for _ in range(240))
+        (blog / f"post{number}.md").write_text(f"# Post {number}\n\n{words}.\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scoring, "ScoreConfig", SMALL)
+    monkeypatch.setattr(making, "REFERENCE", tmp_path / "none")
+    look([blog], workspace=tmp_path / "blog.ownwords")
+    save(tmp_path / "blog.ownwords" / "model")
+    return tmp_path
+
+
+def test_the_card_is_written_and_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    card = files.read(here / "blog.ownwords")
+    assert card is not None
+    assert card.verdict.sentence in shown
+    assert "scorecard.html" in shown
+    assert "trained from nothing" in shown
+    page = (here / "blog.ownwords" / "scorecard.html").read_text("utf-8")
+    assert card.verdict.sentence in page
+    assert main(["score", "blog.ownwords", "--json", "--quiet"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdicts"][0]["kind"] == card.verdict.kind
+    assert said["about"]["judged_posts"] > 0
+
+
+def test_it_is_compared_with_the_base_given_or_with_its_own(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = save(here / "base", kind="pretrain")
+    assert main(["score", "--base", str(base), "--json", "--quiet"]) == 0
+    assert "Its base, untouched" in capsys.readouterr().out
+    monkeypatch.setattr(catalogue, "_BOX", base)
+    save(here / "blog.ownwords" / "model", base="tuned from shipped", kind="finetune")
+    assert main(["score", "--json", "--quiet"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["about"]["base"] == "the base in the box"
+    assert main(["score", "--base", "none", "--json", "--quiet"]) == 0
+    assert "Its base, untouched" not in capsys.readouterr().out
+
+
+AGAIN = """
+import sys
+from functools import partial
+from pathlib import Path
+from ownwords.cli.main import main
+from ownwords.evaluation import scoring
+from ownwords.make import scoring as making
+scoring.ScoreConfig = partial(scoring.ScoreConfig, **{small!r})
+making.REFERENCE = Path("none")
+status = main(["score", "--quiet"])
+sys.exit("torch was imported" if "torch" in sys.modules else status)
+"""
+
+
+def test_what_is_known_is_told_again_without_torch(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", "--quiet"]) == 0
+    first = capsys.readouterr().out
+    code = AGAIN.format(small=SMALL.keywords)
+    again = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=here, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == first
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "sentence", "hint"),
+    [
+        (
+            lambda here: (here / "blog.ownwords" / "archive.sqlite").unlink(),
+            ["score"],
+            "holds no posts to judge the model by",
+            "--workspace",
+        ),
+        (
+            lambda here: save(here / "blog.ownwords" / "model", base="tuned from elsewhere"),
+            ["score"],
+            "tuned from elsewhere, which is not here",
+            "--base none",
+        ),
+        (lambda here: None, ["score", "--base", "shiped"], "no base called shiped", "base"),
+        (lambda here: None, ["score", "nowhere"], "nowhere does not exist", "folder of a model"),
+    ],
+)
+def test_what_stands_in_the_way_is_said(
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    prepare: Callable[[Path], object],
+    arguments: list[str],
+    sentence: str,
+    hint: str,
+) -> None:
+    prepare(here)
+    assert main([*arguments, "--quiet"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert sentence in said
+    assert hint in said

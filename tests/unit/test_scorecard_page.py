@@ -1,0 +1,191 @@
+"""The page is whole, says every figure, loads nothing, and lets no text of a model do anything."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from lxml import etree
+from selectolax.lexbor import LexborHTMLParser as HTMLParser
+
+from ownwords.evaluation import wording as say
+from ownwords.evaluation.card import panels
+from ownwords.evaluation.card.page import render
+from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.verdict import COPIES, GIBBERISH
+from unit import sample_card
+
+CARDS = [pytest.param(card, id=name) for name, card in sample_card.every()]
+VOID = re.compile(r"<(meta|br)( [^>]*)?>")
+
+
+def read(card: Scorecard) -> HTMLParser:
+    return HTMLParser(render(card))
+
+
+def words(tree: HTMLParser, selector: str = "body") -> str:
+    found = tree.css_first(selector)
+    assert found is not None, selector
+    return re.sub(r"\s+", " ", found.text(separator=" "))
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_every_tag_closes_in_its_turn(card: Scorecard) -> None:
+    page = render(card).removeprefix("<!DOCTYPE html>\n")
+    as_xml = VOID.sub(r"<\1\2/>", re.sub(r"<style>.*?</style>", "", page, flags=re.S))
+    assert etree.fromstring(as_xml.encode("utf-8")).tag == "html"
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_nothing_is_loaded_and_nothing_runs(card: Scorecard) -> None:
+    tree = read(card)
+    policy = tree.css_first('meta[http-equiv="Content-Security-Policy"]')
+    assert policy is not None
+    assert (policy.attributes["content"] or "").startswith("default-src 'none'; style-src")
+    assert not tree.css("script, link, img, iframe, object, embed, form, base, audio, video, use")
+    style = tree.css_first("style")
+    assert style is not None
+    assert not re.search(r"@import|url\(|https?:", style.text())
+    for element in tree.css("*"):
+        for name, value in element.attributes.items():
+            assert not name.startswith("on"), (name, value)
+            assert name not in {"src", "srcset", "action", "xlink:href"}
+            assert "url(" not in (value or "")
+            if name == "href":
+                assert element.tag == "a"
+                assert re.match(r"#|https?://", value or ""), value
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_headings_descend_by_one_and_sections_have_names(card: Scorecard) -> None:
+    tree = read(card)
+    order = [int(level) for level in re.findall(r"<h([1-6])[ >]", render(card))]
+    assert order[0] == 1
+    assert order.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(order))
+    ids = [element.attributes["id"] for element in tree.css("[id]")]
+    assert len(ids) == len(set(ids))
+    for element in tree.css("[aria-labelledby]"):
+        assert set((element.attributes["aria-labelledby"] or "").split()) <= set(ids)
+    for link in tree.css('a[href^="#"]'):
+        assert (link.attributes["href"] or "")[1:] in ids
+    for table in tree.css("table"):
+        assert table.css_matches("caption") and table.css('th[scope="col"]')
+        for row in table.css("tbody tr"):
+            assert row.css_matches('th[scope="row"]')
+
+
+def test_the_verdict_comes_first_and_a_bad_one_is_seen() -> None:
+    tree = read(sample_card.good())
+    assert words(tree, "h1") == "It writes like you."
+    assert "bad" not in (tree.css_first("h1").attributes.get("class") or "")  # type: ignore[union-attr]
+    for sentence in sample_card.good().verdict.because:
+        assert sentence in words(tree, "header")
+    for card in (sample_card.copying(), sample_card.babbling()):
+        assert card.verdict.kind in (COPIES, GIBBERISH)
+        head = read(card).css_first("h1")
+        assert head is not None
+        assert head.attributes["class"] == "bad"
+
+
+def test_every_figure_is_there_and_each_kind_has_its_sentence() -> None:
+    card = sample_card.good()
+    tree = read(card)
+    kinds = (panels.foresight, panels.voice, panels.fluency, panels.copying)
+    shown = [panel for kind in kinds for panel in kind(card)]
+    assert len(shown) == 12
+    body = words(tree)
+    for panel in shown:
+        assert panel.title in body
+        assert panel.meaning.endswith(".")
+        assert panel.meaning in body
+    cells = [re.sub(r"\s+", " ", cell.text()) for cell in tree.css(".gauges td")]
+    assert cells == [gauge.said for panel in shown for gauge in panel.gauges]
+
+
+def test_static_and_adaptive_figures_stand_in_tables_of_their_own() -> None:
+    tables = read(sample_card.good()).css("#foresight table")
+    said = [" ".join(cell.text() for cell in table.css(".label")) for table in tables]
+    assert said == [
+        "Your model Its base, untouched From scratch Kneser-Ney n-gram",
+        "Your model, learning as it reads PPM xz",
+    ]
+
+
+def test_bars_and_ranges_are_as_long_as_their_figures() -> None:
+    card = sample_card.good()
+    row = read(card).css("#foresight tbody tr")[1]
+    bar, whisker = row.css_first(".gauge i"), row.css_first(".gauge b")
+    assert bar is not None and whisker is not None
+    top = max(one.high or 0 for one in card.bits)
+    found = [float(one) for one in re.findall(r"[\d.]+", str(whisker.attributes["style"]))]
+    assert bar.attributes["style"] == f"width:{100 * 1.59 / top:.2f}%"
+    assert found == pytest.approx([100 * 1.54 / top, 100 * 0.1 / top], abs=0.01)
+
+
+def test_samples_stand_side_by_side_and_whole() -> None:
+    card = sample_card.good()
+    tree = read(card)
+    first = tree.css("#samples li")[0]
+    assert [cite.text() for cite in first.css("cite")] == ["Its base", "Your model"]
+    # The first is one that goes on from a held-out post.
+    assert words(tree, "#samples h3") == "A man who wears …"
+    said = re.sub(r"The rest|…|\s+", "", words(tree, "#samples"))
+    for one in card.samples:
+        assert re.sub(r"\s+", "", one.tuned) in said
+        assert re.sub(r"\s+", "", one.base or "") in said
+
+
+def test_the_longest_passage_is_shown_with_its_source_and_a_link() -> None:
+    tree = read(sample_card.copying())
+    copied = words(tree, "#copying")
+    assert "the very same words the very same words" in copied
+    assert "On Idling" in copied
+    assert "4 May 2009" in copied
+    links = [link.attributes["href"] for link in tree.css("#copying a")]
+    assert "https://idle.example/idling/" in links
+
+
+def test_the_dominant_post_before_and_after() -> None:
+    tree = read(sample_card.good())
+    rows = [[cell.text() for cell in row.css("th, td")] for row in tree.css("#dominant tbody tr")]
+    assert rows == [["In full", "43,000", "47%", "1.56"], ["Left out", "0", "0%", "1.48"]]
+    assert "better by 5.1%" in words(tree, "#dominant")
+
+
+def test_evil_words_are_only_words() -> None:
+    page = render(sample_card.hostile())
+    assert "<script" not in page
+    assert "javascript:" not in page
+    assert "\u202e" not in page
+    assert "\x1b" not in page
+    assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_same_card_same_bytes(card: Scorecard) -> None:
+    assert render(card) == render(card)
+
+
+def test_figures_are_written_so_that_nothing_looks_like_nothing() -> None:
+    assert [say.rate(one) for one in (0.0, 0.0001, 0.004, 0.0994, 0.5, 0.99, 0.9999, 1.0)] == [
+        "0%",
+        "<0.1%",
+        "0.4%",
+        "9.9%",
+        "50%",
+        "99.0%",
+        ">99.9%",
+        "100%",
+    ]
+    row = sample_card.row("x", "static", 1.0, -1.5, gain_low=-1.6, gain_high=-1.4)
+    assert "2.5 times as many bits" in say.ahead(row)
+
+
+def test_long_samples_are_cut_at_a_word_and_nothing_is_lost() -> None:
+    lines = ["one two three " * 30, "four five " * 50]
+    first, rest = say.in_two([line.strip() for line in lines])
+    again = " ".join([*first, *rest]).replace(" … … ", " ")
+    assert again == " ".join(line.strip() for line in lines)
+    assert sum(map(len, first)) < 640
+    assert say.in_two(["x" * 1000]) == ([], ["x" * 1000])
+    assert say.in_two([]) == ([], [])

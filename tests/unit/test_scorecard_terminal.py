@@ -1,0 +1,86 @@
+"""In a terminal: within its width, in its encoding, and no text of a model is obeyed."""
+
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from ownwords.evaluation.card.terminal import print_card
+from ownwords.evaluation.scorecard import Scorecard
+from unit import sample_card
+
+CARDS = [pytest.param(card, id=name) for name, card in sample_card.every()]
+PAGE = "/home/ida/idle-hour.ownwords/scorecard.html"
+
+
+def printed(card: Scorecard, width: int, *, encoding: str = "utf-8", colour: bool = False) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n")
+    console = Console(
+        file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None
+    )
+    print_card(card, console, PAGE)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("width", [24, 50, 80, 120, 200])
+@pytest.mark.parametrize("card", CARDS)
+def test_no_line_is_wider_than_the_console(card: Scorecard, width: int) -> None:
+    lines = printed(card, width).splitlines()
+    assert max(cell_len(line) for line in lines) <= width
+    assert all(line == line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_bars_stay_on_the_line_of_their_figures(width: int) -> None:
+    lines = printed(sample_card.good(), width).splitlines()
+    bars = [line for line in lines if re.search("[█▏▎▍▌▋▊▉]", line)]
+    assert len(bars) >= 25
+    for line in bars:
+        assert re.search(r"[█▏▎▍▌▋▊▉] +[<>]?[\d.]+%?", line), line
+
+
+def test_the_truths_are_there() -> None:
+    said = re.sub(r"\s+", " ", printed(sample_card.good(), 80))
+    for text in (
+        "It writes like you.",
+        "1.48 bits a byte on unseen posts, 1.59 by its base",
+        "Judged on 6 posts held out whole (33 kB)",
+        "A man who wears …",
+        "As it is Your model",
+        "Kneser-Ney n-gram",
+        "xz",
+        "(1.43 to 1.53)",
+        "Burrows’ Delta",
+        "Non-words",
+        "Known by heart",
+        "“On Idling”, 4 May 2009",
+        "In full 43,000 words, 47% of all, 1.56 bits a byte",
+        "Scoring 41 s",
+        "60, drawn by lot, were scored",
+        PAGE,
+    ):
+        assert text in said, text
+
+
+def test_model_text_is_not_markup_and_controls_nothing() -> None:
+    said = printed(sample_card.hostile(), 120)
+    assert "[red]x[/red]" in said
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", said)
+    coloured = printed(sample_card.hostile(), 80, colour=True)
+    sequences = set(re.findall(r"\x1b[^m]*m?", coloured))
+    assert sequences
+    assert all(re.fullmatch(r"\x1b\[[\d;]*m", sequence) for sequence in sequences)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("card", CARDS)
+def test_poor_terminals_get_what_they_can_show(card: Scorecard, encoding: str) -> None:
+    assert "How it was made" in printed(card, 80, encoding=encoding)
+
+
+def test_without_colour_there_are_no_escapes() -> None:
+    assert "\x1b" not in printed(sample_card.good(), 80)

@@ -1,0 +1,345 @@
+"""Small real models are judged: one that copies, one that babbles; nothing is measured twice."""
+
+import json
+import random
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import families
+from ownwords.core.errors import CorpusError, OwnwordsError
+from ownwords.core.progress import Event, Progress
+from ownwords.evaluation import bits, measuring
+from ownwords.evaluation.memorisation import longest_run
+from ownwords.evaluation.posts import Post, Posts
+from ownwords.evaluation.scorecard import ADAPTING, BASE, NGRAM, OURS, SCRATCH, Scorecard
+from ownwords.evaluation.scoring import Rivals, ScoreConfig, base_of, score_model
+from ownwords.evaluation.verdict import COPIES, GIBBERISH
+from ownwords.inference import guard
+from ownwords.inference.model import Model
+from ownwords.models import bundle
+from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.decoder import CausalLM
+from ownwords.models.family import build
+from ownwords.tokenizers import bpe
+
+assert families  # its import sets one thread
+
+SMALL = ScoreConfig(
+    passages=32, seeds=3, prompts=2, prompt_words=3, tokens=70, beside_base=1, adapt_rate=1e-3
+)
+# Each stands once in what is learned from, so that every word says which one follows.
+WORDS = [
+    head + tail
+    for head in ("har", "mil", "bro", "sta", "wen", "lor", "cas", "pid", "gru", "fen", "tal", "mo")
+    for tail in ("ber", "low", "ken", "dish", "ton", "ly", "gate", "mer", "ing", "ster", "ver", "p")
+]
+random.Random(9).shuffle(WORDS)
+
+
+def post(number: int, chosen: list[str]) -> Post:
+    sentences = [" ".join(chosen[at : at + 9]).capitalize() for at in range(0, len(chosen), 9)]
+    title = f"Post {number}"
+    return Post(
+        f"post/{number}",
+        f"{title}\n\n{'. '.join(sentences)}.",
+        title,
+        f"2009-05-0{number % 9 + 1}",
+        f"https://blog.example/{number}/",
+    )
+
+
+def posts() -> Posts:
+    luck = random.Random(4)
+    train = [post(n, WORDS[45 * n : 45 * n + 45]) for n in range(3)]
+    others = [post(n, luck.sample(WORDS, 45)) for n in range(10, 16)]
+    return Posts(train=train, validation=others[:2], test=others[2:])
+
+
+# Of whole words, so that a small model learns them soon.
+TOKENIZER = bpe.train([one.text for one in posts().train] * 3, 600)
+
+
+def network() -> CausalLM:
+    model = build(
+        Qwen3Config(
+            vocabulary=TOKENIZER.vocabulary_size,
+            context=32,
+            width=48,
+            layers=2,
+            heads=2,
+            head_dim=24,
+            hidden=96,
+        )
+    )
+    model.init_weights(3)
+    return model
+
+
+def overfitted(texts: list[str], steps: int = 100) -> CausalLM:
+    """A model that has read a few texts until it knew them by heart."""
+    model = network()
+    rows = [torch.from_numpy(ids) for ids in bits.encode(TOKENIZER, texts)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    luck = np.random.default_rng(1)
+    for _ in range(steps):
+        windows = []
+        for row in rows:
+            # Also from the start, as a new text begins.
+            at = 0 if luck.random() < 0.25 else int(luck.integers(0, len(row) - 33))
+            windows.append(row[at : at + 33])
+        ids_BT = torch.stack(windows)
+        logits = model.logits(model(ids_BT[:, :-1]))
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids_BT[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model
+
+
+@dataclass(frozen=True)
+class Folders:
+    copying: Path
+    babbling: Path
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    root = tmp_path_factory.mktemp("models")
+    learned = [one.text for one in posts().train]
+    documents = (np.array(ids) for ids in bits.encode(TOKENIZER, learned))
+    kept = b"".join(guard.build(documents, TOKENIZER).blocks())
+    provenance = {
+        "outcome": {"seconds": 12.5},
+        "compared": ["Time: 12 s, expected 12 s."],
+        "base": "tuned from shipped",
+    }
+    bundle.save(
+        root / "copying", overfitted(learned), TOKENIZER, copy_guard=kept, provenance=provenance
+    )
+    bundle.save(root / "babbling", network(), TOKENIZER)
+    return Folders(root / "copying", root / "babbling")
+
+
+@pytest.fixture(scope="module")
+def copying(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> tuple[Scorecard, Path]:
+    """The card of the model that copies, beside one that babbles; and its workspace."""
+    workspace = tmp_path_factory.mktemp("copying.ownwords")
+    return scored(folders, workspace, posts()), workspace
+
+
+def scored(
+    folders: Folders, workspace: Path, of: Posts, progress: Progress | None = None
+) -> Scorecard:
+    rivals = Rivals(base=folders.babbling, base_name="a babbler", scratch=folders.babbling)
+    return score_model(
+        folders.copying, of, rivals, None, workspace=workspace, config=SMALL, progress=progress
+    )
+
+
+def learned() -> list[str]:
+    return [one.text for one in posts().train]
+
+
+def test_an_overfitted_model_is_found_to_copy(copying: tuple[Scorecard, Path]) -> None:
+    card, _ = copying
+    assert card.verdict.kind == COPIES
+    found = card.memorised
+    assert found is not None
+    assert found.training.value > 0.5 > found.held_out.value == 0
+    assert "word for word" in card.verdict.because[0]
+
+
+def test_the_passage_that_was_copied_is_shown_with_its_source(
+    copying: tuple[Scorecard, Path],
+) -> None:
+    found = copying[0].memorised
+    assert found is not None
+    run = found.unguarded
+    sources = {one.title: one for one in posts().train}
+    assert run.text in sources[run.title].text
+    assert (run.day, run.url) == (sources[run.title].day, sources[run.title].url)
+    assert run.words == len(run.text.split()) > 12
+
+
+@pytest.mark.parametrize(
+    ("passage", "written", "document", "whole"),
+    [
+        (
+            "e mill stands by th",
+            "The mill stands by the",
+            "one mill stands by that",
+            "mill stands by",
+        ),
+        ("mill stands", "mill stands", "a mill stands.", "mill stands"),
+        ("mill stands", "windmill stands", "a mill stands", "stands"),
+        ("mill stands", "a mill stands", "a mill standstill", "mill"),
+        ("ill", "mill", "pill", ""),
+        (" don’t ", "I don’t know", "they don’t go", "don’t"),
+    ],
+)
+def test_only_whole_words_count_as_copied(
+    passage: str, written: str, document: str, whole: str
+) -> None:
+    assert measuring.whole_words(passage, written, document) == whole
+
+
+def test_the_copy_guard_holds_in_what_users_see(copying: tuple[Scorecard, Path]) -> None:
+    card, _ = copying
+    assert card.about.guarded
+    found = card.memorised
+    assert found is not None and found.guarded is not None
+    assert found.guarded.words < guard.WORDS < found.unguarded.words
+    for one in card.samples:
+        # Beside whole words a run of letters may begin and end within one.
+        assert longest_run(one.tuned, learned()).words <= guard.WORDS + 1
+    for new in found.novelty:
+        assert new.guarded is not None
+        assert new.guarded > new.unguarded
+
+
+def test_an_untrained_model_is_found_to_babble(folders: Folders, tmp_path: Path) -> None:
+    card = score_model(folders.babbling, posts(), Rivals(), None, workspace=tmp_path, config=SMALL)
+    assert card.verdict.kind == GIBBERISH
+    assert card.about.base == ""
+    assert all(one.base is None for one in card.samples)
+    assert card.memorised is not None and card.memorised.guarded is None
+
+
+def test_each_kind_of_figure_stands_apart_and_gains_are_paired(
+    copying: tuple[Scorecard, Path], folders: Folders
+) -> None:
+    card, _ = copying
+    static = [row.name for row in card.bits if row.kind == "static"]
+    adaptive = [row.name for row in card.bits if row.kind == "adaptive"]
+    assert sorted(static) == sorted([OURS, BASE, SCRATCH, NGRAM])
+    assert sorted(adaptive) == sorted([ADAPTING, "PPM", "xz"])
+    rows = {row.name: row for row in card.bits}
+    test = posts().test
+    scores = []
+    for folder in (folders.copying, folders.babbling):
+        found = bundle.load(folder)
+        scores.append(bits.score(found.model, TOKENIZER, [one.text for one in test]))
+    ours, base = scores
+    assert rows[OURS].bits == pytest.approx(ours.bits_per_byte, rel=1e-5)
+    assert rows[BASE].gain == pytest.approx(base.bits_per_byte - ours.bits_per_byte, rel=1e-5)
+    by_post = [
+        one.bits_per_byte - other.bits_per_byte
+        for one, other in zip(base.documents, ours.documents, strict=True)
+    ]
+    low, middle, high = rows[BASE].gain_low, rows[BASE].gain, rows[BASE].gain_high
+    assert low is not None and middle is not None and high is not None
+    assert min(by_post) - 1e-6 <= low <= middle <= high <= max(by_post) + 1e-6
+    assert rows[OURS].seconds == 12.5
+
+
+def test_samples_are_the_first_seeds_with_the_same_luck_for_both(
+    copying: tuple[Scorecard, Path], folders: Folders
+) -> None:
+    card, _ = copying
+    new = [one for one in card.samples if not one.prompt]
+    begun = [one for one in card.samples if one.prompt]
+    assert [one.seed for one in new] == [1, 2, 3]
+    assert len(begun) == 2
+    held_out = {one.title: one.text for one in posts().test}
+    for one in begun:
+        assert held_out[one.title].startswith(one.prompt)
+        assert len(one.prompt.split("\n\n")[1].split()) == SMALL.prompt_words
+    ours, base = Model.load(folders.copying), Model.load(folders.babbling)
+    assert "".join(ours.write("", tokens=SMALL.tokens, seed=2)) == new[1].tuned
+    assert "".join(base.write("", tokens=SMALL.tokens, seed=1)) == new[0].base
+    assert new[1].base is None
+
+
+def test_a_second_scoring_measures_nothing(
+    copying: tuple[Scorecard, Path], folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, workspace = copying
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(measuring, "Subject", refuse)
+    monkeypatch.setattr(measuring, "copies", refuse)
+    again = scored(folders, workspace, posts())
+    assert again == replace(card, about=replace(card.about, made_on=again.about.made_on))
+
+
+def test_only_what_a_new_post_changes_is_measured_again(
+    copying: tuple[Scorecard, Path], folders: Folders, tmp_path: Path
+) -> None:
+    card, workspace = copying
+    shutil.copytree(workspace, tmp_path / "w")
+    more = posts()
+    more = replace(more, train=[*more.train, post(3, WORDS[135:144])])
+    told: list[Event] = []
+    changed = scored(folders, tmp_path / "w", more, Progress(told.append))
+    assert changed.row(OURS) == card.row(OURS)
+    assert changed.samples == card.samples
+    begun = {event.stage for event in told if event.kind == "start"}
+    assert "baselines" in begun
+    assert not any("held-out posts" in stage or "samples:" in stage for stage in begun), begun
+
+
+def test_what_was_kept_and_is_damaged_is_measured_again(
+    copying: tuple[Scorecard, Path], folders: Folders, tmp_path: Path
+) -> None:
+    card, workspace = copying
+    shutil.copytree(workspace, tmp_path / "w")
+    for number, path in enumerate(sorted((tmp_path / "w" / "scores").iterdir())):
+        if path.name.startswith(("baselines", "by-heart", "voice")):
+            path.write_bytes([b"", b"{}", path.read_bytes()[:-40]][number % 3])
+    again = scored(folders, tmp_path / "w", posts())
+    assert again.bits == card.bits
+    assert again.memorised == card.memorised
+
+
+def test_without_posts_to_judge_by_what_can_be_said_is_said(
+    folders: Folders, tmp_path: Path
+) -> None:
+    alone = replace(posts(), validation=[], test=[])
+    card = score_model(folders.copying, alone, Rivals(), None, workspace=tmp_path, config=SMALL)
+    assert card.bits == ()
+    assert card.ours is None
+    assert card.verdict.kind == COPIES
+    assert any("No post was held out" in note for note in card.notes)
+    assert Scorecard.from_dict(json.loads(json.dumps(card.to_dict()))) == card
+
+
+def test_nothing_to_compare_with_is_an_error(folders: Folders, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="no posts here that the model learned from"):
+        score_model(
+            folders.copying, Posts([], [], []), Rivals(), None, workspace=tmp_path, config=SMALL
+        )
+
+
+def test_damaged_weights_are_told_and_not_scored(tmp_path: Path) -> None:
+    broken = network()
+    with torch.no_grad():
+        next(broken.parameters()).fill_(float("nan"))
+    bundle.save(tmp_path / "broken", broken, TOKENIZER)
+    subject = measuring.Subject(tmp_path / "broken")
+    with pytest.raises(OwnwordsError, match="no numbers"):
+        subject.score(learned(), ["a", "b", "c"])
+
+
+def test_a_blog_that_has_changed_since_is_told(folders: Folders, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    found = bundle.load(folders.babbling)
+    bundle.save(model, found.model, TOKENIZER, provenance={"corpus": "then"})
+    now = replace(posts(), key="now")
+    card = score_model(model, now, Rivals(), None, workspace=tmp_path / "w", config=SMALL)
+    assert any("read anew" in note for note in card.notes)
+    same = replace(posts(), key="then")
+    card = score_model(model, same, Rivals(), None, workspace=tmp_path / "w", config=SMALL)
+    assert not any("read anew" in note for note in card.notes)
+
+
+def test_the_name_of_the_base_is_read_from_the_model(folders: Folders) -> None:
+    assert base_of(folders.copying) == "shipped"
+    assert base_of(folders.babbling) is None

@@ -1,0 +1,241 @@
+"""The verdict follows from the figures, and from none that could be otherwise."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.evaluation.scorecard import BASE, Copied, NewRuns, Scorecard, Topic, Verdict
+from ownwords.evaluation.verdict import (
+    ANOTHER_VOICE,
+    BETTER,
+    CLEAN,
+    COPIES,
+    GIBBERISH,
+    NOT_YOURS,
+    OWN_WORDS,
+    STUMBLES,
+    TOO_FEW,
+    WORDS_ONLY,
+    WRITES_LIKE_YOU,
+    YOURS,
+    with_verdicts,
+)
+from unit import sample_card
+from unit.sample_card import beside, estimate, fluency, memorised, told, unjudged, voice
+
+
+def judged(**changes: object) -> Scorecard:
+    return with_verdicts(replace(unjudged(), **changes))  # type: ignore[arg-type]
+
+
+def about(card: Scorecard, topic: Topic) -> Verdict:
+    (found,) = (one for one in card.verdicts if one.about == topic)
+    return found
+
+
+def base_row(card: Scorecard, gain: float, spread: float = 0.02) -> Scorecard:
+    rows = tuple(
+        replace(one, gain=gain, gain_low=gain - spread, gain_high=gain + spread)
+        if one.name == BASE
+        else one
+        for one in card.bits
+    )
+    return with_verdicts(replace(card, bits=rows))
+
+
+def test_good_figures_write_like_you_and_say_why() -> None:
+    card = sample_card.good()
+    assert card.verdict.kind == WRITES_LIKE_YOU
+    assert [one.about for one in card.verdicts] == [
+        "all",
+        "foresight",
+        "voice",
+        "fluency",
+        "copying",
+    ]
+    kinds = [one.kind for one in card.verdicts[1:]]
+    assert kinds == [BETTER, YOURS, CLEAN, OWN_WORDS]
+    said = " ".join(card.verdict.because)
+    for figure in ("85%", "92%", "1.1%", "0.6%", "6.9%", "9 words"):
+        assert figure in said, figure
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"training": estimate(0.8, 0.05, 256)},
+        {"unguarded": Copied("the very same words " * 20, 80, "On Idling", "2009-05-04")},
+        {"novelty": (NewRuns(8, 0.99, 0.4, 0.999),)},
+    ],
+    ids=["by heart", "a long passage", "many runs"],
+)
+def test_a_model_that_copies_is_called_so_whatever_else_is_good(change: dict[str, object]) -> None:
+    card = judged(memorised=replace(memorised(), **change))  # type: ignore[arg-type]
+    assert card.verdict.kind == COPIES
+    assert card.verdict.sentence == "It copies you."
+    assert "copy guard" in card.verdict.because[0]
+
+
+def test_where_the_long_passage_stands_is_told() -> None:
+    run = Copied("the very same words " * 20, 80, "On Idling", "2009-05-04")
+    said = judged(memorised=replace(memorised(), unguarded=run)).verdict.because[0]
+    assert "80 words on end that stand in “On Idling”, 4 May 2009" in said
+
+
+def test_what_the_author_repeats_himself_is_no_copying() -> None:
+    run = Copied("a creed " * 25, 50, "On Creeds")
+    repeats = replace(memorised(), unguarded=run, real=replace(run, words=45))
+    assert about(judged(memorised=repeats), "copying").kind == OWN_WORDS
+    runs = (NewRuns(8, 0.9, 0.88, 0.9),)
+    assert about(judged(memorised=replace(memorised(), novelty=runs)), "copying").kind == OWN_WORDS
+
+
+def test_by_heart_is_more_than_what_is_guessed_of_posts_it_cannot_know() -> None:
+    formula = replace(
+        memorised(), training=estimate(0.3, 0.05, 256), held_out=estimate(0.4, 0.1, 40)
+    )
+    assert about(judged(memorised=formula), "copying").kind == OWN_WORDS
+
+
+@pytest.mark.parametrize(
+    "language",
+    [
+        fluency(non_words=beside(0.22, 0.01, 0.03)),
+        fluency(looped=beside(0.6, 0.0, 0.1)),
+        fluency(broken=beside(0.8, 0.07, 0.1)),
+        fluency(words=3),
+        replace(fluency(), unknown_names=beside(0.2, 0.01, 0.05)),
+    ],
+    ids=["non-words", "loops", "broken", "silence", "names"],
+)
+def test_gibberish(language: object) -> None:
+    card = judged(fluency=language)
+    assert card.verdict.kind == GIBBERISH
+    assert card.verdict.because[0] == about(card, "fluency").sentence
+
+
+def test_an_author_who_coins_words_may_be_followed() -> None:
+    coins = fluency(non_words=beside(0.22, 0.21, 0.005))
+    assert judged(fluency=coins).verdict.kind == WRITES_LIKE_YOU
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fluency": fluency(broken=beside(0.3, 0.06, 0.04))},
+        {"fluency": fluency(non_words=beside(0.045, 0.01, 0.005))},
+        {"fluency": fluency(repeated=beside(0.12, 0.01, 0.02))},
+        {"voice": voice(0.2)},
+    ],
+)
+def test_your_words_without_your_sentences(changes: dict[str, object]) -> None:
+    assert judged(**changes).verdict.kind == WORDS_ONLY
+
+
+def test_a_base_that_was_hardly_tuned_writes_in_its_own_voice() -> None:
+    card = base_row(judged(voice=voice(0.1)), 0.0)
+    assert card.verdict.kind == ANOTHER_VOICE
+
+
+def test_stumbling_is_told_apart_from_gibberish() -> None:
+    card = judged(fluency=fluency(non_words=beside(0.045, 0.01, 0.005)))
+    assert about(card, "fluency").kind == STUMBLES
+
+
+def test_one_held_out_post_is_enough_to_see_gibberish_and_too_little_for_praise() -> None:
+    def alone(ours: float) -> Scorecard:
+        one = replace(beside(ours, 0.002), excess=None, held_out=estimate(0.002, None, 1))
+        return judged(fluency=fluency(non_words=one))
+
+    assert alone(0.12).verdict.kind == GIBBERISH
+    assert about(alone(0.002), "fluency").kind == TOO_FEW
+    assert about(alone(0.04), "fluency").kind == STUMBLES
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"voice": voice(0.5, spread=0.3)},
+        {"fluency": fluency(non_words=beside(0.03, 0.01, 0.02))},
+        {"fluency": fluency(non_words=beside(0.01, 0.01, None))},
+        {"bits": ()},
+    ],
+)
+def test_what_could_be_otherwise_decides_nothing(changes: dict[str, object]) -> None:
+    card = judged(**changes)
+    assert card.verdict.kind == TOO_FEW
+    assert "too few posts" in card.verdict.sentence
+
+
+def test_no_better_than_the_base_on_few_posts_cannot_be_told() -> None:
+    assert base_row(unjudged(), 0.01).verdict.kind == TOO_FEW
+
+
+def test_a_judge_who_does_not_know_the_author_is_not_asked() -> None:
+    deaf = replace(told(0.9), held_out_auc=estimate(0.6))
+    card = judged(voice=replace(voice(), letters=deaf))
+    assert about(card, "voice").kind == TOO_FEW
+    assert "Even your own" in about(card, "voice").sentence
+
+
+def test_without_other_authors_the_distance_decides() -> None:
+    alone = replace(voice(), letters=None, masked=None, authors=0, others=0)
+    assert alone.delta is not None
+    near = replace(alone.delta, samples=sample_card.distances(0.83))
+    alone = replace(alone, delta=near)
+    assert about(judged(voice=alone), "voice").kind == YOURS
+    far = replace(alone, delta=replace(near, samples=sample_card.distances(1.3)))
+    assert about(judged(voice=far), "voice").kind == NOT_YOURS
+
+
+def test_whoever_is_farther_away_than_other_people_is_not_you() -> None:
+    near = voice(0.9)
+    assert near.delta is not None
+    far = replace(near, delta=replace(near.delta, samples=sample_card.distances(1.5)))
+    card = judged(voice=far)
+    assert about(card, "voice").kind == NOT_YOURS
+    assert "farther from yours (1.50) than other authors' do (1.12)" in card.verdict.because[1]
+    assert card.verdict.kind == WORDS_ONLY
+    unsure = replace(near.delta, samples=sample_card.distances(1.5, spread=0.4))
+    assert about(judged(voice=replace(near, delta=unsure)), "voice").kind == YOURS
+
+
+def test_from_nothing_it_must_beat_counting_letters() -> None:
+    rows = tuple(one for one in sample_card.bits() if one.name != BASE)
+    card = judged(bits=rows)
+    assert about(card, "foresight").kind == BETTER
+    assert "counting letters" in about(card, "foresight").sentence
+
+
+def test_nothing_held_out_is_said_to_be_so() -> None:
+    card = sample_card.bare()
+    assert card.verdict.kind == TOO_FEW
+    assert sample_card.one_post().verdict.kind == TOO_FEW
+
+
+@given(
+    st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.3), st.sampled_from(["non_words", "broken"])
+)
+def test_the_verdict_only_depends_on_what_is_sure(
+    ours: float, real: float, spread: float, measure: str
+) -> None:
+    """Where a wider interval is decisive, a narrower one of the same middle says the same."""
+    wide = judged(fluency=fluency(**{measure: beside(ours, real, spread)}))  # type: ignore[arg-type]
+    narrow = judged(fluency=fluency(**{measure: beside(ours, real, spread / 3)}))  # type: ignore[arg-type]
+    order = [CLEAN, STUMBLES, GIBBERISH]
+    seen, sure = about(wide, "fluency").kind, about(narrow, "fluency").kind
+    if seen == CLEAN:
+        assert sure == CLEAN
+    elif seen in order and sure in order:
+        assert order.index(sure) >= order.index(seen)
+
+
+def test_no_sentence_lacks_its_figures_or_holds_a_placeholder() -> None:
+    for _, card in sample_card.every():
+        for one in card.verdicts:
+            for sentence in (one.sentence, *one.because):
+                assert sentence[:1].isupper() and sentence.endswith("."), sentence
+                assert not re.search(r"[{}]|None|nan|\binf\b", sentence), sentence

@@ -1,0 +1,371 @@
+"""Who wrote it: told by style, not by subject, and never from what was learned by heart."""
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ownwords.archive.document import OWN_KINDS
+from ownwords.archive.look import look
+from ownwords.archive.store import Archive
+from ownwords.core.errors import OwnwordsError
+from ownwords.evaluation import classifier
+from ownwords.evaluation.others import FILE, Others, Vocabulary
+from ownwords.evaluation.passages import openings, passages
+from ownwords.evaluation.resampling import Draws, beside, mean, over_pairs, ratio
+from ownwords.evaluation.stylometry import (
+    hashes_of,
+    letter_groups,
+    masked,
+    plain,
+    word_counts,
+)
+from ownwords.evaluation.voice import DELTA_WORDS, voice
+
+REFERENCE = Path(__file__).parents[2] / "src" / "ownwords" / "base" / "reference"
+_COMMON = "the of and to a in is it that he was for as with his be at by had not are but"
+_BOATS = "sail mast harbour anchor tide rope deck captain wave wind"
+_CAKES = "flour butter oven sugar icing spoon bowl batter cream yeast"
+COMMON = tuple(_COMMON.split())
+SUBJECTS = {"boats": _BOATS.split(), "cakes": _CAKES.split()}
+
+
+class Writer:
+    """One who has his own rates of the common words, and a subject."""
+
+    def __init__(self, seed: int, subject: str) -> None:
+        self.luck = random.Random(seed)
+        self.weights = [self.luck.gammavariate(1.5, 1) for _ in COMMON]
+        self.subject = SUBJECTS[subject]
+
+    def writes(self, words: int) -> str:
+        said: list[str] = []
+        while len(said) < words:
+            said += self.luck.choices(COMMON, self.weights, k=3)
+            said.append(self.luck.choice(self.subject))
+        return " ".join(said[:words])
+
+    def posts(self, count: int, words: int = 60) -> list[str]:
+        return [self.writes(words) for _ in range(count)]
+
+
+def others_of(writers: Sequence[Writer]) -> Others:
+    return Others.counted(
+        {f"writer {n}": writer.posts(5, 100) for n, writer in enumerate(writers)},
+        Vocabulary(COMMON, 256, 128),
+        unit_words=50,
+        stretch=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def others() -> Others:
+    return others_of([Writer(100 + n, "boats") for n in range(12)])
+
+
+@pytest.fixture
+def author() -> Writer:
+    return Writer(1, "boats")
+
+
+def test_the_authors_own_posts_are_told_from_others_and_so_are_another_writers(
+    others: Others, author: Writer
+) -> None:
+    found = voice(author.posts(40), author.posts(15), Writer(2, "boats").posts(15), others)
+    assert found.letters
+    assert found.delta
+    assert found.letters.held_out_auc.value > 0.95
+    assert found.letters.held_out_taken.value > 0.8
+    assert found.letters.samples_taken.value < 0.2
+    assert found.letters.real_auc.value > 0.95
+    assert found.delta.held_out.median.value < found.delta.samples.median.value
+    assert (found.passage_words, found.authors, found.reason) == (50, 12, "")
+
+
+def test_what_the_author_writes_next_cannot_be_told_from_held_out_posts(
+    others: Others, author: Writer
+) -> None:
+    found = voice(author.posts(40), author.posts(20), author.posts(20), others)
+    assert found.letters
+    assert found.letters.real_auc.interval
+    assert found.letters.real_auc.interval.low < 0.5 < found.letters.real_auc.interval.high
+    assert found.letters.samples_auc.value > 0.95
+
+
+def test_a_subject_alone_does_not_make_an_author(others: Others) -> None:
+    """Among boatmen, one writes of cakes; a boatman who takes up cakes is not him."""
+    baker, turned = Writer(3, "cakes"), Writer(104, "cakes")
+    found = voice(baker.posts(40), baker.posts(15), turned.posts(15), others)
+    assert found.letters
+    assert found.masked
+    assert found.letters.samples_taken.value > 0.8  # deceived: nobody else has flour and butter
+    assert found.masked.samples_taken.value < 0.2
+    assert found.masked.held_out_taken.value > 0.8
+
+
+def test_delta_is_burrows_delta(others: Others, author: Writer) -> None:
+    training, held_out = author.posts(20, 50), author.posts(9, 50)
+    found = voice(training, held_out, author.posts(9, 50), others).delta
+    assert found
+    assert found.passage_words == 50
+
+    def rates(text: str) -> list[float]:
+        said = re.findall(r"\w+", text.casefold())
+        return [said.count(word) / len(said) for word in COMMON]
+
+    own, real = np.array([*map(rates, training)]), np.array([*map(rates, held_out)])
+    others_posts = [post for n in range(12) for post in Writer(100 + n, "boats").posts(5, 100)]
+    halves = [" ".join(w) for post in others_posts for w in np.array_split(post.split(), 2)]
+    spread = np.concatenate([own, np.array([*map(rates, halves)])]).std(axis=0)
+    distances = np.abs((real - own.mean(axis=0)) / spread).mean(axis=1)
+    assert found.held_out.median.value == pytest.approx(np.median(distances))
+    assert found.words == len(COMMON)
+    assert found.held_out.low <= found.held_out.median.value <= found.held_out.high
+
+
+def test_longer_passages_are_taken_where_there_are_enough(others: Others, author: Writer) -> None:
+    found = voice(author.posts(20, 100), author.posts(12, 100), author.posts(12, 100), others)
+    assert (found.passage_words, found.training, found.held_out, found.others) == (100, 20, 12, 60)
+    # Of short samples the Delta takes several together, the classifier does not.
+    found = voice(author.posts(20, 100), author.posts(12, 100), author.posts(12, 50), others)
+    assert found.delta
+    assert (found.passage_words, found.delta.passage_words) == (50, 100)
+    assert found.delta.samples.median.of == 6
+
+
+def test_a_blog_in_another_language_is_compared_with_itself_and_says_so(others: Others) -> None:
+    words = "der die das und ich nicht mit auf ein eine haus baum wasser weg"
+    luck = random.Random(1)
+    texts = [" ".join(luck.choices(words.split(), k=260)) for _ in range(30)]
+    found = voice(texts[:15], texts[15:20], texts[20:], others)
+    assert found.letters is None
+    assert found.masked is None
+    assert "English" in found.reason
+    assert found.delta
+    assert found.delta.others is None
+    assert found.delta.held_out.median.value > 0
+    alone = voice(texts[:15], texts[15:20], texts[20:], None)
+    assert alone.delta == found.delta
+    assert alone.reason != found.reason
+
+
+@pytest.mark.parametrize("short", ["training", "held_out", "samples"])
+def test_too_little_text_is_said_and_nothing_made_of_it(
+    others: Others, author: Writer, short: str
+) -> None:
+    texts = {"training": author.posts(20), "held_out": author.posts(5), "samples": author.posts(5)}
+    texts[short] = ["the of and"]
+    found = voice(texts["training"], texts["held_out"], texts["samples"], others)
+    assert (found.delta, found.letters) == (None, None)
+    assert short.partition("_")[0] in found.reason
+
+
+def test_the_classifier_finds_the_least_of_what_it_minimises() -> None:
+    """Against Newton's method in double precision, written out here."""
+    luck = np.random.default_rng(1)
+    features = (luck.normal(size=(60, 8)) / np.sqrt(8)).astype(np.float32)
+    is_author = np.arange(60) < 25
+    features[is_author, 0] += 0.5
+    fold = np.arange(60) % 3
+    weights = classifier.fitted(features, is_author, fold)
+    penalty = np.r_[np.full(8, classifier.PENALTY), 0]
+    for k in range(3):
+        used = fold != k
+        side = is_author[used]
+        sign = np.where(side, 1, -1)
+        weight = np.where(side, 0.5 / side.sum(), 0.5 / (~side).sum())
+        rows = np.c_[features[used].astype(float), np.ones(used.sum())] * sign[:, None]
+        best = np.zeros(9)
+        for _ in range(20):
+            p = 1 / (1 + np.exp(rows @ best))
+            slope = penalty * best - rows.T @ (weight * p)
+            curve = np.diag(penalty) + rows.T @ (rows * (weight * p * (1 - p))[:, None])
+            best -= np.linalg.solve(curve, slope)
+        losses = [
+            weight @ np.log1p(np.exp(-rows @ at)) + 0.5 * penalty @ at**2
+            for at in (best, weights[:, k].astype(float))
+        ]
+        assert losses[0] - 1e-6 < losses[1] < losses[0] + 1e-3
+
+
+def test_noise_is_told_apart_by_luck_only() -> None:
+    """What is judged was not fitted to, or noise would be told apart well."""
+    luck = np.random.default_rng(1)
+    counts = luck.poisson(2, (200, 300)).astype(np.float32)
+    is_author = np.arange(200) < 80
+    features = classifier.Standard(counts)(counts)
+    fold = classifier.folds(list(range(200)))
+    scores = classifier.scores(features, classifier.fitted(features, is_author, fold))
+    unseen = scores[np.arange(200), fold]
+    auc = (unseen[is_author][:, None] > unseen[~is_author]).mean()
+    assert 0.38 < auc < 0.62
+    seen = scores[np.arange(200), (fold + 1) % classifier.FOLDS]
+    assert (seen[is_author][:, None] > seen[~is_author]).mean() > 0.99
+
+
+def test_no_source_is_in_two_folds() -> None:
+    sources = [n // 7 for n in range(100)]
+    fold = classifier.folds(sources)
+    for source in set(sources):
+        assert len({f for f, s in zip(fold.tolist(), sources, strict=True) if s == source}) == 1
+    assert max(np.bincount(fold)) - min(np.bincount(fold)) <= 7
+    assert sorted(set(classifier.folds([0] * 9).tolist())) == [0, 1, 2, 3]
+
+
+def test_editions_are_no_styles() -> None:
+    assert plain("“Don’t!” she _said_ — in 1908 …") == "don't! she said - in 0 ..."
+    assert plain("'Don't!' she *said* -- in 2024 . . .") == "don't! she said - in 0 ..."
+
+
+def test_a_mask_leaves_what_is_frequent_and_its_marks() -> None:
+    text = plain("The anchor, of course, wasn't the captain's.")
+    assert masked(text, {"the", "of", "wasn't"}) == "the *, of *, wasn't the *."
+
+
+def test_groups_of_letters_are_counted_once_each() -> None:
+    text = "as it was"
+    padded = f" {text} "
+    counts = letter_groups(text, 1 << 16)
+    groups = [padded[i : i + n] for n in (3, 4, 5) for i in range(len(padded) - n + 1)]
+    assert counts.sum() == len(groups)
+    assert sorted(counts[counts > 0]) == sorted(groups.count(one) for one in set(groups))
+    assert (letter_groups(text + ".", 64) != letter_groups(text, 64)).any()
+    assert letter_groups("", 64).sum() == 0
+
+
+def test_words_are_counted_by_name() -> None:
+    (one,) = passages(["The cat and the dog and the the"], 8)
+    counts = word_counts(one.hashes, hashes_of(["and", "bird", "the"]))
+    assert counts.tolist() == [2, 0, 4]
+    with pytest.raises(ValueError, match="one word each"):
+        hashes_of(["two words"])
+
+
+def test_passages_are_equally_long_and_of_one_text_where_they_can_be() -> None:
+    texts = ["a b c d e f g", "h i", "j k l m", "n o"]
+    found = [(one.text.split(), one.source) for one in passages(texts, 3)]
+    assert found[:3] == [(["a", "b", "c"], 0), (["d", "e", "f"], 0), (["j", "k", "l"], 2)]
+    assert found[3][0] == ["h", "i", "n"]
+    assert found[3][1] not in range(4)
+
+
+def test_openings_begin_where_lines_and_sentences_do() -> None:
+    text = "One two three four five.\n\nSix seven eight.\n\nNine ten eleven twelve. Done"
+    assert openings(text, 4) == ["One two three four", "Six seven eight.\n\nNine"]
+    lines = "A b c. D e f g h. I j k l m n. O p q r s t u v w x."
+    assert openings(lines, 5) == ["A b c. D e", "I j k l m", "O p q r s"]
+
+
+def test_areas_and_ratios_are_what_they_are_by_hand() -> None:
+    ours, theirs = np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.5])
+    wins = (ours[:, None] > theirs).astype(float)
+    found = over_pairs(wins, Draws([0, 1, 1]), Draws([0, 1]))
+    assert found.value == pytest.approx(4 / 6)
+    assert found.interval
+    assert 0 <= found.interval.low <= found.value <= found.interval.high <= 1
+    assert ratio([1, 2], [4, 4], Draws([0, 1])).value == pytest.approx(3 / 8)
+    assert ratio([0], [0], Draws([0])).interval is None
+    assert mean([1, 1, 1], Draws([0, 1, 2])).interval == mean([1, 1], Draws([0, 1])).interval
+
+
+def test_intervals_are_as_wide_as_the_spread_of_sources_says() -> None:
+    """Of a mean of 40 independent sources about 1.96 standard errors to each side."""
+    luck = np.random.default_rng(1)
+    values = luck.normal(size=40)
+    found = mean(values, Draws(range(40))).interval
+    assert found
+    expected = 2 * 1.96 * values.std() / np.sqrt(40)
+    assert found.high - found.low == pytest.approx(expected, rel=0.15)
+    # Told ten times each, the same sources are no more than they were.
+    again = mean(np.repeat(values, 10), Draws(np.repeat(range(40), 10).tolist())).interval
+    assert again
+    assert again.high - again.low == pytest.approx(found.high - found.low, rel=0.01)
+
+
+def test_the_same_texts_on_both_sides_leave_no_excess() -> None:
+    parts, wholes = [1.0, 0.0, 2.0, 1.0], [10.0, 8.0, 9.0, 12.0]
+    found = beside((parts, wholes, Draws(range(4))), (parts, wholes, Draws(range(4), seed=2)))
+    assert found.samples.value == found.held_out.value
+    assert found.excess
+    assert found.excess.low < 0 < found.excess.high
+
+
+def test_medians_of_resamples_are_medians() -> None:
+    luck = np.random.default_rng(3)
+    values = luck.normal(size=101)
+    drawn = Draws(range(101)).quantile(values, 0.5)
+    assert set(np.round(drawn, 12)) <= set(np.round(values, 12))
+    assert abs(np.median(drawn) - np.median(values)) < 0.05
+
+
+def test_others_come_back_as_they_were_saved(others: Others, tmp_path: Path) -> None:
+    others.save(tmp_path)
+    again = Others.load(tmp_path)
+    assert (again.vocabulary, again.authors, again.lengths) == (
+        others.vocabulary,
+        others.authors,
+        others.lengths,
+    )
+    for words in others.lengths:
+        was, now = others.passages(words), again.passages(words)
+        assert was.sources == now.sources
+        assert (was.letters == now.letters).all()
+        assert (was.words.sum(), was.masked.sum()) == (now.words.sum(), now.masked.sum())
+    with pytest.raises(ValueError, match="none of 70"):
+        others.passages(70)
+
+
+def test_others_that_are_missing_or_damaged_are_one_sentence(
+    others: Others, tmp_path: Path
+) -> None:
+    with pytest.raises(OwnwordsError, match="cannot be read"):
+        Others.load(tmp_path)
+    path = others.save(tmp_path)
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"PK" + whole, json.dumps([]).encode()):
+        (tmp_path / FILE).write_bytes(damaged)
+        with pytest.raises(OwnwordsError, match="cannot be read"):
+            Others.load(tmp_path)
+
+
+def test_the_others_in_the_package() -> None:
+    shipped = Others.load(REFERENCE)
+    assert len(shipped.authors) >= 60
+    assert shipped.lengths == (250, 500, 1000)
+    assert len(shipped.vocabulary.words) >= DELTA_WORDS
+    left_out = ("Chesterton", "Thoreau", "Emerson", "Bierce", "Jerome", "Lamb", "Hazlitt")
+    assert not [name for name in shipped.authors for one in left_out if one in name]
+    counted = shipped.passages(1000)
+    assert len(counted) == 5 * len(shipped.authors)
+    # The commonest words are about half of any English text.
+    assert 0.4 < float(counted.words.sum() / (1000 * len(counted))) < 0.8
+    assert sum(file.stat().st_size for file in REFERENCE.iterdir()) <= 2_000_000
+
+
+@pytest.mark.shared
+def test_the_columnists_held_out_columns_are_his(columnist: Path, tmp_path: Path) -> None:
+    look([columnist], workspace=tmp_path / "w.ownwords")
+    sides: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
+    with Archive(tmp_path / "w.ownwords" / "archive.sqlite") as archive:
+        for id_, (decision, _, side, _) in archive.selection().items():
+            if decision != "leave out" and side in sides:
+                (document,) = archive.documents([id_])
+                sides[side].append(document.text(OWN_KINDS))
+    held_out = sides["validation"] + sides["test"]
+    other = [one.text for one in passages(sides["train"][20:], 250)][:20]
+    found = voice(sides["train"][:20], held_out, other, Others.load(REFERENCE))
+    assert found.letters
+    assert found.masked
+    assert found.delta
+    assert found.letters.held_out_auc.value > 0.95
+    assert found.masked.held_out_auc.value > 0.9
+    assert found.letters.held_out_taken.value > 0.8
+    assert found.letters.others_taken.value < 0.15
+    assert found.delta.nearer_than_held_out is not None
+    assert found.delta.nearer_than_held_out < 0.05
+    # Other columns of his in place of samples: nobody can tell which are which.
+    assert 0.2 < found.letters.real_auc.value < 0.8
