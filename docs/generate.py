@@ -32,7 +32,7 @@ EXPLAINED = Path(__file__).parent / "how-it-works.md"
 SOURCE = Path(ownwords.__file__).parent
 NAMED = (ast.ClassDef, ast.FunctionDef)
 
-SHOWN_FROM, SHOWN_TO = "<!-- what the demo prints -->", "<!-- up to here -->"
+SHOWN_FROM, SHOWN_TO = "<!-- what `look` prints -->", "<!-- up to here -->"
 # The parts of it shown: from a line that holds the first, to before one that holds the second.
 EXCERPTS = (
     ("The Hundred Steps", "Train a model from nothing"),
@@ -67,6 +67,9 @@ ENVIRONMENT = f"""\
 | variable | meaning |
 |---|---|
 | `{environment_name("section")}__SETTING` | one setting; every name that begins so must be one |
+| `OWNWORDS_HOME` | the folder for added bases, in place of the system's own for such things |
+| `HF_ENDPOINT` | the hub that `ownwords base add ORG/NAME` asks, in place of huggingface.co |
+| `HF_TOKEN` | who asks it, for models whose licence has to be accepted first |
 | `NO_COLOR` | set to anything: no colours |
 | `TERM=dumb` | plain lines instead of bars |
 | `COLUMNS` | the width to write for |
@@ -116,7 +119,7 @@ def line_of(path: Path, names: list[str]) -> int:
 
 
 def readme() -> str:
-    """README.md with what the demo prints put in, shortened at the lines of dots."""
+    """README.md with what `ownwords look` prints put in, shortened at the lines of dots."""
     before, _, rest = README.read_text(encoding="utf-8").partition(SHOWN_FROM)
     _, _, after = rest.partition(SHOWN_TO)
     lines = demo()
@@ -127,11 +130,12 @@ def readme() -> str:
         shown += ["  ...", ""] if shown else []
         shown += lines[first:last]
     text = "\n".join(shown).rstrip()
-    return f"{before}{SHOWN_FROM}\n```text\n$ make demo\n{text}\n```\n{SHOWN_TO}{after}"
+    command = "ownwords look examples/blog --workspace demo.ownwords"
+    return f"{before}{SHOWN_FROM}\n```text\n$ {command}\n{text}\n```\n{SHOWN_TO}{after}"
 
 
 def demo() -> list[str]:
-    """What `make demo` prints, on a terminal of 80 columns."""
+    """What it prints of the sample blog, on a terminal of 80 columns."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(README.parent):
         found = look([Path("examples/blog")], workspace=Path(folder) / "demo.ownwords")
     found.workspace = "demo.ownwords"
