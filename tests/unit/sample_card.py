@@ -100,7 +100,7 @@ def fluency(
         broken=broken or beside(0.09, 0.06),
         faults={fault: beside(0.02, 0.01) for fault in FAULTS},
         sentence_words=beside(19.0, 21.0, 2.0),
-        odd_turns=beside(0.31, 0.24),
+        odd_turns=beside(0.25, 0.24),
         examples={"non-words": ("snabbering", "wulm"), "doubled word": ("It was was a pity.",)},
     )
 

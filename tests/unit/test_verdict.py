@@ -128,6 +128,7 @@ def test_an_author_who_coins_words_may_be_followed() -> None:
         {"fluency": fluency(broken=beside(0.3, 0.06, 0.04))},
         {"fluency": fluency(non_words=beside(0.045, 0.01, 0.005))},
         {"fluency": fluency(repeated=beside(0.12, 0.01, 0.02))},
+        {"fluency": replace(fluency(), odd_turns=beside(0.59, 0.51, 0.03))},
         {"voice": voice(0.2)},
     ],
 )

@@ -51,6 +51,9 @@ STRANGE, VERY_STRANGE = 0.02, 0.05
 NEW, VERY_NEW = 0.05, 0.20
 # The share of broken sentences beyond the author's.
 BROKEN, VERY_BROKEN = 0.10, 0.50
+# Of turns of words that no post takes, those in an order that is new as well, beyond the author's:
+# other authors have as many, a babbler by pairs of words .08 more (docs/log.md).
+ODD, VERY_ODD = 0.03, 1.0
 # The share of runs of 4 words that come again, of words said again at once.
 REPEATED, LOOPED = 0.05, 0.30
 # Words of a sample at the median; less is no text.
@@ -181,6 +184,7 @@ def _fluency(fluency: Fluency | None) -> Verdict:
     limits = [
         (strange, few, many),
         (fluency.broken, BROKEN, VERY_BROKEN),
+        (fluency.odd_turns, ODD, VERY_ODD),
         (fluency.repeated, REPEATED, 1.0),
         (fluency.looped, LOOPED, LOOPED),
     ]
@@ -201,6 +205,12 @@ def _said_of_language(fluency: Fluency) -> str:
         ("of its words", fluency.non_words or fluency.new_words, none, 0.0),
         ("of its words", fluency.unknown_names, "are names of nobody", STRANGE),
         ("of its sentences", fluency.broken, "are broken", 0.0),
+        (
+            "of its new turns of words",
+            fluency.odd_turns if _beyond(fluency.odd_turns, ODD) == "above" else None,
+            "are in an order that is none of yours",
+            0.0,
+        ),
         ("of what it says", fluency.repeated, "was said before in the same text", REPEATED),
         ("of its words", fluency.looped, "say at once again what was just said", LOOPED),
     ]
