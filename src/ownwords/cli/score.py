@@ -56,15 +56,15 @@ def score(
         )
     before = files.read(place.root)
     spent = {one.name: one.seconds for one in before.seconds} if before else {}
-    rivals = _rivals(folder, base, place)
     try:
         with common.watched() as (progress, _), Archive(place.archive) as archive:
+            texts = corpus.of(archive)
             card = scored(
                 place.root,
                 folder,
-                rivals,
+                _rivals(folder, base, place, texts.key),
                 archive,
-                corpus.of(archive),
+                texts,
                 _report(archive),
                 spent=spent,
                 config=ScoreConfig(),
@@ -76,13 +76,21 @@ def score(
     common.show(card.to_dict(), lambda console: print_card(card, console, page))
 
 
-def _rivals(folder: Path, base: str | None, place: Workspace) -> "Rivals":
-    """What it is compared with: the base given, or the one it says it was tuned from."""
+def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "Rivals":
+    """What it is compared with: the base given, or the one it says it was tuned from.
+
+    And the one made from nothing, if it was made of the same texts: of others it may have seen what
+    it is to be judged by.
+    """
     from ownwords.base import catalogue
     from ownwords.evaluation.scoring import Rivals, base_of
+    from ownwords.models.directory import PROVENANCE
+    from ownwords.models.safely import read_object
 
     beside = place.runs / "from-nothing" / "model"
-    scratch = beside if (beside / "config.json").exists() and beside != folder else None
+    told = beside / PROVENANCE
+    same = beside != folder and told.exists() and read_object(told).get("corpus") == texts
+    scratch = beside if same else None
     name = base if base is not None else base_of(folder)
     if name is None or name == _NONE:
         return Rivals(scratch=scratch)
