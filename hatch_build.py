@@ -1,6 +1,7 @@
 """Builds the part in C++ with the package; without a compiler the package is the same less that."""
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ class NativeBuildHook(BuildHookInterface[Any]):
             return
         native = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(native)
-        problem = native.build()
+        here = native.is_for_here(version, os.environ)
+        problem = native.build_for_here() if here else native.build()
         made = native.libraries()
         if problem:
             without = "some of its libraries" if made else "its part"

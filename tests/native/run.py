@@ -16,11 +16,10 @@ from ownwords.native import build
 from ownwords.native.library import kernels
 
 HERE = Path(__file__).parent
+# Without first.h: each source is to include all that it needs.
 FLAGS = (
     *(flag for flag in build.FLAGS if flag != "-O3"),
     *("-O2", "-g", "-fno-omit-frame-pointer"),
-    # Elsewhere without, as each source is to include all that it needs.
-    *(("-include", str(build.SOURCES / "first.h")) if build.WINDOWS else ()),
 )
 
 

@@ -39,8 +39,8 @@ void expect(bool true_, const std::string &what) {
     std::printf("failed: %s\n", what.c_str());
 }
 
-constexpr long VOCABULARY = 53, WIDTH = 40, LAYERS = 3, HEADS = 6, KEYS = 2, HEAD = 10, HIDDEN = 70;
-constexpr long CONTEXT = 600;
+constexpr Long VOCABULARY = 53, WIDTH = 40, LAYERS = 3, HEADS = 6, KEYS = 2, HEAD = 10, HIDDEN = 70;
+constexpr Long CONTEXT = 600;
 
 // A small model with all there can be: gates, norms of heads, norms after each half, windows.
 struct Small {
@@ -52,7 +52,7 @@ struct Small {
 
     explicit Small(int kind) {
         std::mt19937 luck(3);
-        const auto add = [&](Role role, long layer, long rows, long columns) {
+        const auto add = [&](Role role, Long layer, Long rows, Long columns) {
             std::normal_distribution<float> drawn(rows == 1 ? 1 : 0, rows == 1 ? 0.2f : 0.25f);
             numbers.emplace_back(static_cast<size_t>(rows * columns));
             for (float &x : numbers.back()) x = drawn(luck);
@@ -60,7 +60,7 @@ struct Small {
         };
         add(EMBEDDING, 0, VOCABULARY, WIDTH);
         add(FINAL_NORM, 0, 1, WIDTH);
-        for (long i = 0; i < LAYERS; ++i) {
+        for (Long i = 0; i < LAYERS; ++i) {
             for (const Role norm :
                  {ATTENTION_NORM, ATTENTION_OUTPUT_NORM, MLP_NORM, MLP_OUTPUT_NORM})
                 add(norm, i, 1, WIDTH);
@@ -84,7 +84,7 @@ struct Small {
         shape.frequencies = frequencies.data();
     }
 
-    OwnwordsEngine *engine(long threads) const {
+    OwnwordsEngine *engine(Long threads) const {
         OwnwordsEngine *made = nullptr;
         const int trouble = ownwords_engine_new(&shape, tensors.data(), int64_t(tensors.size()),
                                                 threads, &made);
@@ -93,7 +93,7 @@ struct Small {
     }
 };
 
-std::vector<int32_t> text(long count, unsigned seed) {
+std::vector<int32_t> text(Long count, unsigned seed) {
     std::mt19937 luck(seed);
     std::vector<int32_t> made(static_cast<size_t>(count));
     for (int32_t &id : made) id = int32_t(luck() % VOCABULARY);
@@ -110,15 +110,15 @@ std::vector<float> read(OwnwordsCache *cache, int64_t row, const int32_t *ids, i
 
 void barriers(int threads) {
     Pool pool(threads);
-    std::vector<long> counts(size_t(pool.threads()), 0);
+    std::vector<Long> counts(size_t(pool.threads()), 0);
     bool right = true;
     for (int run = 0; run < 20; ++run) {
         if (run % 7 == 6) std::this_thread::sleep_for(std::chrono::milliseconds(8));
         pool.run([&](Team &team, int thread) {
-            for (long round = 0; round < 50; ++round) {
+            for (Long round = 0; round < 50; ++round) {
                 ++counts[size_t(thread)];
                 team.barrier();
-                for (const long count : counts)
+                for (const Long count : counts)
                     if (count != run * 50 + round + 1 && thread == 0) right = false;
                 team.barrier();
             }
@@ -127,20 +127,20 @@ void barriers(int threads) {
     expect(right, "all threads meet");
 }
 
-void reading(int kind, long threads) {
+void reading(int kind, Long threads) {
     const Small small(kind);
     OwnwordsEngine *engine = small.engine(threads);
     OwnwordsCache *cache = nullptr;
     expect(ownwords_engine_cache(engine, 4, CONTEXT, &cache) == FINE, "a cache is made");
     ownwords_engine_free(engine);  // the cache needs it still
-    const long count = 330;
+    const Long count = 330;
     const auto ids = text(count, 5);
     const auto whole = read(cache, 0, ids.data(), count, true);
     bool finite = true;
     for (const float score : whole) finite &= std::isfinite(score);
     expect(finite, "scores are finite");
     std::vector<float> parts;
-    for (long at = 0, some = 1; at < count; at += some, some = some % 90 + 13) {
+    for (Long at = 0, some = 1; at < count; at += some, some = some % 90 + 13) {
         const auto made = read(cache, 1, ids.data() + at, std::min(some, count - at), true);
         parts.insert(parts.end(), made.begin(), made.end());
     }

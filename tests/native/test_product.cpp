@@ -24,7 +24,7 @@ void expect(bool true_, const std::string &what) {
 
 std::mt19937 luck(1);
 
-std::vector<float> normal(long count) {
+std::vector<float> normal(Long count) {
     std::normal_distribution<float> drawn;
     std::vector<float> made(static_cast<size_t>(count));
     for (float &x : made) x = drawn(luck);
@@ -50,24 +50,24 @@ struct Truth {
     std::vector<double> slack;  // what each may be off the original
 };
 
-Truth truth(Kind kind, const std::vector<float> &original, long outputs, long inputs) {
+Truth truth(Kind kind, const std::vector<float> &original, Long outputs, Long inputs) {
     Truth made{original, std::vector<double>(original.size(), 0.0)};
     if (kind == Kind::BF16)
         for (float &x : made.numbers) x = from_bf16(to_bf16(x));
     if (kind != Kind::INT8 && kind != Kind::INT4) return made;
-    const long group = kind == Kind::INT8 ? inputs : 32;
+    const Long group = kind == Kind::INT8 ? inputs : 32;
     const double half = kind == Kind::INT8 ? 128 : 8;
-    for (long o = 0; o < outputs; ++o)
-        for (long g = 0; g < inputs; g += group) {
+    for (Long o = 0; o < outputs; ++o)
+        for (Long g = 0; g < inputs; g += group) {
             double high = 0, low = 0;
-            for (long i = g; i < std::min(g + group, inputs); ++i) {
+            for (Long i = g; i < std::min(g + group, inputs); ++i) {
                 high = std::max(high, double(original[o * inputs + i]));
                 low = std::max(low, -double(original[o * inputs + i]));
             }
             double step = std::min(std::max(low / (half + 0.5), high / (half - 0.5)),
                                    std::max(high / (half + 0.5), low / (half - 0.5)));
             if (kind == Kind::INT4) step *= 1 + 1.0 / 128;  // as bfloat16, upwards
-            for (long i = g; i < std::min(g + group, inputs); ++i)
+            for (Long i = g; i < std::min(g + group, inputs); ++i)
                 made.slack[o * inputs + i] = step * 0.5001 + 1e-30;
         }
     return made;
@@ -87,14 +87,14 @@ Packed packed(Kind kind, const std::vector<Source> &sources) {
     made.memory = Memory(made.matrix.bytes());
     made.matrix.lines = made.memory.start();
     // In two parts, as two threads would.
-    const long middle = made.matrix.panels() / 2, all = made.matrix.panels();
-    const long count = long(sources.size());
+    const Long middle = made.matrix.panels() / 2, all = made.matrix.panels();
+    const Long count = Long(sources.size());
     made.finite = pack(made.matrix, sources.data(), count, 0, middle) &
                   pack(made.matrix, sources.data(), count, middle, all);
     return made;
 }
 
-Source source(Stored type, const void *data, long rows, long inputs) {
+Source source(Stored type, const void *data, Long rows, Long inputs) {
     Source made;
     made.type = type;
     made.data = data;
@@ -103,7 +103,7 @@ Source source(Stored type, const void *data, long rows, long inputs) {
     return made;
 }
 
-std::string named(Kind kind, long outputs, long inputs) {
+std::string named(Kind kind, Long outputs, Long inputs) {
     const char *names[] = {"f32", "bf16", "int8", "int4"};
     return std::string(names[int(kind)]) + " " + std::to_string(outputs) + "x" +
            std::to_string(inputs);
@@ -113,7 +113,7 @@ std::string named(Kind kind, long outputs, long inputs) {
 std::vector<float> rows_of(const Matrix &m, const Truth &expected) {
     std::vector<float> held(size_t(m.outputs * m.inputs));
     bool right = true;
-    for (long o = 0; o < m.outputs; ++o) row(m, o, held.data() + o * m.inputs);
+    for (Long o = 0; o < m.outputs; ++o) row(m, o, held.data() + o * m.inputs);
     for (size_t i = 0; i < held.size(); ++i)
         right &= std::fabs(double(held[i]) - expected.numbers[i]) <= expected.slack[i];
     expect(right, "rows of " + named(m.kind, m.outputs, m.inputs));
@@ -121,12 +121,12 @@ std::vector<float> rows_of(const Matrix &m, const Truth &expected) {
 }
 
 // How far a product may be from that of exact numbers, by how activations are rounded.
-double bound(Kind kind, const float *in, const float *weights, long inputs) {
+double bound(Kind kind, const float *in, const float *weights, Long inputs) {
     double all = 0, most = 0, size = 0;
-    for (long k = 0; k < inputs; ++k) {
+    for (Long k = 0; k < inputs; ++k) {
         if (k % 32 == 0) {
             most = 0;
-            for (long j = k; j < std::min(k + 32, inputs); ++j)
+            for (Long j = k; j < std::min(k + 32, inputs); ++j)
                 most = std::max(most, std::fabs(double(in[j])));
         }
         all += std::fabs(double(in[k]) * weights[k]);
@@ -136,30 +136,30 @@ double bound(Kind kind, const float *in, const float *weights, long inputs) {
     return kind == Kind::F32 ? sums : kind == Kind::BF16 ? sums + all / 256 : sums + size;
 }
 
-void products(Kind kind, long outputs, long inputs, const std::vector<long> &counts) {
+void products(Kind kind, Long outputs, Long inputs, const std::vector<Long> &counts) {
     const std::vector<float> original = normal(outputs * inputs);
     const Packed it = packed(kind, {source(Stored::F32, original.data(), outputs, inputs)});
     const Matrix &m = it.matrix;
     const std::string name = named(kind, outputs, inputs);
     expect(it.finite, "finite " + name);
     const std::vector<float> held = rows_of(m, truth(kind, original, outputs, inputs));
-    const long most = counts.back(), stride = inputs + 3, wide = outputs + 5;
+    const Long most = counts.back(), stride = inputs + 3, wide = outputs + 5;
     std::vector<float> in = normal(most * stride), bias = normal(outputs);
-    for (long n = 0; n < most; n += 3) in[size_t(n * stride + n % inputs)] *= 100;  // outliers
+    for (Long n = 0; n < most; n += 3) in[size_t(n * stride + n % inputs)] *= 100;  // outliers
     Input input(most, inputs);
     std::vector<float> first;  // with all rows at once
     for (size_t c = counts.size(); c-- > 0;) {
-        const long rows = counts[c];
+        const Long rows = counts[c];
         std::vector<float> out(size_t(most * wide), -7.0f);
         ready(m, in.data(), rows, stride, input, 0, rows / 2);
         ready(m, in.data(), rows, stride, input, rows / 2, rows);
-        const long cut = m.panels() / 3;
+        const Long cut = m.panels() / 3;
         multiply(m, input, rows, bias.data(), out.data(), wide, cut, m.panels());
         multiply(m, input, rows, bias.data(), out.data(), wide, 0, cut);
         if (first.empty()) first = out;
         bool near = true, same = true, kept = true;
-        for (long n = 0; n < most; ++n)
-            for (long o = 0; o < wide; ++o) {
+        for (Long n = 0; n < most; ++n)
+            for (Long o = 0; o < wide; ++o) {
                 const float got = out[size_t(n * wide + o)];
                 if (n >= rows || o >= outputs) {
                     kept &= got == -7.0f;
@@ -168,7 +168,7 @@ void products(Kind kind, long outputs, long inputs, const std::vector<long> &cou
                 same &= got == first[size_t(n * wide + o)];
                 const float *a = in.data() + n * stride, *b = held.data() + o * inputs;
                 double sum = bias[size_t(o)];
-                for (long k = 0; k < inputs; ++k) sum += double(a[k]) * b[k];
+                for (Long k = 0; k < inputs; ++k) sum += double(a[k]) * b[k];
                 near &= std::fabs(got - sum) <= bound(kind, a, b, inputs);
             }
         const std::string with = name + ", rows " + std::to_string(rows);
@@ -191,18 +191,18 @@ void no_bias(Kind kind) {
 
 // Numbers that are none, or infinite, spoil their own row and no other.
 void not_finite(Kind kind) {
-    const long outputs = 20, inputs = 100;
+    const Long outputs = 20, inputs = 100;
     const std::vector<float> original = normal(outputs * inputs);
     const Packed it = packed(kind, {source(Stored::F32, original.data(), outputs, inputs)});
     for (const float bad : {NAN, -NAN, INFINITY, -INFINITY})
-        for (const long rows : {2L, 20L}) {
+        for (const Long rows : {2, 20}) {
             std::vector<float> in = normal(rows * inputs), out(size_t(rows * outputs));
             in[40] = bad;
             Input input(rows, inputs);
             ready(it.matrix, in.data(), rows, inputs, input, 0, rows);
             multiply(it.matrix, input, rows, nullptr, out.data(), outputs, 0, it.matrix.panels());
             bool right = true;
-            for (long i = 0; i < rows * outputs; ++i)
+            for (Long i = 0; i < rows * outputs; ++i)
                 right &= std::isfinite(out[size_t(i)]) == (i >= outputs);
             expect(right, "what is not finite, " + named(kind, rows, inputs));
         }
@@ -210,7 +210,7 @@ void not_finite(Kind kind) {
 
 // The same matrix from other types, from parts, and lying on its side.
 void sources(Kind kind) {
-    const long outputs = 41, inputs = 70;
+    const Long outputs = 41, inputs = 70;
     std::vector<float> plain(size_t(outputs * inputs)), turned(plain.size());
     std::vector<uint16_t> bf16(plain.size()), f16(plain.size());
     for (size_t i = 0; i < plain.size(); ++i) {
@@ -242,7 +242,7 @@ void sources(Kind kind) {
 }
 
 void stored_codes() {
-    const long outputs = 19, inputs = 77;
+    const Long outputs = 19, inputs = 77;
     std::vector<int8_t> bytes(size_t(outputs * inputs));
     for (int8_t &each : bytes) each = int8_t(luck());
     std::vector<float> scales = normal(outputs), got(static_cast<size_t>(inputs));
@@ -250,15 +250,15 @@ void stored_codes() {
     from.scales = scales.data();
     const Packed eight = packed(Kind::INT8, {from}), floats = packed(Kind::F32, {from});
     bool right = true;
-    for (long o = 0; o < outputs; ++o)
+    for (Long o = 0; o < outputs; ++o)
         for (const Matrix *m : {&eight.matrix, &floats.matrix}) {
             row(*m, o, got.data());
-            for (long i = 0; i < inputs; ++i)
+            for (Long i = 0; i < inputs; ++i)
                 right &= got[size_t(i)] == float(bytes[size_t(o * inputs + i)]) * scales[size_t(o)];
         }
     expect(right, "stored codes of 8 bits");
-    for (const long group : {32L, 64L, 128L}) {
-        const long groups = (inputs + group - 1) / group, packed_ = (inputs + 1) / 2;
+    for (const Long group : {32, 64, 128}) {
+        const Long groups = (inputs + group - 1) / group, packed_ = (inputs + 1) / 2;
         std::vector<uint8_t> halves(size_t(outputs * packed_));
         for (uint8_t &each : halves) each = uint8_t(luck());
         std::vector<uint16_t> steps;
@@ -268,10 +268,10 @@ void stored_codes() {
         from.group = group;
         const Packed four = packed(Kind::INT4, {from}), wide = packed(Kind::F32, {from});
         right = true;
-        for (long o = 0; o < outputs; ++o)
+        for (Long o = 0; o < outputs; ++o)
             for (const Matrix *m : {&four.matrix, &wide.matrix}) {
                 row(*m, o, got.data());
-                for (long i = 0; i < inputs; ++i) {
+                for (Long i = 0; i < inputs; ++i) {
                     const int both = halves[size_t(o * packed_ + i / 2)];
                     const float step = from_bf16(steps[size_t(o * groups + i / group)]);
                     right &= got[size_t(i)] ==
@@ -287,8 +287,8 @@ void stored_codes() {
 int main() {
     ownwords_level();
     for (const Kind kind : {Kind::F32, Kind::BF16, Kind::INT8, Kind::INT4}) {
-        for (const long inputs : {1L, 31L, 64L, 100L, 352L})
-            for (const long outputs : {1L, 16L, 37L, 144L})
+        for (const Long inputs : {1, 31, 64, 100, 352})
+            for (const Long outputs : {1, 16, 37, 144})
                 products(kind, outputs, inputs, {1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 50});
         products(kind, 80, 4160, {1, 9, 40});
         no_bias(kind);

@@ -1,6 +1,9 @@
 """What every family promises, at tiny shapes."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -343,3 +346,20 @@ def test_every_family_is_found_by_its_model_type() -> None:
     assert sorted(FAMILIES) == ["gemma3_text", "gpt2", "llama", "qwen3"]
     for name, config in TINY.items():
         assert isinstance(tiny(name), FAMILIES[config.MODEL_TYPE])
+
+
+def test_making_a_model_imports_no_compiler() -> None:
+    """PyTorch's would cost a process seconds and 70 MB."""
+    code = """
+import sys
+from families import TINY
+from ownwords.models.family import build
+for config in TINY.values():
+    build(config).init_weights(1)
+print(sorted({"torch._dynamo", "torch._inductor", "sympy"} & sys.modules.keys()))
+"""
+    here = Path(__file__).parents[1]
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"

@@ -100,6 +100,15 @@ def test_backward_twice_adds_up() -> None:
     torch.testing.assert_close(hidden.grad, 2 * once)
 
 
+def test_the_gradients_are_let_go_after_the_way_back() -> None:
+    """The head's is as large as the table: kept with the loss it would lie beside the next."""
+    hidden, head, targets = _inputs(torch.float32)
+    loss, _ = chunked_cross_entropy(hidden, head, targets)
+    backward(loss)
+    with pytest.raises(RuntimeError, match="second time"):
+        backward(loss)
+
+
 def test_targets_that_are_all_ignored_cost_nothing() -> None:
     hidden, head, targets = _inputs(torch.float32)
     loss, count = chunked_cross_entropy(hidden, head, torch.full_like(targets, -100))

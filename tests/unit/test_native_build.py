@@ -1,5 +1,6 @@
 """The part in C++ is built as far as it can be, and what is there is used."""
 
+import ctypes
 import platform
 import shutil
 import subprocess
@@ -81,6 +82,81 @@ def test_a_compiler_that_cannot_read_ahead_does_without(
     monkeypatch.setenv("CXX", str(script))
     assert build.build(small, (0,)) == ""
     assert build.libraries(small) == [build.library(0, small)]
+
+
+@needs_compiler
+def test_for_this_machine_alone_there_are_the_plain_level_and_its_best(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = max(build.LEVELS)
+    monkeypatch.setattr(build, "best_here", lambda: best)
+    for level in build.LEVELS:
+        build.library(level, small).write_bytes(b"of earlier sources")
+    assert build.build_for_here(small) == ""
+    assert build.libraries(small) == [build.library(level, small) for level in sorted({0, best})]
+    assert b"of earlier" not in build.library(best, small).read_bytes()
+
+
+@needs_compiler
+@pytest.mark.skipif(build.MACHINE != "x86_64", reason="has no level that could fail")
+def test_where_the_compiler_is_too_old_for_the_best_level_it_is_the_next(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "best_here", lambda: 4)
+    monkeypatch.setitem(build.LEVELS, 4, ("-march=no-such-processor",))
+    assert "no-such-processor" in build.build_for_here(small)
+    assert build.libraries(small) == [build.library(level, small) for level in (0, 3)]
+
+
+@needs_compiler
+def test_a_processor_that_cannot_be_asked_gets_every_level(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert build.best_here() is None  # there is no library.cpp among the small sources
+    assert build.build_for_here(small) == ""
+    assert build.libraries(small) == [build.library(level, small) for level in build.LEVELS]
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert "no C++ compiler was found" in build.build_for_here(small)
+    assert build.libraries(small) == []
+
+
+@needs_compiler
+def test_nothing_but_a_level_is_taken_for_one(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = build.SOURCES / "library.cpp"
+    said = 'extern "C" int ownwords_level();\nint ownwords_level() { return %d; }\n'
+    asked.write_text(said % 0, "utf-8")
+    assert build.best_here() == 0
+    asked.write_text(said % 77, "utf-8")
+    assert build.best_here() is None
+    monkeypatch.setattr(build, "LEVELS", {0: (), 3: ()})
+    asked.write_text(said % 5, "utf-8")  # of a system that has no libraries for its best
+    assert build.best_here() == 3
+
+
+@needs_compiler
+@needs_library
+def test_the_compiler_is_told_of_the_level_that_the_loader_takes() -> None:
+    plain = ctypes.CDLL(str(build.library(0)))
+    best = build.best_here()
+    assert best == max(level for level in build.LEVELS if level <= plain.ownwords_level())
+
+
+@pytest.mark.parametrize(
+    ("version", "environment", "stays"),
+    [
+        ("editable", {}, True),
+        ("standard", {}, False),  # python -m build
+        ("standard", {"PIP_BUILD_TRACKER": "/tmp/x"}, True),  # pip install .
+        ("standard", {"PIP_BUILD_TRACKER": "/tmp/x", "CIBUILDWHEEL": "1"}, False),
+        ("editable", {"OWNWORDS_LEVELS": "all"}, False),
+        ("standard", {"OWNWORDS_LEVELS": "Own"}, True),
+        ("standard", {"OWNWORDS_LEVELS": ""}, False),
+    ],
+)
+def test_what_is_built_for_others_has_every_level(
+    version: str, environment: dict[str, str], stays: bool
+) -> None:
+    assert build.is_for_here(version, environment) == stays
 
 
 def test_without_a_compiler_the_libraries_of_earlier_sources_go(

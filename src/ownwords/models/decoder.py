@@ -72,7 +72,10 @@ class CausalLM(nn.Module):
         self.to(dtype)
         device = torch.device("cpu" if device is None else device)
         if device.type != "meta":
-            self.to_empty(device=device)
+            # As `to_empty` does, which for tensors on "meta" imports a library of algebra first.
+            self._apply(  # type: ignore[no-untyped-call]
+                lambda each: torch.empty(each.shape, dtype=each.dtype, device=device)
+            )
 
     def assemble(self) -> None:
         """Make the family's parts, all but the head."""

@@ -10,6 +10,8 @@ Shapes: B batch, T tokens, C width.
 """
 
 import ctypes
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -230,6 +232,25 @@ def _point(to: Any, tensors: Sequence[Tensor | None], described: _Block) -> None
         to[query + 2] = to[query + 1] + described.keys * head_bytes
 
 
+class _Scratch(threading.local):
+    """What a call works in and leaves behind: one for all blocks of a thread.
+
+    Each with its own would leave holes in memory between what it keeps for the way back: a quarter
+    of a gigabyte with 12 blocks of width 768. It lives as long as somebody keeps what `of` gave.
+    """
+
+    _last: weakref.ref[Tensor] | None = None
+
+    def of(self, size: int) -> Tensor:
+        """Memory of so many bytes or more."""
+        last = self._last() if self._last is not None else None
+        if last is None or last.numel() < size:
+            last = torch.empty(size, dtype=torch.uint8)
+            self._last = weakref.ref(last)
+        return last
+
+
+_scratch = _Scratch()
 _Context = Any  # autograd's own context has no public type
 
 
@@ -249,8 +270,11 @@ class _Whole(torch.autograd.Function):
     ) -> Tensor:
         x_BTC = x_BTC.contiguous()
         described = _described(x_BTC, parts, first_BT, angles, dropout, seed, weights)
+        returns = any(ctx.needs_input_grad)
+        work_bytes = max(described.forward_bytes, described.backward_bytes if returns else 0)
+        # Before what is kept: it lies then where the step before had it.
+        ctx.work = work = _scratch.of(work_bytes)
         kept = torch.empty(described.kept_bytes, dtype=torch.uint8)
-        work = torch.empty(described.forward_bytes, dtype=torch.uint8)
         made_BTC = torch.empty_like(x_BTC)
         described.kept, described.work = kept.data_ptr(), work.data_ptr()
         described.y = made_BTC.data_ptr()
@@ -268,7 +292,7 @@ class _Whole(torch.autograd.Function):
         described: _Block = ctx.described
         grad_BTC = grad_BTC.contiguous()
         slopes = [None if each is None else torch.empty_like(each) for each in weights]
-        work = torch.empty(described.backward_bytes, dtype=torch.uint8)
+        work = _scratch.of(described.backward_bytes)
         made_BTC = torch.empty_like(x_BTC)
         # What was kept may have been let go meanwhile, and made or gathered again elsewhere.
         described.x, described.kept, described.work = (

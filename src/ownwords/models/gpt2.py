@@ -101,7 +101,7 @@ class GPT2(CausalLM):
     def assemble(self) -> None:
         config = self.config
         self.embedding = Embedding(config.vocabulary, config.width)
-        self.positions = nn.Embedding(config.context, config.width)
+        self.positions = Embedding(config.context, config.width)
         self.blocks = nn.ModuleList(Block(layer, config) for layer in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, config.norm_eps)
 

@@ -59,7 +59,10 @@ class Residual(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """A vector for each token; turned around it is the head of a model whose head is tied."""
+    """A vector for each token or place; turned around it is the head of a model with a tied one."""
+
+    def reset_parameters(self) -> None:
+        """Leave them unfilled: on "meta" PyTorch would import its compiler, seconds and 70 MB."""
 
     def as_head(self, hidden_BTC: Tensor) -> Tensor:
         return F.linear(hidden_BTC, self.weight)

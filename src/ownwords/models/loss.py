@@ -77,7 +77,9 @@ def _gather(
         grad_hidden_NC[part] = slope @ head
     if grad_head_VC is None:
         return
-    if part.start == 0:
+    if part.start == 0 and slope.dtype == grad_head_VC.dtype:
+        torch.mm(slope.T, hidden, out=grad_head_VC)
+    elif part.start == 0:
         grad_head_VC.copy_(slope.T @ hidden)
     elif slope.dtype == grad_head_VC.dtype:
         grad_head_VC.addmm_(slope.T, hidden)
@@ -141,15 +143,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if softcap is not None:
                 slope *= logits.div_(softcap).square_().neg_().add_(1)
             _gather(part, slope.to(compute), hidden, head, grad_hidden_NC, grad_head_VC)
-        ctx.gradients = (
-            grad_hidden_NC,
-            None if grad_head_VC is None else grad_head_VC.to(head_VC.dtype),
-        )
+        if grad_head_VC is not None:
+            grad_head_VC = grad_head_VC.to(head_VC.dtype)
+        # Saved, they are let go after the backward pass; what else hangs on the loss lives as it.
+        ctx.save_for_backward(grad_hidden_NC, grad_head_VC)
         return loss
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """A second backward would need the gradients again: they are kept, and never written to."""
         (grad,) = grads
-        scaled = [None if one is None else one * grad.to(one.dtype) for one in ctx.gradients]
+        scaled = [None if one is None else one * grad.to(one.dtype) for one in ctx.saved_tensors]
         return scaled[0], scaled[1], None, None, None, None, None, None

@@ -1,7 +1,9 @@
 """Compile the part in C++: one library for each level of instructions, with any plain compiler.
 
-Run by the build hook at install. Nothing here is for this machine alone: which library is loaded
-is decided where it runs.
+Run by the build hook at install. A wheel for others has every level, and which is loaded is decided
+where it runs. What is installed from source is for the machine it is compiled on: it has the level
+of that processor, and the plain one, which is there to be asked. OWNWORDS_LEVELS=all (or own) in
+the environment decides otherwise.
 """
 
 import os
@@ -11,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -118,6 +120,67 @@ def build(folder: Path = SOURCES.parent, levels: Iterable[int] = tuple(LEVELS)) 
         list(workers.map(lambda each: each[0].compile(each[1]), _pairs(tries, largest)))
         list(workers.map(lambda each: each.link(library(each.level, folder)), tries))
     return next((each.problem for each in tries if each.problem), "")
+
+
+def build_for_here(folder: Path = SOURCES.parent) -> str:
+    """Make the plain library and the best one for this processor; otherwise as `build`.
+
+    Where the compiler is too old for the best, it is the next below that it can make. Libraries of
+    other levels go, as they would be of earlier sources.
+    """
+    best = best_here()
+    if best is None:
+        return build(folder)
+    below = [level for level in LEVELS if 0 < level <= best]
+    wanted = {0, *below[-1:]}
+    problem = build(folder, sorted(wanted))
+    while below and not library(below[-1], folder).exists() and library(0, folder).exists():
+        below.pop()
+        if below:
+            wanted.add(below[-1])
+            build(folder, below[-1:])
+    for level in LEVELS.keys() - wanted:
+        library(level, folder).unlink(missing_ok=True)
+    return problem
+
+
+def best_here() -> int | None:
+    """The best level for this processor; None where nothing can be compiled and run to ask it."""
+    found, asked = compiler(), SOURCES / "library.cpp"
+    if found is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="ownwords-") as scratch:
+        program, main = Path(scratch, "ask.exe"), Path(scratch, "main.cpp")
+        main.write_text(
+            'extern "C" int ownwords_level();\nint main() { return ownwords_level(); }\n', "utf-8"
+        )
+        include = ("-include", str(SOURCES / "first.h"))
+        linked = ("-pthread", *(("-static",) if WINDOWS else ()))
+        command = [found, *FLAGS, "-O0", *include, str(asked), str(main), *linked]
+        try:
+            subprocess.run(
+                [*command, "-o", str(program)], capture_output=True, timeout=120, check=True
+            )
+            # The level is the program's exit status; what no level has ended it otherwise.
+            asked_it = subprocess.run([program], capture_output=True, timeout=20, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return None
+    said = asked_it.returncode
+    return max(level for level in LEVELS if level <= said) if said in {*_INTEL, *_ARM} else None
+
+
+def is_for_here(version: str, environment: Mapping[str, str]) -> bool:
+    """Whether what is built stays on this machine, `version` being what hatchling calls it.
+
+    So it is for an editable install, and for what pip builds to install; not for a wheel of
+    `python -m build`, nor of cibuildwheel, whatever that builds with.
+    """
+    said = environment.get("OWNWORDS_LEVELS", "").strip().lower()
+    if said in ("all", "own"):
+        return said == "own"
+    if "CIBUILDWHEEL" in environment:
+        return False
+    return version == "editable" or "PIP_BUILD_TRACKER" in environment
 
 
 def _pairs(tries: list["_Level"], paths: list[str]) -> list[tuple["_Level", str]]:

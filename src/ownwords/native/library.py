@@ -12,7 +12,7 @@ from pathlib import Path
 from ownwords.native.build import LEVELS, SOURCES, library
 
 _P, _F, _I = ctypes.c_void_p, ctypes.c_float, ctypes.c_int
-_L = ctypes.c_int64  # what `long` is there, on Windows too: see first.h
+_L = ctypes.c_int64  # `Long` of long.h
 _SIGNATURES: dict[str, Sequence[type]] = {
     "threads": (_P, _P, _P, _P),
     "norm": (_I, _P, _P, _P, _P, _L, _L, _F, _F),

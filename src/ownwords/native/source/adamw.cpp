@@ -10,7 +10,7 @@ namespace ownwords {
 namespace {
 
 // Weights that stay in the nearest cache until their bfloat16 copy is written.
-constexpr long BLOCK = 2048;
+constexpr Long BLOCK = 2048;
 
 struct Step {
     float rate, beta1, beta2, eps, decay, share1, share2;  // shares: 1 - beta^step
@@ -19,11 +19,11 @@ struct Step {
 // A function of its own: inlined into the threads' closure, the loop is not made of vectors.
 template <typename Gradient>
 __attribute__((noinline)) void change(const Step s, float *weight, const Gradient *gradient,
-                                      float *first, float *second, long count, float scale) {
+                                      float *first, float *second, Long count, float scale) {
     const float step = s.rate / s.share1, root = 1.0f / std::sqrt(s.share2);
     const float kept = 1.0f - s.rate * s.decay, fresh1 = 1.0f - s.beta1, fresh2 = 1.0f - s.beta2;
 #pragma omp simd
-    for (long i = 0; i < count; ++i) {
+    for (Long i = 0; i < count; ++i) {
         const float g = wide(gradient[i]) * scale;
         const float m = first[i] + (g - first[i]) * fresh1;
         const float v = second[i] * s.beta2 + g * g * fresh2;
@@ -33,17 +33,17 @@ __attribute__((noinline)) void change(const Step s, float *weight, const Gradien
     }
 }
 
-__attribute__((noinline)) void narrowed(const float *weight, Bf16 *narrow, long count) {
+__attribute__((noinline)) void narrowed(const float *weight, Bf16 *narrow, Long count) {
 #pragma omp simd
-    for (long i = 0; i < count; ++i) put(narrow[i], weight[i]);
+    for (Long i = 0; i < count; ++i) put(narrow[i], weight[i]);
 }
 
 template <typename Gradient>
 void adamw(const Step s, float *weight, Bf16 *narrow, const Gradient *gradient, float *first,
-           float *second, long count, float scale) {
-    parallel(count, 32768, [=](long begin, long end, int) {
-        for (long at = begin; at < end; at += BLOCK) {
-            const long size = std::min(BLOCK, end - at);
+           float *second, Long count, float scale) {
+    parallel(count, 32768, [=](Long begin, Long end, int) {
+        for (Long at = begin; at < end; at += BLOCK) {
+            const Long size = std::min(BLOCK, end - at);
             change(s, weight + at, gradient + at, first + at, second + at, size, scale);
             if (narrow != nullptr) narrowed(weight + at, narrow + at, size);
         }
@@ -54,7 +54,7 @@ void adamw(const Step s, float *weight, Bf16 *narrow, const Gradient *gradient, 
 }  // namespace ownwords
 
 OWNWORDS_API void ownwords_adamw(int kind, float *weight, void *narrow, const void *gradient,
-                                 float *first, float *second, long count, float scale, float rate,
+                                 float *first, float *second, Long count, float scale, float rate,
                                  float beta1, float beta2, float eps, float decay, float share1,
                                  float share2) {
     const ownwords::Step step{rate, beta1, beta2, eps, decay, share1, share2};

@@ -12,39 +12,39 @@
 namespace ownwords {
 namespace {
 
-constexpr long BLOCK = 48;  // queries at once: a multiple of every TALL
+constexpr Long BLOCK = 48;  // queries at once: a multiple of every TALL
 
 // x [batch, tokens, queries + 2 * keys, width]; first [batch or 1, tokens] or null.
 struct Shape {
-    long batch, tokens, queries, keys, width;
+    Long batch, tokens, queries, keys, width;
     float scale;
     const int32_t *first;
-    long first_step;
+    Long first_step;
 
-    long stride() const { return (queries + 2 * keys) * width; }
-    long span() const { return padded(tokens); }
-    long deep() const { return padded(width); }
+    Long stride() const { return (queries + 2 * keys) * width; }
+    Long span() const { return padded(tokens); }
+    Long deep() const { return padded(width); }
 };
 
 // One head of [tokens, ...] as floats, rows padded with zeros.
 template <typename T>
-void read(const Shape &s, const T *from, long begin, long end, long step, float by, float *to) {
-    for (long t = begin; t < end; ++t) {
+void read(const Shape &s, const T *from, Long begin, Long end, Long step, float by, float *to) {
+    for (Long t = begin; t < end; ++t) {
         float *row = to + (t - begin) * s.deep();
-        each_vector(s.width, [=](long d, auto part) {
+        each_vector(s.width, [=](Long d, auto part) {
             store(row + d, load(from + t * step + d, part) * by, part);
         });
-        for (long d = s.width; d < s.deep(); ++d) row[d] = 0;
+        for (Long d = s.width; d < s.deep(); ++d) row[d] = 0;
     }
 }
 
 // [tokens, deep] -> [width, span], a few tokens at a time: what is read stays near.
 void turn(const Shape &s, const float *from, float *to) {
-    for (long begin = 0; begin < s.span(); begin += LANES) {
-        const long end = std::min(begin + LANES, s.tokens);
-        for (long d = 0; d < s.width; ++d) {
+    for (Long begin = 0; begin < s.span(); begin += LANES) {
+        const Long end = std::min(begin + LANES, s.tokens);
+        for (Long d = 0; d < s.width; ++d) {
             Vector column{};
-            for (long t = begin; t < end; ++t) column[t - begin] = from[t * s.deep() + d];
+            for (Long t = begin; t < end; ++t) column[t - begin] = from[t * s.deep() + d];
             store(to + d * s.span() + begin, column);
         }
     }
@@ -52,34 +52,34 @@ void turn(const Shape &s, const float *from, float *to) {
 
 // The keys that the queries of [begin, end) may see: from `low`, `count` of them, padded.
 struct Range {
-    long low, count;
+    Long low, count;
 };
 
-Range seen(const int32_t *first, long begin, long end) {
-    const long low = first == nullptr ? 0 : first[begin] / STRIP * STRIP;
+Range seen(const int32_t *first, Long begin, Long end) {
+    const Long low = first == nullptr ? 0 : first[begin] / STRIP * STRIP;
     return {low, padded(end - low)};
 }
 
 // Scores of a block to probabilities, zero where a query may not look; the log of their sum.
 template <bool rough>
-void soften(const int32_t *first, Range range, long begin, long end, float *scores, float *log_sum,
+void soften(const int32_t *first, Range range, Long begin, Long end, float *scores, float *log_sum,
             bool known) {
-    for (long t = begin; t < end; ++t) {
+    for (Long t = begin; t < end; ++t) {
         float *row = scores + (t - begin) * range.count;
-        const long from = first == nullptr ? 0 : first[t] - range.low, to = t + 1 - range.low;
+        const Long from = first == nullptr ? 0 : first[t] - range.low, to = t + 1 - range.low;
         // Whole vectors around what is seen.
-        const long start = from / LANES * LANES, stop = (to + LANES - 1) / LANES * LANES;
-        const auto sees = [=](long k, Vector x, float others) {
+        const Long start = from / LANES * LANES, stop = (to + LANES - 1) / LANES * LANES;
+        const auto sees = [=](Long k, Vector x, float others) {
             const Whole at = NUMBERS + int32_t(k);
             return ((at >= int32_t(from)) & (at < int32_t(to))) ? x : every(others);
         };
         float less = log_sum[t], share = 1;
         if (!known) {
             Vector tops = every(-INFINITY), totals{};
-            for (long k = start; k < stop; k += LANES)
+            for (Long k = start; k < stop; k += LANES)
                 tops = larger(tops, sees(k, load(row + k), -INFINITY));
             less = largest(tops);
-            for (long k = start; k < stop; k += LANES) {
+            for (Long k = start; k < stop; k += LANES) {
                 const Vector power = sees(k, exp<rough>(load(row + k) - less), 0);
                 store(row + k, power);
                 totals += power;
@@ -88,32 +88,32 @@ void soften(const int32_t *first, Range range, long begin, long end, float *scor
             share = 1.0f / total;
             log_sum[t] = less + std::log(total);
         }
-        for (long k = 0; k < start; k += LANES) store(row + k, Vector{});
-        for (long k = start; k < stop; k += LANES)
+        for (Long k = 0; k < start; k += LANES) store(row + k, Vector{});
+        for (Long k = start; k < stop; k += LANES)
             store(row + k, known ? sees(k, exp<rough>(load(row + k) - less), 0)
                                  : load(row + k) * share);
-        for (long k = stop; k < range.count; k += LANES) store(row + k, Vector{});
+        for (Long k = stop; k < range.count; k += LANES) store(row + k, Vector{});
     }
 }
 
 template <typename T>
 void forward(const Shape s, const T *x, T *y, float *log_sums) {
-    const long shared = s.queries / s.keys;
-    parallel(s.batch * s.keys, 1, [=](long start, long stop, int) {
+    const Long shared = s.queries / s.keys;
+    parallel(s.batch * s.keys, 1, [=](Long start, Long stop, int) {
         std::vector<float> plain(s.span() * s.deep()), keys(s.deep() * s.span());
         std::vector<float> values(s.span() * s.deep(), 0.0f), query(BLOCK * s.deep());
         std::vector<float> scores(BLOCK * s.span()), made(BLOCK * s.deep());
-        for (long task = start; task < stop; ++task) {
-            const long row = task / s.keys, key = task % s.keys;
+        for (Long task = start; task < stop; ++task) {
+            const Long row = task / s.keys, key = task % s.keys;
             const T *base = x + row * s.tokens * s.stride();
             const int32_t *first = s.first ? s.first + row * s.first_step : nullptr;
             read(s, base + (s.queries + key) * s.width, 0, s.tokens, s.stride(), 1, plain.data());
             turn(s, plain.data(), keys.data());
             read(s, base + (s.queries + s.keys + key) * s.width, 0, s.tokens, s.stride(), 1,
                  values.data());
-            for (long head = key * shared; head < (key + 1) * shared; ++head)
-                for (long begin = 0; begin < s.tokens; begin += BLOCK) {
-                    const long end = std::min(begin + BLOCK, s.tokens), rows = end - begin;
+            for (Long head = key * shared; head < (key + 1) * shared; ++head)
+                for (Long begin = 0; begin < s.tokens; begin += BLOCK) {
+                    const Long end = std::min(begin + BLOCK, s.tokens), rows = end - begin;
                     const Range range = seen(first, begin, end);
                     read(s, base + head * s.width, begin, end, s.stride(), s.scale, query.data());
                     std::fill_n(scores.data(), rows * range.count, 0.0f);
@@ -124,10 +124,10 @@ void forward(const Shape s, const T *x, T *y, float *log_sums) {
                     std::fill_n(made.data(), rows * s.deep(), 0.0f);
                     product(scores.data(), range.count, 1, values.data() + range.low * s.deep(),
                             s.deep(), made.data(), s.deep(), rows, end - range.low, s.deep());
-                    for (long t = begin; t < end; ++t) {
+                    for (Long t = begin; t < end; ++t) {
                         T *to = y + ((row * s.tokens + t) * s.queries + head) * s.width;
                         const float *from = made.data() + (t - begin) * s.deep();
-                        each_vector(s.width, [=](long d, auto part) {
+                        each_vector(s.width, [=](Long d, auto part) {
                             store(to + d, load(from + d, part), part);
                         });
                     }
@@ -137,9 +137,9 @@ void forward(const Shape s, const T *x, T *y, float *log_sums) {
 }
 
 template <typename T>
-void write(const Shape &s, const float *from, long begin, long end, float by, T *to) {
-    for (long t = begin; t < end; ++t)
-        each_vector(s.width, [=](long d, auto part) {
+void write(const Shape &s, const float *from, Long begin, Long end, float by, T *to) {
+    for (Long t = begin; t < end; ++t)
+        each_vector(s.width, [=](Long d, auto part) {
             store(to + t * s.stride() + d, load(from + (t - begin) * s.deep() + d, part) * by,
                   part);
         });
@@ -147,17 +147,17 @@ void write(const Shape &s, const float *from, long begin, long end, float by, T 
 
 template <typename T>
 void backward(const Shape s, const T *x, const T *dy, float *log_sums, T *dx) {
-    const long shared = s.queries / s.keys, size = s.span() * s.deep();
-    parallel(s.batch * s.keys, 1, [=](long start, long stop, int) {
+    const Long shared = s.queries / s.keys, size = s.span() * s.deep();
+    parallel(s.batch * s.keys, 1, [=](Long start, Long stop, int) {
         std::vector<float> keys(size), keys_turned(size), values(size), values_turned(size);
         std::vector<float> dkeys(size), dvalues(size);
         std::vector<float> query(BLOCK * s.deep()), dmade(BLOCK * s.deep());
         std::vector<float> dquery(BLOCK * s.deep());
         std::vector<float> shares(BLOCK * s.span()), slopes(BLOCK * s.span());
-        for (long task = start; task < stop; ++task) {
-            const long row = task / s.keys, key = task % s.keys;
-            const long key_at = (s.queries + key) * s.width;
-            const long value_at = key_at + s.keys * s.width;
+        for (Long task = start; task < stop; ++task) {
+            const Long row = task / s.keys, key = task % s.keys;
+            const Long key_at = (s.queries + key) * s.width;
+            const Long value_at = key_at + s.keys * s.width;
             const T *base = x + row * s.tokens * s.stride();
             T *dbase = dx + row * s.tokens * s.stride();
             const int32_t *first = s.first ? s.first + row * s.first_step : nullptr;
@@ -167,11 +167,11 @@ void backward(const Shape s, const T *x, const T *dy, float *log_sums, T *dx) {
             turn(s, values.data(), values_turned.data());
             std::fill(dkeys.begin(), dkeys.end(), 0.0f);
             std::fill(dvalues.begin(), dvalues.end(), 0.0f);
-            for (long head = key * shared; head < (key + 1) * shared; ++head)
-                for (long begin = 0; begin < s.tokens; begin += BLOCK) {
-                    const long end = std::min(begin + BLOCK, s.tokens), rows = end - begin;
+            for (Long head = key * shared; head < (key + 1) * shared; ++head)
+                for (Long begin = 0; begin < s.tokens; begin += BLOCK) {
+                    const Long end = std::min(begin + BLOCK, s.tokens), rows = end - begin;
                     const Range range = seen(first, begin, end);
-                    const long low = range.low * s.deep(), count = end - range.low;
+                    const Long low = range.low * s.deep(), count = end - range.low;
                     read(s, base + head * s.width, begin, end, s.stride(), s.scale, query.data());
                     read(s, dy + row * s.tokens * s.queries * s.width + head * s.width, begin, end,
                          s.queries * s.width, 1, dmade.data());
@@ -185,14 +185,14 @@ void backward(const Shape s, const T *x, const T *dy, float *log_sums, T *dx) {
                     std::fill_n(slopes.data(), rows * range.count, 0.0f);
                     product(dmade.data(), s.deep(), 1, values_turned.data() + range.low, s.span(),
                             slopes.data(), range.count, rows, s.width, range.count);
-                    for (long t = 0; t < rows; ++t) {
+                    for (Long t = 0; t < rows; ++t) {
                         const float *share = shares.data() + t * range.count;
                         float *slope = slopes.data() + t * range.count;
                         Vector both{};
-                        for (long k = 0; k < range.count; k += LANES)
+                        for (Long k = 0; k < range.count; k += LANES)
                             both += load(share + k) * load(slope + k);
                         const float along = summed(both);
-                        for (long k = 0; k < range.count; k += LANES)
+                        for (Long k = 0; k < range.count; k += LANES)
                             store(slope + k, load(share + k) * (load(slope + k) - along));
                     }
                     std::fill_n(dquery.data(), rows * s.deep(), 0.0f);
@@ -212,8 +212,8 @@ void backward(const Shape s, const T *x, const T *dy, float *log_sums, T *dx) {
 }  // namespace ownwords
 
 OWNWORDS_API void ownwords_attention(int kind, const void *x, void *y, float *log_sums,
-                                     const int32_t *first, long first_step, long batch, long tokens,
-                                     long queries, long keys, long width, float scale) {
+                                     const int32_t *first, Long first_step, Long batch, Long tokens,
+                                     Long queries, Long keys, Long width, float scale) {
     const ownwords::Shape shape{batch, tokens, queries, keys, width, scale, first, first_step};
     ownwords::with_kind(kind, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
@@ -222,9 +222,9 @@ OWNWORDS_API void ownwords_attention(int kind, const void *x, void *y, float *lo
 }
 
 OWNWORDS_API void ownwords_attention_back(int kind, const void *x, const void *dy, float *log_sums,
-                                          void *dx, const int32_t *first, long first_step,
-                                          long batch, long tokens, long queries, long keys,
-                                          long width, float scale) {
+                                          void *dx, const int32_t *first, Long first_step,
+                                          Long batch, Long tokens, Long queries, Long keys,
+                                          Long width, float scale) {
     const ownwords::Shape shape{batch, tokens, queries, keys, width, scale, first, first_step};
     ownwords::with_kind(kind, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;

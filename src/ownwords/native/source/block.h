@@ -44,23 +44,23 @@ struct Block {
     void *y, *dx, *kept, *work;
     int64_t kept_bytes, forward_bytes, backward_bytes;    // what `kept` and `work` must have
 
-    long rows() const { return batch * tokens; }
-    long attended() const { return queries * head; }
-    long joined() const { return (queries + 2 * keys) * head; }  // queries, keys and values
+    Long rows() const { return batch * tokens; }
+    Long attended() const { return queries * head; }
+    Long joined() const { return (queries + 2 * keys) * head; }  // queries, keys and values
     bool gated() const { return weights[GATE] != nullptr; }
-    long inner() const { return gated() ? 2 * hidden : hidden; }
+    Long inner() const { return gated() ? 2 * hidden : hidden; }
     bool turns() const { return cosine != nullptr; }
     Heads heads() const { return {queries, keys, head, head_eps, head_offset}; }
 };
 
-constexpr long TOKENS = 64;  // of a tile
+constexpr Long TOKENS = 64;  // of a tile
 
-inline long tiles_of(const Block &b) { return (b.rows() + TOKENS - 1) / TOKENS; }
+inline Long tiles_of(const Block &b) { return (b.rows() + TOKENS - 1) / TOKENS; }
 
 // Of all that lies in rows, what one text's attention needs to know.
-inline Focus focus_of(const Block &b, long text) {
+inline Focus focus_of(const Block &b, Long text) {
     const int32_t *first = b.first ? b.first + text * b.first_step : nullptr;
-    const long joined = apart(b.joined()), attended = apart(b.attended());
+    const Long joined = apart(b.joined()), attended = apart(b.attended());
     return {b.tokens, b.queries, b.keys, b.head, joined, attended, b.scale, first};
 }
 
@@ -70,16 +70,16 @@ class Layout {
     explicit Layout(void *at) : at_(static_cast<char *>(at)) {}
 
     template <typename T>
-    T *next(long count) {
+    T *next(Long count) {
         T *made = at_ == nullptr ? nullptr : reinterpret_cast<T *>(at_ + used_);
-        used_ += (count * long(sizeof(T)) + 63) / 64 * 64;
+        used_ += (count * Long(sizeof(T)) + 63) / 64 * 64;
         return made;
     }
-    long used() const { return used_; }
+    Long used() const { return used_; }
 
   private:
     char *at_;
-    long used_ = 0;
+    Long used_ = 0;
 };
 
 // The weights as B's tiles.
@@ -103,11 +103,11 @@ struct Kept {
     T *middle;
     float *log_sums;
     Spread *spreads;  // of each row the first norm's, then of each the other's
-    long bytes;
+    Long bytes;
 
     explicit Kept(const Block &b, void *at) {
         Layout layout(at);
-        const long rows = tiles_of(b) * TOKENS + PANEL;
+        const Long rows = tiles_of(b) * TOKENS + PANEL;
         raw = layout.next<Bf16>(rows * apart(b.joined()));
         turned = b.turns() ? layout.next<Bf16>(rows * apart(b.joined())) : raw;
         seen = layout.next<Bf16>(rows * apart(b.attended()));
@@ -137,7 +137,7 @@ struct Dropout {
         return x ^ (x >> 16);
     }
 
-    Vector at(long place) const {
+    Vector at(Long place) const {
         const Bits places = (Bits)NUMBERS + uint32_t(place);
         const Bits drawn = mixed(mixed(places ^ low) + high) >> 8;
         return (Whole)drawn >= int32_t(limit) ? every(scale) : Vector{};

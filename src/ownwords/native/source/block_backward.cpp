@@ -6,7 +6,7 @@ namespace {
 
 // Steps in which tokens are added up, and one that is not used where their number is even: rows of
 // tiles are then not a power of two apart.
-long steps_of(const Block &b) { return tiles_of(b) * (TOKENS / DEPTH) | 1; }
+Long steps_of(const Block &b) { return tiles_of(b) * (TOKENS / DEPTH) | 1; }
 
 struct Work {
     Layout layout;
@@ -22,7 +22,7 @@ struct Work {
     float *sums;
 
     explicit Work(const Block &b, void *at) : layout(at), packed(b, layout) {
-        const long padded = steps_of(b) * DEPTH, rows = tiles_of(b) * TOKENS + PANEL;
+        const Long padded = steps_of(b) * DEPTH, rows = tiles_of(b) * TOKENS + PANEL;
         joined_slopes = layout.next<Bf16>(padded * b.joined());
         output_slopes = layout.next<Bf16>(padded * b.width);
         up_slopes = layout.next<Bf16>(padded * b.inner());
@@ -39,7 +39,7 @@ struct Work {
 
     // Where in a tile's sums each part begins.
     struct Sums {
-        long attention_norm, mlp_norm, head_norms, joined, output, up, down, count;
+        Long attention_norm, mlp_norm, head_norms, joined, output, up, down, count;
 
         explicit Sums(const Block &b) {
             attention_norm = 0;
@@ -62,17 +62,17 @@ class Backward {
 
     void run() const {
         pack();
-        parallel(tiles_of(b), 1, [this](long begin, long end, int) {
+        parallel(tiles_of(b), 1, [this](Long begin, Long end, int) {
             const Units units;
-            for (long tile = begin; tile < end; ++tile) after_attention(tile);
+            for (Long tile = begin; tile < end; ++tile) after_attention(tile);
         });
-        parallel(b.batch * b.keys, 1, [this](long begin, long end, int) {
+        parallel(b.batch * b.keys, 1, [this](Long begin, Long end, int) {
             const Units units;
-            for (long task = begin; task < end; ++task) attend(task / b.keys, task % b.keys);
+            for (Long task = begin; task < end; ++task) attend(task / b.keys, task % b.keys);
         });
-        parallel(tiles_of(b), 1, [this](long begin, long end, int) {
+        parallel(tiles_of(b), 1, [this](Long begin, Long end, int) {
             const Units units;
-            for (long tile = begin; tile < end; ++tile) before_attention(tile);
+            for (Long tile = begin; tile < end; ++tile) before_attention(tile);
         });
         weights();
         vectors();
@@ -84,21 +84,21 @@ class Backward {
     const Packed &packed = work.packed;
     const Kept<T> kept;
     const Work::Sums sums;
-    const long steps;  // between rows of tiles, and between panels
+    const Long steps;  // between rows of tiles, and between panels
 
     const T *const cosine = static_cast<const T *>(b.cosine);
     const T *const sine = static_cast<const T *>(b.sine);
 
     const T *weight(Weight part) const { return static_cast<const T *>(b.weights[part]); }
-    long rows_from(long begin) const { return std::min(TOKENS, b.rows() - begin); }
-    float *sums_of(long tile) const { return work.sums + tile * sums.count; }
+    Long rows_from(Long begin) const { return std::min(TOKENS, b.rows() - begin); }
+    float *sums_of(Long tile) const { return work.sums + tile * sums.count; }
 
     // The rows of the tiles are the weights' rows: those that the way back adds up.
     void pack() const {
-        const long queries = b.attended(), keys = b.keys * b.head, gates = b.gated() ? b.hidden : 0;
+        const Long queries = b.attended(), keys = b.keys * b.head, gates = b.gated() ? b.hidden : 0;
         struct Matrix {
             Bf16 *to;
-            long first, all, rows, columns;  // its first row among all that are added up together
+            Long first, all, rows, columns;  // its first row among all that are added up together
             const T *from;
         };
         const Matrix each[] = {
@@ -110,15 +110,15 @@ class Backward {
             {packed.up, gates, b.inner(), b.hidden, b.width, weight(UP)},
             {packed.down, 0, b.width, b.width, b.hidden, weight(DOWN)},
         };
-        long bands = 0;
+        Long bands = 0;
         for (const Matrix &one : each) bands += one.rows / DEPTH;
-        parallel(bands, 4, [&](long begin, long end, int) {
-            long before = 0;
+        parallel(bands, 4, [&](Long begin, Long end, int) {
+            Long before = 0;
             for (const Matrix &one : each) {
-                const long count = one.rows / DEPTH;
-                const long stop = std::min(count, end - before);
-                for (long band = std::max<long>(0, begin - before); band < stop; ++band)
-                    for (long panel = 0; panel < one.columns / PANEL; ++panel) {
+                const Long count = one.rows / DEPTH;
+                const Long stop = std::min(count, end - before);
+                for (Long band = std::max<Long>(0, begin - before); band < stop; ++band)
+                    for (Long panel = 0; panel < one.columns / PANEL; ++panel) {
                         Bf16 *to = one.to + (panel * (one.all / DEPTH) + one.first / DEPTH + band) *
                                                 LINES;
                         along(one.from + band * DEPTH * one.columns + panel * PANEL, one.columns,
@@ -129,10 +129,10 @@ class Backward {
         });
     }
 
-    void after_attention(long tile) const {
-        const long begin = tile * TOKENS, count = rows_from(begin), width = apart(b.width);
-        const long attended = apart(b.attended()), hidden = apart(b.hidden);
-        const long inner = apart(b.inner());
+    void after_attention(Long tile) const {
+        const Long begin = tile * TOKENS, count = rows_from(begin), width = apart(b.width);
+        const Long attended = apart(b.attended()), hidden = apart(b.hidden);
+        const Long inner = apart(b.inner());
         Room<Bf16> slopes(TOKENS * width), both(TOKENS * inner), normed(TOKENS * width);
         Room<float> dnormed(TOKENS * width);
         float *total = sums_of(tile);
@@ -158,43 +158,43 @@ class Backward {
         Bf16 *seen = work.seen + begin * attended;
         product(as_it_lies(slopes, width), packed.output, b.width / DEPTH * LINES, count,
                 b.attended() / PANEL, b.width / DEPTH,
-                [&](long row, long panel, const float *line) {
+                [&](Long row, Long panel, const float *line) {
                     Bf16 *to = seen + row * attended + panel * PANEL;
-                    for (long c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
+                    for (Long c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
                 });
     }
 
-    void activate_back(long begin, long count, const Bf16 *slopes, Bf16 *both) const {
-        const long hidden = b.hidden, inner = b.inner(), width = apart(inner);
+    void activate_back(Long begin, Long count, const Bf16 *slopes, Bf16 *both) const {
+        const Long hidden = b.hidden, inner = b.inner(), width = apart(inner);
         const Bf16 *steep = kept.steep + begin * width;
         product(as_it_lies(slopes, apart(b.width)), packed.down, b.width / DEPTH * LINES, count,
-                hidden / PANEL, b.width / DEPTH, [=](long row, long panel, const float *line) {
-                    for (long part = 0; part < inner; part += hidden) {
-                        const long at = row * width + part + panel * PANEL;
+                hidden / PANEL, b.width / DEPTH, [=](Long row, Long panel, const float *line) {
+                    for (Long part = 0; part < inner; part += hidden) {
+                        const Long at = row * width + part + panel * PANEL;
                         fetch(steep + at + PANEL);
-                        for (long c = 0; c < PANEL; c += LANES)
+                        for (Long c = 0; c < PANEL; c += LANES)
                             store(both + at + c, load(line + c) * load(steep + at + c));
                     }
                 });
     }
 
-    void attend(long text, long key) const {
+    void attend(Long text, Long key) const {
         const Focus focused = focus_of(b, text);
-        const long row = text * b.tokens;
+        const Long row = text * b.tokens;
         focus_back(focused, key, kept.turned + row * focused.stride,
                    kept.seen + row * focused.seen_stride, work.seen + row * focused.seen_stride,
                    kept.log_sums + row * b.queries, work.heads + row * focused.stride);
     }
 
-    void before_attention(long tile) const {
-        const long begin = tile * TOKENS, count = rows_from(begin), joined = apart(b.joined());
+    void before_attention(Long tile) const {
+        const Long begin = tile * TOKENS, count = rows_from(begin), joined = apart(b.joined());
         Room<Bf16> normed(TOKENS * apart(b.width));
         Room<float> dnormed(TOKENS * apart(b.width)), slope(b.head);
         float *total = sums_of(tile);
         Bf16 *heads = work.heads + begin * joined;
         if (b.turns())
-            for (long row = 0; row < count; ++row) {
-                const long angle = (begin + row) % b.period * b.head;
+            for (Long row = 0; row < count; ++row) {
+                const Long angle = (begin + row) % b.period * b.head;
                 turn_heads_back(b.heads(), kept.raw + (begin + row) * joined, weight(QUERY_NORM),
                                 weight(KEY_NORM), cosine + angle, sine + angle,
                                 heads + row * joined, heads + row * joined,
@@ -213,16 +213,16 @@ class Backward {
     // The slopes of all matrices, some rows of one at a time: a panel of inputs is then read once
     // for all of them.
     void weights() const {
-        constexpr long MOST = 4 * PANEL;
-        const long queries = b.attended(), keys = b.keys * b.head, gates = b.gated() ? b.hidden : 0;
+        constexpr Long MOST = 4 * PANEL;
+        const Long queries = b.attended(), keys = b.keys * b.head, gates = b.gated() ? b.hidden : 0;
         struct Matrix {
             Weight part;
-            long rows, columns;
+            Long rows, columns;
             const Bf16 *slopes, *inputs;
-            long first;  // its first row among all of `slopes`
+            Long first;  // its first row among all of `slopes`
 
-            long groups() const { return (rows + MOST - 1) / MOST; }
-            long count() const { return groups() * (columns / PANEL); }
+            Long groups() const { return (rows + MOST - 1) / MOST; }
+            Long count() const { return groups() * (columns / PANEL); }
         };
         const Matrix each[] = {
             {QUERY, queries, b.width, work.joined_slopes, work.joined_inputs, 0},
@@ -233,24 +233,24 @@ class Backward {
             {UP, b.hidden, b.width, work.up_slopes, work.up_inputs, gates},
             {DOWN, b.width, b.hidden, work.down_slopes, work.down_inputs, 0},
         };
-        long all = 0;
+        Long all = 0;
         for (const Matrix &one : each) all += one.count();
-        parallel(all, 1, [&](long begin, long end, int) {
+        parallel(all, 1, [&](Long begin, Long end, int) {
             const Units units;
-            long before = 0;
+            Long before = 0;
             for (const Matrix &one : each) {
-                const long panels = one.columns / PANEL;
-                const long stop = std::min(one.count(), end - before);
-                for (long at = std::max<long>(0, begin - before); at < stop;) {
-                    const long row = at / panels * MOST, panel = at % panels;
-                    const long many = std::min(panels - panel, stop - at);
+                const Long panels = one.columns / PANEL;
+                const Long stop = std::min(one.count(), end - before);
+                for (Long at = std::max<Long>(0, begin - before); at < stop;) {
+                    const Long row = at / panels * MOST, panel = at % panels;
+                    const Long many = std::min(panels - panel, stop - at);
                     T *to = static_cast<T *>(b.slopes[one.part]) + row * one.columns +
                             panel * PANEL;
                     product(in_tiles(one.slopes, steps).from((one.first + row) / SIDE, 0),
                             one.inputs + panel * steps * LINES, steps * LINES,
                             std::min(MOST, one.rows - row), many, tiles_of(b) * (TOKENS / DEPTH),
-                            [=](long i, long j, const float *line) {
-                                for (long c = 0; c < PANEL; c += LANES)
+                            [=](Long i, Long j, const float *line) {
+                                for (Long c = 0; c < PANEL; c += LANES)
                                     store(to + i * one.columns + j * PANEL + c, load(line + c));
                             });
                     at += many;
@@ -262,7 +262,7 @@ class Backward {
 
     // Slopes of norms and biases: the tiles' shares added up, always in the same order.
     void vectors() const {
-        const long keys = b.keys * b.head;
+        const Long keys = b.keys * b.head;
         add_up(ATTENTION_NORM, sums.attention_norm, b.width);
         add_up(ATTENTION_NORM_BIAS, sums.attention_norm + b.width, b.width);
         add_up(QUERY_BIAS, sums.joined, b.attended());
@@ -277,13 +277,13 @@ class Backward {
         add_up(DOWN_BIAS, sums.down, b.width);
     }
 
-    void add_up(Weight part, long at, long count) const {
+    void add_up(Weight part, Long at, Long count) const {
         T *to = static_cast<T *>(b.slopes[part]);
         if (to == nullptr) return;
-        const long tiles = tiles_of(b);
-        each_vector(count, [&](long c, auto here) {
+        const Long tiles = tiles_of(b);
+        each_vector(count, [&](Long c, auto here) {
             Vector all{};
-            for (long tile = 0; tile < tiles; ++tile) all += load(sums_of(tile) + at + c, here);
+            for (Long tile = 0; tile < tiles; ++tile) all += load(sums_of(tile) + at + c, here);
             store(to + c, all, here);
         });
     }
@@ -291,34 +291,34 @@ class Backward {
     // --- of a tile of tokens -------------------------------------------------------------------
 
     template <typename S>
-    void dropped(long begin, long count, const S *from, uint32_t which, Bf16 *to) const {
+    void dropped(Long begin, Long count, const S *from, uint32_t which, Bf16 *to) const {
         const Dropout dropout(b, which);
-        for (long row = 0; row < count; ++row, from += b.width, to += apart(b.width))
-            for (long c = 0; c < b.width; c += LANES) {
+        for (Long row = 0; row < count; ++row, from += b.width, to += apart(b.width))
+            for (Long c = 0; c < b.width; c += LANES) {
                 const Vector g = load(from + c);
                 store(to + c, dropout ? g * dropout.at((begin + row) * b.width + c) : g);
             }
     }
 
-    void keep_slopes(const Bf16 *rows, long width, long tile, long count, Weight bias,
+    void keep_slopes(const Bf16 *rows, Long width, Long tile, Long count, Weight bias,
                      float *total, Bf16 *to) const {
-        const long stride = apart(width);
+        const Long stride = apart(width);
         if (b.weights[bias] != nullptr)
-            for (long row = 0; row < count; ++row)
-                for (long c = 0; c < width; c += LANES)
+            for (Long row = 0; row < count; ++row)
+                for (Long c = 0; c < width; c += LANES)
                     store(total + c, load(total + c) + load(rows + row * stride + c));
-        for (long half = 0; half < TOKENS / DEPTH; ++half)
-            for (long c = 0; c < width; c += DEPTH) {
+        for (Long half = 0; half < TOKENS / DEPTH; ++half)
+            for (Long c = 0; c < width; c += DEPTH) {
                 Bf16 *upper = to + (c / SIDE * steps + tile * (TOKENS / DEPTH) + half) * TILE;
                 turned(rows + half * DEPTH * stride + c, stride, count - half * DEPTH, DEPTH, upper,
                        upper + steps * TILE);
             }
     }
 
-    void keep_inputs(const Bf16 *rows, long width, long tile, long count, Bf16 *to) const {
-        const long stride = apart(width);
-        for (long half = 0; half < TOKENS / DEPTH; ++half)
-            for (long c = 0; c < width; c += PANEL) {
+    void keep_inputs(const Bf16 *rows, Long width, Long tile, Long count, Bf16 *to) const {
+        const Long stride = apart(width);
+        for (Long half = 0; half < TOKENS / DEPTH; ++half)
+            for (Long c = 0; c < width; c += PANEL) {
                 Bf16 *tiles = to + (c / PANEL * steps + tile * (TOKENS / DEPTH) + half) * LINES;
                 along(rows + half * DEPTH * stride + c, stride, count - half * DEPTH, PANEL, tiles,
                       tiles + TILE);
@@ -326,20 +326,20 @@ class Backward {
     }
 
     auto to_floats(float *to) const {
-        const long width = apart(b.width);
-        return [=](long row, long panel, const float *line) {
+        const Long width = apart(b.width);
+        return [=](Long row, Long panel, const float *line) {
             std::memcpy(to + row * width + panel * PANEL, line, PANEL * sizeof(float));
         };
     }
 
     // The norm's slopes, with those that go past it; and once more what it made.
     template <typename O, typename D>
-    void norm_back(const T *x, const Spread *spreads, Weight part, long count, const float *slopes,
+    void norm_back(const T *x, const Spread *spreads, Weight part, Long count, const float *slopes,
                    const O *past, D *dx, Bf16 *normed, float *total) const {
         const T *by = weight(part), *bias = weight(Weight(part + 1));
-        const long stride = apart(b.width);
-        for (long row = 0; row < count; ++row) {
-            const long at = row * b.width;
+        const Long stride = apart(b.width);
+        for (Long row = 0; row < count; ++row) {
+            const Long at = row * b.width;
             norm_row_back(x + at, spreads[row], by, bias, b.norm_offset, slopes + row * stride,
                           past + at, b.width, b.centred != 0, dx + at, total,
                           bias == nullptr ? nullptr : total + b.width, normed + row * stride);

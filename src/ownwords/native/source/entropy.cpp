@@ -9,25 +9,25 @@
 namespace ownwords {
 namespace {
 
-constexpr long GRAIN = 8192;
+constexpr Long GRAIN = 8192;
 
 template <typename T>
-void entropy(T *logits, const int64_t *targets, const float *weights, double *sum, long rows,
-             long width, float z_weight, bool slope) {
+void entropy(T *logits, const int64_t *targets, const float *weights, double *sum, Long rows,
+             Long width, float z_weight, bool slope) {
     const int shares = parts(rows, GRAIN / width + 1);
     std::vector<double> sums(shares, 0.0);
-    parallel(rows, GRAIN / width + 1, [&](long begin, long end, int part) {
+    parallel(rows, GRAIN / width + 1, [&](Long begin, Long end, int part) {
         std::vector<float> scratch(width);
         float *powers = scratch.data();
-        for (long row = begin; row < end; ++row) {
+        for (Long row = begin; row < end; ++row) {
             T *line = logits + row * width;
             const float target = wide(line[targets[row]]);
             Vector tops = every(target), totals{};
-            each_vector(width, [&](long c, auto there) {
+            each_vector(width, [&](Long c, auto there) {
                 tops = larger(tops, only(load(line + c, there), there, target));
             });
             const float top = largest(tops);
-            each_vector(width, [&](long c, auto there) {
+            each_vector(width, [&](Long c, auto there) {
                 const Vector power = exp<ROUGH<T>>(load(line + c, there) - top);
                 store(powers + c, power, there);
                 totals += only(power, there, 0.0f);
@@ -38,7 +38,7 @@ void entropy(T *logits, const int64_t *targets, const float *weights, double *su
             if (!slope) continue;
             const float share = weights[row] * (1.0f + 2.0f * z_weight * log_sum) / total;
             const float right = powers[targets[row]] * share - weights[row];
-            each_vector(width, [=](long c, auto there) {
+            each_vector(width, [=](Long c, auto there) {
                 store(line + c, load(powers + c, there) * share, there);
             });
             put(line[targets[row]], right);
@@ -51,7 +51,7 @@ void entropy(T *logits, const int64_t *targets, const float *weights, double *su
 }  // namespace ownwords
 
 OWNWORDS_API void ownwords_entropy(int kind, void *logits, const int64_t *targets,
-                                   const float *weights, double *sum, long rows, long width,
+                                   const float *weights, double *sum, Long rows, Long width,
                                    float z_weight, int slope) {
     ownwords::with_kind(kind, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;

@@ -29,8 +29,3 @@
 #include <cpuid.h>
 #include <immintrin.h>
 #endif
-
-#if defined(_WIN32)
-// Counts and offsets are kept in `long`, 64 bits as on all other systems; there it has 32.
-#define long int64_t
-#endif

@@ -7,15 +7,15 @@
 namespace ownwords {
 namespace {
 
-constexpr long GRAIN = 8192;
+constexpr Long GRAIN = 8192;
 
 template <typename T, typename Activation>
-void forward(const T *both, T *y, long rows, long width) {
-    parallel(rows, GRAIN / width + 1, [=](long begin, long end, int) {
-        for (long row = begin; row < end; ++row) {
+void forward(const T *both, T *y, Long rows, Long width) {
+    parallel(rows, GRAIN / width + 1, [=](Long begin, Long end, int) {
+        for (Long row = begin; row < end; ++row) {
             const T *gate = both + 2 * row * width, *up = gate + width;
             T *to = y + row * width;
-            each_vector(width, [=](long c, auto part) {
+            each_vector(width, [=](Long c, auto part) {
                 const Slope one = Activation::template at<ROUGH<T>>(load(gate + c, part));
                 store(to + c, one.value * load(up + c, part), part);
             });
@@ -24,12 +24,12 @@ void forward(const T *both, T *y, long rows, long width) {
 }
 
 template <typename T, typename Activation>
-void backward(const T *both, const T *dy, T *dboth, long rows, long width) {
-    parallel(rows, GRAIN / width + 1, [=](long begin, long end, int) {
-        for (long row = begin; row < end; ++row) {
+void backward(const T *both, const T *dy, T *dboth, Long rows, Long width) {
+    parallel(rows, GRAIN / width + 1, [=](Long begin, Long end, int) {
+        for (Long row = begin; row < end; ++row) {
             const T *gate = both + 2 * row * width, *up = gate + width, *from = dy + row * width;
             T *dgate = dboth + 2 * row * width, *dup = dgate + width;
-            each_vector(width, [=](long c, auto part) {
+            each_vector(width, [=](Long c, auto part) {
                 const Slope one = Activation::template at<ROUGH<T>>(load(gate + c, part));
                 const Vector g = load(from + c, part);
                 store(dgate + c, g * load(up + c, part) * one.slope, part);
@@ -40,9 +40,9 @@ void backward(const T *both, const T *dy, T *dboth, long rows, long width) {
 }
 
 template <typename T>
-void gelu(const T *x, T *y, long count) {
-    parallel(count, GRAIN, [=](long begin, long end, int) {
-        each_vector(end - begin, [=](long at, auto part) {
+void gelu(const T *x, T *y, Long count) {
+    parallel(count, GRAIN, [=](Long begin, Long end, int) {
+        each_vector(end - begin, [=](Long at, auto part) {
             const Slope one = Gelu::at<ROUGH<T>>(load(x + begin + at, part));
             store(y + begin + at, one.value, part);
         });
@@ -50,9 +50,9 @@ void gelu(const T *x, T *y, long count) {
 }
 
 template <typename T>
-void gelu_back(const T *x, const T *dy, T *dx, long count) {
-    parallel(count, GRAIN, [=](long begin, long end, int) {
-        each_vector(end - begin, [=](long at, auto part) {
+void gelu_back(const T *x, const T *dy, T *dx, Long count) {
+    parallel(count, GRAIN, [=](Long begin, Long end, int) {
+        each_vector(end - begin, [=](Long at, auto part) {
             const Slope one = Gelu::at<ROUGH<T>>(load(x + begin + at, part));
             store(dx + begin + at, one.slope * load(dy + begin + at, part), part);
         });
@@ -62,8 +62,8 @@ void gelu_back(const T *x, const T *dy, T *dx, long count) {
 }  // namespace
 }  // namespace ownwords
 
-OWNWORDS_API void ownwords_gate(int kind, int gelu, const void *both, void *y, long rows,
-                                long width) {
+OWNWORDS_API void ownwords_gate(int kind, int gelu, const void *both, void *y, Long rows,
+                                Long width) {
     ownwords::with_kind(kind, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
         const auto run = gelu ? ownwords::forward<T, ownwords::Gelu>
@@ -73,7 +73,7 @@ OWNWORDS_API void ownwords_gate(int kind, int gelu, const void *both, void *y, l
 }
 
 OWNWORDS_API void ownwords_gate_back(int kind, int gelu, const void *both, const void *dy,
-                                     void *dboth, long rows, long width) {
+                                     void *dboth, Long rows, Long width) {
     ownwords::with_kind(kind, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
         const auto run = gelu ? ownwords::backward<T, ownwords::Gelu>
@@ -82,7 +82,7 @@ OWNWORDS_API void ownwords_gate_back(int kind, int gelu, const void *both, const
     });
 }
 
-OWNWORDS_API void ownwords_gelu(int kind, const void *x, void *y, long count) {
+OWNWORDS_API void ownwords_gelu(int kind, const void *x, void *y, Long count) {
     ownwords::with_kind(kind, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
         ownwords::gelu((const T *)x, (T *)y, count);
@@ -90,7 +90,7 @@ OWNWORDS_API void ownwords_gelu(int kind, const void *x, void *y, long count) {
 }
 
 OWNWORDS_API void ownwords_gelu_back(int kind, const void *x, const void *dy, void *dx,
-                                     long count) {
+                                     Long count) {
     ownwords::with_kind(kind, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
         ownwords::gelu_back((const T *)x, (const T *)dy, (T *)dx, count);

@@ -8,23 +8,23 @@
 namespace ownwords {
 namespace {
 
-constexpr long GRAIN = 16384;
+constexpr Long GRAIN = 16384;
 
 // cos and sin have a row of D / 2 for each token (or for each of `period` tokens, over and over).
 struct Shape {
     Heads heads;
-    long tokens, period;
+    Long tokens, period;
 
-    long size() const { return heads.count() * heads.width; }
-    long angle(long token) const { return token % period * (heads.width / 2); }
-    long grain() const { return GRAIN / size() + 1; }
+    Long size() const { return heads.count() * heads.width; }
+    Long angle(Long token) const { return token % period * (heads.width / 2); }
+    Long grain() const { return GRAIN / size() + 1; }
 };
 
 template <typename T>
 void forward(const Shape s, const T *x, const float *query_norm, const float *key_norm,
              const float *cosine, const float *sine, T *y) {
-    parallel(s.tokens, s.grain(), [=](long begin, long end, int) {
-        for (long token = begin; token < end; ++token)
+    parallel(s.tokens, s.grain(), [=](Long begin, Long end, int) {
+        for (Long token = begin; token < end; ++token)
             turn_heads(s.heads, x + token * s.size(), query_norm, key_norm, cosine + s.angle(token),
                        sine + s.angle(token), y + token * s.size());
     });
@@ -33,18 +33,18 @@ void forward(const Shape s, const T *x, const float *query_norm, const float *ke
 template <typename T>
 void backward(const Shape s, const T *x, const float *query_norm, const float *key_norm,
               const float *cosine, const float *sine, const T *dy, T *dx, float *dnorms) {
-    const long width = s.heads.width;
+    const Long width = s.heads.width;
     const int shares = parts(s.tokens, s.grain());
     std::vector<float> sums(size_t(shares) * 2 * width, 0.0f);
-    parallel(s.tokens, s.grain(), [&](long begin, long end, int share) {
+    parallel(s.tokens, s.grain(), [&](Long begin, Long end, int share) {
         std::vector<float> room(width);
-        for (long token = begin; token < end; ++token)
+        for (Long token = begin; token < end; ++token)
             turn_heads_back(s.heads, x + token * s.size(), query_norm, key_norm,
                             cosine + s.angle(token), sine + s.angle(token), dy + token * s.size(),
-                            dx + token * s.size(), sums.data() + 2 * long(share) * width,
+                            dx + token * s.size(), sums.data() + 2 * Long(share) * width,
                             room.data());
     });
-    for (long d = 0; d < 2 * width; ++d) {
+    for (Long d = 0; d < 2 * width; ++d) {
         dnorms[d] = 0;
         for (int share = 0; share < shares; ++share) dnorms[d] += sums[share * 2 * width + d];
     }
@@ -55,8 +55,8 @@ void backward(const Shape s, const T *x, const float *query_norm, const float *k
 
 OWNWORDS_API void ownwords_heads(int kind, const void *x, const float *query_norm,
                                  const float *key_norm, const float *cosine, const float *sine,
-                                 void *y, long tokens, long queries, long keys, long width,
-                                 long period, float eps, float offset) {
+                                 void *y, Long tokens, Long queries, Long keys, Long width,
+                                 Long period, float eps, float offset) {
     const ownwords::Shape shape{{queries, keys, width, eps, offset}, tokens, period};
     ownwords::with_kind(kind, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
@@ -66,8 +66,8 @@ OWNWORDS_API void ownwords_heads(int kind, const void *x, const float *query_nor
 
 OWNWORDS_API void ownwords_heads_back(int kind, const void *x, const float *query_norm,
                                       const float *key_norm, const float *cosine, const float *sine,
-                                      const void *dy, void *dx, float *dnorms, long tokens,
-                                      long queries, long keys, long width, long period, float eps,
+                                      const void *dy, void *dx, float *dnorms, Long tokens,
+                                      Long queries, Long keys, Long width, Long period, float eps,
                                       float offset) {
     const ownwords::Shape shape{{queries, keys, width, eps, offset}, tokens, period};
     ownwords::with_kind(kind, [&](auto *type) {

@@ -10,28 +10,28 @@
 namespace ownwords {
 
 struct Heads {
-    long queries, keys, width;
+    Long queries, keys, width;
     float eps, offset;
 
-    long count() const { return queries + 2 * keys; }
+    Long count() const { return queries + 2 * keys; }
 };
 
 template <typename T, typename W, typename A>
 inline void turn_heads(const Heads s, const T *from, const W *query_norm, const W *key_norm,
                        const A *cosines, const A *sines, T *to) {
-    const long half = s.width / 2;
-    for (long head = 0; head < s.queries + s.keys; ++head, from += s.width, to += s.width) {
+    const Long half = s.width / 2;
+    for (Long head = 0; head < s.queries + s.keys; ++head, from += s.width, to += s.width) {
         const W *norm = head < s.queries ? query_norm : key_norm;
         float scale = 1.0f;
         if (norm != nullptr) {
             Vector squares{};
-            each_vector(s.width, [&](long d, auto part) {
+            each_vector(s.width, [&](Long d, auto part) {
                 const Vector v = load(from + d, part);
                 squares += v * v;
             });
             scale /= std::sqrt(summed(squares) / float(s.width) + s.eps);
         }
-        each_vector(half, [=](long d, auto part) {
+        each_vector(half, [=](Long d, auto part) {
             Vector a = load(from + d, part), b = load(from + half + d, part);
             if (norm != nullptr) {
                 a *= scale * (load(norm + d, part) + s.offset);
@@ -50,13 +50,13 @@ template <typename T, typename W, typename A>
 inline void turn_heads_back(const Heads s, const T *from, const W *query_norm, const W *key_norm,
                             const A *cosines, const A *sines, const T *back, T *to,
                             float *total, float *slope) {
-    const long half = s.width / 2;
-    for (long head = 0; head < s.queries + s.keys;
+    const Long half = s.width / 2;
+    for (Long head = 0; head < s.queries + s.keys;
          ++head, from += s.width, back += s.width, to += s.width) {
         const bool is_key = head >= s.queries;
         const W *norm = is_key ? key_norm : query_norm;
         if (norm == nullptr) {
-            each_vector(half, [=](long d, auto part) {
+            each_vector(half, [=](Long d, auto part) {
                 const Vector a = load(back + d, part), b = load(back + half + d, part);
                 const Vector c = load(cosines + d, part), n = load(sines + d, part);
                 store(to + d, a * c + b * n, part);
@@ -66,7 +66,7 @@ inline void turn_heads_back(const Heads s, const T *from, const W *query_norm, c
         }
         // The slopes of the normed head times its values: what the norm itself changes.
         Vector squares{}, along{};
-        each_vector(half, [&](long d, auto part) {
+        each_vector(half, [&](Long d, auto part) {
             const Vector a = load(back + d, part), b = load(back + half + d, part);
             const Vector c = load(cosines + d, part), n = load(sines + d, part);
             const Vector left = a * c + b * n, right = b * c - a * n;
@@ -77,10 +77,10 @@ inline void turn_heads_back(const Heads s, const T *from, const W *query_norm, c
             store(slope + d, left, part);
             store(slope + half + d, right, part);
         });
-        float *sums = total + long(is_key) * s.width;
+        float *sums = total + Long(is_key) * s.width;
         const float scale = 1.0f / std::sqrt(summed(squares) / float(s.width) + s.eps);
         const float less = summed(along) * scale * scale * scale / float(s.width);
-        each_vector(s.width, [=](long d, auto part) {
+        each_vector(s.width, [=](Long d, auto part) {
             const Vector v = load(from + d, part), g = load(slope + d, part) * scale;
             store(sums + d, load(sums + d, part) + g * v, part);
             store(to + d, g * (load(norm + d, part) + s.offset) - v * less, part);

@@ -34,7 +34,7 @@ bool has_tiles() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
     const unsigned wanted = 1u << 22 | 1u << 24 | 1u << 25;  // bfloat16, tiles, int8
-    constexpr long ASK = 0x1023, TILES = 18;                 // ARCH_REQ_XCOMP_PERM
+    constexpr Long ASK = 0x1023, TILES = 18;                 // ARCH_REQ_XCOMP_PERM
     return (d & wanted) == wanted && syscall(SYS_arch_prctl, ASK, TILES) == 0;
 #else
     return false;

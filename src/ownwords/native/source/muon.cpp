@@ -25,7 +25,7 @@ constexpr float EPS = 1e-7f;
 // update := factor * update; momentum := its average; update := nearer to it. The update's norm.
 float advance(const Momentum &m, float factor, float share) {
     Vector squares{};
-    for (long at = 0; at < m.rows * m.columns; at += LANES) {
+    for (Long at = 0; at < m.rows * m.columns; at += LANES) {
         const Vector gradient = load(m.update + at) * factor, old = load(m.momentum + at);
         const Vector mean = old + (gradient - old) * (1.0f - share);
         const Vector made = gradient + (mean - gradient) * share;
@@ -38,60 +38,60 @@ float advance(const Momentum &m, float factor, float share) {
 
 // Columns to rows: [rows, columns] -> [columns, rows].
 template <typename From, typename To, typename Change>
-void transpose(const From *from, long rows, long columns, To *to, const Change &change) {
-    for (long i = 0; i < rows; i += SIDE)
-        for (long j = 0; j < columns; j += SIDE) {
+void transpose(const From *from, Long rows, Long columns, To *to, const Change &change) {
+    for (Long i = 0; i < rows; i += SIDE)
+        for (Long j = 0; j < columns; j += SIDE) {
             alignas(64) float block[SIDE * SIDE];
-            for (long k = 0; k < SIDE; ++k)
-                for (long c = 0; c < SIDE; c += LANES)
+            for (Long k = 0; k < SIDE; ++k)
+                for (Long c = 0; c < SIDE; c += LANES)
                     store(block + k * SIDE + c, load(from + (i + k) * columns + j + c));
             turn(reinterpret_cast<Bf16 *>(block));  // which are 16 x 16 numbers of 32 bits
-            for (long k = 0; k < SIDE; ++k)
-                for (long c = 0; c < SIDE; c += LANES)
+            for (Long k = 0; k < SIDE; ++k)
+                for (Long c = 0; c < SIDE; c += LANES)
                     store(to + (j + k) * rows + i + c, change(load(block + k * SIDE + c)));
         }
 }
 
 // [rows, columns] as B's tiles; its columns are those of B.
-void pack_along(const Bf16 *from, long rows, long columns, Bf16 *to) {
-    for (long panel = 0; panel < columns / PANEL; ++panel)
-        for (long step = 0; step < rows / DEPTH; ++step, to += LINES)
+void pack_along(const Bf16 *from, Long rows, Long columns, Bf16 *to) {
+    for (Long panel = 0; panel < columns / PANEL; ++panel)
+        for (Long step = 0; step < rows / DEPTH; ++step, to += LINES)
             along(from + step * DEPTH * columns + panel * PANEL, columns, DEPTH, PANEL, to,
                   to + TILE);
 }
 
 // The same; its rows are B's columns.
-void pack_across(const Bf16 *from, long rows, long columns, Bf16 *to) {
-    for (long row = 0; row < rows; row += PANEL)
-        for (long step = 0; step < columns / DEPTH; ++step, to += LINES)
-            for (long half = 0; half < 2; ++half)
+void pack_across(const Bf16 *from, Long rows, Long columns, Bf16 *to) {
+    for (Long row = 0; row < rows; row += PANEL)
+        for (Long step = 0; step < columns / DEPTH; ++step, to += LINES)
+            for (Long half = 0; half < 2; ++half)
                 across(from + (row + half * SIDE) * columns + step * DEPTH, columns, SIDE, DEPTH,
                        to + half * TILE);
 }
 
 // x [rows, columns], no more rows than columns; `other` has room for as much.
-Bf16 *orthogonalized(Bf16 *x, Bf16 *other, long rows, long columns, long rounds) {
+Bf16 *orthogonalized(Bf16 *x, Bf16 *other, Long rows, Long columns, Long rounds) {
     Room<Bf16> packed(rows * columns), square(rows * rows), factor(rows * rows);
     Room<Bf16> packed_square(rows * rows);
-    for (long round = 0; round < rounds; ++round) {
+    for (Long round = 0; round < rounds; ++round) {
         pack_across(x, rows, columns, packed);
         product(as_it_lies(x, columns), packed, columns / DEPTH * LINES, rows, rows / PANEL,
-                columns / DEPTH, [&](long row, long panel, const float *line) {
+                columns / DEPTH, [&](Long row, Long panel, const float *line) {
                     Bf16 *to = square + row * rows + panel * PANEL;
-                    for (long c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
+                    for (Long c = 0; c < PANEL; c += LANES) store(to + c, load(line + c));
                 });
         pack_along(square, rows, rows, packed_square);
         product(as_it_lies(square, rows), packed_square, rows / DEPTH * LINES, rows, rows / PANEL,
-                rows / DEPTH, [&](long row, long panel, const float *line) {
-                    const long at = row * rows + panel * PANEL;
-                    for (long c = 0; c < PANEL; c += LANES)
+                rows / DEPTH, [&](Long row, Long panel, const float *line) {
+                    const Long at = row * rows + panel * PANEL;
+                    for (Long c = 0; c < PANEL; c += LANES)
                         store(factor + at + c, B * load(square + at + c) + C * load(line + c));
                 });
         pack_along(x, rows, columns, packed);
         product(as_it_lies(factor, rows), packed, rows / DEPTH * LINES, rows, columns / PANEL,
-                rows / DEPTH, [&](long row, long panel, const float *line) {
-                    const long at = row * columns + panel * PANEL;
-                    for (long c = 0; c < PANEL; c += LANES)
+                rows / DEPTH, [&](Long row, Long panel, const float *line) {
+                    const Long at = row * columns + panel * PANEL;
+                    for (Long c = 0; c < PANEL; c += LANES)
                         store(other + at + c, A * load(x + at + c) + load(line + c));
                 });
         std::swap(x, other);
@@ -99,9 +99,9 @@ Bf16 *orthogonalized(Bf16 *x, Bf16 *other, long rows, long columns, long rounds)
     return x;
 }
 
-void change(const Momentum &m, float factor, float share, long rounds) {
+void change(const Momentum &m, float factor, float share, Long rounds) {
     const float scale = 1.0f / (advance(m, factor, share) + EPS);
-    const long size = m.rows * m.columns;
+    const Long size = m.rows * m.columns;
     Room<Bf16> one(size), other(size);
     // Standing matrices are laid down.
     const bool stands = m.rows > m.columns;
@@ -109,25 +109,25 @@ void change(const Momentum &m, float factor, float share, long rounds) {
     if (stands)
         transpose(m.update, m.rows, m.columns, (Bf16 *)one, scaled);
     else
-        for (long at = 0; at < size; at += LANES) store(one + at, scaled(load(m.update + at)));
-    const long rows = std::min(m.rows, m.columns), columns = std::max(m.rows, m.columns);
+        for (Long at = 0; at < size; at += LANES) store(one + at, scaled(load(m.update + at)));
+    const Long rows = std::min(m.rows, m.columns), columns = std::max(m.rows, m.columns);
     const Bf16 *made = orthogonalized(one, other, rows, columns, rounds);
     if (stands)
         transpose(made, rows, columns, m.update, [](Vector x) { return x; });
     else
-        for (long at = 0; at < size; at += LANES) store(m.update + at, load(made + at));
+        for (Long at = 0; at < size; at += LANES) store(m.update + at, load(made + at));
 }
 
 }  // namespace
 }  // namespace ownwords
 
 // Sides are multiples of 32. Which thread takes which matrix changes nothing.
-OWNWORDS_API void ownwords_muon(const ownwords::Momentum *all, long count, float factor,
-                                float momentum, long rounds) {
+OWNWORDS_API void ownwords_muon(const ownwords::Momentum *all, Long count, float factor,
+                                float momentum, Long rounds) {
     using namespace ownwords;
-    std::atomic<long> next{0};
-    parallel(count, 1, [&](long, long, int) {
+    std::atomic<Long> next{0};
+    parallel(count, 1, [&](Long, Long, int) {
         const Units units;
-        for (long i = next++; i < count; i = next++) change(all[i], factor, momentum, rounds);
+        for (Long i = next++; i < count; i = next++) change(all[i], factor, momentum, rounds);
     });
 }

@@ -14,9 +14,9 @@ struct Spread {
 };
 
 template <typename T>
-inline Spread rms_of(const T *x, long width, float eps) {
+inline Spread rms_of(const T *x, Long width, float eps) {
     Vector squares{};
-    each_vector(width, [&](long c, auto part) {
+    each_vector(width, [&](Long c, auto part) {
         const Vector v = load(x + c, part);
         squares += v * v;
     });
@@ -24,11 +24,11 @@ inline Spread rms_of(const T *x, long width, float eps) {
 }
 
 template <typename T>
-inline Spread deviation_of(const T *x, long width, float eps) {
+inline Spread deviation_of(const T *x, Long width, float eps) {
     Vector sum{}, squares{};
-    each_vector(width, [&](long c, auto part) { sum += load(x + c, part); });
+    each_vector(width, [&](Long c, auto part) { sum += load(x + c, part); });
     const float mean = summed(sum) / float(width);
-    each_vector(width, [&](long c, auto part) {
+    each_vector(width, [&](Long c, auto part) {
         const Vector v = only(load(x + c, part) - mean, part, 0.0f);
         squares += v * v;
     });
@@ -37,8 +37,8 @@ inline Spread deviation_of(const T *x, long width, float eps) {
 
 template <typename T, typename W, typename Y>
 inline void norm_row(const T *x, Spread spread, const W *weight, const W *bias, float offset,
-                     long width, Y *y) {
-    each_vector(width, [=](long c, auto part) {
+                     Long width, Y *y) {
+    each_vector(width, [=](Long c, auto part) {
         const Vector by = load(weight + c, part) + offset;
         const Vector made = (load(x + c, part) - spread.mean) * spread.scale * by;
         store(y + c, bias == nullptr ? made : made + load(bias + c, part), part);
@@ -49,10 +49,10 @@ inline void norm_row(const T *x, Spread spread, const W *weight, const W *bias, 
 // Once more what the norm made, where `y` is.
 template <typename T, typename W, typename S, typename O, typename D, typename Y>
 inline void norm_row_back(const T *x, Spread spread, const W *weight, const W *bias, float offset,
-                          const S *slope, const O *other, long width, bool centred, D *dx,
+                          const S *slope, const O *other, Long width, bool centred, D *dx,
                           float *dweight, float *dbias, Y *y) {
     Vector along{}, all{};
-    each_vector(width, [&](long c, auto part) {
+    each_vector(width, [&](Long c, auto part) {
         const Vector g = load(slope + c, part), by = load(weight + c, part) + offset;
         const Vector v = only((load(x + c, part) - spread.mean) * spread.scale, part, 0.0f);
         store(dweight + c, load(dweight + c, part) + g * v, part);
@@ -63,7 +63,7 @@ inline void norm_row_back(const T *x, Spread spread, const W *weight, const W *b
     });
     const float back = summed(along) / float(width);
     const float mean = centred ? summed(all) / float(width) : 0.0f;
-    each_vector(width, [=](long c, auto part) {
+    each_vector(width, [=](Long c, auto part) {
         const Vector by = load(slope + c, part) * (load(weight + c, part) + offset);
         const Vector v = (load(x + c, part) - spread.mean) * spread.scale;
         Vector made = (by - mean - v * back) * spread.scale;

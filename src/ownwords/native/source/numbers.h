@@ -5,6 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "long.h"
+
 namespace ownwords {
 
 struct Bf16 {

@@ -9,19 +9,19 @@ namespace ownwords {
 
 constexpr int TALL = LANES == 16 ? 8 : LANES == 8 ? 6 : 4;
 constexpr int BROAD = 2;                      // vectors beside one another
-constexpr long STRIP = long(LANES) * BROAD;  // widths are multiples of this
+constexpr Long STRIP = Long(LANES) * BROAD;  // widths are multiples of this
 
-inline long padded(long width) { return (width + STRIP - 1) / STRIP * STRIP; }
+inline Long padded(Long width) { return (width + STRIP - 1) / STRIP * STRIP; }
 
 // A's number at (i, k) is a[i * down + k * along].
 template <int ROWS>
-inline void tile(const float *a, long down, long along, const float *b, long b_width, float *c,
-                 long c_width, long depth) {
+inline void tile(const float *a, Long down, Long along, const float *b, Long b_width, float *c,
+                 Long c_width, Long depth) {
     Vector sum[ROWS][BROAD];
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < BROAD; ++j)
             std::memcpy(&sum[i][j], c + i * c_width + j * LANES, sizeof(Vector));
-    for (long k = 0; k < depth; ++k) {
+    for (Long k = 0; k < depth; ++k) {
         Vector right[BROAD];
         for (int j = 0; j < BROAD; ++j)
             std::memcpy(&right[j], b + k * b_width + j * LANES, sizeof(Vector));
@@ -35,10 +35,10 @@ inline void tile(const float *a, long down, long along, const float *b, long b_w
             std::memcpy(c + i * c_width + j * LANES, &sum[i][j], sizeof(Vector));
 }
 
-inline void product(const float *a, long down, long along, const float *b, long b_width, float *c,
-                    long c_width, long rows, long depth, long width) {
-    for (long j = 0; j < width; j += STRIP) {
-        long i = 0;
+inline void product(const float *a, Long down, Long along, const float *b, Long b_width, float *c,
+                    Long c_width, Long rows, Long depth, Long width) {
+    for (Long j = 0; j < width; j += STRIP) {
+        Long i = 0;
         for (; i + TALL <= rows; i += TALL)
             tile<TALL>(a + i * down, down, along, b + j, b_width, c + i * c_width + j, c_width,
                        depth);

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <new>
 
+#include "long.h"
+
 namespace ownwords {
 
 // One thread's: what is taken last is given back first.
@@ -52,7 +54,7 @@ inline Store &store_of_thread() {
 template <typename T>
 class Room {
   public:
-    explicit Room(long count)
+    explicit Room(Long count)
         : bytes_((size_t(count) * sizeof(T) + 63) / 64 * 64),
           at_(static_cast<T *>(store_of_thread().take(bytes_))) {}
     ~Room() { store_of_thread().give_back(at_, bytes_); }

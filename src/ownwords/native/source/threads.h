@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "long.h"
+
 namespace ownwords {
 
 using Region = void (*)(void *);
@@ -17,27 +19,27 @@ struct Pool {
 extern Pool pool;
 
 // How many parts `parallel` cuts so much work into at most.
-inline int parts(long count, long grain) {
+inline int parts(Long count, Long grain) {
     if (pool.fork == nullptr || count <= grain) return 1;
-    return static_cast<int>(std::min<long>(pool.most(), (count + grain - 1) / grain));
+    return static_cast<int>(std::min<Long>(pool.most(), (count + grain - 1) / grain));
 }
 
 // body(begin, end, part) for all of [0, count), in parts of `grain` or more.
 template <typename Body>
-void parallel(long count, long grain, const Body &body) {
+void parallel(Long count, Long grain, const Body &body) {
     const int wanted = parts(count, grain);
     if (wanted == 1) {
-        body(0L, count, 0);
+        body(Long(0), count, 0);
         return;
     }
     struct Job {
         const Body &body;
-        long count;
+        Long count;
     } job{body, count};
     pool.fork(
         [](void *data) {
             const Job &job = *static_cast<Job *>(data);
-            const long team = pool.team(), number = pool.number();
+            const Long team = pool.team(), number = pool.number();
             job.body(job.count * number / team, job.count * (number + 1) / team, int(number));
         },
         &job, unsigned(wanted), 0);

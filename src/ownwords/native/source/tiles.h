@@ -15,15 +15,15 @@
 
 namespace ownwords {
 
-constexpr long SIDE = 16;    // rows of a tile
-constexpr long DEPTH = 32;   // numbers of its rows, those that are added up
-constexpr long TILE = SIDE * DEPTH;
-constexpr long PANEL = 32;   // columns of B, and rows of A, that are multiplied at once
-constexpr long LINES = 2 * TILE;  // two tiles of B side by side
+constexpr Long SIDE = 16;    // rows of a tile
+constexpr Long DEPTH = 32;   // numbers of its rows, those that are added up
+constexpr Long TILE = SIDE * DEPTH;
+constexpr Long PANEL = 32;   // columns of B, and rows of A, that are multiplied at once
+constexpr Long LINES = 2 * TILE;  // two tiles of B side by side
 
 // How far rows of so many numbers are apart: an odd number of panels, or those of one column would
 // fall on the same few places of a cache.
-inline long apart(long width) { return (width / PANEL | 1) * PANEL; }
+inline Long apart(Long width) { return (width / PANEL | 1) * PANEL; }
 
 // For as long as it lives, its thread may multiply.
 class Units {
@@ -49,14 +49,14 @@ class Units {
 // Where the tiles of A are: that of rows 16 i and numbers 32 s begins at i * down + s * along.
 struct Left {
     const Bf16 *at;
-    long down, along, stride;
+    Long down, along, stride;
 
-    Left from(long i, long s) const { return {at + i * down + s * along, down, along, stride}; }
+    Left from(Long i, Long s) const { return {at + i * down + s * along, down, along, stride}; }
 };
 
-inline Left as_it_lies(const Bf16 *at, long stride) { return {at, SIDE * stride, DEPTH, stride}; }
+inline Left as_it_lies(const Bf16 *at, Long stride) { return {at, SIDE * stride, DEPTH, stride}; }
 // Tiles of the same rows follow one another, those of the next 16 begin `steps` tiles on.
-inline Left in_tiles(const Bf16 *at, long steps) { return {at, steps * TILE, TILE, DEPTH}; }
+inline Left in_tiles(const Bf16 *at, Long steps) { return {at, steps * TILE, TILE, DEPTH}; }
 
 // Two products of each number with its neighbour's, added.
 inline void add_pairs(Vector &sum, uint32_t pair, Bits pairs) {
@@ -73,16 +73,16 @@ inline void add_pairs(Vector &sum, uint32_t pair, Bits pairs) {
 // c [32, 32] = A's first 32 rows (16 if not `both`) times a panel of B. After each step between()
 // is called: the units go on meanwhile.
 template <typename Between>
-inline void multiply(const Left &a, bool both, const Bf16 *b, long steps, float *c,
+inline void multiply(const Left &a, bool both, const Bf16 *b, Long steps, float *c,
                      const Between &between) {
 #if defined(__AMX_BF16__)
-    const long width = a.stride * long(sizeof(Bf16)), floats = PANEL * long(sizeof(float));
+    const Long width = a.stride * Long(sizeof(Bf16)), floats = PANEL * Long(sizeof(float));
     const Bf16 *upper = a.at, *lower = both ? a.at + a.down : a.at;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (long s = 0; s < steps; ++s, upper += a.along, lower += a.along, b += LINES) {
+    for (Long s = 0; s < steps; ++s, upper += a.along, lower += a.along, b += LINES) {
         _tile_loadd(6, b, 64);
         _tile_loadd(7, b + TILE, 64);
         _tile_loadd(4, upper, width);
@@ -102,13 +102,13 @@ inline void multiply(const Left &a, bool both, const Bf16 *b, long steps, float 
 #else
     (void)between;
     constexpr int TOGETHER = LANES == 16 ? 8 : 4, BESIDE = int(SIDE) / LANES;
-    for (long begin = 0; begin < (both ? PANEL : SIDE); begin += TOGETHER)
-        for (long half = 0; half < 2; ++half) {
+    for (Long begin = 0; begin < (both ? PANEL : SIDE); begin += TOGETHER)
+        for (Long half = 0; half < 2; ++half) {
             Vector sum[TOGETHER][BESIDE] = {};
             const Bf16 *rows = a.at + begin / SIDE * a.down + begin % SIDE * a.stride;
             const Bf16 *tile = b + half * TILE;
-            for (long s = 0; s < steps; ++s, rows += a.along, tile += LINES)
-                for (long p = 0; p < DEPTH / 2; ++p)
+            for (Long s = 0; s < steps; ++s, rows += a.along, tile += LINES)
+                for (Long p = 0; p < DEPTH / 2; ++p)
                     for (int j = 0; j < BESIDE; ++j) {
                         Bits pairs;
                         std::memcpy(&pairs, tile + p * DEPTH + 2 * j * LANES, sizeof pairs);
@@ -128,19 +128,19 @@ inline void multiply(const Left &a, bool both, const Bf16 *b, long steps, float 
 // All of C: put(row, panel, its 32 numbers). What one product made is put while the next is made.
 // `beyond` is between the panels of B.
 template <typename Put>
-inline void product(const Left &a, const Bf16 *b, long beyond, long rows, long panels, long steps,
+inline void product(const Left &a, const Bf16 *b, Long beyond, Long rows, Long panels, Long steps,
                     const Put &put) {
     alignas(64) float room[2][PANEL * PANEL];
-    long row = 0, panel = 0, next = 0, count = 0;  // what is being put: from `next` to `count`
-    const long share = PANEL / steps + 1;
+    Long row = 0, panel = 0, next = 0, count = 0;  // what is being put: from `next` to `count`
+    const Long share = PANEL / steps + 1;
     int which = 0;
-    const auto put_until = [&](long end) {
+    const auto put_until = [&](Long end) {
         const float *made = room[which ^ 1];
         for (end = end < count ? end : count; next < end; ++next)
             put(row + next, panel, made + next * PANEL);
     };
-    for (long j = 0; j < panels; ++j)
-        for (long i = 0; i < rows; i += PANEL, which ^= 1) {
+    for (Long j = 0; j < panels; ++j)
+        for (Long i = 0; i < rows; i += PANEL, which ^= 1) {
             multiply(a.from(i / SIDE, 0), rows - i > SIDE, b + j * beyond, steps, room[which],
                      [&] { put_until(next + share); });
             put_until(count);
@@ -159,12 +159,12 @@ inline void fetch(const void *at) { __builtin_prefetch(at); }
 #if defined(__AVX512BF16__)
 typedef __m512i Line;
 
-inline Line line_of(const Bf16 *from, long count) {
+inline Line line_of(const Bf16 *from, Long count) {
     if (count >= DEPTH) return _mm512_loadu_si512(from);
     return _mm512_maskz_loadu_epi16(count > 0 ? (1u << count) - 1u : 0u, from);
 }
 
-inline Line line_of(const float *from, long count) {
+inline Line line_of(const float *from, Long count) {
     const uint32_t there = count >= DEPTH ? ~0u : count > 0 ? (1u << count) - 1u : 0u;
     const __m512 low = _mm512_maskz_loadu_ps(__mmask16(there), from);
     const __m512 high = _mm512_maskz_loadu_ps(__mmask16(there >> 16), from + SIDE);
@@ -176,9 +176,9 @@ struct Line {
 };
 
 template <typename T>
-inline Line line_of(const T *from, long count) {
+inline Line line_of(const T *from, Long count) {
     Line line{};
-    each_vector(count < DEPTH ? count : DEPTH, [&](long i, auto part) {
+    each_vector(count < DEPTH ? count : DEPTH, [&](Long i, auto part) {
         store(line.at + i, load(from + i, part), part);
     });
     return line;
@@ -222,8 +222,8 @@ inline void turn(Bf16 *tile) {
 #else
     uint32_t pairs[SIDE][SIDE];
     std::memcpy(pairs, tile, sizeof pairs);
-    for (long i = 0; i < SIDE; ++i)
-        for (long j = 0; j < i; ++j) {
+    for (Long i = 0; i < SIDE; ++i)
+        for (Long j = 0; j < i; ++j) {
             const uint32_t pair = pairs[i][j];
             pairs[i][j] = pairs[j][i];
             pairs[j][i] = pair;
@@ -234,8 +234,8 @@ inline void turn(Bf16 *tile) {
 
 // A tile of B whose 16 columns are these rows, of 32 numbers each.
 template <typename T>
-inline void across(const T *from, long stride, long rows, long columns, Bf16 *to) {
-    for (long n = 0; n < SIDE; ++n) {
+inline void across(const T *from, Long stride, Long rows, Long columns, Bf16 *to) {
+    for (Long n = 0; n < SIDE; ++n) {
         const Line line = line_of(from + n * stride, n < rows ? columns : 0);
         fetch(from + n * stride + DEPTH);
         std::memcpy(to + n * DEPTH, &line, sizeof line);
@@ -254,7 +254,7 @@ inline void paired(const Line &one, const Line &other, Bf16 *first, Bf16 *second
     _mm512_storeu_si512(first, _mm512_permutex2var_epi64(low, firsts, high));
     _mm512_storeu_si512(second, _mm512_permutex2var_epi64(low, others, high));
 #else
-    for (long n = 0; n < SIDE; ++n) {
+    for (Long n = 0; n < SIDE; ++n) {
         first[2 * n] = one.at[n], first[2 * n + 1] = other.at[n];
         second[2 * n] = one.at[SIDE + n], second[2 * n + 1] = other.at[SIDE + n];
     }
@@ -263,8 +263,8 @@ inline void paired(const Line &one, const Line &other, Bf16 *first, Bf16 *second
 
 // Two tiles of B, one at `first` and one at `second`: these rows as they are, of 32 numbers each.
 template <typename T>
-inline void along(const T *from, long stride, long rows, long columns, Bf16 *first, Bf16 *second) {
-    for (long p = 0; p < SIDE; ++p) {
+inline void along(const T *from, Long stride, Long rows, Long columns, Bf16 *first, Bf16 *second) {
+    for (Long p = 0; p < SIDE; ++p) {
         fetch(from + 2 * p * stride + DEPTH);
         fetch(from + (2 * p + 1) * stride + DEPTH);
         const Line one = line_of(from + 2 * p * stride, 2 * p < rows ? columns : 0);
@@ -275,7 +275,7 @@ inline void along(const T *from, long stride, long rows, long columns, Bf16 *fir
 
 // Two tiles of A whose rows are the columns of these rows, 32 of 32 numbers.
 template <typename T>
-inline void turned(const T *from, long stride, long rows, long columns, Bf16 *first, Bf16 *second) {
+inline void turned(const T *from, Long stride, Long rows, Long columns, Bf16 *first, Bf16 *second) {
     along(from, stride, rows, columns, first, second);
     turn(first);
     turn(second);

@@ -34,17 +34,17 @@ constexpr Whole NUMBERS = {0, 1, 2, 3};
 
 // How many of a vector's numbers there are: all, or what is left of a row.
 struct Full {
-    static constexpr long count = LANES;
+    static constexpr Long count = LANES;
 };
 
 struct Part {
-    long count;
+    Long count;
 };
 
 // body(at, Full or Part) for all of a row.
 template <typename Body>
-inline void each_vector(long width, const Body &body) {
-    long at = 0;
+inline void each_vector(Long width, const Body &body) {
+    Long at = 0;
     for (; at + LANES <= width; at += LANES) body(at, Full{});
     if (at < width) body(at, Part{width - at});
 }

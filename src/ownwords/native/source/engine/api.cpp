@@ -53,7 +53,7 @@ OWNWORDS_API int ownwords_engine_new(const Shape *shape, const Tensor *tensors, 
     if (count < 0 || threads < 1 || threads > 1024) return BAD_COUNT;
     return guarded([&] {
         auto engine = std::make_unique<OwnwordsEngine>();
-        engine->decoder = std::make_shared<Decoder>(*shape, tensors, long(count), int(threads));
+        engine->decoder = std::make_shared<Decoder>(*shape, tensors, Long(count), int(threads));
         *made = engine.release();
         return FINE;
     });
@@ -75,7 +75,7 @@ OWNWORDS_API int ownwords_engine_cache(const OwnwordsEngine *engine, int64_t row
     return guarded([&] {
         auto cache = std::make_unique<OwnwordsCache>();
         cache->decoder = engine->decoder;
-        cache->cache = engine->decoder->cache(long(rows), long(length));
+        cache->cache = engine->decoder->cache(Long(rows), Long(length));
         *made = cache.release();
         return FINE;
     });
@@ -89,7 +89,7 @@ OWNWORDS_API int ownwords_cache_read(OwnwordsCache *cache, int64_t feeds, const 
         return NOTHING_GIVEN;
     return guarded([&] {
         return cache->decoder->read(*cache->cache,
-                                    Feeds{long(feeds), rows, counts, ids, every != 0, logits});
+                                    Feeds{Long(feeds), rows, counts, ids, every != 0, logits});
     });
 }
 
@@ -104,9 +104,9 @@ OWNWORDS_API int ownwords_cache_held(const OwnwordsCache *cache, int64_t row, in
 OWNWORDS_API int ownwords_cache_cut(OwnwordsCache *cache, int64_t row, int64_t length) {
     if (cache == nullptr) return NOTHING_GIVEN;
     if (!has(cache, row)) return BAD_ROW;
-    long &held = cache->cache->held[size_t(row)];
+    Long &held = cache->cache->held[size_t(row)];
     if (length < 0 || length > held) return BAD_LENGTH;
-    held = long(length);
+    held = Long(length);
     return FINE;
 }
 
@@ -116,7 +116,7 @@ OWNWORDS_API int ownwords_cache_copy(OwnwordsCache *cache, int64_t source, int64
     if (cache == nullptr) return NOTHING_GIVEN;
     if (!has(cache, source) || !has(cache, row)) return BAD_ROW;
     if (length < 0 || length > cache->cache->held[size_t(source)]) return BAD_LENGTH;
-    cache->cache->copy(long(source), long(row), long(length));
+    cache->cache->copy(Long(source), Long(row), Long(length));
     return FINE;
 }
 

@@ -54,21 +54,21 @@ inline Vector plus_product(Vector sum, Vector a, float b) {
 // and what comes 2 KiB on in each is asked for early; at a panel's end that is the beginning of the
 // one that this stream reads next, if there is one.
 struct Ahead {
-    static constexpr long BYTES = 2048;
-    long end;    // of a panel
-    long skip;   // from there to the next
+    static constexpr Long BYTES = 2048;
+    Long end;    // of a panel
+    Long skip;   // from there to the next
     bool more;
 
-    void fetch(const unsigned char *panel, long at, long lines) const {
-        const long next = at + BYTES;
-        const long from = next < end ? next : more ? next + skip : at;
-        for (long i = 0; i < lines; ++i) __builtin_prefetch(panel + from + i * LINE);
+    void fetch(const unsigned char *panel, Long at, Long lines) const {
+        const Long next = at + BYTES;
+        const Long from = next < end ? next : more ? next + skip : at;
+        for (Long i = 0; i < lines; ++i) __builtin_prefetch(panel + from + i * LINE);
     }
 };
 
 // Rows from n on, as many at a time as asked for; fewer at the end.
 template <class Kernel, int P, int R>
-inline void all_rows(const Work &w, long p, long n, long at_once, const Ahead &ahead) {
+inline void all_rows(const Work &w, Long p, Long n, Long at_once, const Ahead &ahead) {
     if (at_once >= R) {
         const unsigned char *panels = w.matrix.lines + size_t(p) * w.matrix.panel_bytes();
         for (; n + R <= w.rows; n += R) {
@@ -92,16 +92,16 @@ constexpr int most_rows() {
 
 // How often the weights are gone over.
 template <class Kernel, int P>
-inline long passes(long rows) {
+inline Long passes(Long rows) {
     return (rows + most_rows<Kernel, P>() - 1) / most_rows<Kernel, P>();
 }
 
 template <class Kernel, int P>
-inline long panels_at_once(const Work &w, long first, long last) {
+inline Long panels_at_once(const Work &w, Long first, Long last) {
     // Evenly, as a few sums at once leave the processor waiting for each.
-    const long parts = passes<Kernel, P>(w.rows), at_once = (w.rows + parts - 1) / parts;
-    const long bytes = long(w.matrix.panel_bytes());
-    long p = first;
+    const Long parts = passes<Kernel, P>(w.rows), at_once = (w.rows + parts - 1) / parts;
+    const Long bytes = Long(w.matrix.panel_bytes());
+    Long p = first;
     for (; p + P <= last; p += P)
         all_rows<Kernel, P, most_rows<Kernel, P>()>(
             w, p, 0, at_once, Ahead{bytes, (P - 1) * bytes, p + 2 * P <= last});
@@ -109,7 +109,7 @@ inline long panels_at_once(const Work &w, long first, long last) {
 }
 
 template <class Kernel>
-inline void all_panels(const Work &w, long first, long last) {
+inline void all_panels(const Work &w, Long first, Long last) {
     constexpr int WIDE = Kernel::SUMS / PARTS;  // panels that fit with one row
     if constexpr (WIDE >= 4)
         if (w.rows <= WIDE / 4 || WIDE >= 24) first = panels_at_once<Kernel, 4>(w, first, last);

@@ -7,9 +7,9 @@ namespace ownwords::engine {
 namespace {
 
 // The product, or more than there can be.
-size_t room(std::initializer_list<long> sizes) {
+size_t room(std::initializer_list<Long> sizes) {
     size_t made = 1;
-    for (const long size : sizes) {
+    for (const Long size : sizes) {
         if (size < 0) throw std::bad_alloc();
         if (size > 0 && made > std::numeric_limits<size_t>::max() / 4 / size_t(size))
             throw std::bad_alloc();
@@ -29,17 +29,17 @@ Cache::Cache(const CacheShape &made)
       parts_memory_(room({made.cuts, segments(), made.fan, made.width + 2, 4})),
       parts_(reinterpret_cast<float *>(parts_memory_.start())) {}
 
-void Cache::copy(long from, long to, long length) {
+void Cache::copy(Long from, Long to, Long length) {
     const size_t bytes = size_t(rounded_up(length, BLOCK) * shape.width) * (shape.narrow ? 2 : 4);
     const size_t cell = shape.narrow ? 2 : 4;
-    const auto start = [&](long layer, long row, long head, long which) {
-        const long at = ((layer * shape.rows + row) * shape.heads + head) * 2 + which;
+    const auto start = [&](Long layer, Long row, Long head, Long which) {
+        const Long at = ((layer * shape.rows + row) * shape.heads + head) * 2 + which;
         return memory_.start() + size_t(at * positions() * shape.width) * cell;
     };
     if (from != to)
-        for (long layer = 0; layer < shape.layers; ++layer)
-            for (long head = 0; head < shape.heads; ++head)
-                for (long which = 0; which < 2; ++which)
+        for (Long layer = 0; layer < shape.layers; ++layer)
+            for (Long head = 0; head < shape.heads; ++head)
+                for (Long which = 0; which < 2; ++which)
                     std::memcpy(start(layer, to, head, which), start(layer, from, head, which),
                                 bytes);
     held[size_t(to)] = length;

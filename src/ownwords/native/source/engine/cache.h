@@ -14,20 +14,20 @@
 
 namespace ownwords::engine {
 
-constexpr long BLOCK = 16;    // positions
-constexpr long SEGMENT = 64;  // positions whose scores are made at once
+constexpr Long BLOCK = 16;    // positions
+constexpr Long SEGMENT = 64;  // positions whose scores are made at once
 
-inline long rounded_up(long count, long to) { return (count + to - 1) / to * to; }
+inline Long rounded_up(Long count, Long to) { return (count + to - 1) / to * to; }
 
 // How many numbers lie together in a layout: of a line's key dimensions, and of positions.
 template <typename Cell>
-constexpr long PAIR = long(sizeof(float) / sizeof(Cell));
+constexpr Long PAIR = Long(sizeof(float) / sizeof(Cell));
 
 struct CacheShape {
-    long layers, rows, heads, length;
-    long width;      // of a head, padded
+    Long layers, rows, heads, length;
+    Long width;      // of a head, padded
     bool narrow;     // bfloat16, not float
-    long cuts, fan;  // of attention that several threads share: see attention.h
+    Long cuts, fan;  // of attention that several threads share: see attention.h
 };
 
 class Cache {
@@ -35,42 +35,42 @@ class Cache {
     explicit Cache(const CacheShape &shape);
 
     const CacheShape shape;
-    std::vector<long> held;  // by row
+    std::vector<Long> held;  // by row
 
     template <typename Cell>
-    Cell *keys(long layer, long row, long head) const {
+    Cell *keys(Long layer, Long row, Long head) const {
         return cells<Cell>(layer, row, head, 0);
     }
 
     template <typename Cell>
-    Cell *values(long layer, long row, long head) const {
+    Cell *values(Long layer, Long row, Long head) const {
         return cells<Cell>(layer, row, head, 1);
     }
 
     // Segments of tasks that several threads share: largest score, sum of shares, what they made.
-    float *part(long cut, long segment) const {
+    float *part(Long cut, Long segment) const {
         return parts_ + (cut * segments() + segment) * shape.fan * (shape.width + 2);
     }
 
     // Whether a row is named for the first time since a call began.
     void begin_call() { ++call_; }
-    bool first_time(long row) { return std::exchange(named_[size_t(row)], call_) != call_; }
+    bool first_time(Long row) { return std::exchange(named_[size_t(row)], call_) != call_; }
 
     // Row `to` begins with the first `length` positions of row `from`.
-    void copy(long from, long to, long length);
+    void copy(Long from, Long to, Long length);
 
   private:
-    long positions() const { return rounded_up(shape.length, SEGMENT); }
-    long segments() const { return positions() / SEGMENT; }
+    Long positions() const { return rounded_up(shape.length, SEGMENT); }
+    Long segments() const { return positions() / SEGMENT; }
 
     template <typename Cell>
-    Cell *cells(long layer, long row, long head, long which) const {
-        const long at = ((layer * shape.rows + row) * shape.heads + head) * 2 + which;
+    Cell *cells(Long layer, Long row, Long head, Long which) const {
+        const Long at = ((layer * shape.rows + row) * shape.heads + head) * 2 + which;
         return reinterpret_cast<Cell *>(memory_.start()) + at * positions() * shape.width;
     }
 
-    std::vector<long> named_;
-    long call_ = 0;
+    std::vector<Long> named_;
+    Long call_ = 0;
     Memory memory_, parts_memory_;
     float *parts_ = nullptr;
 };
@@ -82,34 +82,34 @@ inline Vector finite(Vector x) {
 }
 
 // A head's key at a position, padded to `width`.
-inline void store_key(float *keys, long width, long position, const float *from) {
+inline void store_key(float *keys, Long width, Long position, const float *from) {
     float *to = keys + position / BLOCK * BLOCK * width + position % BLOCK;
-    for (long d = 0; d < width; d += LANES) {
+    for (Long d = 0; d < width; d += LANES) {
         float some[LANES];
         store(some, finite(load(from + d)));
-        for (long i = 0; i < LANES; ++i) to[(d + i) * BLOCK] = some[i];
+        for (Long i = 0; i < LANES; ++i) to[(d + i) * BLOCK] = some[i];
     }
 }
 
-inline void store_key(Bf16 *keys, long width, long position, const float *from) {
+inline void store_key(Bf16 *keys, Long width, Long position, const float *from) {
     Bf16 *to = keys + position / BLOCK * BLOCK * width + position % BLOCK * 2;
-    for (long d = 0; d < width; d += LANES) {
+    for (Long d = 0; d < width; d += LANES) {
         Bf16 some[LANES];
         store(some, finite(load(from + d)));
-        for (long i = 0; i < LANES; i += 2)
+        for (Long i = 0; i < LANES; i += 2)
             std::memcpy(to + (d + i) * BLOCK, some + i, 2 * sizeof(Bf16));
     }
 }
 
-inline void store_value(float *values, long width, long position, const float *from) {
-    for (long d = 0; d < width; d += LANES)
+inline void store_value(float *values, Long width, Long position, const float *from) {
+    for (Long d = 0; d < width; d += LANES)
         store(values + position * width + d, finite(load(from + d)));
 }
 
-inline void store_value(Bf16 *values, long width, long position, const float *from) {
+inline void store_value(Bf16 *values, Long width, Long position, const float *from) {
     Bf16 *to = values + position / 2 * 2 * width;
     const int shift = position % 2 * 16;
-    for (long d = 0; d < width; d += LANES) {
+    for (Long d = 0; d < width; d += LANES) {
         Halves some;
         store(reinterpret_cast<Bf16 *>(&some), finite(load(from + d)));
         Bits both;

@@ -15,7 +15,7 @@ constexpr float NEVER = -INFINITY;
 // Powers of less are 0 to us: a whole vocabulary of them weighs nothing beside the likeliest.
 constexpr float COLDEST = -80.0f;
 // Scores that are looked at together, and those whose weights are summed in float.
-constexpr long GROUP = 4 * LANES, BLOCK = 1024;
+constexpr Long GROUP = 4 * LANES, BLOCK = 1024;
 
 struct Candidate {
     float score;  // above that of the likeliest, over temperature: 0 or less
@@ -29,17 +29,17 @@ inline bool before(const Candidate &a, const Candidate &b) {
 }
 
 // A score that at least `wanted` of them reach: the highest of as many groups do.
-inline float reached_by(const float *scores, long count, long wanted, std::vector<float> &tops) {
-    const long stride = std::max<long>(1, count / (8 * wanted) / LANES) * LANES;
+inline float reached_by(const float *scores, Long count, Long wanted, std::vector<float> &tops) {
+    const Long stride = std::max<Long>(1, count / (8 * wanted) / LANES) * LANES;
     tops.clear();
-    for (long at = 0; at + stride <= count; at += stride) {
+    for (Long at = 0; at + stride <= count; at += stride) {
         // Each lane is a group of its own.
         Vector top = load(scores + at);
-        for (long i = LANES; i < stride; i += LANES) top = larger(top, load(scores + at + i));
+        for (Long i = LANES; i < stride; i += LANES) top = larger(top, load(scores + at + i));
         tops.resize(tops.size() + LANES);
         store(tops.data() + tops.size() - LANES, top);
     }
-    if (long(tops.size()) < wanted) return NEVER;
+    if (Long(tops.size()) < wanted) return NEVER;
     std::nth_element(tops.begin(), tops.begin() + (wanted - 1), tops.end(), std::greater<float>());
     return tops[wanted - 1];
 }
@@ -51,15 +51,15 @@ struct Scale {
 };
 
 // Candidates, in the order of ids: all of at least this score, and less than that.
-inline void gather(const float *scores, long count, float least, float less_than, Scale scale,
+inline void gather(const float *scores, Long count, float least, float less_than, Scale scale,
                    std::vector<Candidate> &to) {
-    const auto each = [&](long begin, long end) {
-        for (long i = begin; i < end; ++i) {
+    const auto each = [&](Long begin, Long end) {
+        for (Long i = begin; i < end; ++i) {
             const float score = scale(scores[i]);
             if (score >= least && score < less_than) to.push_back({score, 0, 0, int32_t(i)});
         }
     };
-    long at = 0;
+    Long at = 0;
     for (; at + GROUP <= count; at += GROUP) {
         const Vector a = larger(load(scores + at), load(scores + at + LANES));
         const Vector b = larger(load(scores + at + 2 * LANES), load(scores + at + 3 * LANES));

@@ -6,7 +6,7 @@ namespace {
 // What the threads share for [CHUNK, ...] numbers of each kind, one after another.
 class Rooms {
   public:
-    void operator()(float *&into, long numbers) {
+    void operator()(float *&into, Long numbers) {
         wanted_.push_back({&into, size_t(rounded_up(numbers, 16))});
     }
 
@@ -25,9 +25,9 @@ class Rooms {
 
 }  // namespace
 
-Decoder::Decoder(const Shape &shape, const Tensor *tensors, long count, int threads)
+Decoder::Decoder(const Shape &shape, const Tensor *tensors, Long count, int threads)
     : pool_(threads), model_(shape, tensors, count, pool_) {
-    const long width = shape.width, head = shape.head_dim;
+    const Long width = shape.width, head = shape.head_dim;
     wide_ = shape.heads * head;
     hidden_ = rounded_up(shape.hidden, 16);
     made_stride_ = rounded_up(wide_ + 2 * shape.kv_heads * head, 16);
@@ -42,7 +42,7 @@ Decoder::Decoder(const Shape &shape, const Tensor *tensors, long count, int thre
     room(up_, CHUNK * hidden_);
     room(angles_, shape.tables * CHUNK * head);
     memory_ = room.made();
-    const long deepest = std::max({width, wide_, long(shape.hidden)});
+    const Long deepest = std::max({width, wide_, Long(shape.hidden)});
     input_ = Input(CHUNK, deepest);
     own_.resize(size_t(pool_.threads()));
     for (Own &own : own_) {
@@ -61,7 +61,7 @@ Decoder::Decoder(const Shape &shape, const Tensor *tensors, long count, int thre
     for (Plan &plan : plans_) plan.reserve(pool_.threads());
 }
 
-std::unique_ptr<Cache> Decoder::cache(long rows, long length) const {
+std::unique_ptr<Cache> Decoder::cache(Long rows, Long length) const {
     const Shape &s = model_.shape;
     const Heads heads = this->heads(model_.layers.front());
     return std::make_unique<Cache>(CacheShape{s.layers, rows, s.kv_heads, length, heads.deep(),
@@ -88,14 +88,14 @@ Heads Decoder::heads(const Layer &layer) const {
 Trouble Decoder::check(Cache &cache, const Feeds &feeds) const {
     cache.begin_call();
     if (feeds.count < 1 || feeds.count > cache.shape.rows) return BAD_COUNT;
-    long at = 0;
-    for (long feed = 0; feed < feeds.count; ++feed) {
+    Long at = 0;
+    for (Long feed = 0; feed < feeds.count; ++feed) {
         const int64_t row = feeds.rows[feed], count = feeds.counts[feed];
         if (row < 0 || row >= cache.shape.rows) return BAD_ROW;
         if (!cache.first_time(row)) return ROW_TWICE;
         if (count < 1) return BAD_COUNT;
         if (count > cache.shape.length - cache.held[size_t(row)]) return FULL;
-        for (const long end = at + count; at < end; ++at)
+        for (const Long end = at + count; at < end; ++at)
             if (feeds.ids[at] < 0 || feeds.ids[at] >= model_.shape.vocabulary) return BAD_ID;
     }
     return FINE;
@@ -106,9 +106,9 @@ Trouble Decoder::read(Cache &cache, const Feeds &feeds) {
     const Trouble trouble = check(cache, feeds);
     if (trouble != FINE) return trouble;
     const Heads heads = this->heads(model_.layers.front());
-    const long most = std::max<long>(1, TALL / heads.fan());  // tokens that attend together
+    const Long most = std::max<Long>(1, TALL / heads.fan());  // tokens that attend together
     const int threads = pool_.threads();
-    long feed = 0, done = 0, logits = 0, read = 0;
+    Long feed = 0, done = 0, logits = 0, read = 0;
     while (feed < feeds.count) {
         Chunk &c = chunk_;
         c.tokens = c.wanted = c.blocks = 0;
@@ -116,12 +116,12 @@ Trouble Decoder::read(Cache &cache, const Feeds &feeds) {
         c.ids = feeds.ids + read;
         c.logits = feeds.logits + logits * model_.shape.vocabulary;
         while (feed < feeds.count && c.tokens < CHUNK) {
-            const long row = feeds.rows[feed], left = feeds.counts[feed] - done;
-            const long some = std::min(left, CHUNK - c.tokens);
-            const long held = cache.held[size_t(row)];
+            const Long row = feeds.rows[feed], left = feeds.counts[feed] - done;
+            const Long some = std::min(left, CHUNK - c.tokens);
+            const Long held = cache.held[size_t(row)];
             c.apart &= some == 1;
-            for (long i = 0; i < some; ++i) {
-                const long token = c.tokens + i;
+            for (Long i = 0; i < some; ++i) {
+                const Long token = c.tokens + i;
                 c.rows[token] = row;
                 c.positions[token] = held + i;
                 if (i % most == 0)
@@ -154,10 +154,10 @@ struct Decoder::Run {
     Team &team;
     int thread;
     Bench bench;
-    long rows;
+    Long rows;
 
     // On this thread's own copy where there are few rows; else on its part of them all.
-    void settle(long count, float *shared) {
+    void settle(Long count, float *shared) {
         Own &own = d.own_[size_t(thread)];
         rows = count;
         bench.alone = count <= FEW;
@@ -174,29 +174,29 @@ struct Decoder::Run {
         if (!bench.alone) team.barrier();
     }
 
-    void make_ready(const Matrix &matrix, const float *from, long stride) {
+    void make_ready(const Matrix &matrix, const float *from, Long stride) {
         ready(matrix, from, rows, stride, *bench.input, bench.begin, bench.end);
         meet();
     }
 
     // Norm this thread's rows and make them ready for products with `matrix`.
     void norm(const Norm &norm, const Matrix &matrix) {
-        const long width = d.model_.shape.width;
-        for (long row = bench.begin; row < bench.end; ++row)
+        const Long width = d.model_.shape.width;
+        for (Long row = bench.begin; row < bench.end; ++row)
             normalise(norm, bench.x + row * width, width, bench.normed + row * width);
         make_ready(matrix, bench.normed, width);
     }
 
-    void multiply_share(const Matrix &matrix, const float *bias, float *out, long stride) {
-        long first, last;
+    void multiply_share(const Matrix &matrix, const float *bias, float *out, Long stride) {
+        Long first, last;
         share(matrix.panels(), 1, thread, team.threads, first, last);
         multiply(matrix, *bench.input, rows, bias, out, stride, first, last);
     }
 
     // Add what a half of a block has written to what came in.
     void take(const Norm &norm) {
-        const long width = d.model_.shape.width;
-        for (long row = bench.begin; row < bench.end; ++row) {
+        const Long width = d.model_.shape.width;
+        for (Long row = bench.begin; row < bench.end; ++row) {
             const float *from = d.written_ + row * width;
             if (norm.weight != nullptr) {
                 normalise(norm, from, width, bench.normed + row * width);
@@ -208,12 +208,12 @@ struct Decoder::Run {
 
     void angles() {
         const Shape &s = d.model_.shape;
-        const long half = s.head_dim / 2;
-        long begin, end;
+        const Long half = s.head_dim / 2;
+        Long begin, end;
         share(half, LANES, thread, team.threads, begin, end);
-        for (long table = 0; table < s.tables; ++table) {
+        for (Long table = 0; table < s.tables; ++table) {
             const float *frequencies = d.model_.frequencies.data() + table * half + begin;
-            for (long token = 0; token < d.chunk_.tokens; ++token) {
+            for (Long token = 0; token < d.chunk_.tokens; ++token) {
                 float *to = d.angles_ + (table * CHUNK + token) * s.head_dim + begin;
                 turn_of(d.chunk_.positions[token], frequencies, end - begin, to, to + half);
             }
@@ -222,17 +222,17 @@ struct Decoder::Run {
 
     void embed() {
         const Shape &s = d.model_.shape;
-        for (long token = bench.begin; token < bench.end; ++token) {
+        for (Long token = bench.begin; token < bench.end; ++token) {
             float *x = bench.x + token * s.width;
             row(d.model_.embedding, d.chunk_.ids[token], x);
             if (s.embedding_scale != 1)
-                for (long c = 0; c < s.width; ++c) x[c] *= float(s.embedding_scale);
+                for (Long c = 0; c < s.width; ++c) x[c] *= float(s.embedding_scale);
             if (d.model_.positions != nullptr)
                 add(x, d.model_.positions + d.chunk_.positions[token] * s.width, s.width);
         }
     }
 
-    void attention(Cache &cache, long index, const Layer &layer, bool is_last) {
+    void attention(Cache &cache, Long index, const Layer &layer, bool is_last) {
         const Chunk &c = d.chunk_;
         Heads heads = d.heads(layer);
         heads.tokens = c.tokens;
@@ -240,7 +240,7 @@ struct Decoder::Run {
         const Plan &plan = fewer ? d.plans_.back() : d.plans_[size_t(d.plan_of_[size_t(index)])];
         const bool storing = c.apart && !fewer && heads.pieces() == 1;
         if (!storing) {
-            long begin, end;
+            Long begin, end;
             share(c.tokens, BLOCK, thread, team.threads, begin, end);
             remember(heads, cache, index, c.rows, c.positions, begin, end,
                      *d.own_[size_t(thread)].attention);
@@ -255,10 +255,10 @@ struct Decoder::Run {
     // Only what is asked for is read to the end.
     void keep_wanted() {
         const Chunk &c = d.chunk_;
-        const long width = d.model_.shape.width;
+        const Long width = d.model_.shape.width;
         const float *before = bench.x;
         settle(c.wanted, d.kept_);
-        for (long row = bench.begin; row < bench.end; ++row)
+        for (Long row = bench.begin; row < bench.end; ++row)
             std::memmove(bench.x + row * width, before + c.keep[row] * width,
                          size_t(width) * sizeof(float));
     }
@@ -271,14 +271,14 @@ struct Decoder::Run {
             if (bench.alone)
                 std::memcpy(bench.joined, d.seen_, size_t(rows * d.wide_) * sizeof(float));
             from = bench.joined;
-            for (long row = bench.begin; row < bench.end; ++row)
+            for (Long row = bench.begin; row < bench.end; ++row)
                 join(heads, cache, plan, row, bench.joined + row * d.wide_);
         }
         make_ready(matrix, from, d.wide_);
     }
 
     template <bool rough>
-    void activate_hidden(float *x, const float *other, long count) {
+    void activate_hidden(float *x, const float *other, Long count) {
         if (d.model_.shape.gelu != 0)
             activate([](Vector v) { return gelu<rough>(v); }, x, other, count);
         else
@@ -289,14 +289,14 @@ struct Decoder::Run {
     void hidden(const Layer &layer) {
         const bool gated = layer.gate.outputs > 0;
         float *out = gated ? d.gate_ : d.up_;
-        long first, last;
+        Long first, last;
         share(layer.up.panels(), 1, thread, team.threads, first, last);
         multiply(layer.up, *bench.input, rows, layer.up_bias, d.up_, d.hidden_, first, last);
         if (gated)
             multiply(layer.gate, *bench.input, rows, nullptr, d.gate_, d.hidden_, first, last);
-        const long begin = first * PANEL;
-        const long count = std::min(last * PANEL, layer.up.outputs) - begin;
-        for (long row = 0; row < rows && count > 0; ++row) {
+        const Long begin = first * PANEL;
+        const Long count = std::min(last * PANEL, layer.up.outputs) - begin;
+        for (Long row = 0; row < rows && count > 0; ++row) {
             float *x = out + row * d.hidden_ + begin;
             const float *other = gated ? d.up_ + row * d.hidden_ + begin : nullptr;
             d.model_.shape.matrices == int(Kind::F32) ? activate_hidden<false>(x, other, count)
@@ -308,13 +308,13 @@ struct Decoder::Run {
 
     void scores() {
         const Matrix &head = d.model_.head;
-        const long vocabulary = d.model_.shape.vocabulary;
-        long first, last;
+        const Long vocabulary = d.model_.shape.vocabulary;
+        Long first, last;
         share(head.panels(), 1, thread, team.threads, first, last);
         multiply(head, *bench.input, rows, nullptr, d.chunk_.logits, vocabulary, first, last);
         const float bound = float(d.model_.shape.softcap);
-        const long begin = first * PANEL, count = std::min(last * PANEL, vocabulary) - begin;
-        for (long row = 0; row < rows && bound > 0 && count > 0; ++row)
+        const Long begin = first * PANEL, count = std::min(last * PANEL, vocabulary) - begin;
+        for (Long row = 0; row < rows && bound > 0 && count > 0; ++row)
             cap(d.chunk_.logits + row * vocabulary + begin, bound, count);
     }
 };
@@ -324,8 +324,8 @@ void Decoder::step(Cache &cache, Team &team, int thread) {
     run.settle(chunk_.tokens, x_);
     run.angles();
     run.embed();
-    const long layers = long(model_.layers.size());
-    for (long index = 0; index < layers; ++index) {
+    const Long layers = Long(model_.layers.size());
+    for (Long index = 0; index < layers; ++index) {
         const Layer &layer = model_.layers[size_t(index)];
         run.norm(layer.attention_norm, layer.query_key_value);
         run.multiply_share(layer.query_key_value, layer.query_key_value_bias, made_, made_stride_);

@@ -10,12 +10,12 @@
 
 namespace ownwords::engine {
 
-constexpr long CHUNK = 256;  // tokens that are read at once, at most: what bounds the room for them
-constexpr long FEW = 2;      // up to so many rows each thread norms all of them by itself
+constexpr Long CHUNK = 256;  // tokens that are read at once, at most: what bounds the room for them
+constexpr Long FEW = 2;      // up to so many rows each thread norms all of them by itself
 
 // Some texts to be read on, one after another.
 struct Feeds {
-    long count;
+    Long count;
     const int64_t *rows, *counts;
     const int32_t *ids;
     bool every;     // scores after each id, not only after the last of each feed
@@ -24,10 +24,10 @@ struct Feeds {
 
 class Decoder {
   public:
-    Decoder(const Shape &shape, const Tensor *tensors, long count, int threads);
+    Decoder(const Shape &shape, const Tensor *tensors, Long count, int threads);
 
     // Room for texts; throws std::bad_alloc.
-    std::unique_ptr<Cache> cache(long rows, long length) const;
+    std::unique_ptr<Cache> cache(Long rows, Long length) const;
 
     // Read all feeds; what is wrong is found before anything is changed.
     Trouble read(Cache &cache, const Feeds &feeds);
@@ -38,12 +38,12 @@ class Decoder {
   private:
     // The tokens of one run, and what attends to what.
     struct Chunk {
-        long tokens = 0, wanted = 0, blocks = 0, wanted_blocks = 0;
+        Long tokens = 0, wanted = 0, blocks = 0, wanted_blocks = 0;
         bool apart = false;  // every token is of another row
         const int32_t *ids = nullptr;
         float *logits = nullptr;
-        long rows[CHUNK], positions[CHUNK];
-        long keep[CHUNK];  // the tokens after which scores are wanted
+        Long rows[CHUNK], positions[CHUNK];
+        Long keep[CHUNK];  // the tokens after which scores are wanted
         Block block[CHUNK], wanted_block[CHUNK];
     };
 
@@ -51,7 +51,7 @@ class Decoder {
     struct Bench {
         float *x, *normed, *joined;
         Input *input;
-        long begin, end;
+        Long begin, end;
         bool alone;
     };
 
@@ -71,11 +71,11 @@ class Decoder {
     Pool pool_;
     Model model_;
     Chunk chunk_;
-    std::vector<long> windows_;  // the different ones
+    std::vector<Long> windows_;  // the different ones
     std::vector<Plan> plans_;    // by window, and the last layer's for the wanted tokens
-    std::vector<long> plan_of_;  // by layer
+    std::vector<Long> plan_of_;  // by layer
     std::vector<Own> own_;       // by thread
-    long made_stride_, wide_, hidden_;
+    Long made_stride_, wide_, hidden_;
     Memory memory_;
     float *x_, *kept_, *normed_, *written_, *made_, *seen_, *gate_, *up_, *angles_;
     Input input_;

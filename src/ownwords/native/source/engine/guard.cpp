@@ -66,7 +66,7 @@ constexpr Letters letters;
 
 // How many bytes of a punctuation mark of several begin here: 0 if none does. The last may be
 // missing; at the very end, where tokens may divide a character, all but the first.
-inline long marked(const uint8_t *at, const uint8_t *end) {
+inline Long marked(const uint8_t *at, const uint8_t *end) {
     if (*at != 0xC2 && *at != 0xE2 && *at != 0xE3) return 0;
     if (at + 1 == end) return 1;
     if (*at == 0xC2) return at[1] >= 0xA0 && at[1] < 0xC0 ? 2 : 0;
@@ -102,7 +102,7 @@ struct Words {
         const uint8_t *at = text.data(), *end = at + text.size();
         while (at != end) {
             const uint8_t small = letters.small[*at];
-            const long mark = small == 0 ? 1 : small < 0xC2 || small > 0xE3 ? 0 : marked(at, end);
+            const Long mark = small == 0 ? 1 : small < 0xC2 || small > 0xE3 ? 0 : marked(at, end);
             if (mark == 0)
                 letter(small);
             else

@@ -8,7 +8,7 @@ namespace ownwords::engine {
 namespace {
 
 constexpr float MOST = 127 * 128;
-constexpr long STEP = 64;  // numbers at a time
+constexpr Long STEP = 64;  // numbers at a time
 
 struct Scaled {
     __m512 by;
@@ -42,17 +42,17 @@ inline void split(const float *from, const Scaled &scaled, int8_t *highs, int8_t
 
 }  // namespace
 
-void ready_wide(const Matrix &m, const float *in, long rows, long n, Input &input) {
+void ready_wide(const Matrix &m, const float *in, Long rows, Long n, Input &input) {
     Bits most{};
-    each_vector(m.inputs, [&](long k, auto part) {
+    each_vector(m.inputs, [&](Long k, auto part) {
         most = larger(most, size_of(load(in + k, part)));
     });
     const float top = largest(most);
     const Scaled scaled{_mm512_set1_ps(top > 1e-30f ? MOST / top : 0.0f)};
-    const long deep = m.depth();
+    const Long deep = m.depth();
     int8_t *highs = input.codes + n * deep, *lows = input.codes + (rows + n) * deep;
     __m512i high_sum = _mm512_setzero_si512(), low_sum = high_sum;
-    long k = 0;
+    Long k = 0;
     for (; k + STEP <= m.inputs; k += STEP)
         split(in + k, scaled, highs + k, lows + k, high_sum, low_sum);
     if (k < m.inputs) {
@@ -67,15 +67,15 @@ void ready_wide(const Matrix &m, const float *in, long rows, long n, Input &inpu
 }
 
 // Whole numbers from here to the one rounding of each output, so that sums made in any way agree.
-void put_bytes(const Work &w, long panel, long n, long rows, const int32_t *high,
+void put_bytes(const Work &w, Long panel, Long n, Long rows, const int32_t *high,
                const int32_t *low) {
-    const unsigned char *end = w.matrix.lines + (panel + 1) * long(w.matrix.panel_bytes());
-    const long first = panel * PANEL, there = std::min(PANEL, w.matrix.outputs - first);
+    const unsigned char *end = w.matrix.lines + (panel + 1) * Long(w.matrix.panel_bytes());
+    const Long first = panel * PANEL, there = std::min(PANEL, w.matrix.outputs - first);
     const __mmask16 only = __mmask16((1u << there) - 1);
     const __m512 scales = _mm512_load_ps(end - LINE), much = _mm512_set1_ps(128);
     const __m512 bias =
         w.bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(only, w.bias + first);
-    for (long r = 0; r < rows; ++r) {
+    for (Long r = 0; r < rows; ++r) {
         const int32_t *shifts = w.input.shifts + 2 * (n + r);
         const __m512 above = _mm512_cvtepi32_ps(
             _mm512_add_epi32(_mm512_loadu_si512(high + r * PANEL), _mm512_set1_epi32(shifts[0])));

@@ -8,33 +8,33 @@ namespace ownwords::engine {
 struct Work {
     const Matrix &matrix;
     const Input &input;
-    long rows;
+    Long rows;
     const float *bias;
     float *out;
-    long stride;
+    Long stride;
 };
 
 // A panel's sums of some rows, with the bias, into their place. Apart from what makes the sums, or
 // compilers add the bias before they round here and after it there.
-void put_out(const Work &work, long panel, long row, long rows, const float *sums);
+void put_out(const Work &work, Long panel, Long row, Long rows, const float *sums);
 
 // Panels [first, last) times all rows.
-void multiply_floats(const Work &work, long first, long last);
-void multiply_halves(const Work &work, long first, long last);
-void multiply_codes8(const Work &work, long first, long last);
-void multiply_codes4(const Work &work, long first, long last);
+void multiply_floats(const Work &work, Long first, Long last);
+void multiply_halves(const Work &work, Long first, Long last);
+void multiply_codes8(const Work &work, Long first, Long last);
+void multiply_codes4(const Work &work, Long first, Long last);
 
 // On AMX, where a few rows cost what many do.
 #if defined(__AMX_INT8__) && defined(__AMX_BF16__)
 #define OWNWORDS_TILES 1
-void tile_halves(const Work &work, long first, long last);
-void tile_bytes(const Work &work, long first, long last);
-void tile_codes4(const Work &work, long first, long last);
-void multiply_wide(const Work &work, long first, long last);  // of 1 to 3 rows, int8
+void tile_halves(const Work &work, Long first, Long last);
+void tile_bytes(const Work &work, Long first, Long last);
+void tile_codes4(const Work &work, Long first, Long last);
+void multiply_wide(const Work &work, Long first, Long last);  // of 1 to 3 rows, int8
 
 // A row made ready for int8, and its sums of products put together; see input_wide.cpp.
-void ready_wide(const Matrix &matrix, const float *in, long rows, long row, Input &input);
-void put_bytes(const Work &work, long panel, long row, long rows, const int32_t *high,
+void ready_wide(const Matrix &matrix, const float *in, Long rows, Long row, Input &input);
+void put_bytes(const Work &work, Long panel, Long row, Long rows, const int32_t *high,
                const int32_t *low);
 #endif
 

@@ -14,21 +14,23 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "long.h"
+
 namespace ownwords::engine {
 
 enum class Kind : int { F32 = 0, BF16 = 1, INT8 = 2, INT4 = 3 };
 
-constexpr long PANEL = 16;  // outputs
-constexpr long GROUP = 32;  // inputs that share a scale
-constexpr long LINE = 64;   // bytes
+constexpr Long PANEL = 16;  // outputs
+constexpr Long GROUP = 32;  // inputs that share a scale
+constexpr Long LINE = 64;   // bytes
 
 struct Matrix {
     Kind kind = Kind::F32;
-    long outputs = 0, inputs = 0;
+    Long outputs = 0, inputs = 0;
     unsigned char *lines = nullptr;  // aligned to 64 bytes, owned by whoever made the room
 
-    long panels() const { return (outputs + PANEL - 1) / PANEL; }
-    long depth() const { return (inputs + 63) / 64 * 64; }  // inputs, padded
+    Long panels() const { return (outputs + PANEL - 1) / PANEL; }
+    Long depth() const { return (inputs + 63) / 64 * 64; }  // inputs, padded
     size_t panel_bytes() const;
     size_t bytes() const { return size_t(panels()) * panel_bytes(); }
 };
@@ -42,17 +44,17 @@ struct Source {
     Stored type = Stored::F32;
     const void *data = nullptr;
     const void *scales = nullptr;
-    long rows = 0, inputs = 0;
-    long group = 0;
+    Long rows = 0, inputs = 0;
+    Long group = 0;
     bool transposed = false;
 };
 
 // Write panels [first, last) of a matrix whose `lines` have room; its rows are those of the
 // sources, one source after another. Numbers are rounded as models/quantize.py rounds them, codes
 // of the own kind are taken as they are. False, the rest left, where a number is not finite.
-bool pack(const Matrix &matrix, const Source *sources, long count, long first, long last);
+bool pack(const Matrix &matrix, const Source *sources, Long count, Long first, Long last);
 
 // The weights of one output as floats: the embedding of a token.
-void row(const Matrix &matrix, long output, float *into);
+void row(const Matrix &matrix, Long output, float *into);
 
 }  // namespace ownwords::engine

@@ -38,7 +38,7 @@ size_t row_bytes(const Source &source) {
 }
 
 // Rows of a mapped file that have been packed need not stay in memory.
-void forget(const Source &source, long first, long last) {
+void forget(const Source &source, Long first, Long last) {
     const size_t bytes = row_bytes(source);
     forget_pages(static_cast<const char *>(source.data) + size_t(first) * bytes,
                  size_t(last - first) * bytes);
@@ -51,9 +51,9 @@ struct Model::Given {
     const Tensor *tensors;
     std::vector<const Tensor *> found;
 
-    Given(const Shape &shape, const Tensor *all, long count) : tensors(all) {
+    Given(const Shape &shape, const Tensor *all, Long count) : tensors(all) {
         found.resize(size_t(ROLES * shape.layers), nullptr);
-        for (long i = 0; i < count; ++i) {
+        for (Long i = 0; i < count; ++i) {
             const Tensor &one = all[i];
             const bool is_known = one.role >= 0 && one.role < ROLES && one.layer >= 0 &&
                                   one.layer < (one.role < ATTENTION_NORM ? 1 : shape.layers);
@@ -65,17 +65,17 @@ struct Model::Given {
         }
     }
 
-    const Tensor *of(long role, long layer) const { return found[size_t(role + layer * ROLES)]; }
+    const Tensor *of(Long role, Long layer) const { return found[size_t(role + layer * ROLES)]; }
 };
 
-const float *Model::vector(const Given &given, Role role, long layer, long count, float offset) {
+const float *Model::vector(const Given &given, Role role, Long layer, Long count, float offset) {
     const Tensor *one = given.of(role, layer);
     if (one == nullptr) return nullptr;
     if (one->rows > count || one->columns > count || one->rows * one->columns != count ||
         one->transposed != 0 || one->type < int(Stored::F32) || one->type > int(Stored::F16))
         throw Refused{BAD_TENSOR};
     std::vector<float> made(static_cast<size_t>(count));
-    for (long i = 0; i < count; ++i) {
+    for (Long i = 0; i < count; ++i) {
         const auto type = Stored(one->type);
         const float number = type == Stored::F32 ? static_cast<const float *>(one->data)[i]
                              : type == Stored::BF16
@@ -88,7 +88,7 @@ const float *Model::vector(const Given &given, Role role, long layer, long count
     return vectors_.back().data();
 }
 
-Norm Model::norm(const Given &given, Role weight, long bias, long layer, long count) {
+Norm Model::norm(const Given &given, Role weight, Long bias, Long layer, Long count) {
     Norm made;
     made.eps = float(shape.norm_eps);
     made.weight = vector(given, weight, layer, count, float(shape.norm_offset));
@@ -100,10 +100,10 @@ Norm Model::norm(const Given &given, Role weight, long bias, long layer, long co
 }
 
 // A matrix of these tensors, one after another; to be packed when there is room.
-void Model::place(Matrix &matrix, const Given &given, long kind, std::initializer_list<Role> roles,
-                  long layer, long outputs, long inputs) {
+void Model::place(Matrix &matrix, const Given &given, Long kind, std::initializer_list<Role> roles,
+                  Long layer, Long outputs, Long inputs) {
     Job job;
-    long rows = 0;
+    Long rows = 0;
     for (const Role role : roles) {
         const Tensor *one = given.of(role, layer);
         if (one == nullptr) throw Refused{MISSING_TENSOR};
@@ -114,10 +114,10 @@ void Model::place(Matrix &matrix, const Given &given, long kind, std::initialize
                           !(one->type == int(Stored::CODES4) && one->group != 32 &&
                             one->group != 64 && one->group != 128);
         if (!fits) throw Refused{BAD_TENSOR};
-        job.sources.push_back({Stored(one->type), one->data, one->scales, long(one->rows),
-                               long(one->columns), long(one->group), one->transposed != 0});
+        job.sources.push_back({Stored(one->type), one->data, one->scales, Long(one->rows),
+                               Long(one->columns), Long(one->group), one->transposed != 0});
         job.mapped.push_back(one->mapped != 0);
-        rows += long(one->rows);
+        rows += Long(one->rows);
     }
     if (rows != outputs) throw Refused{BAD_TENSOR};
     matrix.kind = Kind(kind);
@@ -127,14 +127,14 @@ void Model::place(Matrix &matrix, const Given &given, long kind, std::initialize
     jobs_.push_back(std::move(job));
 }
 
-Model::Model(const Shape &given_shape, const Tensor *tensors, long count, Pool &pool)
+Model::Model(const Shape &given_shape, const Tensor *tensors, Long count, Pool &pool)
     : shape(given_shape) {
     if (!sane(shape)) throw Refused{BAD_SHAPE};
     if (shape.windows == nullptr || shape.turns == nullptr ||
         (shape.tables > 0 && shape.frequencies == nullptr) || (count > 0 && tensors == nullptr))
         throw Refused{NOTHING_GIVEN};
     const Given given(shape, tensors, count);
-    const long width = shape.width, wide = shape.heads * shape.head_dim,
+    const Long width = shape.width, wide = shape.heads * shape.head_dim,
                kept = shape.kv_heads * shape.head_dim, half = shape.head_dim / 2;
     if (shape.tables > 0) {
         frequencies.assign(shape.frequencies, shape.frequencies + shape.tables * half);
@@ -146,7 +146,7 @@ Model::Model(const Shape &given_shape, const Tensor *tensors, long count, Pool &
     positions = vector(given, POSITIONS, 0, shape.context * width);
     final_norm = norm(given, FINAL_NORM, FINAL_NORM_BIAS, 0, width);
     layers.resize(size_t(shape.layers));
-    for (long i = 0; i < shape.layers; ++i) {
+    for (Long i = 0; i < shape.layers; ++i) {
         Layer &layer = layers[size_t(i)];
         layer.window = shape.windows[i];
         layer.turns = shape.turns[i];
@@ -161,7 +161,7 @@ Model::Model(const Shape &given_shape, const Tensor *tensors, long count, Pool &
         layer.mlp_output_norm = norm(given, MLP_OUTPUT_NORM, -1, i, width);
         if (layer.attention_norm.weight == nullptr || layer.mlp_norm.weight == nullptr)
             throw Refused{MISSING_TENSOR};
-        const long kind = shape.matrices;
+        const Long kind = shape.matrices;
         if (given.of(QUERY_KEY_VALUE, i) != nullptr)
             place(layer.query_key_value, given, kind, {QUERY_KEY_VALUE}, i, wide + 2 * kept, width);
         else
@@ -184,20 +184,20 @@ Model::Model(const Shape &given_shape, const Tensor *tensors, long count, Pool &
 }
 
 // Panels that are packed before what they were made of is forgotten.
-long Model::Job::piece() const {
+Long Model::Job::piece() const {
     constexpr size_t NEAR = size_t(4) << 20;
     size_t widest = 1;
     for (const Source &source : sources) widest = std::max(widest, row_bytes(source));
-    return std::max<long>(1, long(NEAR / (widest * PANEL)));
+    return std::max<Long>(1, Long(NEAR / (widest * PANEL)));
 }
 
 // Whether all is finite there.
-bool Model::Job::pack_piece(long first, long last) const {
-    const bool fine = pack(matrix, sources.data(), long(sources.size()), first, last);
-    long begin = 0;  // the output that a source begins with
+bool Model::Job::pack_piece(Long first, Long last) const {
+    const bool fine = pack(matrix, sources.data(), Long(sources.size()), first, last);
+    Long begin = 0;  // the output that a source begins with
     for (size_t s = 0; s < sources.size(); begin += sources[s++].rows) {
-        const long low = std::max(first * PANEL - begin, 0L);
-        const long high = std::min(last * PANEL - begin, sources[s].rows);
+        const Long low = std::max(first * PANEL - begin, Long(0));
+        const Long high = std::min(last * PANEL - begin, sources[s].rows);
         if (mapped[s] && !sources[s].transposed && low < high) forget(sources[s], low, high);
     }
     return fine;
@@ -216,7 +216,7 @@ void Model::pack_all(Pool &pool) {
     std::atomic<int> trouble{FINE};
     pool.run([&](Team &team, int thread) {
         for (const Job &job : jobs_) {
-            long first, last;
+            Long first, last;
             share(job.matrix.panels(), 1, thread, team.threads, first, last);
             try {
                 for (; first < last; first += job.piece())

@@ -21,13 +21,13 @@ struct Layer {
     Matrix query_key_value, output, gate, up, down;  // no gate: the activation is of `up`
     const float *query_key_value_bias = nullptr, *output_bias = nullptr, *up_bias = nullptr,
                 *down_bias = nullptr;
-    long window = 0, turns = -1;
+    Long window = 0, turns = -1;
 };
 
 // Checks all it is given; throws Refused or std::bad_alloc.
 class Model {
   public:
-    Model(const Shape &shape, const Tensor *tensors, long count, Pool &pool);
+    Model(const Shape &shape, const Tensor *tensors, Long count, Pool &pool);
 
     Shape shape;  // its pointers are not kept
     std::vector<Layer> layers;
@@ -38,10 +38,10 @@ class Model {
 
   private:
     struct Given;
-    const float *vector(const Given &given, Role role, long layer, long count, float offset = 0);
-    Norm norm(const Given &given, Role weight, long bias, long layer, long count);
-    void place(Matrix &matrix, const Given &given, long kind, std::initializer_list<Role> roles,
-               long layer, long outputs, long inputs);
+    const float *vector(const Given &given, Role role, Long layer, Long count, float offset = 0);
+    Norm norm(const Given &given, Role weight, Long bias, Long layer, Long count);
+    void place(Matrix &matrix, const Given &given, Long kind, std::initializer_list<Role> roles,
+               Long layer, Long outputs, Long inputs);
     void pack_all(Pool &pool);
 
     struct Job {
@@ -49,8 +49,8 @@ class Model {
         std::vector<Source> sources;
         std::vector<bool> mapped;  // by source
 
-        long piece() const;
-        bool pack_piece(long first, long last) const;
+        Long piece() const;
+        bool pack_piece(Long first, Long last) const;
     };
     std::vector<Job> jobs_;
     std::vector<std::vector<float>> vectors_;

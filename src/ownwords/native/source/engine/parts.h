@@ -15,9 +15,9 @@ struct Norm {
 
 // Sums of a row, four at a time: one alone would wait for each addition.
 template <typename Of>
-inline float total(long width, const Of &of) {
+inline float total(Long width, const Of &of) {
     Vector sums[4] = {};
-    long at = 0;
+    Long at = 0;
     for (; at + 4 * LANES <= width; at += 4 * LANES)
         for (int i = 0; i < 4; ++i) sums[i] += of(at + i * LANES, Full{});
     for (; at + LANES <= width; at += LANES) sums[0] += of(at, Full{});
@@ -26,32 +26,32 @@ inline float total(long width, const Of &of) {
 }
 
 // to = norm(x), which may be the same row; the weight of an RMSNorm has its offset in it.
-inline void normalise(const Norm &norm, const float *x, long width, float *to) {
+inline void normalise(const Norm &norm, const float *x, Long width, float *to) {
     float mean = 0;
     if (norm.bias != nullptr)
-        mean = total(width, [=](long c, auto part) { return load(x + c, part); }) / float(width);
-    const float squares = total(width, [=](long c, auto part) {
+        mean = total(width, [=](Long c, auto part) { return load(x + c, part); }) / float(width);
+    const float squares = total(width, [=](Long c, auto part) {
         const Vector apart = load(x + c, part) - mean;
         return apart * apart;
     });
     const float scale = 1.0f / std::sqrt(squares / float(width) + norm.eps);
-    each_vector(width, [=](long c, auto part) {
+    each_vector(width, [=](Long c, auto part) {
         Vector made = (load(x + c, part) - mean) * scale * load(norm.weight + c, part);
         if (norm.bias != nullptr) made += load(norm.bias + c, part);
         store(to + c, made, part);
     });
 }
 
-inline void add(float *x, const float *y, long width) {
+inline void add(float *x, const float *y, Long width) {
     each_vector(width,
-                [=](long c, auto part) { store(x + c, load(x + c, part) + load(y + c, part), part); });
+                [=](Long c, auto part) { store(x + c, load(x + c, part) + load(y + c, part), part); });
 }
 
 // Cosines and sines of the angles at one position, [half] each. The angle is rounded to float before
 // it is turned into them, as in every other implementation.
-inline void turn_of(long position, const float *frequencies, long half, float *cosines,
+inline void turn_of(Long position, const float *frequencies, Long half, float *cosines,
                     float *sines) {
-    for (long i = 0; i < half; ++i) {
+    for (Long i = 0; i < half; ++i) {
         const double angle = double(float(position) * frequencies[i]);
         const double shifted = angle * 0.63661977236758134 + 6755399441055744.0;  // 1.5 * 2^52
         const double quarters = shifted - 6755399441055744.0;
@@ -76,25 +76,25 @@ inline void turn_of(long position, const float *frequencies, long half, float *c
 
 // A head normed, if it has a norm, turned, if there are angles, and scaled; `to` may be `from`.
 inline void prepare(const float *from, const Norm &norm, const float *cosines, const float *sines,
-                    float scale, long width, float *to) {
+                    float scale, Long width, float *to) {
     float by = scale;
     if (norm.weight != nullptr) {
-        const float squares = total(width, [=](long d, auto part) {
+        const float squares = total(width, [=](Long d, auto part) {
             const Vector v = load(from + d, part);
             return v * v;
         });
         by *= 1.0f / std::sqrt(squares / float(width) + norm.eps);
     }
-    const auto scaled = [&](long d, auto part) {
+    const auto scaled = [&](Long d, auto part) {
         const Vector x = load(from + d, part) * by;
         return norm.weight == nullptr ? x : x * load(norm.weight + d, part);
     };
     if (cosines == nullptr) {
-        each_vector(width, [=](long d, auto part) { store(to + d, scaled(d, part), part); });
+        each_vector(width, [=](Long d, auto part) { store(to + d, scaled(d, part), part); });
         return;
     }
-    const long half = width / 2;
-    each_vector(half, [=](long d, auto part) {
+    const Long half = width / 2;
+    each_vector(half, [=](Long d, auto part) {
         const Vector a = scaled(d, part), b = scaled(half + d, part);
         const Vector c = load(cosines + d, part), s = load(sines + d, part);
         store(to + d, a * c - b * s, part);
@@ -117,8 +117,8 @@ inline Vector gelu(Vector x) {
 
 // x = activation(x), times `other` if there is one.
 template <typename Activation>
-inline void activate(const Activation &activation, float *x, const float *other, long width) {
-    each_vector(width, [=](long c, auto part) {
+inline void activate(const Activation &activation, float *x, const float *other, Long width) {
+    each_vector(width, [=](Long c, auto part) {
         Vector made = activation(load(x + c, part));
         if (other != nullptr) made *= load(other + c, part);
         store(x + c, made, part);
@@ -126,8 +126,8 @@ inline void activate(const Activation &activation, float *x, const float *other,
 }
 
 // x = bound * tanh(x / bound)
-inline void cap(float *x, float bound, long width) {
-    each_vector(width, [=](long c, auto part) {
+inline void cap(float *x, float bound, Long width) {
+    each_vector(width, [=](Long c, auto part) {
         const Vector turned = inverse<false>(1.0f + exp<false>(load(x + c, part) * (-2.0f / bound)));
         store(x + c, bound * (2.0f * turned - 1.0f), part);
     });

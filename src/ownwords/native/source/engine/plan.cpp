@@ -10,28 +10,28 @@ void Plan::reserve(int threads) {
 }
 
 // The segment of the first position that the block's first token sees.
-long Plan::first_segment(const Block &block) const {
+Long Plan::first_segment(const Block &block) const {
     return window == 0 || block.position < window ? 0 : (block.position - window + 1) / SEGMENT;
 }
 
-long Plan::segments(const Block &block) const {
+Long Plan::segments(const Block &block) const {
     return (block.position + block.count - 1) / SEGMENT - first_segment(block) + 1;
 }
 
-void Plan::share_out(const Block *these, long how_many, long wide, const Heads &heads,
+void Plan::share_out(const Block *these, Long how_many, Long wide, const Heads &heads,
                      int threads) {
     blocks = these;
     count = how_many;
     window = wide;
     cut_count = 0;
-    const long tasks = heads.tasks();
-    long work = 0;
-    for (long b = 0; b < count; ++b) work += segments(blocks[b]) * blocks[b].count * tasks;
-    long before = 0, b = 0;
+    const Long tasks = heads.tasks();
+    Long work = 0;
+    for (Long b = 0; b < count; ++b) work += segments(blocks[b]) * blocks[b].count * tasks;
+    Long before = 0, b = 0;
     starts[0] = {0, 0, 0};
     slots[0] = -1;
     for (int thread = 1; thread <= threads; ++thread) {
-        const long goal = work * thread / threads;
+        const Long goal = work * thread / threads;
         const auto cost = [&] { return segments(blocks[b]) * blocks[b].count * tasks; };
         while (b < count && before + cost() <= goal) before += cost(), ++b;
         Place &start = starts[size_t(thread)];
@@ -40,7 +40,7 @@ void Plan::share_out(const Block *these, long how_many, long wide, const Heads &
             start = {count, 0, 0};
             continue;
         }
-        const long each = segments(blocks[b]) * blocks[b].count, left = goal - before;
+        const Long each = segments(blocks[b]) * blocks[b].count, left = goal - before;
         start = {b, left / each, left % each};
         if (blocks[b].count > 1) {  // tokens that attend together stay together
             start.task += 2 * start.segment >= each;

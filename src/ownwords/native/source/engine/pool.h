@@ -11,11 +11,13 @@
 #include <thread>
 #include <vector>
 
+#include "long.h"
+
 namespace ownwords::engine {
 
 // This thread's part of [0, count): whole pieces of `grain`, the last one as it comes.
-inline void share(long count, long grain, int thread, int threads, long &begin, long &end) {
-    const long pieces = (count + grain - 1) / grain;
+inline void share(Long count, Long grain, int thread, int threads, Long &begin, Long &end) {
+    const Long pieces = (count + grain - 1) / grain;
     begin = std::min(count, pieces * thread / threads * grain);
     end = std::min(count, pieces * (thread + 1) / threads * grain);
 }
@@ -80,7 +82,7 @@ class Pool {
     std::vector<Team> teams_;
     std::vector<std::thread> workers_;
     std::mutex running_;
-    long process_ = 0;
+    Long process_ = 0;
     std::atomic<int> moves_{0};
 
     // What the workers wait for. They spin, then sleep: those that do are counted.

@@ -51,7 +51,7 @@ inline void round_group(const float *numbers, Code *codes, float &scale, int32_t
 }
 
 // 32 numbers of a row as a matrix of this kind takes them.
-inline void ready_group(const Matrix &m, const float *numbers, Input &input, long at, long group) {
+inline void ready_group(const Matrix &m, const float *numbers, Input &input, Long at, Long group) {
     if (m.kind == Kind::INT8 || m.kind == Kind::INT4) {
         int32_t sum;
         round_group(numbers, reinterpret_cast<Code *>(input.codes) + at, input.scales[group], sum);
@@ -67,7 +67,7 @@ inline void ready_group(const Matrix &m, const float *numbers, Input &input, lon
 
 }  // namespace
 
-Input::Input(long rows, long inputs) {
+Input::Input(Long rows, Long inputs) {
     // Tiles read 16 rows where there are fewer, and with them the scales of as many.
     const size_t deep = size_t(inputs + 63) / 64 * 64, all = size_t(rows + 15) / 16 * 16 * deep;
     memory_ = Memory(all * 4 + 64);
@@ -78,10 +78,10 @@ Input::Input(long rows, long inputs) {
     shifts = reinterpret_cast<int32_t *>(memory_.start() + all * 2 + all / 8);
 }
 
-void ready(const Matrix &m, const float *in, long rows, long stride, Input &input, long begin,
-           long end) {
-    const long deep = m.depth();
-    for (long n = begin; n < end; ++n) {
+void ready(const Matrix &m, const float *in, Long rows, Long stride, Input &input, Long begin,
+           Long end) {
+    const Long deep = m.depth();
+    for (Long n = begin; n < end; ++n) {
         const float *from = in + n * stride;
 #if defined(OWNWORDS_TILES)
         if (m.kind == Kind::INT8) {
@@ -89,7 +89,7 @@ void ready(const Matrix &m, const float *in, long rows, long stride, Input &inpu
             continue;
         }
 #endif
-        long k = 0;
+        Long k = 0;
         for (; k + GROUP <= m.inputs; k += GROUP)
             ready_group(m, from + k, input, n * deep + k, k / GROUP * rows + n);
         for (; k < deep; k += GROUP) {
@@ -100,18 +100,18 @@ void ready(const Matrix &m, const float *in, long rows, long stride, Input &inpu
     }
 }
 
-void put_out(const Work &w, long panel, long row, long rows, const float *sums) {
-    const long first = panel * PANEL, count = std::min(PANEL, w.matrix.outputs - first);
+void put_out(const Work &w, Long panel, Long row, Long rows, const float *sums) {
+    const Long first = panel * PANEL, count = std::min(PANEL, w.matrix.outputs - first);
     float *to = w.out + row * w.stride + first;
-    each_vector(count, [=](long o, auto part) {
+    each_vector(count, [=](Long o, auto part) {
         const Vector more = w.bias == nullptr ? Vector{} : load(w.bias + first + o, part);
-        for (long r = 0; r < rows; ++r)
+        for (Long r = 0; r < rows; ++r)
             store(to + r * w.stride + o, load(sums + r * PANEL + o) + more, part);
     });
 }
 
-void multiply(const Matrix &m, const Input &input, long rows, const float *bias, float *out,
-              long stride, long first, long last) {
+void multiply(const Matrix &m, const Input &input, Long rows, const float *bias, float *out,
+              Long stride, Long first, Long last) {
     const Work work{m, input, rows, bias, out, stride};
 #if defined(OWNWORDS_TILES)
     if (m.kind == Kind::BF16) return tile_halves(work, first, last);

@@ -13,7 +13,7 @@ namespace ownwords::engine {
 class Input {
    public:
     Input() = default;
-    Input(long rows, long inputs);  // the most there will be
+    Input(Long rows, Long inputs);  // the most there will be
 
     float *numbers = nullptr;  // [rows, depth], or as bfloat16:
     uint16_t *halves = nullptr;
@@ -27,11 +27,11 @@ class Input {
 
 // Make rows [begin, end) of the `rows` of `in` ready for products with `matrix`; they may be shared
 // out among threads, with a barrier after.
-void ready(const Matrix &matrix, const float *in, long rows, long stride, Input &input, long begin,
-           long end);
+void ready(const Matrix &matrix, const float *in, Long rows, Long stride, Input &input, Long begin,
+           Long end);
 
 // Rows [0, rows) of a ready input times panels [first, last); `bias`: null or a number an output.
-void multiply(const Matrix &matrix, const Input &input, long rows, const float *bias, float *out,
-              long stride, long first, long last);
+void multiply(const Matrix &matrix, const Input &input, Long rows, const float *bias, float *out,
+              Long stride, Long first, Long last);
 
 }  // namespace ownwords::engine

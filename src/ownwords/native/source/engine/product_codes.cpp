@@ -10,7 +10,7 @@ constexpr int SUMS_OF_CODES = REGISTERS / 2;  // as many whole numbers are kept 
 inline Vector as_floats(Whole x) { return __builtin_convertvector(x, Vector); }
 
 template <int P, int R>
-inline void begin_group(const Work &w, long n, long group, Whole (&counts)[P][R][PARTS]) {
+inline void begin_group(const Work &w, Long n, Long group, Whole (&counts)[P][R][PARTS]) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
         const Whole shift = Whole{} + w.input.shifts[group * w.rows + n + r];
@@ -29,13 +29,13 @@ struct Codes8 {
     static constexpr int LINES = 8;  // of a group
 
     template <int P, int R>
-    static void block(const Work &w, const unsigned char *panels, long n, const Ahead &ahead,
+    static void block(const Work &w, const unsigned char *panels, Long n, const Ahead &ahead,
                       Vector (&out)[P][R][PARTS]) {
-        const long deep = w.matrix.depth(), bytes = ahead.end, groups = deep / GROUP;
+        const Long deep = w.matrix.depth(), bytes = ahead.end, groups = deep / GROUP;
         const Code *in = codes(w.input) + n * deep;
         Vector sums[P][R][PARTS] = {};
-        for (long g = 0; g < groups; ++g) {
-            const long at = g * LINES * LINE;
+        for (Long g = 0; g < groups; ++g) {
+            const Long at = g * LINES * LINE;
             for (int i = 0; i < P; ++i) ahead.fetch(panels + i * bytes, at, LINES);
             Whole counts[P][R][PARTS];
             begin_group(w, n, g, counts);
@@ -48,7 +48,7 @@ struct Codes8 {
 #pragma GCC unroll 4
                     for (int v = 0; v < PARTS; ++v)
                         weights[i][v] =
-                            weights8(load_codes(line + i * bytes + v * long(sizeof(Whole))));
+                            weights8(load_codes(line + i * bytes + v * Long(sizeof(Whole))));
 #pragma GCC unroll 8
                 for (int r = 0; r < R; ++r) {
                     const Four four(in + r * deep + g * GROUP + j * 4);
@@ -86,12 +86,12 @@ struct Codes4 {
     static constexpr int LINES = 4;
 
     template <int P, int R>
-    static void block(const Work &w, const unsigned char *panels, long n, const Ahead &ahead,
+    static void block(const Work &w, const unsigned char *panels, Long n, const Ahead &ahead,
                       Vector (&out)[P][R][PARTS]) {
-        const long deep = w.matrix.depth(), bytes = ahead.end;
+        const Long deep = w.matrix.depth(), bytes = ahead.end;
         const Code *in = codes(w.input) + n * deep;
         Vector sums[P][R][PARTS] = {};
-        for (long at = 0, k = 0; at < bytes; at += 9 * LINE, k += 2 * GROUP) {
+        for (Long at = 0, k = 0; at < bytes; at += 9 * LINE, k += 2 * GROUP) {
             for (int i = 0; i < P; ++i) ahead.fetch(panels + i * bytes, at, 9);
 #pragma GCC unroll 2
             for (int half = 0; half < 2; ++half)
@@ -102,9 +102,9 @@ struct Codes4 {
     }
 
     template <int P, int R>
-    static void group(const Work &w, const unsigned char *block, long bytes, int half,
-                      const Code *in, long n, long number, Vector (&sums)[P][R][PARTS]) {
-        const long deep = w.matrix.depth();
+    static void group(const Work &w, const unsigned char *block, Long bytes, int half,
+                      const Code *in, Long n, Long number, Vector (&sums)[P][R][PARTS]) {
+        const Long deep = w.matrix.depth();
         Whole counts[P][R][PARTS];
         begin_group(w, n, number, counts);
 #pragma GCC unroll 4
@@ -114,7 +114,7 @@ struct Codes4 {
             for (int i = 0; i < P; ++i)
 #pragma GCC unroll 4
                 for (int v = 0; v < PARTS; ++v) {
-                    const Whole both = load_codes(line + i * bytes + v * long(sizeof(Whole)));
+                    const Whole both = load_codes(line + i * bytes + v * Long(sizeof(Whole)));
                     const Whole low = both & 0x0f0f0f0f, high = (both >> 4) & 0x0f0f0f0f;
 #pragma GCC unroll 8
                     for (int r = 0; r < R; ++r) {
@@ -129,7 +129,7 @@ struct Codes4 {
 #pragma GCC unroll 4
             for (int v = 0; v < PARTS; ++v) {
                 const Bits pair = (Bits)load_codes(block + 2 * LINES * LINE + i * bytes +
-                                                   v * long(sizeof(Whole)));
+                                                   v * Long(sizeof(Whole)));
                 const Vector step = (Vector)(half ? pair & 0xffff0000u : pair << 16);
 #pragma GCC unroll 8
                 for (int r = 0; r < R; ++r)
@@ -142,11 +142,11 @@ struct Codes4 {
 
 }  // namespace
 
-void multiply_codes8(const Work &work, long first, long last) {
+void multiply_codes8(const Work &work, Long first, Long last) {
     all_panels<Codes8>(work, first, last);
 }
 
-void multiply_codes4(const Work &work, long first, long last) {
+void multiply_codes4(const Work &work, Long first, Long last) {
     all_panels<Codes4>(work, first, last);
 }
 

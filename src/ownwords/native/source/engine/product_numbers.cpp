@@ -4,19 +4,19 @@
 namespace ownwords::engine {
 namespace {
 
-constexpr long AT_ONCE = 8;  // lines; every panel has a multiple of these
+constexpr Long AT_ONCE = 8;  // lines; every panel has a multiple of these
 
 struct Floats {
     static constexpr int SUMS = REGISTERS;
     static constexpr bool UNPACKS = false;
 
     template <int P, int R>
-    static void block(const Work &w, const unsigned char *panels, long n, const Ahead &ahead,
+    static void block(const Work &w, const unsigned char *panels, Long n, const Ahead &ahead,
                       Vector (&out)[P][R][PARTS]) {
-        const long deep = w.matrix.depth(), bytes = ahead.end;
+        const Long deep = w.matrix.depth(), bytes = ahead.end;
         const float *in = w.input.numbers + n * deep;
         Vector sums[P][R][PARTS] = {};
-        for (long at = 0; at < bytes; at += AT_ONCE * LINE) {
+        for (Long at = 0; at < bytes; at += AT_ONCE * LINE) {
             for (int i = 0; i < P; ++i) ahead.fetch(panels + i * bytes, at, AT_ONCE);
             const float *here = in + at / LINE;
 #pragma GCC unroll 8
@@ -44,11 +44,11 @@ struct Halves16 {
     static constexpr bool UNPACKS = false;
 
     template <int P, int R>
-    static void block(const Work &w, const unsigned char *panels, long n, const Ahead &ahead,
+    static void block(const Work &w, const unsigned char *panels, Long n, const Ahead &ahead,
                       Vector (&out)[P][R][PARTS]) {
-        const long deep = w.matrix.depth(), bytes = ahead.end;
+        const Long deep = w.matrix.depth(), bytes = ahead.end;
         Vector sums[P][R][PARTS] = {};
-        for (long at = 0; at < bytes; at += AT_ONCE * LINE) {
+        for (Long at = 0; at < bytes; at += AT_ONCE * LINE) {
             for (int i = 0; i < P; ++i) ahead.fetch(panels + i * bytes, at, AT_ONCE);
 #pragma GCC unroll 8
             for (int j = 0; j < AT_ONCE; ++j)
@@ -59,7 +59,7 @@ struct Halves16 {
                         Bits both;
                         std::memcpy(&both, panels + i * bytes + at + (j * PARTS + v) * sizeof both,
                                     sizeof both);
-                        const long k = n * deep + (at / LINE + j) * 2;
+                        const Long k = n * deep + (at / LINE + j) * 2;
 #if defined(__AVX512BF16__)
                         const uint16_t *in = w.input.halves + k;
 #pragma GCC unroll 8
@@ -89,11 +89,11 @@ struct Halves16 {
 
 }  // namespace
 
-void multiply_floats(const Work &work, long first, long last) {
+void multiply_floats(const Work &work, Long first, Long last) {
     all_panels<Floats>(work, first, last);
 }
 
-void multiply_halves(const Work &work, long first, long last) {
+void multiply_halves(const Work &work, Long first, Long last) {
     all_panels<Halves16>(work, first, last);
 }
 

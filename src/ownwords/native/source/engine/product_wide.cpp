@@ -8,13 +8,13 @@ namespace ownwords::engine {
 namespace {
 
 template <int P, int R>
-void block(const Work &w, long p, const Ahead &ahead) {
-    const long deep = w.matrix.depth(), bytes = ahead.end;
+void block(const Work &w, Long p, const Ahead &ahead) {
+    const Long deep = w.matrix.depth(), bytes = ahead.end;
     const unsigned char *panels = w.matrix.lines + p * bytes;
     const int8_t *highs = w.input.codes, *lows = w.input.codes + w.rows * deep;
     Whole high[P][R] = {}, low[P][R] = {};
-    for (long k = 0; k < deep; k += GROUP) {
-        const long at = k * PANEL;
+    for (Long k = 0; k < deep; k += GROUP) {
+        const Long at = k * PANEL;
         for (int i = 0; i < P; ++i) ahead.fetch(panels + i * bytes, at, GROUP / 4);
 #pragma GCC unroll 8
         for (int j = 0; j < GROUP / 4; ++j) {
@@ -41,16 +41,16 @@ void block(const Work &w, long p, const Ahead &ahead) {
 }
 
 template <int R>
-void all(const Work &w, long first, long last) {
-    const long bytes = long(w.matrix.panel_bytes());
-    long p = first;
+void all(const Work &w, Long first, Long last) {
+    const Long bytes = Long(w.matrix.panel_bytes());
+    Long p = first;
     for (; p + 4 <= last; p += 4) block<4, R>(w, p, {bytes, 3 * bytes, p + 8 <= last});
     for (; p < last; ++p) block<1, R>(w, p, {bytes, 0, p + 1 < last});
 }
 
 }  // namespace
 
-void multiply_wide(const Work &work, long first, long last) {
+void multiply_wide(const Work &work, Long first, Long last) {
     if (work.rows == 1)
         all<1>(work, first, last);
     else if (work.rows == 2)

@@ -44,9 +44,9 @@ struct Rounding {
     float scale;
 
     // Of a multiple of LANES numbers.
-    Rounding(const float *numbers, long count) {
+    Rounding(const float *numbers, Long count) {
         Vector above{}, below{};
-        for (long i = 0; i < count; i += LANES) {
+        for (Long i = 0; i < count; i += LANES) {
             const Vector x = load(numbers + i);
             above = larger(above, x);
             below = larger(below, -x);

@@ -34,27 +34,27 @@ struct Desk {
 };
 
 // The highest score; false if one is not a number or infinite. `to` gets a copy unless null.
-bool read(const float *from, long count, float *to, float &top) {
+bool read(const float *from, Long count, float *to, float &top) {
     // Several, as each comparison waits for the one before.
     Vector tops[4] = {every(NEVER), every(NEVER), every(NEVER), every(NEVER)};
     Whole below = Whole{} - 1;
-    const auto each = [&](long at, auto part, Vector &highest) {
+    const auto each = [&](Long at, auto part, Vector &highest) {
         const Vector x = only(load(from + at, part), part, NEVER);
         if (to) store(to + at, x, part);
         below &= x < every(INFINITY);
         highest = larger(highest, x);
     };
-    long begin = 0;
+    Long begin = 0;
     for (; begin + GROUP <= count; begin += GROUP)
         for (int i = 0; i < 4; ++i) each(begin + i * LANES, Full{}, tops[i]);
-    each_vector(count - begin, [&](long at, auto part) { each(begin + at, part, tops[0]); });
+    each_vector(count - begin, [&](Long at, auto part) { each(begin + at, part, tops[0]); });
     top = largest(larger(larger(tops[0], tops[1]), larger(tops[2], tops[3])));
     return summed(__builtin_convertvector(below, Vector)) == -float(LANES);
 }
 
 // The first of this score.
-int64_t first_of(const float *scores, long count, float top) {
-    long at = 0;
+int64_t first_of(const float *scores, Long count, float top) {
+    Long at = 0;
     for (; at + GROUP <= count; at += GROUP) {
         Whole found{};
         for (int i = 0; i < 4; ++i) found |= load(scores + at + i * LANES) == every(top);
@@ -73,9 +73,9 @@ bool inside(const Sampling &how, int32_t id) { return id >= 0 && id < how.vocabu
 
 void penalise(const Sampling &how, const History &history, Desk &desk) {
     if (how.repetition == 1.0 && how.frequency == 0.0 && how.presence == 0.0) return;
-    if (long(desk.counts.size()) < how.vocabulary) desk.counts.resize(how.vocabulary, 0);
+    if (Long(desk.counts.size()) < how.vocabulary) desk.counts.resize(how.vocabulary, 0);
     desk.seen.clear();
-    for (long i = 0; i < history.length; ++i) {
+    for (Long i = 0; i < history.length; ++i) {
         if (!inside(how, history.ids[i])) continue;
         int32_t &count = desk.counts[history.ids[i]];  // one more than it was generated
         if (count == 0) {
@@ -93,7 +93,7 @@ void penalise(const Sampling &how, const History &history, Desk &desk) {
 }
 
 void forbid_repeating(const Sampling &how, const History &history, float *scores) {
-    const long n = how.no_repeat;
+    const Long n = how.no_repeat;
     if (n < 1 || history.length < n) return;
     const int32_t *end = history.ids + history.length, *last = end - (n - 1);
     for (const int32_t *run = history.ids; run + n <= end; ++run)
@@ -109,11 +109,11 @@ struct Weight {
 
 // With `deep` by the depths, too.
 template <bool deep>
-Weight weigh(const float *scores, long count, Scale scale, const float (&depths)[DEPTHS]) {
+Weight weigh(const float *scores, Long count, Scale scale, const float (&depths)[DEPTHS]) {
     Weight made;
-    for (long begin = 0; begin < count; begin += BLOCK) {
+    for (Long begin = 0; begin < count; begin += BLOCK) {
         Vector total{}, above[DEPTHS] = {};
-        each_vector(std::min(BLOCK, count - begin), [&](long at, auto part) {
+        each_vector(std::min(BLOCK, count - begin), [&](Long at, auto part) {
             const Vector x = scale(only(load(scores + begin + at, part), part, NEVER));
             const Vector mass = power(x);
             total += mass;
@@ -135,7 +135,7 @@ struct Band {
 
 constexpr double FEW = 4096;  // candidates, so many that to sort them takes as long as to weigh all
 
-Band band_of(const float *scores, long count, Scale scale, double top_p, float least,
+Band band_of(const float *scores, Long count, Scale scale, double top_p, float least,
              double &total) {
     // Below it all together weigh less than what is left out.
     Band band{std::max(COLDEST, float(std::log((1 - top_p) / double(count))))};
@@ -170,12 +170,12 @@ struct Center {
     float middle = 0;
 };
 
-Center center_of(const float *scores, long count, Scale scale) {
+Center center_of(const float *scores, Long count, Scale scale) {
     Center made;
     double moment = 0;
-    for (long begin = 0; begin < count; begin += BLOCK) {
+    for (Long begin = 0; begin < count; begin += BLOCK) {
         Vector total{}, turning{};
-        each_vector(std::min(BLOCK, count - begin), [&](long at, auto part) {
+        each_vector(std::min(BLOCK, count - begin), [&](Long at, auto part) {
             const Vector x = scale(only(load(scores + begin + at, part), part, NEVER));
             const Vector mass = power(x);
             total += mass;
@@ -189,12 +189,12 @@ Center center_of(const float *scores, long count, Scale scale) {
 }
 
 // How far from the middle those can be that are nearest to it and weigh so much together.
-float reach_of(const float *scores, long count, Scale scale, float middle, double wanted) {
+float reach_of(const float *scores, Long count, Scale scale, float middle, double wanted) {
     constexpr float reaches[DEPTHS] = {0.5f, 1.0f, 2.0f, 4.0f, 8.0f};
     double within[DEPTHS] = {};
-    for (long begin = 0; begin < count; begin += BLOCK) {
+    for (Long begin = 0; begin < count; begin += BLOCK) {
         Vector sums[DEPTHS] = {};
-        each_vector(std::min(BLOCK, count - begin), [&](long at, auto part) {
+        each_vector(std::min(BLOCK, count - begin), [&](Long at, auto part) {
             const Vector x = scale(only(load(scores + begin + at, part), part, NEVER));
             const Vector mass = power(x), away = larger(x - middle, middle - x);
             for (int i = 0; i < DEPTHS; ++i) sums[i] += away <= every(reaches[i]) ? mass : Vector{};
@@ -207,7 +207,7 @@ float reach_of(const float *scores, long count, Scale scale, float middle, doubl
 }
 
 // The mass of those in a vector that do not come after the border.
-inline Vector mass_to(const Candidate &border, Vector x, long at) {
+inline Vector mass_to(const Candidate &border, Vector x, Long at) {
     const Whole ids = NUMBERS + int32_t(at), first = ids <= border.id;
     const Whole kept = (x > every(border.score)) | ((x == every(border.score)) & first);
     return kept ? power(x) : Vector{};
@@ -227,13 +227,13 @@ int64_t drawn(const std::vector<Candidate> &all, double luck) {
 }
 
 // From all that do not come after the border: the block at which the luck is reached, then the id.
-int64_t drawn(const float *scores, long count, Scale scale, const Candidate &border, double luck,
+int64_t drawn(const float *scores, Long count, Scale scale, const Candidate &border, double luck,
               std::vector<double> &sums) {
     double total = 0, reached = 0;
     sums.clear();
-    for (long begin = 0; begin < count; begin += BLOCK) {
+    for (Long begin = 0; begin < count; begin += BLOCK) {
         Vector sum{};
-        each_vector(std::min(BLOCK, count - begin), [&](long at, auto part) {
+        each_vector(std::min(BLOCK, count - begin), [&](Long at, auto part) {
             const Vector x = scale(only(load(scores + begin + at, part), part, NEVER));
             sum += mass_to(border, x, begin + at);
         });
@@ -243,14 +243,14 @@ int64_t drawn(const float *scores, long count, Scale scale, const Candidate &bor
     size_t block = 0;
     while (block + 1 < sums.size() && reached + sums[block] <= luck * total)
         reached += sums[block++];
-    const long begin = long(block) * BLOCK, here = std::min(BLOCK, count - begin);
+    const Long begin = Long(block) * BLOCK, here = std::min(BLOCK, count - begin);
     float masses[BLOCK];
-    each_vector(here, [&](long at, auto part) {
+    each_vector(here, [&](Long at, auto part) {
         const Vector x = scale(load(scores + begin + at, part));
         store(masses + at, mass_to(border, x, begin + at), part);
     });
     int64_t last = begin;
-    for (long i = 0; i < here; ++i) {
+    for (Long i = 0; i < here; ++i) {
         if (masses[i] <= 0) continue;
         reached += double(masses[i]);
         last = begin + i;
@@ -260,7 +260,7 @@ int64_t drawn(const float *scores, long count, Scale scale, const Candidate &bor
 }
 
 int64_t drawn(const Sampling &how, const float *scores, float top, double luck, Desk &desk) {
-    const long count = how.vocabulary;
+    const Long count = how.vocabulary;
     const Scale scale{top, float(std::max(1e-30, 1.0 / std::max(how.temperature, 1e-6)))};
     const float least = how.min_p > 0 ? float(std::log(how.min_p)) : NEVER;
     std::vector<Candidate> &all = desk.candidates;
@@ -341,10 +341,10 @@ int64_t chosen(const Sampling &how, const float *logits, const History &history,
     const bool moved = how.biases > 0 || banned.count + guarded.count > 0 || (looks_back && history.length > 0);
     const float *scores = logits;
     float top;
-    if (moved && long(desk.scores.size()) < how.vocabulary) desk.scores.resize(how.vocabulary);
+    if (moved && Long(desk.scores.size()) < how.vocabulary) desk.scores.resize(how.vocabulary);
     if (!read(logits, how.vocabulary, moved ? desk.scores.data() : nullptr, top)) return NO_NUMBERS;
     if (moved) {
-        for (long i = 0; i < how.biases; ++i)
+        for (Long i = 0; i < how.biases; ++i)
             if (inside(how, how.bias_ids[i])) {
                 float &score = desk.scores[how.bias_ids[i]];
                 score = clipped(double(score) + how.bias[i]);

@@ -4,7 +4,7 @@
 #include <new>
 
 #if defined(_WIN32)
-#undef long  // of first.h: these are the system's own
+#undef Long  // of first.h: these are the system's own
 #include <windows.h>
 #else
 #include <sys/mman.h>

@@ -9,14 +9,14 @@
 
 namespace ownwords::engine {
 
-constexpr long TALL = 16;  // rows of a tile
+constexpr Long TALL = 16;  // rows of a tile
 
 struct TileShapes {
     uint8_t palette = 1, start = 0, reserved[14] = {};
     uint16_t bytes[16] = {};
     uint8_t rows[16] = {};
 
-    void set(int tile, long tall, long wide) {
+    void set(int tile, Long tall, Long wide) {
         rows[tile] = uint8_t(tall);
         bytes[tile] = uint16_t(wide);
     }
@@ -36,9 +36,9 @@ class Tiles {
 // whole numbers from zero.
 class Start {
   public:
-    Start(const Work &w, long panel) {
+    Start(const Work &w, Long panel) {
         if (w.bias == nullptr || w.matrix.kind != Kind::BF16) return;
-        const long first = panel * PANEL;
+        const Long first = panel * PANEL;
         if (first + PANEL <= w.matrix.outputs) {
             from_ = w.bias + first;
         } else {

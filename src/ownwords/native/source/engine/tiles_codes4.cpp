@@ -7,9 +7,9 @@
 namespace ownwords::engine {
 namespace {
 
-constexpr long DEEP = 2048;                    // inputs whose weights are made ready at a time
-constexpr long GROUP_BYTES = GROUP * PANEL;    // 8 lines of signed bytes
-constexpr long ROWS = 256;                     // rows whose sums are kept in between
+constexpr Long DEEP = 2048;                    // inputs whose weights are made ready at a time
+constexpr Long GROUP_BYTES = GROUP * PANEL;    // 8 lines of signed bytes
+constexpr Long ROWS = 256;                     // rows whose sums are kept in between
 
 // A panel's next inputs as signed bytes, and of int4 their scales.
 struct Weights {
@@ -17,13 +17,13 @@ struct Weights {
     alignas(64) float steps[DEEP / GROUP][PANEL];
 };
 
-void widen(const unsigned char *panel, long groups, Weights &to) {
+void widen(const unsigned char *panel, Long groups, Weights &to) {
     const __m512i half = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
-    for (long g = 0; g < groups; ++g) {
+    for (Long g = 0; g < groups; ++g) {
         const unsigned char *block = panel + g / 2 * 9 * LINE;
         const unsigned char *lines = block + g % 2 * 4 * LINE;
         signed char *into = to.lines + g * GROUP_BYTES;
-        for (long j = 0; j < 4; ++j) {
+        for (Long j = 0; j < 4; ++j) {
             const __m512i both = _mm512_load_si512(lines + j * LINE);
             const __m512i high = _mm512_srli_epi16(both, 4);
             _mm512_store_si512(into + j * LINE,
@@ -55,14 +55,14 @@ inline void add_group(const int32_t (*counts)[PANEL], const float *scales, const
 }
 
 // Sixteen rows times a panel; `scales` are those of the first row, `next` on for the next group.
-void tall(const Weights &weights, const int8_t *codes, long deep, const float *scales, long next,
-          long groups, bool go_on, float (*kept)[PANEL]) {
+void tall(const Weights &weights, const int8_t *codes, Long deep, const float *scales, Long next,
+          Long groups, bool go_on, float (*kept)[PANEL]) {
     __m512 sums[TALL];
 #pragma GCC unroll 16
     for (int r = 0; r < TALL; ++r)
         sums[r] = go_on ? _mm512_load_ps(kept[r]) : _mm512_setzero_ps();
     Counts counts[2];
-    for (long g = 0; g <= groups; g += 2) {
+    for (Long g = 0; g <= groups; g += 2) {
         if (g < groups) {
             const signed char *lines = weights.lines + g * GROUP_BYTES;
             auto &into = counts[g / 2 % 2].of;
@@ -78,7 +78,7 @@ void tall(const Weights &weights, const int8_t *codes, long deep, const float *s
             _tile_stored(1, into[1], LINE);
         }
         if (g == 0) continue;
-        const long before = g - 2;
+        const Long before = g - 2;
         const auto &from = counts[before / 2 % 2].of;
         add_group(from[0], scales + before * next, weights.steps[before], sums);
         add_group(from[1], scales + (before + 1) * next, weights.steps[before + 1], sums);
@@ -87,15 +87,15 @@ void tall(const Weights &weights, const int8_t *codes, long deep, const float *s
     for (int r = 0; r < TALL; ++r) _mm512_store_ps(kept[r], sums[r]);
 }
 
-void panel_times_rows(const Work &w, long p, long begin, long end) {
-    const long deep = w.matrix.depth();
-    const unsigned char *panel = w.matrix.lines + p * long(w.matrix.panel_bytes());
+void panel_times_rows(const Work &w, Long p, Long begin, Long end) {
+    const Long deep = w.matrix.depth();
+    const unsigned char *panel = w.matrix.lines + p * Long(w.matrix.panel_bytes());
     Weights weights;
     alignas(64) float kept[ROWS][PANEL];
-    for (long k = 0; k < deep; k += DEEP) {
-        const long groups = std::min(DEEP, deep - k) / GROUP, group = k / GROUP;
+    for (Long k = 0; k < deep; k += DEEP) {
+        const Long groups = std::min(DEEP, deep - k) / GROUP, group = k / GROUP;
         widen(panel + k / 64 * 9 * LINE, groups, weights);
-        for (long n = begin; n < end; n += TALL)
+        for (Long n = begin; n < end; n += TALL)
             tall(weights, w.input.codes + n * deep + k, deep,
                  w.input.scales + group * w.rows + n, w.rows, groups, k > 0, kept + (n - begin));
     }
@@ -104,15 +104,15 @@ void panel_times_rows(const Work &w, long p, long begin, long end) {
 
 }  // namespace
 
-void tile_codes4(const Work &work, long first, long last) {
+void tile_codes4(const Work &work, Long first, Long last) {
     TileShapes shapes;
     for (int tile = 0; tile < 2; ++tile) shapes.set(tile, TALL, LINE);
     for (int tile = 2; tile < 4; ++tile) shapes.set(tile, TALL, GROUP);
     for (int tile = 4; tile < 6; ++tile) shapes.set(tile, GROUP / 4, LINE);
     const Tiles tiles(shapes);
-    for (long p = first; p < last; ++p)
-        for (long n = 0; n < work.rows; n += ROWS) {
-            const long end = std::min(n + ROWS, work.rows);
+    for (Long p = first; p < last; ++p)
+        for (Long n = 0; n < work.rows; n += ROWS) {
+            const Long end = std::min(n + ROWS, work.rows);
             panel_times_rows(work, p, n, end);
         }
 }

@@ -10,15 +10,15 @@
 namespace ownwords::engine {
 namespace {
 
-constexpr long TILE = 16 * LINE;
+constexpr Long TILE = 16 * LINE;
 
 struct Halves {
-    static constexpr long BYTES = 2;  // of a number
+    static constexpr Long BYTES = 2;  // of a number
     static constexpr int ROWS = 1;    // of a tile, for one of the input
 };
 
 struct Bytes {
-    static constexpr long BYTES = 1;
+    static constexpr Long BYTES = 1;
     static constexpr int ROWS = 2;
 };
 
@@ -30,7 +30,7 @@ struct Bytes {
         _tile_dpbsud(C, A, B)
 
 template <int T>
-inline void store_tile(void *to, long step) {
+inline void store_tile(void *to, Long step) {
     if constexpr (T == 0) _tile_stored(0, to, step);
     if constexpr (T == 1) _tile_stored(1, to, step);
     if constexpr (T == 2) _tile_stored(2, to, step);
@@ -46,27 +46,27 @@ inline void start_tiles(const float *one, const float *two, const float *three, 
 
 // The sums of a tile as they are: rows from n on, of a panel.
 template <int T>
-void put_floats(const Work &w, long panel, long n) {
-    const long first = panel * PANEL, there = std::min(PANEL, w.matrix.outputs - first);
-    const long rows = std::min(TALL, w.rows - n);
+void put_floats(const Work &w, Long panel, Long n) {
+    const Long first = panel * PANEL, there = std::min(PANEL, w.matrix.outputs - first);
+    const Long rows = std::min(TALL, w.rows - n);
     float *to = w.out + n * w.stride + first;
     if (there == PANEL && (rows == TALL || w.rows <= TALL))
-        return store_tile<T>(to, w.stride * long(sizeof(float)));
+        return store_tile<T>(to, w.stride * Long(sizeof(float)));
     alignas(64) float sums[TALL][PANEL];
     store_tile<T>(sums[0], LINE);
-    for (long r = 0; r < rows; ++r) std::copy_n(sums[r], there, to + r * w.stride);
+    for (Long r = 0; r < rows; ++r) std::copy_n(sums[r], there, to + r * w.stride);
 }
 
 // A tile's rows are then high ones and low ones.
 template <int T>
-void put_both(const Work &w, long panel) {
+void put_both(const Work &w, Long panel) {
     alignas(64) int32_t sums[TALL][PANEL];
     store_tile<T>(sums[0], LINE);
     put_bytes(w, panel, 0, w.rows, sums[0], sums[w.rows]);
 }
 
 template <int High, int Low>
-void put_pair(const Work &w, long panel, long n) {
+void put_pair(const Work &w, Long panel, Long n) {
     alignas(64) int32_t high[TALL][PANEL], low[TALL][PANEL];
     store_tile<High>(high[0], LINE);
     store_tile<Low>(low[0], LINE);
@@ -80,23 +80,23 @@ const unsigned char *activations(const Work &w) {
 // So few rows that one tile holds them: what is waited for is memory, so four panels are read side
 // by side.
 template <class K>
-void few_rows(const Work &w, long first, long last) {
+void few_rows(const Work &w, Long first, Long last) {
     TileShapes shapes;
     for (int tile = 0; tile < 5; ++tile) shapes.set(tile, w.rows * K::ROWS, LINE);
     for (int tile = 5; tile < 8; ++tile) shapes.set(tile, 16, LINE);
     const Tiles tiles(shapes);
-    const long panel_bytes = long(w.matrix.panel_bytes()), step = w.matrix.depth() * K::BYTES;
+    const Long panel_bytes = Long(w.matrix.panel_bytes()), step = w.matrix.depth() * K::BYTES;
     const unsigned char *in = activations(w);
-    for (long p = first; p < last; p += 4) {
+    for (Long p = first; p < last; p += 4) {
         // Where there are fewer than four the last one is read again.
-        const long places[4] = {p, std::min(p + 1, last - 1), std::min(p + 2, last - 1),
+        const Long places[4] = {p, std::min(p + 1, last - 1), std::min(p + 2, last - 1),
                                 std::min(p + 3, last - 1)};
         const unsigned char *panels[4];
         for (int i = 0; i < 4; ++i) panels[i] = w.matrix.lines + places[i] * panel_bytes;
         const Ahead ahead{panel_bytes, 3 * panel_bytes, p + 8 <= last};
         const Start starts[4] = {{w, places[0]}, {w, places[1]}, {w, places[2]}, {w, places[3]}};
         start_tiles(starts[0].line(), starts[1].line(), starts[2].line(), starts[3].line());
-        for (long at = 0; at < step * 16; at += TILE) {
+        for (Long at = 0; at < step * 16; at += TILE) {
             _tile_loadd(4, in + at / 16, step);
             ahead.fetch(panels[0], at, 16);
             _tile_loadd(5, panels[0] + at, LINE);
@@ -127,29 +127,29 @@ void few_rows(const Work &w, long first, long last) {
 
 // Two panels times two tiles of rows; where rows end within a tile, the input has room to read on.
 template <class K>
-void many_rows(const Work &w, long first, long last) {
+void many_rows(const Work &w, Long first, Long last) {
     TileShapes shapes;
     for (int tile = 0; tile < 8; ++tile) shapes.set(tile, TALL, LINE);
     const Tiles tiles(shapes);
-    const long panel_bytes = long(w.matrix.panel_bytes()), step = w.matrix.depth() * K::BYTES;
-    constexpr long AT_ONCE = 2 * TALL / K::ROWS;
+    const Long panel_bytes = Long(w.matrix.panel_bytes()), step = w.matrix.depth() * K::BYTES;
+    constexpr Long AT_ONCE = 2 * TALL / K::ROWS;
     // While two panels are multiplied the next two come nearer, some lines at each step.
-    const long blocks = (w.rows + AT_ONCE - 1) / AT_ONCE, lines = (2 * 16 + blocks - 1) / blocks;
-    for (long p = first; p < last; p += 2) {
-        const long q = std::min(p + 1, last - 1);
+    const Long blocks = (w.rows + AT_ONCE - 1) / AT_ONCE, lines = (2 * 16 + blocks - 1) / blocks;
+    for (Long p = first; p < last; p += 2) {
+        const Long q = std::min(p + 1, last - 1);
         const unsigned char *one = w.matrix.lines + p * panel_bytes;
         const unsigned char *two = w.matrix.lines + q * panel_bytes;
         const unsigned char *next = one + 2 * panel_bytes;
         const unsigned char *end = p + 4 <= last ? next + 2 * panel_bytes : next;
         const Start start_one(w, p), start_two(w, q);
-        for (long n = 0; n < w.rows; n += AT_ONCE) {
+        for (Long n = 0; n < w.rows; n += AT_ONCE) {
             // Of the last rows, perhaps, there is only one tile; it is then read twice.
-            const long m = n + TALL < w.rows ? n + TALL : n;
+            const Long m = n + TALL < w.rows ? n + TALL : n;
             const unsigned char *above = activations(w) + n * step;
             const unsigned char *below = activations(w) + (K::ROWS == 2 ? w.rows + n : m) * step;
             start_tiles(start_one.line(), start_two.line(), start_one.line(), start_two.line());
-            for (long at = 0; at < step * 16; at += TILE) {
-                for (long i = 0; i < lines && next < end; ++i, next += LINE)
+            for (Long at = 0; at < step * 16; at += TILE) {
+                for (Long i = 0; i < lines && next < end; ++i, next += LINE)
                     __builtin_prefetch(next, 0, 2);
                 _tile_loadd(4, above + at / 16, step);
                 _tile_loadd(6, one + at, LINE);
@@ -174,7 +174,7 @@ void many_rows(const Work &w, long first, long last) {
 }
 
 template <class K>
-void multiply_tiles(const Work &w, long first, long last) {
+void multiply_tiles(const Work &w, Long first, Long last) {
     if (w.rows * K::ROWS <= TALL)
         few_rows<K>(w, first, last);
     else
@@ -183,11 +183,11 @@ void multiply_tiles(const Work &w, long first, long last) {
 
 }  // namespace
 
-void tile_halves(const Work &work, long first, long last) {
+void tile_halves(const Work &work, Long first, Long last) {
     multiply_tiles<Halves>(work, first, last);
 }
 
-void tile_bytes(const Work &work, long first, long last) {
+void tile_bytes(const Work &work, Long first, Long last) {
     multiply_tiles<Bytes>(work, first, last);
 }
 
