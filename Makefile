@@ -1,8 +1,8 @@
 # Every target works as the first command in a fresh clone: it makes its own virtual environment.
 PYTHON ?= python3
 BIN := .venv/bin
-# Of these, the base is what a user installs; dev adds the tools of `check` and `test`.
-BASE := .venv/base.ready
+# Of these, the first is what a user installs; dev adds the tools of `check` and `test`.
+TRAIN := .venv/train.ready
 DEV := .venv/dev.ready
 REFERENCE := .venv/reference.ready
 # What an install compiles or reads: after a change of these it is made again.
@@ -12,7 +12,7 @@ INSTALLED := pyproject.toml hatch_build.py \
 .PHONY: help demo test check format docs blog bench fuzz test-native test-reference wheel clean
 
 help:
-	@echo "make demo            look at the sample blog: the newcomer's first run"
+	@echo "make demo            a model of the sample blog: the newcomer's first run"
 	@echo "make test            the tests: offline, a few minutes"
 	@echo "make check           format, lint, types, floors, docs up to date"
 	@echo "make format          put the code into its format, write the generated docs"
@@ -23,8 +23,8 @@ help:
 	@echo "make blog            build examples/blog/input/db.sqlite from its posts"
 	@echo "make wheel           build the package"
 
-demo: $(BASE)
-	$(BIN)/ownwords look examples/blog --workspace demo.ownwords --yes
+demo: $(TRAIN)
+	$(BIN)/ownwords make examples/blog --workspace demo.ownwords --minutes 2 --yes --open
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n auto -m "not fuzz and not reference"
@@ -73,13 +73,15 @@ clean:
 	$(PYTHON) -m venv .venv
 	@touch $@
 
-$(BASE): .venv/made $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+$(TRAIN): .venv/made $(INSTALLED)
+	@echo "Installing, with PyTorch, and compiling the part in C++: a minute or two ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[train]"
 	@touch $@
 
+# The tests compare the levels of the part in C++ with each other, so that all are built.
 $(DEV): .venv/made $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
-	@touch $@ $(BASE)
+	OWNWORDS_LEVELS=all $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@ $(TRAIN)
 
 $(REFERENCE): $(DEV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,reference]"

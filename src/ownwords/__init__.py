@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from ownwords.archive.report import Report
     from ownwords.inference.engine import Weights
     from ownwords.inference.model import Model
+    from ownwords.make.result import Result
 
-__all__ = ["__version__", "load", "look"]
+__all__ = ["__version__", "load", "look", "make_model"]
 
 
 def look(
@@ -31,6 +32,32 @@ def look(
         [Path(path) for path in paths],
         workspace=Path(workspace) if workspace else None,
         export=Path(export) if export else None,
+    )
+
+
+def make_model(
+    *paths: str | Path,
+    minutes: float | None = None,
+    base: str | Path = "",
+    workspace: str | Path | None = None,
+) -> Result:
+    """Make a model of blogs, exports or folders, let it write, and score it.
+
+    The same as `ownwords make`, with its minutes unless given: `base` is the one in the box, the
+    name of another, a model directory, or "none"; nothing is asked. What was made before and has
+    not changed is not made again. `Result` says where the model is, what it wrote and how good it
+    is. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
+    """
+    # Not called `make`: importing the room of that name would put it in the function's place.
+    from ownwords.make import order, pipeline  # noqa: PLC0415 - NumPy takes a moment
+
+    return pipeline.make(
+        order.Order(
+            [Path(path) for path in paths],
+            workspace=Path(workspace) if workspace else None,
+            minutes=order.MINUTES if minutes is None else minutes,
+            base=order.base_of(base),
+        )
     )
 
 

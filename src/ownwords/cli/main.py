@@ -121,6 +121,14 @@ def build() -> "App":
         suppress_keyboard_interrupt=False,
     )
     app.command(
+        "ownwords.cli.make:make",
+        name="make",
+        sort_key=0,
+        help="The main job: read a blog, train a model of it, let it write, and score it.",
+        usage="Usage: ownwords make PATH [PATH ...] [OPTIONS]",
+        help_epilogue="Example: ownwords make ~/Documents/Publii/sites/my-blog --minutes 10",
+    )
+    app.command(
         "ownwords.cli.look:look",
         name="look",
         sort_key=1,
@@ -145,12 +153,36 @@ def build() -> "App":
         help_epilogue="Example: ownwords finetune my-blog --base path/to/model --minutes 10",
     )
     app.command(
+        "ownwords.cli.tune:tune",
+        name="tune",
+        sort_key=3,
+        help="Search for better settings than the plan's, and say whether there are any.",
+        usage="Usage: ownwords tune PATH [PATH ...] [OPTIONS]",
+        help_epilogue="Example: ownwords tune ~/Documents/Publii/sites/my-blog --minutes 30",
+    )
+    app.command(
         "ownwords.cli.write:write",
         name="write",
         sort_key=4,
         help="Write in your voice, on from the first words you give it.",
         usage="Usage: ownwords write [PROMPT] [OPTIONS]",
         help_epilogue='Example: ownwords write "The trouble with backups" --tokens 200',
+    )
+    app.command(
+        "ownwords.cli.chat:chat",
+        name="chat",
+        sort_key=4,
+        help="Write with it line by line: you begin, it goes on.",
+        usage="Usage: ownwords chat [OPTIONS]",
+        help_epilogue="Example: ownwords chat --model my-blog.ownwords --temperature 0.7",
+    )
+    app.command(
+        "ownwords.cli.score:score",
+        name="score",
+        sort_key=4,
+        help="Say honestly how good a model is, on posts it has never seen.",
+        usage="Usage: ownwords score [MODEL] [OPTIONS]",
+        help_epilogue="Example: ownwords score my-blog.ownwords",
     )
     app.command(
         "ownwords.cli.export:export",
@@ -184,6 +216,12 @@ def build() -> "App":
         help="Say what this machine has, how fast it is, and which optional parts are missing.",
         usage="Usage: ownwords doctor [OPTIONS]",
         help_epilogue="Example: ownwords doctor --json",
+    )
+    app.command(
+        "ownwords.cli.base:app",
+        name="base",
+        sort_key=8,
+        help="The models that tuning may begin with: list, verify, add, fetch books, pretrain.",
     )
     return app
 
