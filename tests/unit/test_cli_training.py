@@ -108,6 +108,9 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "base").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "base" / name).touch()
     return Play(monkeypatch)
 
 
@@ -183,7 +186,7 @@ def test_a_base_is_tuned_with_or_without_replay(play: Play, tmp_path: Path) -> N
     for name in "abc":
         words = "The sea was calm, and nobody spoke of the weather. " * 30
         (tmp_path / "old" / f"{name}.txt").write_text(f"{name} story\n\n{words}{name}.\n")
-    arguments = ["finetune", BLOG, "--base", "base", "--quiet"]
+    arguments = ["finetune", BLOG, "--base", "./base", "--quiet"]
     assert main(arguments) == 0
     assert play.base == Path("base")
     assert (play.replay, play.by_lora) == (None, False)
@@ -242,12 +245,12 @@ def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) 
         (["pretrain"], "ownwords pretrain needs a PATH"),
         (["pretrain", "nowhere"], "nowhere"),
         (["pretrain", BLOG, "--minutes", "0"], "--minutes should be more than 0, and is 0"),
-        (["finetune", BLOG], "ownwords finetune needs a --base"),
+        (["finetune", BLOG, "--base", "bass"], "there is no base called bass"),
         (["pretrain", BLOG, "--set", "train.row=1"], "did you mean train.rows?"),
         (["pretrain", BLOG, "--minutes", "inf"], "--minutes should be 10,000,000 at most"),
         (["pretrain", BLOG, "--minutes", "nan"], "--minutes should be more than 0, and is nan"),
         (["pretrain", BLOG, "--set", "model.parameters=0"], "model.parameters (0) must be at"),
-        (["finetune", BLOG, "--base", "x", "--set", "lora.rank=0"], "lora.rank (0) must be at"),
+        (["finetune", BLOG, "--base", "./base", "--set", "lora.rank=0"], "lora.rank (0) must be at"),
         (["bench", "step", "--rows", "0"], "--rows should be more than 0, and is 0"),
         (["bench", "step", "--rows", "99999999"], "--rows times --context should be"),
         (["bench", "step", "--seconds", "nan"], "--seconds should be more than 0, and is nan"),

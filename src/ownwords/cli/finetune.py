@@ -41,10 +41,10 @@ def finetune(
     """Read the paths, plan, tune the base to them, save the best between the two."""
     from ownwords.base import catalogue
 
-    folder = catalogue.find(base)
     with torch_for("training a model"):
         from ownwords.training import recipes
 
+    folder = catalogue.find(base)
     train(
         paths,
         common,
