@@ -111,6 +111,7 @@ class Laws:
 
     # --- time and memory ------------------------------------------------------------------------
     measure_share: float = _law(0.04, ESTIMATE, "of the seconds, at most, to measure speed")
+    measure_least_s: float = _law(5, LOG, "but so long: a plan on assumed speeds wastes minutes")
     measure_most_s: float = _law(20, ESTIMATE, "and never longer")
     start_s: float = _law(3.0, ESTIMATE, "to start: Python, PyTorch")
     close_s: float = _law(1.0, ESTIMATE, "to save what was made")
@@ -219,6 +220,13 @@ class Laws:
         """What lets weights forget within tau epochs: 1 / (rate * steps a reading * tau)."""
         wanted = 1 / max(rate * steps_per_epoch * self.tau, 1e-12)
         return min(self.decay_most, max(self.decay_least, wanted))
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def measuring_s(self, seconds: float) -> float:
+        """How long speed is measured in a run of so many seconds."""
+        wanted = max(self.measure_share * seconds, self.measure_least_s)
+        return min(wanted, self.measure_most_s)
 
     # --- memory ---------------------------------------------------------------------------------
 

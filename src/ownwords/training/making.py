@@ -183,7 +183,7 @@ class Making:
             shapes,
             rows=max(1, recipe.train.rows // self.world.size),
             context=recipe.train.context,
-            seconds=min(LAWS.measure_share * work.seconds, LAWS.measure_most_s),
+            seconds=LAWS.measuring_s(work.seconds),
             optim=recipe.optim,
         )
         return planning.plan(self.facts(speeds), work.seconds, work.fixed)
