@@ -250,7 +250,10 @@ def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) 
         (["pretrain", BLOG, "--minutes", "inf"], "--minutes should be 10,000,000 at most"),
         (["pretrain", BLOG, "--minutes", "nan"], "--minutes should be more than 0, and is nan"),
         (["pretrain", BLOG, "--set", "model.parameters=0"], "model.parameters (0) must be at"),
-        (["finetune", BLOG, "--base", "./base", "--set", "lora.rank=0"], "lora.rank (0) must be at"),
+        (
+            ["finetune", BLOG, "--base", "./base", "--set", "lora.rank=0"],
+            "lora.rank (0) must be at",
+        ),
         (["bench", "step", "--rows", "0"], "--rows should be more than 0, and is 0"),
         (["bench", "step", "--rows", "99999999"], "--rows times --context should be"),
         (["bench", "step", "--seconds", "nan"], "--seconds should be more than 0, and is nan"),
