@@ -144,6 +144,11 @@ def find(name: str, home: Path | None = None) -> Path:
     raise OwnwordsError(f"there is no base called {name}", hint=hint)
 
 
+def called(folder: Path) -> str:
+    """What people call the base of that folder."""
+    return "the base in the box" if folder == _BOX else folder.name
+
+
 def is_hub_name(text: str) -> bool:
     """Whether it is the name of a model on a hub: ORG/NAME."""
     return _HUB_NAME.fullmatch(text) is not None

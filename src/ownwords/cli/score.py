@@ -103,8 +103,7 @@ def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "Ri
             f"{folder} says that it was tuned from {name}, which is not here",
             hint="say where it is with --base PATH, or leave it out with --base none",
         ) from error
-    said = "the base in the box" if name in ("", catalogue.SHIPPED) else Path(name).name
-    return Rivals(base=found, base_name=said, scratch=scratch)
+    return Rivals(base=found, base_name=catalogue.called(found), scratch=scratch)
 
 
 def _report(archive: "Archive") -> "Report":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
+from ownwords.base import catalogue
 from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import telling_of_the_disk, try_lock
@@ -268,7 +269,11 @@ class _Making:
             card = scoring.scored(
                 self.place.root,
                 self.model,
-                Rivals(base=base, scratch=self.from_nothing if compared else None),
+                Rivals(
+                    base=base,
+                    base_name=catalogue.called(base) if base else "",
+                    scratch=self.from_nothing if compared else None,
+                ),
                 archive,
                 texts,
                 report,
