@@ -147,6 +147,7 @@ def chapters(document: Document) -> Iterable[str]:
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except KeyboardInterrupt as stopped:  # training says what it has saved, and how to go on
+        sys.exit(f"interrupted: {stopped}")
     except OwnwordsError as error:
-        print(error, file=sys.stderr)
-        sys.exit(1)
+        sys.exit(str(error))
