@@ -23,6 +23,7 @@ from ownwords.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import Ask
+    from ownwords.training.corpus import Corpus, Part
     from ownwords.training.planned import Plan
     from ownwords.training.recipes import Made, Work
     from ownwords.training.shards import Text
@@ -98,8 +99,6 @@ def train(
     replay: Path | None = None,
 ) -> None:
     """Read the paths into the workspace, let `make` train on them, show what came of it."""
-    from ownwords.archive.store import Archive
-    from ownwords.training import corpus
     from ownwords.training.laws import LAWS
     from ownwords.training.recipes import Work
 
@@ -111,13 +110,17 @@ def train(
     place = Workspace(common.workspace) if common.workspace else Workspace.beside(paths[0])
     resolved = common.resolve({}, workspace=place.root)
     with watching(common) as (progress, ask, view), ExitStack() as stack:
-        _read(paths, place, resolved.settings, progress, ask)
-        texts = corpus.of(stack.enter_context(Archive(place.archive)))
-        base_text = None
-        if replay:
-            beside = Workspace(place.root / "replay.ownwords")
-            _read([replay], beside, resolved.settings, progress, None)
-            base_text = corpus.of(stack.enter_context(Archive(beside.archive))).train
+        texts, base_text = stack.enter_context(
+            reading(
+                paths,
+                replay,
+                place,
+                resolved.settings,
+                progress if _is_first() else Progress(),
+                ask,
+                patience_s=_PATIENCE_S if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0.0,
+            )
+        )
         stack.enter_context(_curves(options.tensorboard, place, kind, progress))
 
         def planned(plan: "Plan") -> None:
@@ -190,18 +193,46 @@ def made_figures(made: "Made", samples: Sequence[str]) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def reading(
+    paths: Sequence[Path],
+    replay: Path | None,
+    place: Workspace,
+    settings: Settings,
+    progress: Progress,
+    ask: "Ask | None",
+    *,
+    patience_s: float,
+) -> "Iterator[tuple[Corpus, Part | None]]":
+    """What is to be learned from, and the base's own text; both read as `ownwords look` does.
+
+    Where another process is reading the same it waits so long, the rest being quick.
+    """
+    from ownwords.archive.store import Archive
+    from ownwords.training import corpus
+
+    with ExitStack() as stack:
+        _read(paths, place, settings, progress, ask, patience_s)
+        texts = corpus.of(stack.enter_context(Archive(place.archive)))
+        base_text = None
+        if replay:
+            beside = Workspace(place.root / "replay.ownwords")
+            _read([replay], beside, settings, progress, None, patience_s)
+            base_text = corpus.of(stack.enter_context(Archive(beside.archive))).train
+        yield texts, base_text
+
+
 def _read(
     paths: Sequence[Path],
     place: Workspace,
     settings: Settings,
     progress: Progress,
     ask: "Ask | None",
+    patience_s: float,
 ) -> None:
-    """As `ownwords look` does; of several processes one after the other, the rest being quick."""
     from ownwords.archive.look import look
 
-    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
-    ends = time.monotonic() + _PATIENCE_S
+    ends = time.monotonic() + patience_s
     while True:
         try:
             look(
@@ -210,11 +241,11 @@ def _read(
                 archive=settings.archive,
                 provenance=settings.provenance,
                 split=settings.split,
-                progress=progress if _is_first() else Progress(),
+                progress=progress,
                 ask=ask,
             )
-        except InUseError:  # by another process of the same training, which may be quicker
-            if alone or time.monotonic() > ends:
+        except InUseError:  # by another process, which may be quicker
+            if time.monotonic() >= ends:
                 raise
             time.sleep(0.5)
         else:

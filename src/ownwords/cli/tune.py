@@ -1,8 +1,8 @@
 """`ownwords tune`."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,17 +14,15 @@ from rich.text import Text
 from ownwords.cli.curve import LOUD, QUIET
 from ownwords.cli.options import DEFAULTS, Common
 from ownwords.cli.torch_needed import torch_for
-from ownwords.cli.training import Texts, fixed
+from ownwords.cli.training import Texts, fixed, reading
 from ownwords.cli.training_view import watching
-from ownwords.core.errors import ConfigError, InUseError, OwnwordsError
-from ownwords.core.progress import Progress, in_words, printable
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.progress import in_words, printable
 from ownwords.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.archive.analysis import Ask
-    from ownwords.cli.settings import Settings
     from ownwords.tune.tuning import Tuned
 
 _SHOWN = 8  # trials of the table on the terminal
@@ -103,9 +101,7 @@ def tune(
     with torch_for("searching for settings"), _optuna_needed():
         from ownwords.training.recipes import Work
         from ownwords.tune import tuning
-    from ownwords.archive.store import Archive
     from ownwords.make.order import base_of
-    from ownwords.training import corpus
 
     order = tuning.Order(
         minutes=minutes,
@@ -117,14 +113,18 @@ def tune(
     begin = base_of(base)
     place = Workspace(common.workspace) if common.workspace else Workspace.beside(paths[0])
     resolved = common.resolve({}, workspace=place.root)
-    with watching(common) as (progress, ask, _), ExitStack() as stack:
-        _read(paths, place, resolved.settings, progress, ask)
-        texts = corpus.of(stack.enter_context(Archive(place.archive)))
-        own = None
-        if replay:
-            beside = Workspace(place.root / "replay.ownwords")
-            _read([replay], beside, resolved.settings, progress, None)
-            own = corpus.of(stack.enter_context(Archive(beside.archive))).train
+    with (
+        watching(common) as (progress, ask, _),
+        reading(
+            paths,
+            replay,
+            place,
+            resolved.settings,
+            progress,
+            ask,
+            patience_s=_PATIENCE_S,
+        ) as (texts, own),
+    ):
         work = Work(
             workspace=place.root,
             seconds=order.trial_s,
@@ -222,36 +222,6 @@ def _check(minutes: float, each: float | None, trials: int | None) -> None:
             f"--trials should be 2 or more, and is {trials}",
             hint="the first is the plan's own choice",
         )
-
-
-def _read(
-    paths: Sequence[Path],
-    place: Workspace,
-    settings: "Settings",
-    progress: Progress,
-    ask: "Ask | None",
-) -> None:
-    """As `ownwords look` does; where another process reads the same, after it."""
-    from ownwords.archive.look import look
-
-    ends = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            look(
-                paths,
-                workspace=place.root,
-                archive=settings.archive,
-                provenance=settings.provenance,
-                split=settings.split,
-                progress=progress,
-                ask=ask,
-            )
-        except InUseError:
-            if time.monotonic() > ends:
-                raise
-            time.sleep(0.5)
-        else:
-            return
 
 
 @contextmanager

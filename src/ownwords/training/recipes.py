@@ -60,12 +60,11 @@ def finetune(
     *,
     replay: Iterable[Text] | None = None,
     by_lora: bool = False,
-    rehearses: bool = True,
 ) -> Made:
     """Tune the model of a directory to these texts: all weights, or a LoRA.
 
     `replay` is text of the base's own, read in between so that it forgets less; without it the base
-    writes some itself, where it `rehearses`.
+    writes some itself, unless `data.replay` is set to 0.
     The weights saved are on the way from the base's to the tuned ones, where they do best on the
     held-out texts. A LoRA is saved merged, and in PEFT's format in the workspace's `adapter`.
     """
@@ -78,7 +77,7 @@ def finetune(
     tokenizer = tokenizers.from_files(found.tokenizer_files)
     found.check_tokenizer(tokenizer)
     model = found.model.float()
-    if replay is None and rehearses and work.fixed.get("data.replay") != 0:
+    if replay is None and work.fixed.get("data.replay") != 0:
         with making.world.in_turn():
             replay = rehearsal(
                 base,
