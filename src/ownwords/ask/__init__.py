@@ -1,0 +1,1 @@
+"""Questions to the archive, answered with what stands in it."""

@@ -1,0 +1,1 @@
+"""One page and one interface over everything, on this machine alone."""

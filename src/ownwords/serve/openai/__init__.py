@@ -1,0 +1,1 @@
+"""The interface that tools written for OpenAI speak."""
