@@ -70,6 +70,8 @@ ENVIRONMENT = f"""\
 | `OWNWORDS_HOME` | the folder for added bases, in place of the system's own for such things |
 | `HF_ENDPOINT` | the hub that `ownwords base add ORG/NAME` asks, in place of huggingface.co |
 | `HF_TOKEN` | who asks it, for models whose licence has to be accepted first |
+| `OWNWORDS_API_KEY` | the key for an endpoint that is named with `--model` or `--embed` |
+| `OPENAI_API_KEY` | the same for api.openai.com, where there is no other |
 | `NO_COLOR` | set to anything: no colours |
 | `TERM=dumb` | plain lines instead of bars |
 | `COLUMNS` | the width to write for |

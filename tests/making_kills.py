@@ -20,10 +20,11 @@ from ownwords.core.progress import Event, Progress
 from ownwords.evaluation.card import files
 from ownwords.evaluation.kept import Kept
 from ownwords.make import pipeline, scoring
-from ownwords.make.finished import Finished, contents_key
+from ownwords.make.finished import Finished
 from ownwords.make.onlooker import Onlooker
 from ownwords.make.result import Result
 from ownwords.models import bundle, staging
+from ownwords.models.contents import contents_key
 from ownwords.training import measure
 
 

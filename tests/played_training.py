@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -52,6 +53,7 @@ class Played:
         self.texts: list[Text] = []
         self.held_out: list[Text] = []
         self.refuses = ""  # a setting above its plan's value that cannot be trained
+        self.planned_anew = 0  # steps of a second plan, where the first is left to itself
         self.now = 1000.0
         monkeypatch.setattr(recipes, "pretrain", self.pretrain)
         monkeypatch.setattr(recipes, "finetune", self.finetune)
@@ -79,6 +81,9 @@ class Played:
         assert work.planned
         work.planned(plan)
         self.works.append(work)
+        if self.planned_anew and "train.steps" not in work.fixed:
+            second = planned({**work.fixed, "train.steps": self.planned_anew})
+            plan = replace(second, is_second=True)
         (run.checkpoints.folder / "step-1").mkdir(parents=True, exist_ok=True)
         rate = plan.recipe.optim.matrix_rate
         self.now += self.seconds

@@ -9,11 +9,12 @@ from ownwords.core.version import __version__
 
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
+    from ownwords.ask.answer import Answer
     from ownwords.inference.engine import Weights
     from ownwords.inference.model import Model
     from ownwords.make.result import Result
 
-__all__ = ["__version__", "load", "look", "make_model"]
+__all__ = ["__version__", "ask_archive", "load", "look", "make_model"]
 
 
 def look(
@@ -56,9 +57,45 @@ def make_model(
             [Path(path) for path in paths],
             workspace=Path(workspace) if workspace else None,
             minutes=order.MINUTES if minutes is None else minutes,
+            is_timed=minutes is not None,
             base=order.base_of(base),
         )
     )
+
+
+def ask_archive(
+    question: str,
+    workspace: str | Path | None = None,
+    *,
+    model: str | Path | None = "",
+    embed: str = "",
+    passages: int = 8,
+) -> Answer:
+    """Answer a question from the archive of a workspace.
+
+    The same as `ownwords ask`: the workspace is this folder or the only `NAME.ownwords` here unless
+    given; `model` is what runs on this machine unless one is given (a model directory, a GGUF file,
+    an endpoint's address, the name of a model that runs here), and None shows the passages alone;
+    `embed` names what makes vectors. `Answer` holds the text, each citation with its verbatim
+    quote, and the passages. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
+    """
+    # Not called `ask`: importing the room of that name would put it in the function's place.
+    from ownwords.ask import answer, writers  # noqa: PLC0415 - NumPy takes a moment
+    from ownwords.ask.embed import embed_missing, opened  # noqa: PLC0415
+    from ownwords.ask.index import Index  # noqa: PLC0415
+    from ownwords.ask.search import Searcher  # noqa: PLC0415
+    from ownwords.ask.whereabouts import asked_workspace  # noqa: PLC0415
+
+    place = asked_workspace(Path(workspace) if workspace else None, Path.cwd())
+    embedder = opened(embed)
+    writer = None
+    if model is not None:
+        writer = writers.opened(str(model)) if model else writers.by_default()
+    with Index(place.archive) as index:
+        index.refresh()
+        if embedder is not None:
+            embed_missing(index, embedder)
+        return answer.answer(question, Searcher(index, embedder), writer, most=passages)
 
 
 def load(

@@ -10,6 +10,8 @@ import pytest
 from ownwords.archive.look import look
 from ownwords.archive.report import Post, Report
 from ownwords.archive.store import Archive
+from ownwords.ask.index import Index
+from ownwords.ask.search import Searcher
 
 pytestmark = pytest.mark.shared
 
@@ -62,14 +64,14 @@ def test_what_is_not_taken_in_is_named_with_its_reason(made: tuple[Report, Path]
 def test_what_was_binned_reaches_nothing(made: tuple[Report, Path]) -> None:
     report, workspace = made
     assert CANARY not in json.dumps(report.to_dict())
+    with Index(workspace / "archive.sqlite") as index:
+        index.refresh()
+        searcher = Searcher(index)
+        assert searcher.find(CANARY).passages == ()
+        assert len(searcher.find("success").passages) > 2
     for path in (*workspace.rglob("*"), workspace.parent / "lines.jsonl"):
         if path.is_file():
             assert CANARY.encode() not in path.read_bytes(), path
-    with sqlite3.connect(workspace / "archive.sqlite") as database:
-        query = "SELECT count(*) FROM search WHERE search MATCH ?"
-        assert database.execute(query, (CANARY,)).fetchone() == (0,)
-        assert database.execute(query, ("success",)).fetchone()[0] > 2
-    database.close()
 
 
 def test_the_dominant_post_of_another_author_is_left_out_on_both_counts(

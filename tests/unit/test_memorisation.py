@@ -16,10 +16,10 @@ from ownwords.evaluation import memorisation
 from ownwords.evaluation.memorisation import (
     extraction,
     extraction_rate,
-    longest_run,
     novelty,
     words,
 )
+from ownwords.evaluation.verbatim import longest_run
 from ownwords.inference.generation import Request, generate
 from ownwords.inference.sampling import Sampling
 from ownwords.inference.torch_engine import TorchEngine

@@ -1,4 +1,4 @@
-"""`archive.sqlite`: documents, segments, links and the full-text index, in one file."""
+"""`archive.sqlite`: documents, segments and links in one file; what is searched, `ask` adds."""
 
 import json
 import sqlite3
@@ -13,7 +13,9 @@ from ownwords.core.errors import WorkspaceError
 
 # Raised whenever the tables change; an archive of another version is made anew, since all of it
 # comes from the author's own files.
-_VERSION = 1
+VERSION = 2
+# Of this one only an index is left over that nothing reads any more.
+_WITH_SEGMENTS_INDEXED = 1
 _EVER = {"documents"}  # tables of ours, whatever the version
 
 _SCHEMA = """
@@ -44,14 +46,6 @@ CREATE TABLE selection (
     split TEXT NOT NULL, split_by_date TEXT NOT NULL
 );
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
--- The titles count in a search, so they stand in the index with the first segment of each document.
-CREATE VIEW searchable AS
-    SELECT s.id AS id, CASE s.position WHEN 0 THEN d.title ELSE '' END AS title, s.text AS text
-    FROM segments s JOIN documents d ON d.id = s.document;
-CREATE VIRTUAL TABLE search USING fts5(
-    title, text, content='searchable', content_rowid='id',
-    tokenize="porter unicode61 remove_diacritics 2"
-);
 """
 
 
@@ -60,14 +54,16 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with self._told():
+        with telling_of_the_archive(path):
             self._db = sqlite3.connect(path, isolation_level=None)
             try:
                 self._db.execute("PRAGMA foreign_keys = ON")
                 self._db.execute("PRAGMA temp_store = MEMORY")
                 self._db.execute("PRAGMA cache_size = -65536")  # KiB; spares rewriting index pages
                 self._refuse_others()
-                if self._version() != _VERSION:
+                if self._version() == _WITH_SEGMENTS_INDEXED:
+                    self._drop_their_index()
+                if self._version() != VERSION:
                     self._start_anew()
             except BaseException:
                 self._db.close()
@@ -86,7 +82,7 @@ class Archive:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All changes made inside, or none of them, even after a crash."""
-        with self._told():
+        with telling_of_the_archive(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -130,10 +126,6 @@ class Archive:
             ((first + i, document.id, i, s.kind, s.text, s.detail) for i, s in rows),
         )
         self._db.executemany(
-            "INSERT INTO search(rowid, title, text) VALUES (?, ?, ?)",
-            ((first + i, document.title if i == 0 else "", s.text) for i, s in rows),
-        )
-        self._db.executemany(
             "INSERT INTO links(document, position, href, text) VALUES (?, ?, ?, ?)",
             ((document.id, i, link.href, link.text) for i, link in enumerate(reading.links)),
         )
@@ -141,12 +133,6 @@ class Archive:
     def remove(self, ids: Iterable[str]) -> None:
         """Take documents out, with everything that belongs to them."""
         for document_id in ids:
-            self._db.execute(
-                "INSERT INTO search(search, rowid, title, text)"
-                " SELECT 'delete', v.id, v.title, v.text FROM searchable v"
-                " JOIN segments s ON s.id = v.id WHERE s.document = ?",
-                (document_id,),
-            )
             self._db.execute("DELETE FROM documents WHERE id = ?", (document_id,))
 
     def documents(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
@@ -200,6 +186,13 @@ class Archive:
         rows = self._db.execute("SELECT rowid, document, href, text FROM links ORDER BY rowid")
         return [(row, document, Link(href, text)) for row, document, href, text in rows]
 
+    def internal_links(self) -> list[tuple[str, str, str]]:
+        """(document, the words it stands on, document it leads to) of every link within."""
+        rows = self._db.execute(
+            "SELECT document, text, target FROM links WHERE state = 'internal' ORDER BY rowid"
+        )
+        return [(document, text, target) for document, text, target in rows]
+
     def set_links(self, states: Iterable[tuple[str, str, int]]) -> None:
         """Note where links lead: (state, target document, row)."""
         self._db.executemany("UPDATE links SET state = ?, target = ? WHERE rowid = ?", states)
@@ -245,40 +238,64 @@ class Archive:
         version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
         return version
 
+    def _drop_their_index(self) -> None:
+        with self.transaction():
+            self._db.execute("DROP TABLE IF EXISTS search")
+            self._db.execute("DROP VIEW IF EXISTS searchable")
+            self._db.execute(f"PRAGMA user_version = {VERSION}")
+
     def _start_anew(self) -> None:
         with self.transaction():
-            for kind, name in self._db.execute(
-                "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'table')"
-                " AND name NOT GLOB 'sqlite_*' AND name NOT GLOB 'search_*'"
-            ).fetchall():
-                self._db.execute(f"DROP {kind} IF EXISTS {name}")
+            # Triggers and virtual tables first: these take tables of their own with them.
+            for kind in ("trigger", "virtual table", "view", "table"):
+                for name in self._named(kind):
+                    self._db.execute(f'DROP {kind.removeprefix("virtual ")} "{name}"')
             for statement in _SCHEMA.split(";\n"):
                 self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version = {_VERSION}")
+            self._db.execute(f"PRAGMA user_version = {VERSION}")
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            text = str(error)
-            if "full" in text or "disk I/O" in text:
-                raise WorkspaceError(
-                    f"the disk is full or failing: {self.path} could not be written ({text})",
-                    hint="make room, then run the same command again; nothing was lost",
-                ) from error
-            if "not a database" in text or "malformed" in text:
-                raise WorkspaceError(
-                    f"{self.path} is damaged ({text})",
-                    hint="delete that file and run the same command again: it is made from your"
-                    " own files, which are untouched",
-                ) from error
-            if "locked" in text or "readonly" in text or "unable to open" in text:
-                raise WorkspaceError(
-                    f"{self.path} cannot be written: {text}",
-                    hint="close the program that uses it, or give another folder to --workspace",
-                ) from error
-            raise
+    def _named(self, kind: str) -> list[str]:
+        made = "CREATE VIRTUAL%" if kind.startswith("virtual") else "%"
+        rows = self._db.execute(
+            "SELECT name FROM sqlite_master WHERE type = ? AND sql LIKE ?"
+            " AND name NOT GLOB 'sqlite_*'",
+            (kind.removeprefix("virtual "), made),
+        )
+        return [row[0] for row in rows]
+
+
+def keeps(path: Path) -> bool:
+    """Whether `Archive` takes this file as it is; one of another version it makes anew."""
+    with path.open("rb") as file:
+        header = file.read(64)
+    # Bytes 60 to 63 of a database are its user_version.
+    return int.from_bytes(header[60:]) in (VERSION, _WITH_SEGMENTS_INDEXED)
+
+
+@contextmanager
+def telling_of_the_archive(path: Path) -> Iterator[None]:
+    """Turn what SQLite refuses into a sentence about the archive at `path`."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        text = str(error)
+        if "full" in text or "disk I/O" in text:
+            raise WorkspaceError(
+                f"the disk is full or failing: {path} could not be written ({text})",
+                hint="make room, then run the same command again; nothing was lost",
+            ) from error
+        if "not a database" in text or "malformed" in text:
+            raise WorkspaceError(
+                f"{path} is damaged ({text})",
+                hint="delete that file and run the same command again: it is made from your"
+                " own files, which are untouched",
+            ) from error
+        if "locked" in text or "readonly" in text or "unable to open" in text:
+            raise WorkspaceError(
+                f"{path} cannot be written: {text}",
+                hint="close the program that uses it, or give another folder to --workspace",
+            ) from error
+        raise
 
 
 def _heads(rows: sqlite3.Cursor) -> Iterator[Document]:

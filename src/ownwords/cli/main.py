@@ -177,6 +177,22 @@ def build() -> "App":
         help_epilogue="Example: ownwords chat --model my-blog.ownwords --temperature 0.7",
     )
     app.command(
+        "ownwords.cli.ask:ask",
+        name="ask",
+        sort_key=4,
+        help="Ask your posts: an answer that says where it stands, or the passages themselves.",
+        usage="Usage: ownwords ask [QUESTION] [OPTIONS]",
+        help_epilogue='Example: ownwords ask "What did I say about backups?"',
+    )
+    app.command(
+        "ownwords.cli.serve:serve",
+        name="serve",
+        sort_key=4,
+        help="One page for all of it, on this machine; and an API as OpenAI's.",
+        usage="Usage: ownwords serve [PATH] [OPTIONS]",
+        help_epilogue="Example: ownwords serve my-blog.ownwords --open",
+    )
+    app.command(
         "ownwords.cli.score:score",
         name="score",
         sort_key=4,

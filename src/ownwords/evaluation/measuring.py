@@ -13,8 +13,9 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation import bits
 from ownwords.evaluation.bits import AdaptConfig
 from ownwords.evaluation.figures import Asked, Copies, Extracted, NewShare, Run, Written
-from ownwords.evaluation.memorisation import extraction, longest_run, novelty, words
+from ownwords.evaluation.memorisation import extraction, novelty, words
 from ownwords.evaluation.scores import Score
+from ownwords.evaluation.verbatim import longest_run
 from ownwords.inference.model import Model
 from ownwords.inference.writing import write_several
 from ownwords.models import bundle

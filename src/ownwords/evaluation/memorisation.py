@@ -37,18 +37,6 @@ class Extraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A passage that stands in the generated text and in a document, character for character."""
-
-    text: str
-    document: str  # its name; empty where nothing is shared
-
-    @property
-    def words(self) -> int:
-        return len(self.text.split())
-
-
-@dataclass(frozen=True, slots=True)
 class Novelty:
     """Share of word n-grams that no training document holds; the author's own posts beside it."""
 
@@ -98,31 +86,6 @@ def extraction(
         for shards in (training, held_out)
     ]
     return Extraction(rates[0], rates[1], samples, prefix, length)
-
-
-def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()) -> Run:
-    """The longest passage of `written` that stands in a training document, and in which."""
-    ours = _Text(written)
-    best, where = 0, -1
-    for number, document in enumerate(training):
-        theirs = _Text(document)
-        if not ours.shares(theirs, best + 1):
-            continue
-        # A shared run holds shared runs of every shorter length: double, then halve the gap.
-        low, high = best + 1, 2 * (best + 1)
-        while ours.shares(theirs, high):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if ours.shares(theirs, middle) else (low, middle)
-        best, where = low, number
-    if where < 0:
-        return Run("", "")
-    at = ours.first_shared(_Text(training[where]), best)
-    passage = written[at : at + best]
-    if passage not in training[where]:  # two runs of one hash, of which nobody has seen any
-        return Run("", "")
-    return Run(passage, names[where] if names else str(where))
 
 
 def novelty(
@@ -202,53 +165,6 @@ def _places(shards: Encoded, tokens: int, samples: int, seed: int) -> list[int]:
     within_B = drawn - (ends_D - free_D)[found_B]
     places: list[int] = (shards.offsets_D1[found_B] + within_B).tolist()
     return places
-
-
-class _Text:
-    """Characters with a hash of every run of any length at hand.
-
-    sum(c[i] * base**i) over a run, divided by base**start, does not depend on where the run lies;
-    modulo 2**64 an odd base has an inverse.
-    """
-
-    _BASE = 0x9E3779B97F4A7C15
-    _INVERSE = pow(_BASE, -1, 1 << 64)
-
-    def __init__(self, text: str) -> None:
-        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-        mixed = (codes.astype(np.uint64) + np.uint64(1)) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed ^= mixed >> np.uint64(31)
-        self.length = len(codes)
-        self._inverse = _powers(self._INVERSE, self.length)
-        sums = np.cumsum(mixed * _powers(self._BASE, self.length), dtype=np.uint64)
-        self._sums = np.concatenate((np.zeros(1, np.uint64), sums))
-        self._sorted: tuple[int, _Numbers] = (0, np.zeros(0, np.uint64))
-
-    def hashes(self, length: int) -> _Numbers:
-        count = self.length - length + 1
-        if count < 1:
-            return np.zeros(0, np.uint64)
-        return (self._sums[length:] - self._sums[:count]) * self._inverse[:count]
-
-    def shares(self, other: "_Text", length: int) -> bool:
-        """Whether a run of that length stands in both."""
-        if self._sorted[0] != length:
-            self._sorted = length, np.unique(self.hashes(length))
-        mine, others = self._sorted[1], other.hashes(length)
-        if not len(mine) or not len(others):
-            return False
-        at = np.minimum(np.searchsorted(mine, others), len(mine) - 1)
-        return bool((mine[at] == others).any())
-
-    def first_shared(self, other: "_Text", length: int) -> int:
-        """Where the first such run begins in this text."""
-        return int(np.isin(self.hashes(length), other.hashes(length)).argmax())
-
-
-def _powers(base: int, count: int) -> _Numbers:
-    factors = np.full(count, base, np.uint64)
-    factors[:1] = 1
-    return np.cumprod(factors, dtype=np.uint64)
 
 
 def _grams(numbers: _Numbers, n: int) -> _Numbers:

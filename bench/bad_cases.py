@@ -1,0 +1,128 @@
+"""Two models that are bad on purpose, and what their scorecards say of them.
+
+    python bench/bad_cases.py                     some four minutes
+    python bench/bad_cases.py --workspace FOLDER  keeps the models and their scorecards there
+
+Both learn from 80 kB of the sample blog alone. The one is trained for a minute, as somebody does
+who has never heard that a model needs to have read more than that: gibberish. The other reads it
+again and again, without any of what keeps a model from learning by heart: it copies. Each is scored
+as `make` scores a model; a verdict other than that is a failure.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from bench.fresh import ROOT
+
+if TYPE_CHECKING:
+    from ownwords.evaluation.scorecard import Scorecard
+
+BLOG = ROOT / "examples" / "blog"
+BYTES = 80_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a model is spoilt, and what that is to be called."""
+
+    name: str
+    verdict: str
+    minutes: float
+    fixed: Mapping[str, object]
+
+
+CASES = (
+    Case("from-80-kB", "gibberish", 1.0, {}),
+    Case(
+        "by-heart",
+        "copies you",
+        3.0,
+        {
+            "model.parameters": 1_000_000,
+            "model.context": 256,
+            "train.steps": 1500,
+            "train.rows": 8,
+            "train.dropout": 0.0,
+            "train.evaluations": 0,  # so that the last weights are kept, however bad
+            "train.memorised_limit": 0.0,
+            "optim.weight_decay": 0.0,
+            "optim.embedding_decay": 0.0,
+        },
+    ),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--workspace", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as scratch:
+        place = arguments.workspace or Path(scratch)
+        blog = some_posts(place, BYTES)
+        cards = [(case, card(case, blog, place)) for case in CASES]
+    for case, found in cards:
+        print(f"\n{case.name}: {found.verdict.sentence}")
+        for sentence in found.verdict.because:
+            print(f"  {sentence}")
+        print("  It writes: " + " ".join(found.samples[0].tuned.split())[:300])
+    wrong = [case.name for case, found in cards if found.verdict.kind != case.verdict]
+    if wrong:
+        print(f"\nnot what they are called: {', '.join(wrong)}")
+    return len(wrong)
+
+
+def some_posts(place: Path, most: int, source: Path = BLOG) -> Path:
+    """A folder with as many posts of a blog as have so many bytes together."""
+    from ownwords.archive.look import look
+    from ownwords.archive.store import Archive
+    from ownwords.training import corpus
+
+    folder = place / "posts"
+    look([source], workspace=place / "source.ownwords")
+    with Archive(place / "source.ownwords" / "archive.sqlite") as archive:
+        parts = corpus.of(archive)
+        texts = [text.text for side in (parts.train, parts.validation, parts.test) for text in side]
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, text in enumerate(texts):
+        title, _, body = text.partition("\n\n")
+        most -= len(text.encode())
+        if most < 0:
+            break
+        named = title.replace('"', "'")
+        post = f'---\ntitle: "{named}"\ndate: 2020-01-{number % 28 + 1:02d}\n---\n\n{body}\n'
+        (folder / f"{number:03d}.md").write_text(post, "utf-8")
+    return folder
+
+
+def card(case: Case, blog: Path, place: Path) -> "Scorecard":
+    """The scorecard of a model that is spoilt so."""
+    from ownwords.make import pipeline
+    from ownwords.make.order import Order
+
+    made = pipeline.make(
+        Order(
+            [blog],
+            workspace=place / f"{case.name}.ownwords",
+            minutes=case.minutes,
+            is_timed=True,
+            base=None,
+            fixed=case.fixed,
+        )
+    )
+    assert made.scorecard is not None
+    print(
+        f"{case.name}: {made.trained.steps} steps, read {made.trained.epochs:g} times", flush=True
+    )
+    return made.scorecard
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Twenty texts of a model, as they came: the first seeds, nothing chosen, nothing mended.
+
+    python bench/samples.py WORKSPACE --out docs/samples.md
+
+Half are begun from nothing, half from the titles of posts held out for testing. Beside them stands
+how many of their words are none, and of the author's own held-out posts.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import ownwords
+from ownwords.archive.store import Archive
+from ownwords.core.workspace import Workspace, write_atomically
+from ownwords.evaluation.fluency import fluency
+from ownwords.evaluation.lexicon import Lexicon
+from ownwords.evaluation.posts import Posts
+from ownwords.evaluation.resampling import Beside
+from ownwords.make.scoring import REFERENCE
+from ownwords.training import corpus
+
+HOW_MANY = 20
+TOKENS = 300
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("--out", type=Path, help="a Markdown file; printed unless given")
+    given = parser.parse_args()
+    place = Workspace(given.workspace)
+    with Archive(place.archive) as archive:
+        posts = Posts.of(corpus.of(archive), archive.documents())
+    model = ownwords.load(place.root / "model")
+    titles = [post.title for post in posts.test if post.title]
+    begun = [""] * (HOW_MANY // 2)
+    begun += [f"{titles[number % len(titles)]}\n\n" for number in range(HOW_MANY - len(begun))]
+    written = [
+        "".join(model.write(prompt, seed=seed, tokens=TOKENS))
+        for seed, prompt in enumerate(begun, start=1)
+    ]
+    seen = fluency(
+        written,
+        [post.text for post in posts.test],
+        [post.text for post in posts.train],
+        Lexicon.load(REFERENCE),
+    )
+    lines = [
+        f"# {HOW_MANY} texts of one model",
+        "",
+        f"By `python bench/samples.py WORKSPACE`: seeds 1 to {HOW_MANY}, at most {TOKENS} tokens "
+        "each, the settings of `ownwords write`; nothing chosen, nothing mended.",
+        "",
+        f"Words that are none: {_percent(seen.non_words)} here and there of the author's own "
+        f"held-out posts; broken sentences: {_percent(seen.broken)}; runs of four words that came "
+        f"before in the same text: {_percent(seen.repeated)}.",
+    ]
+    for seed, (prompt, text) in enumerate(zip(begun, written, strict=True), start=1):
+        title = prompt.strip()
+        lines += ["", f"## {seed}" + (f": {title}" if title else ", from nothing"), ""]
+        # A fence, so that nothing in the text is taken for markup.
+        lines += ["````text", text.strip("\n"), "````"]
+    report = "\n".join(lines) + "\n"
+    if given.out:
+        write_atomically(given.out, report)
+    else:
+        print(report)
+
+
+def _percent(figure: Beside | None) -> str:
+    if figure is None:
+        return "not known"
+    return f"{figure.samples.value:.1%} and {figure.held_out.value:.1%}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""How to choose the next token: what of temperature, limits and penalties keeps a small model sane.
+
+    python bench/sampling.py WORKSPACE                        its own model, about ten minutes
+    python bench/sampling.py WORKSPACE --model FOLDER         another, as the base in the box
+    python bench/sampling.py WORKSPACE --choice temperature=0.8,min_p=0.05 --choice ...
+
+For each way to choose, COUNT texts of TOKENS tokens are written, half of them new, half on from the
+titles of held-out posts, with the first seeds there are, and asked what the scorecard asks: what
+was said before, loops, words that are none, broken sentences, turns of words nobody takes. Beside
+them stand held-out posts of the same length.
+
+"bits" is what the model itself, before any choice, finds of surprise in a token: of what is chosen
+too little is dull and ends in loops, too much is babble, and real text shows how much it should be.
+"left out" are the tokens of real text that could not have been chosen; "real" is the bits a token
+of real text if it were chosen so, one time in a hundred as the model itself would.
+"""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+if TYPE_CHECKING:
+    from ownwords.evaluation.lexicon import Lexicon
+    from ownwords.inference.model import Model
+    from ownwords.inference.sampling import Sampling
+
+COUNT, TOKENS, ROWS = 32, 300, 8
+EVERY = 5  # of the tokens of real text one is asked for: choosing costs more than reading
+ASIDE = 0.01  # chosen as the model itself would: what is left out would have endless bits
+LOOPED = 8  # words that are said again at once: from there on a reader sees a loop
+
+Setting = Mapping[str, float]
+HEATS: Sequence[Setting] = [
+    {"temperature": heat, "min_p": least}
+    for heat in (0.6, 0.7, 0.8, 0.9, 1.0)
+    for least in (0.02, 0.05, 0.1, 0.2)
+]
+NUCLEI: Sequence[Setting] = [
+    {"temperature": heat, "top_p": most} for heat in (0.8, 1.0) for most in (0.8, 0.9, 0.95)
+]
+PENALTIES: Sequence[Setting] = [
+    {"temperature": 0.8, "min_p": 0.05, name: value}
+    for name, values in {
+        "repetition_penalty": (1.05, 1.1, 1.2, 1.3),
+        "frequency_penalty": (0.1, 0.3),
+        "no_repeat": (4, 6, 8, 12),
+    }.items()
+    for value in values
+]
+
+
+@dataclass(frozen=True)
+class Real:
+    """The posts a model has not learned from, and those it has."""
+
+    titles: Sequence[str]
+    held_out: Sequence[str]
+    training: Sequence[str]
+    lexicon: "Lexicon | None"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--choice", action="append", default=[])
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--threads", type=int)
+    arguments = parser.parse_args()
+    from ownwords.inference.model import Model
+    from ownwords.inference.sampling import Sampling
+
+    folder = arguments.model or arguments.workspace / "model"
+    model = Model.load(folder, threads=arguments.threads)
+    real = read(arguments.workspace)
+    settings = [parsed(one) for one in arguments.choice] or [*HEATS, *NUCLEI, *PENALTIES]
+    scores = list(scored(model, real.held_out))
+    usual = sum(-own for own, _, _, _ in scores) / len(scores) / math.log(2)
+    print(f"{model.engine.name}; {arguments.count} texts each; real text {usual:.2f} bits a token")
+    heads = ("bits", "said again", "looped", "loops", "no words", "broken", "odd", "left out")
+    print("  ".join(f"{head:>10}" for head in (*heads, "real", "tokens/s")))
+    beside: Sequence[str] = ()
+    for setting in settings:
+        sampling = Sampling(**as_given(setting))
+        row, beside = measured(model, real, sampling, scores, arguments.count)
+        print("  ".join(f"{cell:>10}" for cell in row), described(setting), flush=True)
+    print("  ".join(f"{cell:>10}" for cell in (f"{usual:.2f}", *beside)), "real posts")
+    return 0
+
+
+def parsed(text: str) -> Setting:
+    """ "temperature=0.8,min_p=0.05" """
+    return {name: float(value) for name, value in (one.split("=") for one in text.split(","))}
+
+
+def as_given(setting: Setting) -> dict[str, Any]:
+    whole = {"top_k", "no_repeat"}
+    return {name: int(value) if name in whole else value for name, value in setting.items()}
+
+
+def described(setting: Setting) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in setting.items())
+
+
+def read(workspace: Path) -> Real:
+    """The posts of an archive; without those that choose between models a small one has too few."""
+    from ownwords.archive.store import Archive
+    from ownwords.evaluation import lexicon
+    from ownwords.make.scoring import REFERENCE
+    from ownwords.training import corpus
+
+    with Archive(workspace / "archive.sqlite") as archive:
+        texts = corpus.of(archive)
+        unseen = [text.text for side in (texts.test, texts.validation) for text in side]
+        training = [text.text for text in texts.train]
+    words = lexicon.Lexicon.load(REFERENCE) if (REFERENCE / lexicon.FILE).exists() else None
+    return Real([text.partition("\n")[0] for text in unseen], unseen, training, words)
+
+
+Scored = tuple[float, Sequence[int], "np.ndarray[tuple[int], np.dtype[np.float32]]", int]
+
+
+def scored(model: "Model", texts: Sequence[str]) -> Iterator[Scored]:
+    """Of some tokens of real text: the log of its chance, what went before, all scores, its id."""
+    from ownwords.inference.sampling import log_probabilities
+    from ownwords.inference.writing import begun
+
+    for text in texts:
+        ids = begun(model.tokenizer, text)[: min(TOKENS, model.engine.context)]
+        scores_NV = model.logits(ids[:-1])
+        for at in range(0, len(ids) - 1, EVERY):
+            own = log_probabilities(scores_NV[at], [ids[at + 1]])[0]
+            yield float(own), ids[: at + 1], scores_NV[at], ids[at + 1]
+
+
+def measured(
+    model: "Model",
+    real: Real,
+    sampling: "Sampling",
+    scores: Sequence[Scored],
+    count: int,
+) -> tuple[Sequence[str], Sequence[str]]:
+    """A row of the table, and what of it is so in real posts."""
+    from ownwords.evaluation.fluency import fluency
+    from ownwords.evaluation.passages import openings
+    from ownwords.evaluation.repetition import repetition
+    from ownwords.inference.sampling import moved, probabilities
+
+    def loops(texts: Sequence[str]) -> float:
+        return sum(repetition(text).looped >= LOOPED for text in texts) / len(texts)
+
+    began = time.perf_counter()
+    texts, surprise, tokens = written(model, real.titles, sampling, count)
+    took_s = time.perf_counter() - began
+    found = fluency(texts, real.held_out, real.training, real.lexicon)
+    beside = [one for text in real.held_out for one in openings(text, found.passage_words)]
+    left_out = bits = 0.0
+    for own, before, scores_V, id_ in scores:
+        chance = float(probabilities(moved(scores_V, sampling, history=before), sampling)[id_])
+        left_out += chance == 0
+        bits -= math.log2((1 - ASIDE) * chance + ASIDE * math.exp(own)) / len(scores)
+    asked = (found.repeated, found.looped, found.non_words, found.broken, found.odd_turns)
+    ours, theirs = (
+        [f"{getattr(one, side).value:.2%}" if one else "-" for one in asked]
+        for side in ("samples", "held_out")
+    )
+    row = [f"{surprise / tokens / math.log(2):.2f}", *ours[:2], f"{loops(texts):.1%}", *ours[2:]]
+    row += [f"{left_out / len(scores):.1%}", f"{bits:.3f}", f"{tokens / took_s:.0f}"]
+    return row, [*theirs[:2], f"{loops(beside):.1%}", *theirs[2:]]
+
+
+def written(
+    model: "Model", titles: Sequence[str], sampling: "Sampling", count: int
+) -> tuple[list[str], float, int]:
+    """The texts, as users have them; the surprise in them in nats, and how many tokens they are."""
+    from ownwords.inference.desk import Desk
+    from ownwords.inference.writing import request
+
+    half = count // 2
+    prompts = ["", *(f"{title}\n\n" for title in titles)]
+    asked = [("", seed) for seed in range(1, half + 1)]
+    asked += [(prompts[1 + i % len(titles)], 1 + i // len(titles)) for i in range(count - half)]
+    desk = Desk(model.engine, rows=ROWS, length=model.engine.context)
+    tickets = []
+    for prompt, seed in asked:
+        made = request(
+            model.tokenizer, prompt, tokens=TOKENS, seed=seed, sampling=sampling, guard=model.guard
+        )
+        tickets.append(desk.submit(replace(made, logprobs=1)))
+    ids: dict[int, list[int]] = {id(ticket): [] for ticket in tickets}
+    surprise = 0.0
+    while desk.busy:
+        for ticket, drawn, _ in desk.step():
+            ids[id(ticket)] += [one.id for one in drawn]
+            surprise -= sum(one.logprob or 0.0 for one in drawn)
+    desk.close()
+    texts = ["".join(model.tokenizer.stream(iter(ids[id(ticket)]))) for ticket in tickets]
+    return texts, surprise, sum(map(len, ids.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,341 @@
+"""The server under load: many streams at once, readers who go away, and whether memory stays flat.
+
+    python bench/serve.py                       the model in the box: all of it, three minutes
+    python bench/serve.py --model FOLDER        another model
+    python bench/serve.py --seconds 10 --gone 100       quickly
+    python bench/serve.py --only streams gone   some of it: rates, streams, gone
+
+Everything goes through HTTP, as a program elsewhere would have it: `ownwords serve` is a process of
+its own, and so is each half of its readers. "rates" lets 1 and 8 streams take turns, of ROUND_S
+seconds each; the ratio of the medians is to be 3 at least. "streams" keeps 64 going: as soon as a
+text ends, its reader asks for another. "gone" asks 1,000 times and goes away in the middle of the
+text. In the end nothing may be being written any more, and the process may not have grown: its
+memory is that of the last quarter of the time beside that of the second.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STREAMS, GONE_AT_ONCE = 64, 32
+ROUNDS, ROUND_S, FEW, MANY = 5, 4.0, 1, 8
+TOKENS = 200
+SPREAD = 16  # of lengths and prompts, so that texts do not all end together
+GROWTH = 1.03  # memory may differ by so much from one quarter to another
+PROMPTS = (
+    "The old house",
+    "In the morning we",
+    "She had never",
+    "Of all the letters",
+    "It was late",
+)
+READERS = 2  # processes
+
+
+@dataclass
+class Load:
+    """What the readers of one process saw."""
+
+    tokens: int = 0
+    texts: int = 0
+    seconds: float = 0.0
+    first_s: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+async def read_one(port: int, model: str, number: int, load: Load, *, leave_after: int = 0) -> None:
+    """Ask for a text and read it to its end, or go away after so many pieces."""
+    body = {
+        "model": model,
+        "prompt": PROMPTS[number % len(PROMPTS)] + " " * (number % SPREAD),
+        "max_tokens": TOKENS + number % SPREAD * 8,
+        "seed": number,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    data = json.dumps(body).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    began = time.perf_counter()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(head.encode() + data)
+        status = await reader.readline()
+        if b" 200 " not in status:
+            rest = await reader.read(2000)
+            load.errors.append(f"{status!r} {rest[-200:]!r}")
+            return
+        pieces, last = 0, b""
+        while line := await reader.readline():
+            if line.startswith(b"data: "):
+                if not pieces:
+                    load.first_s.append(time.perf_counter() - began)
+                pieces += 1
+                if line.startswith(b"data: [DONE]"):
+                    break
+                last = line
+                if pieces == leave_after:
+                    load.texts += 1
+                    return
+        else:
+            load.errors.append(f"a stream broke off after {pieces} pieces: {last[-200:]!r}")
+            return
+        usage = json.loads(last[6:]).get("usage")
+        if not usage:
+            load.errors.append(f"a stream ended without its usage: {last[-200:]!r}")
+            return
+        load.tokens += usage["completion_tokens"]
+        load.texts += 1
+    except (OSError, asyncio.IncompleteReadError) as error:
+        load.errors.append(repr(error))
+    finally:
+        writer.close()
+
+
+async def keep_reading(port: int, model: str, streams: int, seconds: float, first: int) -> Load:
+    """So many readers, one text after another, and no longer than that: then they go away."""
+    load = Load()
+    counter = iter(range(first, sys.maxsize))
+    began = time.perf_counter()
+
+    async def reader() -> None:
+        while True:
+            await read_one(port, model, next(counter), load)
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*(reader() for _ in range(streams)))
+    load.seconds = time.perf_counter() - began
+    return load
+
+
+async def go_away(port: int, model: str, times: int, first: int) -> Load:
+    """Ask, and leave in the middle; some at once, some after many pieces."""
+    load = Load()
+    gate = asyncio.Semaphore(GONE_AT_ONCE // READERS)
+
+    async def one(number: int) -> None:
+        async with gate:
+            await read_one(port, model, number, load, leave_after=1 + number * 7 % 40)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(one(first + number) for number in range(times)))
+    load.seconds = time.perf_counter() - began
+    return load
+
+
+# --- the processes -----------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(model: str, folder: Path) -> Iterator[tuple[int, int]]:
+    """A server and its port; ended by Ctrl-C, as one ends it."""
+    command = [sys.executable, "-m", "ownwords", "serve", "--port", "0"]
+    if model:
+        command += ["--model", model]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            found = re.search(r":(\d+)/", said)
+            if not found:
+                raise SystemExit(f"the server said {said!r} instead of its address")
+            yield int(found[1]), process.pid
+        finally:
+            process.send_signal(signal.SIGINT)
+            began = time.perf_counter()
+            status = process.wait(20)
+            print(f"Ctrl-C: ended with {status} after {time.perf_counter() - began:.2f} s")
+
+
+def readers(port: int, model: str, kind: str, amount: float, streams: int) -> list[Load]:
+    """What READERS processes saw; of fewer streams than those, one."""
+    count = min(READERS, streams)
+    processes = [
+        subprocess.Popen(
+            [
+                *(sys.executable, __file__, "--reader", kind, "--port", str(port)),
+                *("--amount", str(amount), "--streams", str(streams // count)),
+                *("--first", str(number * 1_000_000), "--model", model),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(count)
+    ]
+    loads = []
+    for process in processes:
+        output, _ = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"a reader ended with {process.returncode}")
+        loads.append(Load(**json.loads(output)))
+    return loads
+
+
+class Memory:
+    """The resident memory of a process, looked at twice a second while something runs."""
+
+    def __init__(self, pid: int) -> None:
+        self._path = Path(f"/proc/{pid}/statm")
+        self.megabytes: list[float] = []
+
+    def look(self) -> None:
+        pages = int(self._path.read_text("ascii").split()[1])
+        self.megabytes.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+
+    def quarters(self) -> tuple[float, float]:
+        """Medians of the second and the last quarter."""
+        part = max(1, len(self.megabytes) // 4)
+        return (
+            statistics.median(self.megabytes[part : 2 * part] or self.megabytes),
+            statistics.median(self.megabytes[-part:]),
+        )
+
+
+def watched(
+    pid: int, port: int, model: str, kind: str, amount: float, streams: int
+) -> tuple[Memory, list[Load]]:
+    """The readers' loads, and the server's memory meanwhile."""
+    memory = Memory(pid)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(readers, port, model, kind, amount, streams)
+        while not running.done():
+            memory.look()
+            time.sleep(0.5)
+        return memory, running.result()
+
+
+def metric(port: int, name: str) -> float:
+    """The sum of a metric over all its labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        page = answer.read().decode()
+    found = re.findall(rf"^ownwords_{name}(?:{{[^}}]*}})? ([\d.e+]+)$", page, re.MULTILINE)
+    return sum(map(float, found))
+
+
+# --- what is measured --------------------------------------------------------------------------
+
+
+def pace(port: int, model: str, streams: int) -> float:
+    """Tokens/s that the server hands out while so many read, in the middle of ROUND_S seconds."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(readers, port, model, "keep", ROUND_S, streams)
+        time.sleep(ROUND_S / 3)  # until the readers have begun
+        written, began = metric(port, "tokens_written_total"), time.perf_counter()
+        time.sleep(ROUND_S / 2)
+        more, took = metric(port, "tokens_written_total") - written, time.perf_counter() - began
+        errors = [error for load in running.result() for error in load.errors]
+    if errors:
+        raise SystemExit(f"of {streams} streams: {errors[0]}")
+    return more / took
+
+
+def rates(port: int, model: str) -> bool:
+    """Tokens/s of one stream and of eight together, by turns."""
+    found: dict[int, list[float]] = {FEW: [], MANY: []}
+    for _ in range(ROUNDS):
+        for streams, seen in found.items():
+            seen.append(pace(port, model, streams))
+    one, eight = (statistics.median(seen) for seen in found.values())
+    each = "; ".join(f"{s}: " + " ".join(f"{r:.0f}" for r in seen) for s, seen in found.items())
+    print(f"rates     one stream {one:.0f} tokens/s, eight {eight:.0f}: {eight / one:.2f} times")
+    print(f"          rounds {each}", flush=True)
+    return eight >= 3 * one
+
+
+def streams(port: int, model: str, pid: int, seconds: float) -> bool:
+    """64 at once for that long."""
+    before = metric(port, "tokens_written_total")
+    memory, loads = watched(pid, port, model, "keep", seconds, STREAMS)
+    tokens = metric(port, "tokens_written_total") - before
+    first = sorted(s for load in loads for s in load.first_s)
+    texts = sum(load.texts for load in loads)
+    print(
+        f"streams   {STREAMS} for {seconds:.0f} s: {texts} texts to their end,"
+        f" {tokens / seconds:.0f} tokens/s; first piece after {statistics.median(first):.2f} s, 95%"
+        f" within {first[len(first) * 95 // 100]:.2f} s"
+    )
+    return told(memory, loads)
+
+
+def gone(port: int, model: str, pid: int, times: int) -> bool:
+    """Readers who go away; nothing is left of them."""
+    memory, loads = watched(pid, port, model, "gone", times // READERS, GONE_AT_ONCE)
+    left = sum(load.texts for load in loads)
+    took = max(load.seconds for load in loads)
+    time.sleep(1)
+    writing, waiting = metric(port, "texts_writing"), metric(port, "texts_waiting")
+    before = metric(port, "tokens_written_total")
+    time.sleep(1)
+    still = metric(port, "tokens_written_total") - before
+    print(
+        f"gone      {left} readers left in {took:.0f} s; then {writing:.0f} writing, {waiting:.0f}"
+        f" waiting, {still:.0f} tokens in the next second"
+    )
+    return told(memory, loads) and not (writing or waiting or still)
+
+
+def told(memory: Memory, loads: Sequence[Load]) -> bool:
+    """Errors and memory, printed; whether both are as they should be."""
+    errors = [error for load in loads for error in load.errors]
+    second, last = memory.quarters()
+    print(
+        f"          errors {len(errors)}; memory {second:.1f} MB, in the end {last:.1f} MB",
+        flush=True,
+    )
+    for error in errors[:5]:
+        print(f"          {error}")
+    return not errors and last <= second * GROWTH
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", default="")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--gone", type=int, default=1000)
+    parser.add_argument("--only", nargs="*", default=["rates", "streams", "gone"])
+    parser.add_argument("--reader", choices=["keep", "gone"], help=argparse.SUPPRESS)
+    for name, kind in (("port", int), ("amount", float), ("streams", int), ("first", int)):
+        parser.add_argument(f"--{name}", type=kind, default=0, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.reader:
+        work = (
+            keep_reading(asked.port, asked.model, asked.streams, asked.amount, asked.first)
+            if asked.reader == "keep"
+            else go_away(asked.port, asked.model, int(asked.amount), asked.first)
+        )
+        print(json.dumps(vars(asyncio.run(work))))
+        return
+    good = []
+    with tempfile.TemporaryDirectory() as folder, serving(asked.model, Path(folder)) as (port, pid):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as answer:
+            model = json.load(answer)["data"][0]["id"]
+        readers(port, model, "keep", 1.0, 1)  # loads it
+        if "rates" in asked.only:
+            good.append(rates(port, model))
+        if "streams" in asked.only:
+            good.append(streams(port, model, pid, asked.seconds))
+        if "gone" in asked.only:
+            good.append(gone(port, model, pid, asked.gone))
+    if not all(good):
+        raise SystemExit("not all of this is as it should be")
+
+
+if __name__ == "__main__":
+    main()

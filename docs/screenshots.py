@@ -1,0 +1,131 @@
+"""Take the pictures of the page that the docs show: `make screenshots`, over a workspace.
+
+Needs Chromium (Debian's package is called chromium) and the package playwright. The pictures are
+of the page as it is, with all that stands in the workspace; nothing in them is arranged.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+FOLDER = Path(__file__).parent / "screenshots"
+WIDE, TALL = 1280, 900
+PHONE = {"width": 360, "height": 760}
+TABLET = {"width": 820, "height": 1100}
+QUESTION = "What did I do about the limescale?"
+PROMPT = "The trouble with the kettle"
+LOOK_MS, STILL_LOOKS, MOST_LOOKS = 250, 8, 240
+
+
+def main() -> None:
+    """Serve the workspace named on the command line, and look at each part of its page."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python docs/screenshots.py WORKSPACE")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        sys.exit("there is no Chromium here; Debian's package is called chromium")
+    FOLDER.mkdir(exist_ok=True)
+    with serving(Path(sys.argv[1])) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for name, place in places(browser, address).items():
+            with looking(browser, address, dark=False) as page:
+                shot(page, place, f"{name}.png")
+        with looking(browser, address, dark=True) as page:
+            for name in ("corpus", "score"):
+                shot(page, f"/#/{name}", f"{name}-dark.png")
+        with looking(browser, address, size=PHONE) as page:
+            shot(page, "/#/corpus", "corpus-phone.png")
+            shot(page, f"/#/ask?q={quote(QUESTION)}", "ask-phone.png")
+        with looking(browser, address, size=TABLET) as page:
+            shot(page, "/#/train", "train-tablet.png")
+        browser.close()
+
+
+def places(browser: Browser, address: str) -> dict[str, str]:
+    """What is looked at, by the name of its picture."""
+    with looking(browser, address) as page:
+        found = page.request.get(f"{address}/api/corpus/posts?sort=words&most=3").json()["rows"]
+    found_in = found[min(2, len(found) - 1)]["id"]
+    return {
+        "corpus": "/#/corpus",
+        "posts": "/#/corpus/posts",
+        "post": f"/#/corpus/post/{quote(found_in, safe='')}",
+        "search": f"/#/corpus/search?q={quote('limescale')}",
+        "decisions": "/#/corpus/decisions",
+        "train": "/#/train",
+        "write": f"/#/write?prompt={quote(PROMPT)}",
+        "ask": f"/#/ask?q={quote(QUESTION)}",
+        "score": "/#/score",
+    }
+
+
+@contextmanager
+def looking(
+    browser: Browser, address: str, *, dark: bool = False, size: dict[str, int] | None = None
+) -> Iterator[Page]:
+    """A page of that size and those colours."""
+    context = browser.new_context(
+        base_url=address,
+        viewport={
+            "width": (size or {}).get("width", WIDE),
+            "height": (size or {}).get("height", TALL),
+        },
+        color_scheme="dark" if dark else "light",
+        reduced_motion="reduce",
+    )
+    yield context.new_page()
+    context.close()
+
+
+def shot(page: Page, place: str, name: str) -> None:
+    """What is seen of a place without scrolling, once all of it is there."""
+    page.goto("about:blank")
+    page.goto(place)
+    page.wait_for_selector("main :is(h1, h2)")
+    if place.startswith("/#/write"):
+        page.locator("textarea").first.press("Control+Enter")
+        page.wait_for_selector("main blockquote, main article, main .column")
+    settle(page)
+    page.evaluate("document.activeElement.blur()")
+    page.screenshot(path=FOLDER / name)
+    print(FOLDER / name)
+
+
+def settle(page: Page) -> None:
+    """Wait until nothing has been added for a while: the network of a live page is never idle."""
+    seen, still = -1, 0
+    for _ in range(MOST_LOOKS):
+        now = int(page.evaluate("document.querySelector('main').innerText.length"))
+        still = still + 1 if now == seen else 0
+        if still == STILL_LOOKS:
+            return
+        seen = now
+        page.wait_for_timeout(LOOK_MS)
+
+
+@contextmanager
+def serving(workspace: Path) -> Iterator[str]:
+    """The address of a server over the workspace."""
+    command = [sys.executable, "-u", "-m", "ownwords", "serve", str(workspace), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        for line in server.stdout:
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                break
+        else:
+            sys.exit("the server did not start")
+        try:
+            yield found[0]
+        finally:
+            server.terminate()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""From the text of an answer to what of it holds: each citation looked up in the passage it names.
+
+A citation is a number and words of the passage of that number; the number alone will do where one
+sentence of the passage says nearly the same. What is shown of a citation is the passage's own text,
+never the model's copy of it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ownwords.ask.marks import LEAST_QUOTE, Sentence, marked, without_thinking
+from ownwords.ask.matching import Span, best, share, stems, telling
+from ownwords.ask.orders import reads_like_an_order, without_orders
+from ownwords.ask.passage import Passage, Whose
+
+LONGEST_QUOTE = 600  # characters
+# Of the words of a sentence that say something, this share must stand in what it cites, in the
+# question or in the posts' titles: an answer puts things in other words, but not in all others.
+_SUPPORTED = 1 / 4
+# And this share in one sentence of the passage for that to be taken as what the model meant.
+_NEARLY_SAID = 0.6
+_YEAR = re.compile(r"\b\d{3,}\b")
+_THOUSANDS = re.compile(r"(?<=\d)[,.\u2009\u202f ](?=\d{3}\b)")
+_PARTED = re.compile(r"\s*(?:\[\s*(?:…|\.\.\.)\s*\]|…|\.\.\.)\s*")
+NOT_THERE = re.compile(r"\bnot in the passages\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """What a model was shown of a passage, and the number it was told to cite it by."""
+
+    number: int
+    passage: Passage
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A citation that holds: a stretch of a passage, word for word as it stands there."""
+
+    passage: Passage
+    quote: str
+    whose: Whose
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A sentence of an answer, without its marks; what it cites and holds, and what was wrong."""
+
+    text: str
+    cited: tuple[Checked, ...] = ()
+    failed: tuple[str, ...] = ()  # of each citation that does not hold, why
+    moved: int = 0  # citations whose words stand in another passage than they name
+    begins_paragraph: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An answer's text, read: its sentences, pairs said to disagree, and whether it was refused."""
+
+    statements: tuple[Statement, ...] = ()
+    disagreements: tuple[tuple[Checked, Checked], ...] = ()
+    failed: tuple[str, ...] = ()
+    says_nothing: bool = False
+
+
+def read(text: str, excerpts: Sequence[Excerpt], question: str) -> Reading:
+    """What an answer says, and which of its citations hold in the excerpts."""
+    says_nothing = NOT_THERE.search(without_thinking(text)) is not None
+    numbered = {one.number: one for one in excerpts}
+    statements: list[Statement] = []
+    pairs: list[tuple[Checked, Checked]] = []
+    failed: list[str] = []
+    for sentence in marked(text):
+        cited, wrong, moved = _cited(sentence, numbered, question)
+        if sentence.disagrees:
+            failed += wrong
+            if pair := _pair(cited):
+                pairs.append(pair)
+            continue
+        if NOT_THERE.search(sentence.text) and not cited:
+            continue
+        statements.append(
+            Statement(sentence.text, tuple(cited), tuple(wrong), moved, sentence.begins_paragraph)
+        )
+    return Reading(tuple(statements), tuple(pairs), tuple(failed), says_nothing)
+
+
+def find(quote: str, text: str) -> Span | None:
+    """Where a quote stands in a text; spaces, quotation marks, dashes and capitals may differ.
+
+    Words left out of the quote may be marked by dots; the stretch then holds them. None where it
+    stands nowhere, or is too short to be evidence.
+    """
+    folded, places = _folded(text)
+    parts = [part for each in _PARTED.split(quote) if (part := _folded(each)[0])]
+    if not parts or len("".join(parts).encode()) < LEAST_QUOTE:
+        return None
+    begin = end = -1
+    for part in parts:
+        at = folded.find(part, max(end, 0))
+        if at < 0:
+            part = part.rstrip(".,;:!?")  # noqa: PLW2901 - the end of the model's sentence
+            at = folded.find(part, max(end, 0)) if part else -1
+        if at < 0:
+            return None
+        begin = at if begin < 0 else begin
+        end = at + len(part)
+    span = places[begin], places[end - 1] + 1
+    return span if span[1] - span[0] <= LONGEST_QUOTE else None
+
+
+def bears_out(statement: str, cited: Sequence[Checked], question: str) -> str:
+    """Why what is cited does not bear a sentence out; empty where it may.
+
+    No machine can judge that; but a sentence whose words and years stand neither there nor in the
+    question is about something else. Words that read like orders bear nothing out.
+    """
+    around = " ".join(
+        f"{one.passage.title} {one.passage.heading} {one.passage.date or ''}"
+        f" {without_orders(one.passage.text)}"
+        for one in cited
+    )
+    known = set(stems(around)) | set(stems(question))
+    if number := _unheard_of(statement, f"{around} {question}"):
+        return f"says {number}, which what it cites does not"
+    if share(telling(statement), known) < _SUPPORTED:
+        return "says something else than what it cites"
+    return ""
+
+
+def brings_nothing_new(statement: str, cited: Sequence[Checked], question: str) -> bool:
+    """Whether a sentence without citations only leads over: all its words are known already."""
+    said = " ".join(f"{one.passage.title} {one.passage.date or ''} {one.quote}" for one in cited)
+    known = set(stems(without_orders(said))) | set(stems(question))
+    return telling(statement) <= known and not _unheard_of(statement, f"{said} {question}")
+
+
+def _unheard_of(statement: str, known: str) -> str:
+    """A year or another large number of the statement that is not among what is known."""
+    numbers = _YEAR.findall(_THOUSANDS.sub("", statement))
+    heard = set(_YEAR.findall(_THOUSANDS.sub("", known)))
+    return next((number for number in numbers if number not in heard), "")
+
+
+def _cited(
+    sentence: Sentence, numbered: dict[int, Excerpt], question: str
+) -> tuple[list[Checked], list[str], int]:
+    """The citations of a sentence that hold, why the others do not, and how many were moved."""
+    cited: list[Checked] = []
+    failed: list[str] = []
+    moved = 0
+    for mark in sentence.marks:
+        there = [numbered[number] for number in mark.numbers if number in numbered]
+        for number in mark.numbers:
+            if number not in numbered:
+                failed.append(f"there is no passage {number}")
+        if not mark.quotes:
+            for excerpt in there:
+                nearly = _nearly(sentence.text, excerpt)
+                if nearly is None:
+                    failed.append(f"nothing in passage {excerpt.number} says that")
+                else:
+                    cited.append(nearly)
+            continue
+        for quote in mark.quotes:
+            held = _first(quote, there)
+            if held is None and (held := _first(quote, list(numbered.values()))):
+                moved += 1
+            if held is None:
+                number = there[0].number if there else mark.numbers[0]
+                failed.append(f"passage {number} does not hold the words “{_short(quote)}”")
+            else:
+                cited.append(held)
+    kept = [one for one in dict.fromkeys(cited) if not _is_order_unasked_for(one.quote, question)]
+    if len(kept) < len(set(cited)):
+        failed.append("words that read like an order to a program are no evidence")
+    return kept, failed, moved
+
+
+def _is_order_unasked_for(quote: str, question: str) -> bool:
+    """An order is quoted where the question is about it, and nowhere else."""
+    return reads_like_an_order(quote) and len(telling(question) & set(stems(quote))) < 2
+
+
+def _first(quote: str, excerpts: Sequence[Excerpt]) -> Checked | None:
+    for excerpt in excerpts:
+        if span := find(quote, excerpt.text):
+            return _checked(excerpt, span)
+    return None
+
+
+def _checked(excerpt: Excerpt, span: Span) -> Checked:
+    quote = excerpt.text[span[0] : span[1]]
+    return Checked(excerpt.passage, quote, excerpt.passage.whose_is(quote))
+
+
+def _nearly(statement: str, excerpt: Excerpt) -> Checked | None:
+    """The sentence of a passage that says what a statement does, where one nearly says it."""
+    spans = best(statement, excerpt.text, most=1)
+    if not spans or spans[0][1] - spans[0][0] > LONGEST_QUOTE:
+        return None
+    said = excerpt.text[spans[0][0] : spans[0][1]]
+    if not telling(statement) or share(telling(statement), set(stems(said))) < _NEARLY_SAID:
+        return None
+    return _checked(excerpt, spans[0])
+
+
+def _pair(cited: Sequence[Checked]) -> tuple[Checked, Checked] | None:
+    """The earliest and the latest, if they are the author's own and of different years."""
+    own = [one for one in cited if one.whose == "own" and one.passage.date]
+    own.sort(key=lambda one: one.passage.date or "")
+    if len(own) < 2 or year_of(own[0]) == year_of(own[-1]):
+        return None
+    return own[0], own[-1]
+
+
+def year_of(checked: Checked) -> int:
+    """The year a cited post is of, 0 where nobody knows."""
+    date = checked.passage.date or ""
+    return int(date[:4]) if date[:4].isdecimal() else 0
+
+
+_SAME = str.maketrans(
+    dict.fromkeys("“”„‟«»＂″", '"') | dict.fromkeys("‘’‚‛′`´", "'") | dict.fromkeys("‐‑‒–—―−", "-")
+)
+_UNSEEN = re.compile(r"[\s\u00ad\u200b-\u200f\u2060\ufeff*_]")
+_LINE_QUOTES = re.compile(r"^(?:> ?)+", re.MULTILINE)
+
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """The text as it is compared, and of each of its characters where it stands."""
+    skipped = {at for one in _LINE_QUOTES.finditer(text) for at in range(*one.span())}
+    letters: list[str] = []
+    places: list[int] = []
+    for at, letter in enumerate(text):
+        if at in skipped or _UNSEEN.match(letter):
+            continue
+        same = "..." if letter == "…" else letter.translate(_SAME).casefold()
+        letters.append(same)
+        places += [at] * len(same)
+    return "".join(letters), places
+
+
+def _short(quote: str) -> str:
+    line = " ".join(quote.split())
+    return line if len(line) <= 60 else line[:59] + "…"

@@ -1,0 +1,115 @@
+"""The author's posts, counted: those of a time, those that mention something, and how often."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ownwords.ask.index import Index, Post, folded
+from ownwords.ask.occurrences import Occurrences
+from ownwords.ask.passage import Passage
+from ownwords.ask.periods import Period
+from ownwords.ask.terms import Term, Terms, quotations, words_of
+
+_ARTICLE = re.compile(r"^(?:(?:the|an?|my|our|your|this|that|these|those)\s+)+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What posts are counted for mentioning: how it is searched, and how it is said."""
+
+    match: str
+    said: str
+    is_phrase: bool
+
+
+class Counting:
+    """The posts of an index, counted for one question."""
+
+    def __init__(self, index: Index, period: Period | None, most: int) -> None:
+        self.index = index
+        self._most = most
+        self.period = period
+
+    def posts(self, topic: Topic | None = None) -> list[Post]:
+        """The author's posts of the period that mention the topic, oldest first, undated last."""
+        about = self._documents(topic) if topic else None
+        return [
+            post
+            for post in self.index.posts()
+            if post.kind == "post"
+            and post.whose == "own"
+            and (about is None or post.document in about)
+            and (self.period is None or self.period.holds(post.day))
+        ]
+
+    def posts_of_all_time(self) -> list[Post]:
+        """The author's posts of all times."""
+        return Counting(self.index, None, self._most).posts()
+
+    def titled(self, title: str) -> set[str]:
+        """The documents of this title, whatever its case and punctuation."""
+        return {document for _, document in self.index.titled({folded(title)} - {""})}
+
+    def topic(self, said: str | None) -> Topic | None:
+        """A topic as the question words it: side by side if it stands so anywhere, or together."""
+        if not said:
+            return None
+        marked = quotations(said)
+        shown = marked[0] if marked else _ARTICLE.sub("", said)
+        words = words_of(shown)
+        if not words:
+            return None
+        phrase = Term(tuple(words))
+        if marked or len(words) == 1 or Occurrences(self.index).counts([phrase])[phrase]:
+            return Topic(phrase.match, f"“{shown}”", is_phrase=True)
+        single = Terms.of(shown).words
+        together = " and ".join(f"“{' '.join(term.words)}”" for term in single)
+        return Topic(" AND ".join(term.match for term in single), together, is_phrase=False)
+
+    def mentions(self, topic: Topic, posts: Iterable[Post]) -> int:
+        """How many times a phrase stands in the titles and texts of posts."""
+        wanted = {post.document for post in posts}
+        titles: dict[str, int] = {}
+        total = 0
+        with self.index.reading() as db:
+            rows = db.execute(
+                "SELECT c.document, highlight(chunk_search, 0, char(1), ''),"
+                " highlight(chunk_search, 3, char(1), '')"
+                " FROM chunk_search JOIN chunks c ON c.id = chunk_search.rowid"
+                " WHERE chunk_search MATCH ? AND c.whose = 'own'",
+                (topic.match,),
+            )
+            for document, title, text in rows:
+                if document in wanted:
+                    titles[document] = title.count("\x01")
+                    total += text.count("\x01")
+        return total + sum(titles.values())
+
+    def passages(self, posts: Sequence[Post], topic: Topic | None = None) -> tuple[Passage, ...]:
+        """A passage of each post, the first one or the one that speaks most of the topic."""
+        best: dict[str, int] = {}
+        if topic:
+            with self.index.reading() as db:
+                rows = db.execute(
+                    "SELECT c.document, c.id FROM chunk_search JOIN chunks c"
+                    " ON c.id = chunk_search.rowid WHERE chunk_search MATCH ?"
+                    " ORDER BY bm25(chunk_search, 0, 1, 0, 1), c.id",
+                    (topic.match,),
+                )
+                for document, id_ in rows:
+                    best.setdefault(document, id_)
+        ids = [
+            best.get(post.document) or self.index.chunks(post.document)[0]
+            for post in posts[: self._most]
+        ]
+        ranked = [(id_, 1.0 / place) for place, id_ in enumerate(ids, 1)]
+        return tuple(self.index.passages(ranked, dict.fromkeys(ids, ("date",))))
+
+    def _documents(self, topic: Topic) -> set[str]:
+        with self.index.reading() as db:
+            rows = db.execute(
+                "SELECT DISTINCT c.document FROM chunk_search JOIN chunks c"
+                " ON c.id = chunk_search.rowid WHERE chunk_search MATCH ? AND c.whose = 'own'",
+                (topic.match,),
+            )
+            return {row[0] for row in rows}

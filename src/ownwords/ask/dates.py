@@ -1,0 +1,313 @@
+"""Questions about when and how often, answered by counting: no search, however good, can count."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from ownwords.archive.report.words import count, quoted
+from ownwords.ask.counting import Counting, Topic
+from ownwords.ask.index import MONTHS, Index, Post
+from ownwords.ask.passage import Passage
+from ownwords.ask.periods import found_in
+from ownwords.ask.terms import plain
+
+_LONGEST = 300  # characters: what is longer asks for more than a date
+_ALIKE = 3  # months or years that are named where none has the most
+_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_COUNTED = {word: number for number, word in enumerate(_NUMBERS, 2)}
+
+_POST = r"(?:blog ?)?(?:posts?|articles?|entry|entries|essays?|columns?|pieces?|texts?)"
+_WROTE = r"(?:wrote|written|write|published|publish|posted|post|blogged|blog)"
+_I_WROTE = rf"(?: (?:that )?(?:did i|have i|do i|i have|i've|i)(?: ever)? {_WROTE})?"
+_SAID = (
+    r"(?:(?:mention|mentioned|mentioning|write|written|wrote|writing|talk|talked|talking|say|said"
+    r"|saying|speak|spoke|spoken|speaking|discuss|discussed|discussing|blog|blogged|blogging"
+    r"|post|posted|posting|publish|published|publishing)(?: about| of| on)?"
+    r"|(?:use|used) the words?|(?:refer|referred) to)"
+)
+_THOUGHT = rf"(?:{_SAID}|(?:think|thought|thinking)(?: about| of)?)"
+_TOPIC = (
+    r"(?: (?:about|on|of|regarding|concerning|mentioning|containing|with"
+    r"|(?:that|which) (?:mentions?|contains?|(?:is|are|was|were) about)) (?P<topic>.+))?"
+)
+_FIRST = r"(?P<which>first|earliest|oldest|last|latest|newest|most recent)"
+_OLDEST = ("first", "earliest", "oldest", "start", "begin", "started", "began")
+_PLEASE = r"(?:please )?(?:(?:can|could) you )?(?:(?:tell me|show me|show|list|give me) )?(?:all )?"
+
+
+@dataclass(frozen=True, slots=True)
+class Dated:
+    """An answer from the dates and counts of the posts, with passages of the posts it is about.
+
+    Where it is not `is_whole`, the sentence says only which posts the question is about: what they
+    say is in the passages, for somebody to read.
+    """
+
+    sentence: str
+    passages: tuple[Passage, ...] = ()
+    is_whole: bool = True
+
+
+def dated(index: Index, question: str, *, most: int = 8, today: date | None = None) -> Dated | None:
+    """The answer, if the question asks when or how often; None for every other, to be searched.
+
+    English only. Posts that were left out as somebody else's do not count.
+    """
+    text = plain(question).rstrip(" ?!.").replace("’", "'")
+    if len(text) > _LONGEST:
+        return None
+    period, rest = found_in(text, today or date.today())
+    for pattern, answer in _ANSWERS:
+        if match := pattern.fullmatch(rest):
+            named = match.groupdict()
+            named["topic"] = named.get("topic") or named.get("mentioned")
+            if found := answer(Counting(index, period, most), named):
+                return found
+    return None
+
+
+Named = dict[str, str | None]
+
+
+def _first_or_last(counting: Counting, named: Named) -> Dated | None:
+    topic = counting.topic(named.get("topic"))
+    posts = [post for post in counting.posts(topic) if post.day]
+    if not posts:
+        return _none(counting, topic)
+    is_first = _of(named, "which") in _OLDEST
+    several = _of(named, "several")
+    many = _COUNTED.get(several) or (int(several) if several.isdecimal() else 1)
+    chosen = posts[:many] if is_first else posts[-many:][::-1]
+    which = f"Your {'first' if is_first else 'last'}"
+    when = _when(counting)
+    if len(chosen) == 1:
+        said = f"{which} post{when}{_about(topic, 1)} is {_named(chosen[0])}."
+    else:
+        listed = _listed([_named(post) for post in chosen])
+        said = f"{which} {len(chosen)} posts{when}{_about(topic, 2)} are {listed}."
+    return Dated(said, counting.passages(chosen, topic))
+
+
+def _how_many(counting: Counting, named: Named) -> Dated | None:
+    topic = counting.topic(named.get("topic"))
+    posts = counting.posts(topic)
+    if not posts:
+        return _none(counting, topic)
+    said = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
+    return Dated(f"{said}{_span(posts)}.", counting.passages(posts, topic))
+
+
+def _how_often(counting: Counting, named: Named) -> Dated | None:
+    topic = counting.topic(named.get("topic"))
+    if topic is None or not topic.is_phrase:
+        return _how_many(counting, named)
+    posts = counting.posts(topic)
+    if not posts:
+        return _none(counting, topic)
+    times = counting.mentions(topic, posts)
+    often = {1: "once", 2: "twice"}.get(times, f"{count(times)} times")
+    said = f"{topic.said} stands {often} in {count(len(posts), 'post')}{_when(counting)}"
+    return Dated(f"{said}{_span(posts)}.", counting.passages(posts, topic))
+
+
+def _how_many_words(counting: Counting, _: Named) -> Dated | None:
+    posts = counting.posts()
+    if not posts:
+        return _none(counting, None)
+    words = count(sum(post.words for post in posts), "word")
+    return Dated(f"You wrote {words}{_when(counting)}, in {count(len(posts), 'post')}.")
+
+
+def _longest(counting: Counting, named: Named) -> Dated | None:
+    topic = counting.topic(named.get("topic"))
+    posts = counting.posts(topic)
+    if not posts:
+        return _none(counting, topic)
+    which = _of(named, "which")
+    lengths = [post.words for post in posts]
+    post = posts[lengths.index(max(lengths) if which == "longest" else min(lengths))]
+    said = f"Your {which} post{_when(counting)}{_about(topic, 1)} is {_named(post)}"
+    return Dated(f"{said}, with {count(post.words, 'word')}.", counting.passages([post], topic))
+
+
+def _in_a_period(counting: Counting, named: Named) -> Dated | None:
+    topic = counting.topic(named.get("topic"))
+    posts = counting.posts(topic)
+    if counting.period is None or (topic and not posts):
+        # What is asked about may have been in that year, and was written about in another.
+        return None
+    if not posts:
+        return _none(counting, None)
+    said = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
+    passages = counting.passages(posts, topic)
+    shown = f"; these are the first {len(passages)}" if len(passages) < len(posts) else ""
+    return Dated(f"{said}{shown}.", passages, is_whole=topic is None)
+
+
+def _when_written(counting: Counting, named: Named) -> Dated | None:
+    """When a post was written that the question calls by its title."""
+    documents = counting.titled(_of(named, "title"))
+    posts = [post for post in counting.posts() if post.document in documents and post.day]
+    if not posts:
+        return None
+    said = " and ".join(f"{quoted(post.title)} on {_day(post.day)}" for post in posts)
+    return Dated(f"You wrote {said}.", counting.passages(posts))
+
+
+def _when_most(counting: Counting, named: Named) -> Dated | None:
+    topic = counting.topic(named.get("topic"))
+    posts = [post for post in counting.posts(topic) if post.day]
+    if not posts:
+        return _none(counting, topic)
+    digits = 7 if _of(named, "unit") == "month" else 4
+    counts = Counter(post.day[:digits] for post in posts)
+    most = max(counts.values())
+    times = [
+        _month(unit) if digits == 7 else unit for unit in sorted(counts) if counts[unit] == most
+    ]
+    found = f"{count(most, 'post')}{_about(topic, most)}"
+    if len(times) > _ALIKE:
+        unit = "months" if digits == 7 else "years"
+        return Dated(f"{len(times)} {unit} have as many as each other: {found}.")
+    each = " each" if len(times) > 1 else ""
+    return Dated(f"You wrote most in {_listed(times)}: {found}{each}.")
+
+
+def _none(counting: Counting, topic: Topic | None) -> Dated:
+    every = [post for post in counting.posts_of_all_time() if post.day]
+    if topic:
+        return Dated(f"No post{_when(counting)} mentions {topic.said}.")
+    said = f"You wrote no post{_when(counting)}"
+    if not every:
+        return Dated(f"{said}: none of them has a date." if counting.period else f"{said}.")
+    return Dated(f"{said}: yours are from {_day(every[0].day)} to {_day(every[-1].day)}.")
+
+
+def _of(named: Named, name: str) -> str:
+    return (named.get(name) or "").strip().casefold()
+
+
+def _when(counting: Counting) -> str:
+    return f" {counting.period.said}" if counting.period else ""
+
+
+def _about(topic: Topic | None, posts: int) -> str:
+    return f" that {'mentions' if posts == 1 else 'mention'} {topic.said}" if topic else ""
+
+
+def _span(posts: Sequence[Post]) -> str:
+    """From when to when the posts are, and how many of them nobody can tell."""
+    days = [post.day for post in posts if post.day]
+    undated = len(posts) - len(days)
+    parts: list[str] = []
+    if len(days) > 1:
+        parts.append(f"from {_day(days[0])} to {_day(days[-1])}")
+    elif days:
+        parts.append(f"of {_day(days[0])}")
+    if undated:
+        parts.append(f"{undated} without a date" if days else "without a date")
+    return f", {', '.join(parts)}" if parts else ""
+
+
+def _named(post: Post) -> str:
+    return quoted(post.title) + (f" of {_day(post.day)}" if post.day else "")
+
+
+def _day(day: str) -> str:
+    year, month, number = day.split("-")
+    return f"{int(number)} {MONTHS[int(month) - 1]} {year}"
+
+
+def _month(month: str) -> str:
+    year, number = month.split("-")
+    return f"{MONTHS[int(number) - 1]} {year}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(_PLEASE + text, re.IGNORECASE)
+
+
+_ANSWERS: tuple[tuple[re.Pattern[str], Callable[[Counting, Named], Dated | None]], ...] = (
+    (
+        _pattern(
+            rf"(?:(?:what|which|where|when) (?:is|was|are|were) )?(?:(?:my|the|your) )?(?:very )?"
+            rf"{_FIRST}(?: (?P<several>\d\d?|{'|'.join(_NUMBERS)}))? {_POST}{_I_WROTE}"
+            rf"(?:{_TOPIC}| about)"
+        ),
+        _first_or_last,
+    ),
+    (
+        _pattern(
+            r"when (?:did|have) i (?P<which>first|last|start|begin)(?: to)?"
+            rf" {_SAID}(?: (?P<topic>.+))?"
+        ),
+        _first_or_last,
+    ),
+    (
+        _pattern(
+            rf"when (?:was|is) the {_FIRST} time (?:that )?i(?: ever)? {_SAID}(?: (?P<topic>.+))?"
+        ),
+        _first_or_last,
+    ),
+    (
+        _pattern(r"when (?:was|is|were) (?P<topic>.+) (?P<which>first|last) mentioned"),
+        _first_or_last,
+    ),
+    (
+        _pattern(
+            rf"how (?:often|many times) (?:did|do|have) i(?: ever)? {_SAID}(?: (?P<topic>.+))?"
+        ),
+        _how_often,
+    ),
+    (
+        _pattern(
+            r"how (?:often|many times) (?:is|was|are|were|does|do|did) (?P<topic>.+)"
+            r" (?:mentioned|named|come up|appear|occur|turn up)"
+        ),
+        _how_often,
+    ),
+    (
+        _pattern(
+            rf"how many {_POST}(?: (?:are|were) there| exist)?{_I_WROTE}(?: in all)?"
+            rf"(?:{_TOPIC}| (?:mention|contain|are about|were about) (?P<mentioned>.+))"
+        ),
+        _how_many,
+    ),
+    (_pattern(rf"how many words{_I_WROTE}(?: in all)?"), _how_many_words),
+    (
+        _pattern(
+            r"(?:(?:what|which) (?:is|was) )?(?:(?:my|the|your) )?(?P<which>longest|shortest)"
+            rf" {_POST}{_I_WROTE}{_TOPIC}"
+        ),
+        _longest,
+    ),
+    (
+        _pattern(
+            r"(?:in )?(?:which|what) (?P<unit>year|month) (?:did|have) i"
+            rf" {_WROTE}(?: the)? most(?: {_POST}| often)?{_TOPIC}"
+        ),
+        _when_most,
+    ),
+    (
+        _pattern(rf"(?:what|which {_POST}) (?:did|have) i(?: ever)? {_THOUGHT}(?: (?P<topic>.+))?"),
+        _in_a_period,
+    ),
+    (
+        _pattern(
+            rf"(?:(?:what|which) )?(?:(?:is|was|are|were) )?(?:(?:my|the|your) )?{_POST}"
+            rf"{_I_WROTE}{_TOPIC}"
+        ),
+        _in_a_period,
+    ),
+    (_pattern(rf"what was i {_THOUGHT}"), _in_a_period),
+    (
+        _pattern(rf"when (?:did i {_WROTE}|was) (?:the {_POST} )?(?P<title>.+?)(?: {_WROTE})?"),
+        _when_written,
+    ),
+)

@@ -1,0 +1,409 @@
+"""The chunks of an archive, ready to be searched: their words and vectors, in its one file."""
+
+import json
+import re
+import sqlite3
+import threading
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.archive.document import OWN_KINDS, Document, Segment
+from ownwords.archive.store import keeps, telling_of_the_archive
+from ownwords.ask.chunks import Chunk, apart, chunks_of, count_words, visible
+from ownwords.ask.passage import Passage, Whose
+from ownwords.ask.tables import (
+    are_ready,
+    generation,
+    is_in_line,
+    make_anew,
+    note_a_change,
+    note_in_line,
+    state_of,
+)
+from ownwords.core.errors import CorpusError, OwnwordsError
+from ownwords.core.progress import Progress
+
+# fmt: off
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)
+# fmt: on
+
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+
+_WAIT_S = 30.0  # for another process that is writing the archive: a look at 1 GB holds it so long
+_CACHE_KIB = 16384
+_CACHE_WHILE_BUILDING_KIB = 65536  # spares rewriting index pages
+# Merging the index whole makes searches faster; it pays where most of it is new.
+_MERGE_FROM = 0.3
+# An address that a browser would run ("javascript:"), whatever stands around it, links to no post.
+_LINK = re.compile(r"(?:https?://|(?![a-z][a-z0-9+.-]*:|//|\\))[^\x00-\x1f\x7f]*", re.IGNORECASE)
+
+# Whose words a post is that was left out: its author's own where it is only a copy of another one.
+_WANTED = """
+    WITH flags AS (
+        SELECT json_extract(p.value, '$.id') AS id, json_extract(p.value, '$.flags') AS flags
+        FROM meta, json_each(meta.value, '$.posts') p
+        WHERE meta.key = 'report' AND json_extract(p.value, '$.decision') = 'leave out'
+    ), wanted AS (
+        SELECT d.id AS id, d.key AS key,
+            CASE WHEN s.decision IS 'leave out' AND f.flags IS NOT '["duplicate"]'
+            THEN 'leave out' ELSE 'keep' END AS decision
+        FROM documents d LEFT JOIN selection s ON s.document = d.id LEFT JOIN flags f ON f.id = d.id
+    )
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A document as it is counted: its words are the author's own, not quoted, code or logs."""
+
+    document: str
+    title: str
+    day: str  # ISO, empty where it has none
+    kind: str
+    whose: Whose
+    words: int
+
+
+class Index:
+    """What is searched. Any thread may use it; each has a connection of its own.
+
+    Raises CorpusError where no archive has been made yet, WorkspaceError where it is damaged or
+    held for too long by another process.
+    """
+
+    def __init__(self, archive: Path) -> None:
+        self.path = archive
+        self._here = threading.local()
+        self._lock = threading.Lock()
+        self._opened: list[sqlite3.Connection] = []
+        self._vectors: dict[str, tuple[str, Ids, Floats]] = {}
+        if not archive.is_file():
+            raise _nothing_read(archive)
+        with self.reading() as db:
+            names = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
+        if "documents" not in names:
+            self.close()
+            raise _nothing_read(archive)
+        if not keeps(archive):
+            self.close()
+            raise CorpusError(
+                f"{archive} was made by another version of ownwords",
+                hint="read your posts once more: ownwords look PATH",
+            )
+
+    def close(self) -> None:
+        """Let go of the file, in all threads."""
+        with self._lock:
+            for db in self._opened:
+                db.close()
+            self._opened.clear()
+            self._vectors.clear()
+            self._here = threading.local()
+
+    def __enter__(self) -> "Index":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """This thread's connection; what goes wrong with the file is told in a sentence."""
+        with telling_of_the_archive(self.path):
+            db = getattr(self._here, "db", None)
+            if db is None:
+                db = self._here.db = self._connect()
+            yield db
+
+    # ---- keeping it
+
+    def refresh(self, progress: Progress | None = None) -> int:
+        """Bring the chunks in line with the archive, all at once; how many documents were new.
+
+        Only documents that changed, or whose author decided otherwise about them, are cut anew.
+        Where nothing has changed nothing is written, so an archive may lie on a read-only disk.
+        """
+        with self.reading() as db:
+            if is_in_line(db) or (are_ready(db) and not self._changed(db) and not state_of(db)):
+                return 0
+            db.execute(f"PRAGMA cache_size = -{_CACHE_WHILE_BUILDING_KIB}")
+            try:
+                with self._writing():
+                    if not are_ready(db):
+                        make_anew(db)
+                    changed = self._changed(db)  # again: another process may have been quicker
+                    self._take_in(db, changed, progress or Progress())
+                    note_in_line(db)
+            finally:
+                db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            return len(changed)
+
+    @staticmethod
+    def _changed(db: sqlite3.Connection) -> list[tuple[str, str]]:
+        """The documents to be cut anew, with what was decided about each."""
+        rows = db.execute(
+            f"{_WANTED} SELECT w.id, w.decision FROM wanted w"  # noqa: S608
+            " LEFT JOIN indexed i ON i.document = w.id"
+            " WHERE i.key IS NOT w.key || ' ' || w.decision ORDER BY w.id"
+        )
+        return [(row[0], row[1]) for row in rows]
+
+    @staticmethod
+    def _take_in(
+        db: sqlite3.Connection, changed: Sequence[tuple[str, str]], progress: Progress
+    ) -> None:
+        with progress.stage("Preparing the search", len(changed), "posts") as stage:
+            for document_id, decision in changed:
+                key, document = _read(db, document_id)
+                db.execute("DELETE FROM chunks WHERE document = ?", (document_id,))
+                chunks = chunks_of(document, decision)
+                title, day = apart(visible(document.title)), _in_words(document.date)
+                db.executemany(
+                    "INSERT INTO chunks(document, number, heading, text, words, whose, segments,"
+                    " sought_title, sought_heading, sought_date, sought_text)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (_row(chunk, title, day) for chunk in chunks),
+                )
+                db.execute(
+                    "INSERT OR REPLACE INTO indexed VALUES (?, ?, ?, ?, ?)",
+                    (
+                        document_id,
+                        f"{key} {decision}",
+                        "other" if decision == "leave out" else "own",
+                        folded(document.title),
+                        sum(count_words(s.text) for s in document.segments if s.kind in OWN_KINDS),
+                    ),
+                )
+                stage.advance()
+        (all_,) = db.execute("SELECT count(*) FROM indexed").fetchone()
+        if len(changed) > _MERGE_FROM * all_:
+            with progress.stage("Tidying the search"):
+                db.execute("INSERT INTO chunk_search(chunk_search) VALUES ('optimize')")
+
+    # ---- what is in it
+
+    def generation(self) -> str:
+        """Another string whenever anything in the index has changed: for what is kept in memory."""
+        with self.reading() as db:
+            return generation(db)
+
+    def ids(self) -> list[int]:
+        """The ids of all chunks, in order."""
+        with self.reading() as db:
+            return [row[0] for row in db.execute("SELECT id FROM chunks ORDER BY id")]
+
+    def size(self) -> int:
+        """How many chunks there are."""
+        with self.reading() as db:
+            return int(db.execute("SELECT count(*) FROM chunks").fetchone()[0])
+
+    def documents(self) -> set[str]:
+        """The ids of the documents that can be found."""
+        with self.reading() as db:
+            return {row[0] for row in db.execute("SELECT document FROM indexed")}
+
+    def titled(self, titles: Iterable[str]) -> list[tuple[str, str]]:
+        """(folded title, document) of the documents with one of these titles, oldest first."""
+        with self.reading() as db:
+            rows = db.execute(
+                "SELECT i.folded_title, i.document FROM indexed i"
+                " JOIN documents d ON d.id = i.document"
+                " WHERE i.folded_title IN (SELECT value FROM json_each(?))"
+                " ORDER BY coalesce(d.date, '9999'), d.id",
+                (json.dumps(list(titles)),),
+            )
+            return [(row[0], row[1]) for row in rows]
+
+    def passages(
+        self, found: Sequence[tuple[int, float]], found_by: dict[int, tuple[str, ...]] | None = None
+    ) -> list[Passage]:
+        """The passages with these ids and scores, in this order; one that is gone is left out."""
+        with self.reading() as db:
+            rows = db.execute(
+                "SELECT c.id, c.document, d.title, d.date, d.url, c.heading, c.text, c.whose"
+                " FROM chunks c JOIN documents d ON d.id = c.document"
+                " WHERE c.id IN (SELECT value FROM json_each(?))",
+                (json.dumps([id_ for id_, _ in found]),),
+            )
+            known = {row[0]: row[1:] for row in rows}
+        by = found_by or {}
+        return [
+            _passage(id_, known[id_], score, by.get(id_, ()))
+            for id_, score in found
+            if id_ in known
+        ]
+
+    def chunks(self, document: str) -> list[int]:
+        """The ids of a document's chunks, in order."""
+        with self.reading() as db:
+            rows = db.execute(
+                "SELECT id FROM chunks WHERE document = ? ORDER BY number", (document,)
+            )
+            return [row[0] for row in rows]
+
+    def posts(self) -> list[Post]:
+        """All posts and pages, oldest first, those without a date last."""
+        with self.reading() as db:
+            rows = db.execute(
+                "SELECT d.id, d.title, coalesce(substr(d.date, 1, 10), ''), d.kind, i.whose,"
+                " i.words FROM documents d JOIN indexed i ON i.document = d.id"
+                " ORDER BY coalesce(d.date, '9999'), d.id"
+            )
+            return [Post(*row) for row in rows]
+
+    # ---- vectors
+
+    def texts(self, ids: Sequence[int]) -> list[tuple[int, str, str, str]]:
+        """(id, title, heading, text) of the chunks that are still there."""
+        found = self.passages([(id_, 0.0) for id_ in ids])
+        return [(one.id, one.title, one.heading, one.text) for one in found]
+
+    def put_vectors(self, name: str, ids: Sequence[int] | Ids, rows: Floats) -> None:
+        """Keep vectors of chunks, one a row; those of chunks that are gone meanwhile are not."""
+        if rows.ndim != 2 or len(ids) != len(rows):
+            raise ValueError(f"{len(ids)} ids, but vectors of shape {rows.shape}")
+        blobs = np.ascontiguousarray(rows, "<f4")
+        with self._writing() as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO vectors SELECT id, ?, ? FROM chunks WHERE id = ?",
+                ((name, row.tobytes(), int(id_)) for id_, row in zip(ids, blobs, strict=True)),
+            )
+
+    def vectors(self, name: str) -> tuple[Ids, Floats]:
+        """The ids of the chunks with a vector of this name, and their vectors, one a row.
+
+        Kept in memory until the index changes: four bytes a number.
+        """
+        with self._lock, self.reading() as db:
+            now = generation(db)
+            kept = self._vectors.get(name)
+            if kept is None or kept[0] != now:
+                self._vectors[name] = kept = (now, *_load(db, name))
+        return kept[1], kept[2]
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """All changes made inside, or none of them."""
+        with self.reading() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                note_a_change(db)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:  # a full disk has already rolled it back
+                    db.execute("ROLLBACK")
+                raise
+
+    def _connect(self) -> sqlite3.Connection:
+        # Not made where it is missing, and opened for reading where it may not be written.
+        db = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            timeout=_WAIT_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA temp_store = MEMORY")
+            db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        except BaseException:
+            db.close()
+            raise
+        self._opened.append(db)
+        return db
+
+
+def folded(title: str) -> str:
+    """A title without case, accents and punctuation; itself if it consists of nothing else."""
+    plain = unicodedata.normalize("NFKD", visible(title).casefold())
+    bare = "".join(c for c in plain if not unicodedata.combining(c))
+    words = re.findall(r"[^\W_]+", bare)
+    return " ".join(words) if words else "".join(title.casefold().split())
+
+
+def _nothing_read(archive: Path) -> OwnwordsError:
+    return CorpusError(
+        f"{archive.parent} holds no archive to ask",
+        hint="read your posts first: ownwords look PATH, or ownwords make PATH",
+    )
+
+
+def _read(db: sqlite3.Connection, document_id: str) -> tuple[str, Document]:
+    """A document with its key; only what chunks are made of."""
+    key, title, date = db.execute(
+        "SELECT key, title, date FROM documents WHERE id = ?", (document_id,)
+    ).fetchone()
+    segments = db.execute(
+        "SELECT kind, text, detail FROM segments WHERE document = ? ORDER BY position",
+        (document_id,),
+    )
+    when = datetime.fromisoformat(date) if date else None
+    read = tuple(Segment(*row) for row in segments)
+    return key, Document(document_id, title, read, date=when)
+
+
+def _in_words(date: datetime | None) -> str:
+    """A date as it is asked for: "2019-04-28" and "April 2019" both find it."""
+    if date is None:
+        return ""
+    return f"{date.date().isoformat()} {MONTHS[date.month - 1]}"
+
+
+def _row(chunk: Chunk, title: str, day: str) -> tuple[object, ...]:
+    heading, text = apart(chunk.heading), apart(chunk.text)
+    return (
+        chunk.document,
+        chunk.number,
+        chunk.heading,
+        chunk.text,
+        chunk.words,
+        chunk.whose,
+        json.dumps(chunk.segments),
+        title,
+        heading if heading != chunk.heading else None,
+        day,
+        text if text != chunk.text else None,
+    )
+
+
+def _passage(id_: int, row: tuple[str, ...], score: float, found_by: tuple[str, ...]) -> Passage:
+    document, title, date, url, heading, text, whose = row
+    return Passage(
+        id=id_,
+        document=document,
+        title=visible(title),
+        date=date[:10] if date else None,
+        url=url.strip() if _LINK.fullmatch(url.strip()) else "",
+        heading=heading,
+        text=text,
+        whose=cast(Whose, whose),
+        score=score,
+        found_by=found_by,
+    )
+
+
+def _load(db: sqlite3.Connection, name: str) -> tuple[Ids, Floats]:
+    count, size = db.execute(
+        "SELECT count(*), coalesce(max(length(vector)), 0) FROM vectors WHERE name = ?", (name,)
+    ).fetchone()
+    ids = np.zeros(count, np.int64)
+    rows = np.zeros((count, size // 4), np.float32)
+    cursor = db.execute("SELECT chunk, vector FROM vectors WHERE name = ? ORDER BY chunk", (name,))
+    for place, (id_, blob) in enumerate(cursor):
+        ids[place] = id_
+        rows[place] = np.frombuffer(blob, "<f4")
+    return ids, rows

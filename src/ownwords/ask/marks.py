@@ -1,0 +1,215 @@
+"""How an answer marks what it rests on: its sentences, and the numbers and words each names.
+
+`[2: "words of passage 2"]` is what is asked for. Models write it in other ways too, and these are
+read as well: the words behind the number, the words before it, a list of sources below the answer.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ownwords.ask.matching import sentences, telling
+
+# Shorter than this a run of words stands in any text; in scripts without spaces four characters.
+LEAST_QUOTE = 12  # bytes
+
+_DISAGREES = re.compile(r"^\W*(?:they )?disagree[sd]?\b[\s:*–—-]*", re.IGNORECASE)
+_THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE)
+
+_BRACKETS = str.maketrans("【】［］", "[][]")
+_NUMBERS = r"\d{1,3}(?:\s*(?:,|;|&|and)\s*\d{1,3})*"
+_QUOTED = r"""(?:"[^"\n]{2,900}"|“[^”\n]{2,900}”|„[^“”\n]{2,900}[“”]|«[^»\n]{2,900}»)"""
+# [2: "a"; 3: "b"] is [2: "a"] [3: "b"].
+_SEVERAL = re.compile(r"""(["”“»])\s*[;,]\s*(?=(?:passage\s*)?\d{1,3}\s*:)""", re.IGNORECASE)
+_MARK = re.compile(
+    rf"""
+    \[\s*(?:passages?|sources?|posts?|quotes?|no\.?|\#)?\s*(?P<numbers>{_NUMBERS})\s*
+    (?:[:,–—-]\s*(?P<inside>["“„«'‘].{{0,900}}?["”“»'’](?=\s*\])|[^\]\n]*))?
+    \s*\]
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_LONE_QUOTE = re.compile(_QUOTED)
+_UNFINISHED = re.compile(r"\[\s*(?:passages?\s*)?\d{1,3}\s*(?::[^\]]*)?\Z", re.IGNORECASE)
+_LONGEST = 20_000  # characters: an answer that is longer is none
+# Places of marks and of quoted words while a text is divided into sentences; of a mark broken off.
+_MARK_AT, _QUOTE_AT = 0xE000, 0xE800
+_MOST_PLACES = 0x800
+_SOURCES = re.compile(r"\W*(?:sources?|citations?|references?|quotes?|answer)\W*\Z", re.IGNORECASE)
+_PLACES = re.compile("[\ue000-\uefff]")
+_CUT, _FOREIGN = "\uf000", re.compile("[\ue000-\uf8ff]")
+_TRAILING = re.compile("(?:\\s*\\(?[\ue000-\ue7ff]\\)?)+\\.?")
+_LIST_MARK = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+")
+# [2](address) is a mark, [words](address) are words: nothing in an answer leads anywhere.
+_LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*\)")
+# (passage 2) is a mark as well, and so is what a line of a list of sources may begin with.
+_NAMED = re.compile(
+    r"\((?:passages?|sources?)\s+(\d[^()\n]{0,40})\)|^\W*(?:passage|source)\s+(\d{1,3})\s*[:–—-]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BEGINNING = re.compile(r"\A\s*answer\s*:\s*", re.IGNORECASE)
+_EMPHASIS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Numbers of passages, and the words of them that are quoted; none where none are."""
+
+    numbers: tuple[int, ...]
+    quotes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Sentence:
+    """A sentence of an answer without its marks; `disagrees` where it names two that do."""
+
+    text: str
+    marks: list[Mark]
+    begins_paragraph: bool
+    disagrees: bool = False
+    quotes: list[str] = field(default_factory=list)  # words in quotation marks, with or without
+    begins_with_mark: bool = False
+
+
+def without_thinking(text: str) -> str:
+    """An answer without what its model thought aloud before."""
+    return _THINKING.sub("", text)
+
+
+def marked(text: str) -> list[Sentence]:
+    """An answer's sentences with their marks; a list of sources is given to who cites them."""
+    found: list[Sentence] = []
+    listed: dict[int, list[str]] = {}
+    begins = True
+    plain = _EMPHASIS.sub("", without_thinking(text)).translate(_BRACKETS)
+    plain = _LINK.sub(lambda link: f"[{link[1]}]" if link[1].isdecimal() else link[1], plain)
+    plain = _NAMED.sub(lambda name: f"[{name[1] or name[2]}] ", _BEGINNING.sub("", plain))
+    plain = _UNFINISHED.sub(_CUT, _FOREIGN.sub("", plain[:_LONGEST]))
+    for line in _SEVERAL.sub(r"\1] [", plain).split("\n"):
+        if not line.strip() or _SOURCES.match(line):
+            begins = True
+            continue
+        disagrees = _DISAGREES.match(line)
+        for sentence in _of_line(_DISAGREES.sub("", line) if disagrees else line):
+            sentence.disagrees = disagrees is not None
+            sentence.begins_paragraph = begins and bool(found)
+            if _is_source(sentence):
+                for mark in sentence.marks:
+                    for number in mark.numbers:
+                        listed.setdefault(number, []).extend([*mark.quotes, *sentence.quotes])
+                if found and not found[-1].marks and not found[-1].disagrees:
+                    found[-1].marks += sentence.marks
+            elif _CUT in sentence.text:
+                continue  # broken off within its citation
+            elif sentence.text or sentence.marks:
+                found.append(sentence)
+                begins = False
+    for sentence in found:
+        sentence.marks = [_with_listed(mark, listed) for mark in sentence.marks]
+    return found
+
+
+def _is_source(sentence: Sentence) -> bool:
+    """A line of a list of sources: first a number, then words of the passage, and nothing said."""
+    if sentence.disagrees or not sentence.begins_with_mark:
+        return False
+    rest = sentence.text
+    for quote in sentence.quotes:
+        rest = rest.replace(quote, "")
+    return not telling(rest)
+
+
+def _with_listed(mark: Mark, listed: dict[int, list[str]]) -> Mark:
+    if mark.quotes:
+        return mark
+    return Mark(mark.numbers, tuple(q for number in mark.numbers for q in listed.get(number, ())))
+
+
+def _of_line(line: str) -> Iterator[Sentence]:
+    """The sentences of a line: marks and quoted words are kept whole, whatever stands in them."""
+    marks: list[Mark] = []
+    quotes: list[str] = []
+
+    def keep_mark(found: re.Match[str]) -> str:
+        if len(marks) == _MOST_PLACES:
+            return ""
+        numbers = tuple(int(one) for one in re.findall(r"\d+", found["numbers"]))
+        inside = (found["inside"] or "").strip()
+        within = [one[0][1:-1] for one in _LONE_QUOTE.finditer(inside)] or [inside.strip("'‘’\"“”")]
+        marks.append(Mark(numbers, tuple(one for one in within if one)))
+        return chr(_MARK_AT + len(marks) - 1)
+
+    def keep_quote(found: re.Match[str]) -> str:
+        if len(quotes) == _MOST_PLACES:
+            return found[0]
+        quotes.append(found[0])
+        return chr(_QUOTE_AT + len(quotes) - 1)
+
+    kept = _LONE_QUOTE.sub(keep_quote, _MARK.sub(keep_mark, _LIST_MARK.sub("", line)))
+    for said in _divided(kept):
+        its_marks = [marks[ord(c) - _MARK_AT] for c in said if _MARK_AT <= ord(c) < _QUOTE_AT]
+        text = "".join(
+            "" if _MARK_AT <= ord(c) < _QUOTE_AT
+            else quotes[ord(c) - _QUOTE_AT] if _PLACES.match(c)
+            else c
+            for c in said
+        )  # fmt: skip
+        around = [
+            quotes[ord(c) - _QUOTE_AT][1:-1]
+            for c in said
+            if ord(c) - _QUOTE_AT in range(_MOST_PLACES)
+        ]
+        if its_marks and around and not any(mark.quotes for mark in its_marks):
+            # Words quoted in the sentence itself are those of the mark beside them.
+            its_marks = _beside(said, marks, quotes)
+        first = said.lstrip("([ ")[:1]
+        yield Sentence(
+            _tidy(text),
+            its_marks,
+            begins_paragraph=False,
+            quotes=around,
+            begins_with_mark=bool(first) and _MARK_AT <= ord(first) < _QUOTE_AT,
+        )
+
+
+def _beside(said: str, marks: list[Mark], quotes: list[str]) -> list[Mark]:
+    """Each mark with the quoted words next to it: those before it, or where none are, behind."""
+    found: list[Mark] = []
+    waiting: list[str] = []
+    for letter in said:
+        code = ord(letter)
+        if _QUOTE_AT <= code < _QUOTE_AT + _MOST_PLACES:
+            quote = quotes[code - _QUOTE_AT][1:-1]
+            if len(quote.encode()) < LEAST_QUOTE:
+                continue
+            if found and not found[-1].quotes and not waiting:
+                found[-1] = Mark(found[-1].numbers, (quote,))
+            else:
+                waiting.append(quote)
+        elif _MARK_AT <= code < _QUOTE_AT:
+            found.append(Mark(marks[code - _MARK_AT].numbers, tuple(waiting)))
+            waiting = []
+    return found
+
+
+def _divided(line: str) -> Iterator[str]:
+    """The sentences of a line; marks behind a full stop belong to the sentence before it."""
+    begin = 0
+    for _, end in sentences(line):
+        if end <= begin:
+            continue
+        stop = end
+        if trailing := _TRAILING.match(line, end):
+            stop = trailing.end()
+        if line[begin:stop].strip():
+            yield line[begin:stop].strip()
+        begin = stop
+    if line[begin:].strip():
+        yield line[begin:].strip()
+
+
+def _tidy(text: str) -> str:
+    """A sentence without what its marks leave behind."""
+    text = re.sub(r"\(\s*\)", "", text)
+    text = re.sub(r"\s+([.,;:!?])", r"\1", re.sub(r"[ \t]+", " ", text))
+    return re.sub(r"([.!?])\.$", r"\1", text).strip(" -–—:")

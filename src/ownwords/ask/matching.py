@@ -1,0 +1,119 @@
+"""Which sentences of a passage a question is about, and which words two texts have in common.
+
+Words are compared by their stems, cut off by a few rules for English endings; words of other
+languages are mostly left as they are, and then compared whole.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from ownwords.ask.terms import is_telling
+
+Span = tuple[int, int]
+
+_WORD = re.compile(r"[^\W_]+")
+_END = re.compile(r"""(?:[.!?…]|[؟۔।])+['"”’»)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*|\n+""")
+# A point after these ends no sentence.
+_SHORTENED = (
+    "mr mrs ms dr st prof gen col capt rev no nos vol fig ch vs eg ie cf etc ca approx jr sr"
+)
+_BEFORE = re.compile(r"[\w.'’]*$")
+_STEM = 3  # letters that a word keeps, whatever its ending
+_ENDINGS = ("ings", "ing", "edly", "ed", "ies", "es", "ly", "s", "e", "y")
+# Scripts without spaces: every two neighbouring signs count as a word.
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+_NO_END = frozenset(_SHORTENED.split())
+
+
+def stems(text: str) -> list[str]:
+    """The words of a text in order, so cut and folded that forms of one word are the same."""
+    return [_stem(word) for word in _words(text)]
+
+
+def telling(text: str) -> set[str]:
+    """The stems of the words that say what a text is about."""
+    return {_stem(word) for word in _words(text) if is_telling(word)}
+
+
+def sentences(text: str) -> list[Span]:
+    """Where each sentence begins and ends, without the space around it; a line's end ends one."""
+    spans: list[Span] = []
+    start = 0
+    for mark in _END.finditer(text):
+        if mark[0][0] != "\n" and mark.end() < len(text) and not _ends(text, start, mark):
+            continue
+        _add(spans, text, start, mark.end())
+        start = mark.end()
+    _add(spans, text, start, len(text))
+    return spans
+
+
+def best(question: str, text: str, most: int = 2) -> list[Span]:
+    """The sentences of a text that match a question best, in their order; none where none does.
+
+    A word counts the more the fewer sentences of the text have it.
+    """
+    wanted = telling(question)
+    spans = sentences(text)
+    words = [wanted & set(stems(text[start:end])) for start, end in spans]
+    in_sentences = Counter(word for each in words for word in each)
+    scores = [sum(1 / in_sentences[word] for word in sorted(each)) for each in words]
+    order = sorted((at for at, score in enumerate(scores) if score), key=lambda at: -scores[at])
+    chosen: list[int] = []
+    told: set[str] = set()
+    for at in order:
+        # A further sentence has to bring a word that those before it lack.
+        if len(chosen) < most and not words[at] <= told:
+            chosen.append(at)
+            told |= words[at]
+    return [spans[at] for at in sorted(chosen)]
+
+
+def share(words: Iterable[str], known: set[str]) -> float:
+    """How much of the words is known; 1 where there are none."""
+    some = list(words)
+    return sum(word in known for word in some) / len(some) if some else 1.0
+
+
+def _words(text: str) -> Iterator[str]:
+    for word in _WORD.findall(text):
+        begin = 0
+        for run in _UNSPACED.finditer(word):
+            yield from filter(None, [word[begin : run.start()]])
+            signs = run[0]
+            yield from (map("".join, pairwise(signs)) if len(signs) > 1 else [signs])
+            begin = run.end()
+        yield from filter(None, [word[begin:]])
+
+
+def _ends(text: str, start: int, mark: re.Match[str]) -> bool:
+    following = text[mark.end() :].lstrip().lstrip("\"'“”„«»‘’([*_")[:1]
+    if following.islower():
+        return False
+    before = _BEFORE.search(text[start : mark.start()])
+    word = before[0].casefold() if before else ""
+    is_initial = len(word) == 1 and word.isalpha() and word != "i"
+    return not (mark[0] == "." and (is_initial or word.replace(".", "") in _NO_END))
+
+
+def _add(spans: list[Span], text: str, start: int, end: int) -> None:
+    said = text[start:end]
+    if stripped := said.strip():
+        start += len(said) - len(said.lstrip())
+        spans.append((start, start + len(stripped)))
+
+
+def _plain(word: str) -> str:
+    parts = unicodedata.normalize("NFD", word.casefold())
+    return "".join(letter for letter in parts if not unicodedata.combining(letter))
+
+
+def _stem(word: str) -> str:
+    plain = _plain(word)
+    for ending in _ENDINGS:
+        if plain.endswith(ending) and len(plain) - len(ending) >= _STEM:
+            return plain.removesuffix(ending)
+    return plain

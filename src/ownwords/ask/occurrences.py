@@ -1,0 +1,80 @@
+"""Where words stand in an index, and how rare they are."""
+
+import json
+import math
+import threading
+from collections.abc import Iterable
+
+from ownwords.ask.index import Index
+from ownwords.ask.terms import Term
+
+_LEAST = 1e-6  # of a term that stands in half of them or more
+_MOST_FOUND = 1000  # chunks with a phrase
+_MOST_KEPT = 50_000  # counts in memory
+
+
+class Occurrences:
+    """In how many chunks of an index each term stands; what was counted once is remembered."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._generation = ""
+        self._chunks = 0
+        self._counts: dict[str, int] = {}
+
+    def counts(self, terms: Iterable[Term]) -> dict[Term, int]:
+        """In how many chunks each term stands."""
+        self._keep_up()
+        counted: dict[Term, int] = {}
+        for term in terms:
+            number = self._counts.get(term.match)
+            if number is None:
+                with self._index.reading() as db:
+                    (number,) = db.execute(
+                        "SELECT count(*) FROM chunk_search WHERE chunk_search MATCH ?",
+                        (term.match,),
+                    ).fetchone()
+                with self._lock:
+                    if len(self._counts) >= _MOST_KEPT:
+                        self._counts.clear()
+                    self._counts[term.match] = number
+            counted[term] = number
+        return counted
+
+    def rarity(self, count: int) -> float:
+        """How much a term says that stands in so many chunks: as the bm25 of SQLite weighs it."""
+        self._keep_up()
+        return max(_LEAST, math.log((self._chunks - count + 0.5) / (count + 0.5)))
+
+    def chunks(self) -> int:
+        """How many chunks there are."""
+        self._keep_up()
+        return self._chunks
+
+    def among(self, term: Term, ids: Iterable[int]) -> set[int]:
+        """Those of these chunks in which a term stands."""
+        with self._index.reading() as db:
+            rows = db.execute(
+                "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?"
+                " AND rowid IN (SELECT value FROM json_each(?))",
+                (term.match, json.dumps(list(ids))),
+            )
+            return {row[0] for row in rows}
+
+    def with_all(self, terms: Iterable[Term]) -> list[int]:
+        """The chunks in which all of the terms stand."""
+        wanted = " AND ".join(term.match for term in terms)
+        with self._index.reading() as db:
+            rows = db.execute(
+                "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ? LIMIT ?",
+                (wanted, _MOST_FOUND),
+            )
+            return [row[0] for row in rows]
+
+    def _keep_up(self) -> None:
+        now = self._index.generation()
+        with self._lock:
+            if now != self._generation:
+                self._generation, self._chunks = now, self._index.size()
+                self._counts = {}

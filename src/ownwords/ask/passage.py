@@ -1,0 +1,56 @@
+"""A passage of a post as a search hands it over, and whose words stand in it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Whose = Literal["own", "quoted", "other"]
+
+QUOTED_LINE = "> "  # begins each line of somebody else's words, as in Markdown
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk of a post that was found, with all that a reader needs to judge it.
+
+    `date` is an ISO day, or None where the post has none. `url` is a web address, a path on the
+    site, or empty. `heading` names the section ("Rain › Gauges"). In `text`, lines that begin with
+    "> " are quoted. `whose` is "other" for a post that was left out as somebody else's, "quoted"
+    where most of the passage is a quotation or a machine's output. `score` orders the passages of
+    one search and means nothing beside those of another. `found_by` holds "title", "phrase",
+    "text", "vectors", "date".
+    """
+
+    id: int
+    document: str
+    title: str
+    date: str | None
+    url: str
+    heading: str
+    text: str
+    whose: Whose
+    score: float
+    found_by: tuple[str, ...]
+
+    def whose_is(self, quote: str) -> Whose:
+        """Whose words a verbatim quote from the text is; the quoted parts of a passage stand apart.
+
+        What stands in both, or in neither, is taken to be as the passage is.
+        """
+        if self.whose != "own":
+            return self.whose
+        sought = _plain(quote)
+        own, quoted = ([], []) if sought else ([""], [""])
+        for line in self.text.split("\n"):
+            (quoted if line.startswith(QUOTED_LINE.rstrip()) else own).append(line)
+        in_quoted = sought in _plain("\n".join(quoted))
+        return "quoted" if in_quoted and sought not in _plain("\n".join(own)) else "own"
+
+
+def as_quoted(text: str) -> str:
+    """The text with every line marked as somebody else's."""
+    return "\n".join((QUOTED_LINE + line).rstrip() for line in text.split("\n"))
+
+
+def _plain(text: str) -> str:
+    lines = (line.removeprefix(QUOTED_LINE.rstrip()) for line in text.split("\n"))
+    return " ".join(" ".join(lines).split()).casefold()

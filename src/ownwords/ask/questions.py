@@ -1,0 +1,188 @@
+"""Questions whose answers an archive knows by itself: what its author linked, titled, summed up.
+
+And questions that it cannot answer, for what is to be refused. None of these was judged by hand:
+a link's words were not written to be searched for, and a title may be of a word that its text has
+nowhere. So the figures tell one search from another better than they tell how good it is.
+"""
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from itertools import count
+from typing import Final, Literal, get_args
+
+from ownwords.archive.document import Document
+from ownwords.archive.store import Archive
+from ownwords.core.fingerprint import digest
+
+Kind = Literal["links", "titles", "bodies", "summaries", "unanswerable"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+UNANSWERABLE = 50
+MOST = 300  # of a kind: more would take minutes, and hardly narrow an interval
+_COMMON = 1 / 3  # of the posts: a word that so many have does not say which is meant
+_RUN = 6  # words in a row by which an excerpt is known where it came from
+_WORD = re.compile(r"\w+")
+
+_ABOUT_NAMES = (
+    "Who is {}?",
+    "What did I say about {}?",
+    "When did I meet {} for the first time?",
+    "Where does {} live now?",
+    "What did {} give me for my birthday?",
+)
+_SYLLABLE = ("bdfghklmnprstvz", "aeiou", "lnrsxk")  # a letter of each
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and the documents that answer it; none of them if nothing does.
+
+    Passages of a document that hold the words beside it in `apart` do not count: they are where
+    the question was taken from.
+    """
+
+    kind: Kind
+    text: str
+    answers: frozenset[str] = frozenset()
+    apart: tuple[tuple[str, str], ...] = ()
+
+    def counts(self, document: str, text: str) -> bool:
+        """Whether a passage may stand in the ranking that is judged."""
+        return not any(
+            document == source and shares_a_run(text, words) for source, words in self.apart
+        )
+
+
+@dataclass(slots=True)
+class Asked:
+    """The questions of an archive, and what could not be asked, for the reader of the figures."""
+
+    questions: list[Question] = field(default_factory=list)
+    vague_links: Counter[str] = field(default_factory=Counter)  # by their words
+    title_summaries: int = 0  # that say no more than the title
+    topics: int = 0  # of the unanswerable, those about things
+    names: int = 0  # and those about names that were made up
+
+    def of(self, kind: Kind) -> list[Question]:
+        return [question for question in self.questions if question.kind == kind]
+
+
+def questions_of(archive: Archive, searchable: Iterable[str]) -> Asked:
+    """All that can be asked of the documents that are searched."""
+    asked = Asked()
+    heads: list[Document] = []
+    frequencies: Counter[str] = Counter()
+    summaries: list[Question] = []
+    for document in archive.documents(searchable):
+        frequencies.update(set(_words(f"{document.title}\n{document.text()}")))
+        summaries += _summary(document, asked)
+        heads.append(replace(document, segments=()))
+    asked.questions += _drawn(_links(archive, heads, frequencies, asked))
+    asked.questions += _drawn(_titles(heads, "titles"))
+    asked.questions += _drawn(_titles(heads, "bodies"))
+    asked.questions += _drawn(summaries)
+    asked.questions += _unanswerable(frequencies, asked)
+    return asked
+
+
+def shares_a_run(text: str, words: str) -> bool:
+    """Whether some words in a row, six or all there are, stand in both."""
+    sought, here = _words(words), f" {' '.join(_words(text))} "
+    length = min(_RUN, len(sought))
+    return length > 0 and any(
+        f" {' '.join(sought[at : at + length])} " in here for at in range(len(sought) - length + 1)
+    )
+
+
+def _links(
+    archive: Archive, documents: Sequence[Document], frequencies: Counter[str], asked: Asked
+) -> Iterator[Question]:
+    """The words of a link ask for the post that it leads to, if they say which one that is."""
+    known = {document.id for document in documents}
+    targets: dict[str, set[str]] = defaultdict(set)
+    sources: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    for source, words, target in archive.internal_links():
+        if source != target and {source, target} <= known:
+            plain = " ".join(_words(words))
+            targets[plain].add(target)
+            sources[plain, target].append((source, words))
+    rare = _COMMON * len(documents)
+    for (plain, target), found in sources.items():
+        is_address = "://" in found[0][1] or found[0][1].startswith("www.")
+        names_it = any(frequencies[word] <= rare for word in plain.split())
+        if is_address or len(targets[plain]) > 1 or not names_it:
+            asked.vague_links[found[0][1]] += len(found)
+        else:
+            yield Question("links", found[0][1], frozenset({target}), tuple(found))
+
+
+def _titles(documents: Sequence[Document], kind: Kind) -> Iterator[Question]:
+    same: dict[str, set[str]] = defaultdict(set)
+    for document in documents:
+        same[" ".join(_words(document.title))].add(document.id)
+    named = {document.id: document.title for document in documents}
+    for plain, ids in same.items():
+        if plain:
+            yield Question(kind, named[min(ids)], frozenset(ids))
+
+
+def _summary(document: Document, asked: Asked) -> Iterator[Question]:
+    """A summary asks for the rest of its post: not for the passage that it was taken from."""
+    words = Counter(_words(document.summary))
+    if not words:
+        return
+    # "A paper: <title>": what two words add is no summary.
+    if (words - Counter(_words(document.title))).total() < 3:
+        asked.title_summaries += 1
+        return
+    own = ((document.id, document.summary),)
+    question = Question("summaries", document.summary, frozenset({document.id}), own)
+    if any(question.counts(document.id, segment.text) for segment in document.segments):
+        yield question
+
+
+def _unanswerable(frequencies: Counter[str], asked: Asked) -> Iterator[Question]:
+    there = "\n".join(["", *frequencies])  # each word behind a newline, to look for beginnings
+    for topic, said in their_topics():
+        if f"\n{topic}" in there or asked.topics == UNANSWERABLE:
+            continue
+        asked.topics += 1
+        yield Question("unanswerable", said)
+    names = _names(there)
+    while asked.topics + asked.names < UNANSWERABLE:
+        said = _ABOUT_NAMES[asked.names % len(_ABOUT_NAMES)].format(next(names))
+        asked.names += 1
+        yield Question("unanswerable", said)
+
+
+def their_topics() -> list[tuple[str, str]]:
+    """The beginning of the word that each question in the box is about, and the question."""
+    text = files("ownwords.ask").joinpath("unanswerable.txt").read_text(encoding="utf-8")
+    parts = (line.partition(" | ") for line in text.splitlines())
+    return [(topic, said) for topic, bar, said in parts if bar]
+
+
+def _names(there: str) -> Iterator[str]:
+    """Names that nobody has, of words that begin none of the archive's; always the same ones."""
+    for seed in count():
+        # Nothing secret is drawn here.
+        lot = random.Random(seed)  # noqa: S311
+        name = ["".join(lot.choice(letters) for letters in 2 * _SYLLABLE) for _ in range(2)]
+        if not any(f"\n{part}" in there for part in name):
+            yield " ".join(part.capitalize() for part in name)
+
+
+def _drawn(questions: Iterable[Question]) -> list[Question]:
+    """At most so many of a kind, always the same of the same archive."""
+    every = list(questions)
+    if len(every) <= MOST:
+        return every
+    return sorted(every, key=lambda question: digest(question.text, *question.answers))[:MOST]
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())

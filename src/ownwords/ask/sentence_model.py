@@ -1,0 +1,269 @@
+"""A folder in sentence-transformers' layout, whose BERT makes a vector of a text.
+
+    modules.json                      which parts there are: the model, how its states are pooled
+    config.json  model.safetensors    the model
+    tokenizer.json                    its tokenizer
+    sentence_bert_config.json         how many tokens of a text it reads
+    1_Pooling/config.json             mean of all tokens, or the first one
+
+What is there is checked when the folder is opened; PyTorch is imported and the weights are read
+when the first text comes.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.fingerprint import digest
+from ownwords.models.configs.bert import BertConfig
+from ownwords.models.directory import tokens_digest
+from ownwords.models.fitting import find
+from ownwords.models.header import Stored
+from ownwords.models.safely import ModelError, opened, parse_object, read_bytes, read_object, shown
+
+if TYPE_CHECKING:
+    from ownwords.models.bert import Bert
+    from tokenizers import Tokenizer
+
+MODULES = "modules.json"
+_TRANSFORMER, _POOLING, _NORMALIZE = "Transformer", "Pooling", "Normalize"
+_KINDS = frozenset({"WordPiece", "Unigram"})  # that models of this kind have
+_MOST_TOKENIZER_BYTES = 64 << 20
+_TOKENS_AT_ONCE = 4096  # of a batch: enough to fill a processor, little enough for its cache
+_FEW_TOKENS = 256  # of a question, say: too few to be divided among threads
+_SAMPLES, _SAMPLE_BYTES = 64, 1024  # of the weights, which tell one model from another
+_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ELSEWHERE = "sentence-transformers/all-MiniLM-L6-v2 is one that can be used"
+
+Vectors = npt.NDArray[np.float32]
+Pooling = Literal["mean", "cls"]
+
+
+class SentenceModel:
+    """Vectors of unit length, the same as sentence-transformers makes with this folder.
+
+    `name` says which model it is: whoever keeps vectors keeps them by it. Of a text only the first
+    `longest` tokens count.
+    """
+
+    def __init__(self, folder: Path, name: str = "") -> None:
+        """ModelError or ConfigError says what is missing, damaged or not known here."""
+        if not (folder / MODULES).is_file():
+            raise ModelError(
+                f"{folder} holds no {MODULES}: it is no folder of a sentence-embedding model",
+                hint=f"{_ELSEWHERE}; copy its whole folder",
+            )
+        self._folder = folder
+        pooling = _parts(folder)
+        self._pooling = _pooling(read_object(folder / pooling / "config.json"), folder / pooling)
+        said = read_bytes(folder / "config.json", _MOST_TOKENIZER_BYTES)
+        self._config = BertConfig.from_hf(parse_object(said, str(folder / "config.json")))
+        self.dimensions = self._config.width
+        self.longest, self._in_small_letters = _reading(folder, self._config)
+        vocabulary = _read_tokenizer(folder)
+        tokens = tokens_digest(vocabulary, str(folder / "tokenizer.json"), self._config)
+        self._tokenizer = _tokenizer(vocabulary, self.longest, folder)
+        weights = _fingerprint(find(folder))
+        key = digest(said, tokens, weights, self._pooling, str(self.longest))
+        self.name = f"{name or folder.resolve().name} {key[:8]}"
+        self._lock = Lock()
+        if find_spec("torch") is None:
+            raise OwnwordsError(
+                "vectors of meaning take PyTorch, which is not installed",
+                hint='pip install "ownwords[train]", or search without --embed',
+            )
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """A row for each text, in their order."""
+        if not texts:
+            return np.empty((0, self.dimensions), np.float32)
+        said = [text.strip() for text in texts]
+        if self._in_small_letters:
+            said = [text.lower() for text in said]
+        with _telling(self._folder):
+            encoded = self._tokenizer.encode_batch(
+                [text.encode("utf-8", "replace").decode("utf-8") for text in said]
+            )
+        ids = [encoding.ids for encoding in encoded]
+        model = self._model
+        if sum(map(len, ids)) <= _FEW_TOKENS:
+            with self._lock, _one_thread():
+                return self._rows(model, ids)
+        return self._rows(model, ids)
+
+    def _rows(self, model: "Bert", ids: Sequence[Sequence[int]]) -> Vectors:
+        import torch  # noqa: PLC0415
+
+        rows = np.empty((len(ids), self.dimensions), np.float32)
+        for which in _batches([len(one) for one in ids]):
+            longest = len(ids[which[0]])
+            # Padding is hidden from the rest, so that any id will do.
+            padded = [[*ids[at], *[0] * (longest - len(ids[at]))] for at in which]
+            lengths = torch.tensor([len(ids[at]) for at in which])
+            rows[which] = model.vectors(torch.tensor(padded), lengths, self._pooling).numpy()
+        return rows
+
+    @cached_property
+    def _loaded(self) -> "Bert":
+        # Seconds, which who asks for no vectors does not wait.
+        from ownwords.models.bert import Bert  # noqa: PLC0415
+
+        # Not on a GPU: a training may need all of its memory.
+        return Bert.load(self._folder)
+
+    @property
+    def _model(self) -> "Bert":
+        with self._lock:  # two requests of a server may be the first ones
+            return self._loaded
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let PyTorch compute on this thread alone.
+
+    Beside a training, threads that wait for each other at every layer take far longer than one
+    that does it all: a question took 3 s with two, and 17 ms with one.
+    """
+    import torch  # noqa: PLC0415
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Texts of about the same length together, the longest first."""
+    order = sorted(range(len(lengths)), key=lambda at: -lengths[at])
+    start = 0
+    while start < len(order):
+        rows = max(1, _TOKENS_AT_ONCE // max(1, lengths[order[start]]))
+        yield order[start : start + rows]
+        start += rows
+
+
+def _parts(folder: Path) -> str:
+    """Where the pooling is described; ModelError if the folder has parts that are not known."""
+    data = read_bytes(folder / MODULES, 1 << 20)
+    # A list, where every other file is an object.
+    modules = parse_object(b'{"modules":' + data + b"}", str(folder / MODULES))["modules"]
+    listed = modules if isinstance(modules, list) else []
+    listed = [each for each in listed if isinstance(each, dict)]
+    kinds = [str(each.get("type", "")).rpartition(".")[2] for each in listed]
+    if kinds not in ([_TRANSFORMER, _POOLING], [_TRANSFORMER, _POOLING, _NORMALIZE]):
+        raise ModelError(
+            f"{folder / MODULES} lists {shown(kinds) or 'nothing'}; known is a {_TRANSFORMER}, then"
+            f" a {_POOLING}, then at most a {_NORMALIZE}",
+            hint=_ELSEWHERE,
+        )
+    first, second = (str(each.get("path", "")) for each in listed[:2])
+    if first or not _FOLDER.fullmatch(second):
+        raise ModelError(f"{folder / MODULES} has its parts in {shown([first, second])}")
+    return second
+
+
+def _pooling(said: dict[str, object], where: Path) -> Pooling:
+    modes = {name: value for name, value in said.items() if name.startswith("pooling_mode")}
+    newer = modes.pop("pooling_mode", None)  # what later versions write in place of the flags
+    chosen = [name.removeprefix("pooling_mode_") for name, value in modes.items() if value is True]
+    named = [newer] if isinstance(newer, str) else chosen
+    if named in (["mean"], ["mean_tokens"]):
+        return "mean"
+    if named in (["cls"], ["cls_token"]):
+        return "cls"
+    raise ModelError(
+        f"{where} pools by {shown([str(one) for one in named]) or 'nothing'}; known are the mean of"
+        " all tokens and the first one (cls)",
+        hint=_ELSEWHERE,
+    )
+
+
+def _reading(folder: Path, config: BertConfig) -> tuple[int, bool]:
+    """How many tokens of a text are read, and whether it is put into small letters before."""
+    path = folder / "sentence_bert_config.json"
+    said = read_object(path) if path.exists() else {}
+    longest = said.get("max_seq_length")
+    if longest is None and (folder / "tokenizer_config.json").exists():
+        longest = read_object(folder / "tokenizer_config.json").get("model_max_length")
+    if longest is None:
+        longest = config.context
+    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 3:
+        raise ModelError(f"{path} has max_seq_length = {longest!r:.40}")
+    # tokenizer_config.json of old models names a number of 31 digits for "no limit".
+    return int(min(longest, config.context)), said.get("do_lower_case") is True
+
+
+def _read_tokenizer(folder: Path) -> bytes:
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        raise ModelError(
+            f"{folder} holds no tokenizer.json",
+            hint="transformers writes it with"
+            " AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
+        )
+    return read_bytes(path, _MOST_TOKENIZER_BYTES)
+
+
+def _tokenizer(data: bytes, longest: int, folder: Path) -> "Tokenizer":
+    model = parse_object(data, str(folder / "tokenizer.json")).get("model")
+    kind = model.get("type", "WordPiece") if isinstance(model, dict) else None
+    if kind not in _KINDS:
+        raise ModelError(
+            f"{folder / 'tokenizer.json'} is of kind {kind!r:.40}; known are"
+            f" {' and '.join(sorted(_KINDS))}",
+            hint=_ELSEWHERE,
+        )
+    try:
+        from tokenizers import Tokenizer  # noqa: PLC0415 - only who asks for vectors waits for it
+    except ModuleNotFoundError as error:
+        raise OwnwordsError(
+            "vectors of meaning take the `tokenizers` library, which is not installed",
+            hint='pip install "ownwords[train]", or search without --embed',
+        ) from error
+    with _telling(folder):
+        tokenizer = Tokenizer.from_str(data.decode("utf-8"))
+        # The file's own settings are of whoever wrote it last: 128 tokens, say, whatever is read.
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(longest)
+    return tokenizer
+
+
+@contextmanager
+def _telling(folder: Path) -> Iterator[None]:
+    """Turn what the library raises, its panics included, into a sentence."""
+    try:
+        yield
+    except BaseException as error:
+        # A panic of the library is no Exception, and its class has no name to import.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise ModelError(
+                f"the `tokenizers` library cannot use {folder / 'tokenizer.json'}:"
+                f" {str(error)[:200]}",
+                hint="the file is damaged: copy it again",
+            ) from None
+        raise
+
+
+def _fingerprint(stored: dict[str, Stored]) -> str:
+    """A key of the weights: what is there, and samples of it; whole, they take a second to read."""
+    parts: list[bytes] = []
+    for path in sorted({each.path for each in stored.values()}):
+        here = [each for each in stored.values() if each.path == path]
+        parts += [f"{one.name} {one.dtype} {one.shape}".encode() for one in here]
+        size = path.stat().st_size
+        with opened(path) as file:
+            for number in range(_SAMPLES):
+                file.seek(max(0, size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
+                parts.append(file.read(_SAMPLE_BYTES))
+    return digest(*parts)

@@ -1,0 +1,103 @@
+"""The tables that a search needs, beside those of the archive in its one file."""
+
+import sqlite3
+
+from ownwords.ask.chunks import CHUNKS_VERSION
+
+TOKENIZER = "porter unicode61 remove_diacritics 2"
+
+# Raised whenever the tables below change; they are then made anew.
+_VERSION = f"1.{CHUNKS_VERSION}"
+
+# By chance: an archive that was made anew would begin to count again.
+_ANOTHER_GENERATION = "INSERT OR REPLACE INTO meta VALUES ('ask_generation', hex(randomblob(8)))"
+
+_TRIGGERS = ("chunk_added", "chunk_removed", "document_removed")
+_OURS = ("vectors", "chunk_search", "chunk_texts", "chunks", "indexed")
+
+# The sought columns hold what is searched where that differs from what is shown. Triggers keep the
+# index in step also when `look` takes a document out, and with it, by cascade, its chunks.
+_SCHEMA = (
+    """CREATE TABLE indexed (
+        document TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE,
+        key TEXT NOT NULL, whose TEXT NOT NULL, folded_title TEXT NOT NULL, words INTEGER NOT NULL
+    )""",
+    "CREATE INDEX indexed_by_title ON indexed(folded_title)",
+    """CREATE TABLE chunks (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
+        number INTEGER NOT NULL, heading TEXT NOT NULL, text TEXT NOT NULL, words INTEGER NOT NULL,
+        whose TEXT NOT NULL, segments TEXT NOT NULL, sought_title TEXT NOT NULL,
+        sought_heading TEXT, sought_date TEXT NOT NULL, sought_text TEXT
+    )""",
+    "CREATE INDEX chunks_of ON chunks(document, number)",
+    """CREATE VIEW chunk_texts AS
+        SELECT id, sought_title AS title, coalesce(sought_heading, heading) AS heading,
+        sought_date AS date, coalesce(sought_text, text) AS text FROM chunks""",
+    f"""CREATE VIRTUAL TABLE chunk_search USING fts5(
+        title, heading, date, text, content='chunk_texts', content_rowid='id',
+        tokenize='{TOKENIZER}'
+    )""",
+    """CREATE TRIGGER chunk_added AFTER INSERT ON chunks BEGIN
+        INSERT INTO chunk_search(rowid, title, heading, date, text) VALUES (new.id,
+        new.sought_title, coalesce(new.sought_heading, new.heading), new.sought_date,
+        coalesce(new.sought_text, new.text)); END""",
+    """CREATE TRIGGER chunk_removed AFTER DELETE ON chunks BEGIN
+        INSERT INTO chunk_search(chunk_search, rowid, title, heading, date, text) VALUES ('delete',
+        old.id, old.sought_title, coalesce(old.sought_heading, old.heading), old.sought_date,
+        coalesce(old.sought_text, old.text)); END""",
+    f"""CREATE TRIGGER document_removed AFTER DELETE ON indexed BEGIN {_ANOTHER_GENERATION}; END""",
+    """CREATE TABLE vectors (
+        chunk INTEGER NOT NULL REFERENCES chunks(id) ON DELETE CASCADE, name TEXT NOT NULL,
+        vector BLOB NOT NULL, PRIMARY KEY (chunk, name)
+    ) WITHOUT ROWID""",
+)
+
+
+def are_ready(db: sqlite3.Connection) -> bool:
+    """Whether the tables are there, and of this version."""
+    return _meta(db, "ask_version") == _VERSION
+
+
+def state_of(db: sqlite3.Connection) -> str:
+    """The key that `look` gives all that it knows; empty where something else made the archive."""
+    return _meta(db, "state")
+
+
+def is_in_line(db: sqlite3.Connection) -> bool:
+    """Whether the tables were brought in line with what the archive still holds."""
+    state = state_of(db)
+    return bool(state) and state == _meta(db, "ask_state") and are_ready(db)
+
+
+def note_in_line(db: sqlite3.Connection) -> None:
+    """Say that the tables are in line with what the archive holds now."""
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('ask_state', ?)", (state_of(db),))
+
+
+def make_anew(db: sqlite3.Connection) -> None:
+    """Put empty tables in place of whatever tables of ours are there."""
+    kinds = dict(db.execute("SELECT name, type FROM sqlite_master").fetchall())
+    for trigger in _TRIGGERS:
+        db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+    for name in _OURS:
+        if name in kinds:
+            db.execute(f"DROP {kinds[name]} {name}")
+    for statement in _SCHEMA:
+        db.execute(statement)
+    db.execute("INSERT OR REPLACE INTO meta VALUES ('ask_version', ?)", (_VERSION,))
+
+
+def generation(db: sqlite3.Connection) -> str:
+    """Another string whenever anything in the tables has changed."""
+    return _meta(db, "ask_generation")
+
+
+def note_a_change(db: sqlite3.Connection) -> None:
+    """Let `generation` be another."""
+    db.execute(_ANOTHER_GENERATION)
+
+
+def _meta(db: sqlite3.Connection, key: str) -> str:
+    row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return row[0] if row else ""

@@ -1,0 +1,172 @@
+"""From a question, in whatever form it comes, to the words and phrases that are searched for."""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ownwords.archive.clean import repair
+from ownwords.ask.chunks import visible
+
+# What is longer is no question but a text, whose beginning says what it is about.
+_LONGEST = 10_000  # characters
+MOST_WORDS = 64
+
+# Letters and digits, with the marks that stand among the letters of India and South-East Asia.
+# FTS5 takes what it is given in quotes apart by its own rules: all that matters is that none of
+# its operators, and no quotation mark, is ever handed over.
+_WORD = re.compile(
+    "(?:[^\\W_]|[\u064b-\u065f\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])+"
+)
+_UNSPACED = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
+_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|‘([^’]+)’(?!\w)|\A\'(.+)\'\Z')
+_NOT = re.compile(r"(?<=\w)n['’]t\b", re.IGNORECASE)
+_APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
+
+# Words of every sentence. They are searched for only where nothing else is asked.
+_EMPTY = frozenset(
+    """
+    a about after again against ain all also although always am among an and another any
+    anything are arent as at be because been before being between both but by ca can cant could
+    couldnt d did didnt do does doesnt doing don done dont during each ever every everything few
+    for from get gets getting go goes going got had hadnt has hasnt have havent having he her
+    here hers him his how however i if im in instead into is isnt it its itself ive just kind
+    know like ll m made make makes making many may me might mine more most much must my myself
+    never no nor not now of off often on once one ones only or other our out over own please
+    quite re really s sha shall she should shouldnt since so some something sort still such t
+    take taken tell than that the their them then there these they thing things this those
+    though through to together too toward towards try under until up upon us use used ve very
+    was wasnt way we well went were werent what whatever when where whether which while who whom
+    whose why will with within without wo wont would wouldnt yes yet you your youre yours youve
+    """.split()  # noqa: SIM905 - to be read
+)
+# What people say of any post they look for. Searched for only where nothing is left without it.
+_OF_ANY_POST = frozenset(
+    """
+    archive article articles author blog blogs column columns describe described discuss discussed
+    entries entry essay essays explain explained find found journal mention mentioned mentions note
+    notes opinion opinions page pages paragraph passage piece pieces post posted posting posts read
+    remember said say saying says talk talked talking talks text texts think thinking thought
+    thoughts told topic topics view views wonder wondered write writes writing written wrote
+    """.split()  # noqa: SIM905
+)
+
+
+# English words whose other forms the stemmer of the index does not know for the same: who asks how
+# "I met" her asks "how did I meet". Each line of forms is one word.
+_FORMS = """
+    beat beaten, become became, begin began begun, bend bent, bet, bind bound, bite bit bitten,
+    bleed bled, blow blew blown, break broke broken, bring brought, build built, burn burnt,
+    buy bought, catch caught, child children, choose chose chosen, come came, creep crept,
+    deal dealt, die died dying, dig dug, draw drew drawn, dream dreamt, drink drank drunk,
+    drive drove driven, eat eaten, fall fell fallen, feed fed, feel felt, fight fought,
+    find found, flee fled, fly flew flown, foot feet, forbid forbade forbidden,
+    forget forgot forgotten, forgive forgave forgiven, freeze froze frozen, give gave given,
+    goose geese, grind ground, grow grew grown, half halves, hang hung, hear heard,
+    hide hid hidden, hold held, keep kept, kneel knelt, knife knives, lay laid, lead led,
+    leaf leaves, lean leant, leap leapt, learn learnt, leave left, lend lent, lie lay lain lying,
+    life lives, light lit, loaf loaves, lose lost, man men, mean meant, meet met, mouse mice,
+    pay paid, ride rode ridden, ring rang rung, rise rose risen, run ran, see saw seen,
+    seek sought, sell sold, send sent, sew sewn, shake shook shaken, shelf shelves,
+    shine shone, shoot shot, show shown, shrink shrank shrunk, sing sang sung, sink sank sunk,
+    sit sat, sleep slept, slide slid, smell smelt, sow sown, speak spoke spoken, spell spelt,
+    spend spent, spill spilt, spin spun, split, spoil spoilt, spring sprang sprung,
+    stand stood, steal stole stolen, stick stuck, sting stung, strike struck, strive strove,
+    swear swore sworn, sweep swept, swim swam swum, swing swung, teach taught, tear tore torn,
+    thief thieves, throw threw thrown, tie tied tying, tooth teeth, tread trod trodden,
+    wake woke woken, wear wore worn, weave wove woven, weep wept, wife wives, win won,
+    wind wound, wolf wolves, woman women
+"""
+_SAME: dict[str, tuple[str, ...]] = {}
+for _line in _FORMS.split(","):
+    for _form in _line.split():
+        _SAME[_form] = (
+            *_SAME.get(_form, ()),
+            *(other for other in _line.split() if other != _form),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Something to search for: one word in any of its forms, or several words side by side."""
+
+    words: tuple[str, ...]
+
+    @property
+    def match(self) -> str:
+        """The term as FTS5 reads it: strings, in which nothing has a meaning."""
+        forms = _SAME.get(self.words[0], ()) if len(self.words) == 1 else ()
+        said = " OR ".join(f'"{form}"' for form in (" ".join(self.words), *forms))
+        return f"({said})" if forms else said
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a question is about.
+
+    `words` are its telling words, each once; `phrases` what stands in it in quotation marks. Both
+    may be empty. `is_about` is False where its words would stand in a question about anything.
+    """
+
+    words: tuple[Term, ...]
+    phrases: tuple[Term, ...]
+    is_about: bool
+
+    @classmethod
+    def of(cls, question: str) -> "Terms":
+        """The terms of any text at all."""
+        text = plain(question)
+        every = _words(text)
+        telling = _telling(every)
+        words = list(dict.fromkeys(Term(unit) for unit in every if unit in telling))
+        phrases = [
+            Term(tuple(part for unit in _words(said) for part in unit)) for said in quotations(text)
+        ]
+        return cls(
+            tuple(words[:MOST_WORDS]),
+            tuple(dict.fromkeys(phrase for phrase in phrases if phrase.words)),
+            any(unit[0] not in _EMPTY for unit in every),
+        )
+
+
+def plain(question: str) -> str:
+    """The question on one line, without what nobody sees and beyond what anybody asks."""
+    return " ".join(visible(repair(question[:_LONGEST])[0]).split())
+
+
+def is_telling(word: str) -> bool:
+    """Whether a word may say what a text is about."""
+    return word.casefold() not in _EMPTY | _OF_ANY_POST
+
+
+def words_of(text: str) -> list[str]:
+    """Every word of a text, in order."""
+    return [part for unit in _words(plain(text)) for part in unit]
+
+
+def quotations(question: str) -> list[str]:
+    """What stands in quotation marks."""
+    marked = _QUOTED.finditer(plain(question))
+    return [next(filter(None, match.groups())) for match in marked]
+
+
+def _words(text: str) -> list[tuple[str, ...]]:
+    """The words in order; of what is written without spaces, every two neighbouring signs."""
+    found: list[tuple[str, ...]] = []
+    for word in _WORD.findall(_APOSTROPHE.sub(" ", _NOT.sub(" ", text))):
+        start = 0
+        for run in _UNSPACED.finditer(word):
+            if before := word[start : run.start()]:
+                found.append((before.casefold(),))
+            signs = run[0]
+            found += list(pairwise(signs)) if len(signs) > 1 else [(signs,)]
+            start = run.end()
+        if rest := word[start:]:
+            found.append((rest.casefold(),))
+    return found
+
+
+def _telling(every: list[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    for ignored in (_EMPTY | _OF_ANY_POST, _EMPTY):
+        if left := {unit for unit in every if unit[0] not in ignored}:
+            return left
+    return set(every)

@@ -1,0 +1,182 @@
+"""An answer as a person reads it: what holds, what it rests on, or the passages themselves."""
+
+import re
+from collections.abc import Callable
+from datetime import date
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from ownwords.archive.report import words as say
+from ownwords.archive.report.sheet import ACCENT, LOUD, QUIET, Sheet
+from ownwords.ask.answer import Answer
+from ownwords.ask.composing import Citation
+from ownwords.ask.index import MONTHS
+from ownwords.ask.matching import Span, best, sentences
+from ownwords.ask.passage import Passage, Whose
+from ownwords.cli.flow import Flow
+
+_INDENT = 4
+_SHOWN = 420  # characters of a passage, about four lines
+_FURTHER = 240  # of a second sentence that matches and stands further down
+_QUOTED = 280
+_FENCE = re.compile(r"^```\w*[ \t]*$", re.MULTILINE)
+_WHOSE: dict[Whose, str] = {
+    "quoted": "not your own words: a quotation, or what a machine wrote",
+    "other": "not your own words: the post is somebody else's",
+}
+
+
+class AskView(Sheet):
+    """Prints answers; `hears` shows the sentences of one as they are found to hold."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._flow: Flow | None = None
+
+    @property
+    def hears(self) -> Callable[[str], None]:
+        """What is told each sentence of an answer."""
+
+        def tell(sentence: str) -> None:
+            if self._flow is None:
+                self.space()
+                self._flow = self._new_flow()
+            self._flow.add(sentence)
+
+        return tell
+
+    def end(self) -> None:
+        """The line of a sentence that was told ends, whatever happened."""
+        if self._flow is not None:
+            self._flow.end()
+            self._flow = None
+
+    def show(self, answer: Answer, advice: str = "") -> None:
+        """The answer, but for what was told already; then what it rests on, and some advice."""
+        told = self._flow is not None
+        self.end()
+        if answer.answer and not told:
+            self.space()
+            self._new_flow().write([answer.answer])
+        if answer.why:
+            self.space()
+            self.line(answer.why, QUIET if answer.answer else None)
+        for citation in answer.citations:
+            self._citation(citation)
+        if not answer.citations and answer.passages:
+            self._passages(answer)
+        if answer.nearest:
+            self._nearest(answer.nearest)
+        notes = [*answer.notes, *([advice] if advice and answer.passages else [])]
+        if notes:
+            self.space()
+        for note in notes:
+            self.line(note, QUIET)
+        self.space()
+
+    def _new_flow(self) -> Flow:
+        margin = self._margin
+        return Flow(
+            self._console.file,
+            width=margin + self.width,
+            margin=margin,
+            shown=lambda word: self.text(word).plain,
+        )
+
+    def _citation(self, citation: Citation) -> None:
+        self.space()
+        self._head(f"[{citation.number}]", citation.title, citation.date, citation.whose)
+        self.line(f"“{say.plain(citation.quote, _QUOTED)}”", indent=_INDENT)
+        self._address(citation.url)
+
+    def _passages(self, answer: Answer) -> None:
+        many = len(answer.passages) > 1
+        self.heading("What your posts say" if many else "What your post says")
+        for number, passage in enumerate(answer.passages, 1):
+            self.space()
+            self._head(f"{number}", passage.title, passage.date, passage.whose)
+            if passage.heading:
+                self.line(say.plain(passage.heading, 120), QUIET, indent=_INDENT)
+            self.put(self._excerpt(answer.question, passage), indent=_INDENT)
+            self._address(passage.url)
+
+    def _nearest(self, nearest: tuple[Passage, ...]) -> None:
+        self.space()
+        self.line("The nearest there is:", QUIET)
+        for passage in nearest:
+            self.put(self._titled(passage.title, passage.date), indent=_INDENT)
+            self._address(passage.url)
+
+    def _head(self, number: str, title: str, day: str | None, whose: Whose) -> None:
+        line = Text().append(number.ljust(_INDENT), ACCENT)
+        line.append_text(self._titled(title, day, LOUD))
+        self.put(line)
+        if whose != "own":
+            self.line(_WHOSE[whose], ACCENT, indent=_INDENT)
+
+    def _titled(self, title: str, day: str | None, style: Style | None = None) -> Text:
+        line = Text().append_text(self.text(say.title_of(title, 100), style))
+        if day:
+            line.append("  ").append_text(self.text(_when(day), QUIET))
+        return line
+
+    def _address(self, url: str) -> None:
+        if url:
+            self.line(say.plain(url, 300), QUIET, indent=_INDENT)
+
+    def _excerpt(self, question: str, passage: Passage) -> Text:
+        """The sentence that matches best, first and bright, and what follows it there."""
+        text = passage.text
+        matching = best(question, text)
+        begin, end = _window(text, matching)
+        shown = Text().append("" if begin == 0 else "… ", QUIET)
+        at = begin
+        for first, last in matching:
+            if first < at:
+                continue
+            if last > end:
+                if last - first > _FURTHER:
+                    continue
+                shown.append_text(self._run(text[at:end], QUIET)).append(" … ", QUIET)
+                at = end = first
+            shown.append_text(self._run(text[at:first], QUIET))
+            shown.append_text(self._run(text[first:last], LOUD))
+            at, end = last, max(end, last)
+        shown.append_text(self._run(text[at:end], QUIET))
+        if end < len(text.rstrip()):
+            shown.append(" …", QUIET)
+        if shown.plain.startswith(" "):
+            shown = shown[1:]
+        return self.text(shown.plain) if not self._can_show(shown.plain) else shown
+
+    def _run(self, text: str, style: Style) -> Text:
+        """A stretch on one line, with the spaces at its ends that part it from the next."""
+        text = _FENCE.sub(" ", text)
+        before = " " if text[:1].isspace() else ""
+        after = " " if text[-1:].isspace() and text.strip() else ""
+        return Text(before + say.plain(text) + after, style=style)
+
+
+def _window(text: str, matching: list[Span]) -> Span:
+    """Whole sentences from the first that matches on, or from the beginning."""
+    spans = sentences(text)
+    if not spans:
+        return 0, 0
+    first = spans.index(matching[0]) if matching else 0
+    end = spans[first][1]
+    for _, further in spans[first + 1 :]:
+        if further - spans[first][0] > _SHOWN:
+            break
+        end = further
+    return spans[first][0], end
+
+
+def _when(day: str) -> str:
+    """3 May 2004."""
+    try:
+        known = date.fromisoformat(day[:10])
+    except ValueError:
+        return day[:20]
+    return f"{known.day} {MONTHS[known.month - 1]} {known.year}"

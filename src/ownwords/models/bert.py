@@ -1,0 +1,146 @@
+"""BERT, which reads a text both ways and writes none: here it makes vectors of sentences.
+
+Devlin et al. 2018 (arXiv 1810.04805); a vector for a text as in Reimers and Gurevych 2019
+(arXiv 1908.10084). Shapes: B texts, T tokens, C width, H heads, D dimensions of a head.
+"""
+
+import itertools
+import re
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ownwords.models.configs.bert import BertConfig
+from ownwords.models.fitting import check_shapes, find, fit
+from ownwords.models.layers import Embedding, Sight, attend, split_heads
+from ownwords.models.safely import opened, read_object
+from ownwords.models.safetensors import blocks
+
+Pooling = Literal["mean", "cls"]
+
+# What such files hold beside what makes the vectors: positions that count up, and heads.
+_BESIDE = re.compile(r"(bert\.)?(embeddings\.(position|token_type)_ids|pooler\..+)|cls\..+")
+
+
+class Attention(nn.Module):
+    """Attention to the whole text, of which the mask leaves out the padding."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.query = nn.Linear(config.width, config.queries)
+        self.key = nn.Linear(config.width, config.keys)
+        self.value = nn.Linear(config.width, config.keys)
+        self.output = nn.Linear(config.queries, config.width)
+
+    def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
+        query_BHTD, key_BHTD, value_BHTD = (
+            split_heads(layer(x_BTC), self.head_dim) for layer in (self.query, self.key, self.value)
+        )
+        seen_BTC = attend(query_BHTD, key_BHTD, value_BHTD, sight, self.head_dim**-0.5)
+        out_BTC: Tensor = self.output(seen_BTC)
+        return out_BTC
+
+
+class MLP(nn.Module):
+    """down(gelu(up(x)))."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.approximate = "tanh" if config.rounded_gelu else "none"
+        self.up = nn.Linear(config.width, config.hidden)
+        self.down = nn.Linear(config.hidden, config.width)
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        out_BTC: Tensor = self.down(F.gelu(self.up(x_BTC), approximate=self.approximate))
+        return out_BTC
+
+
+class Block(nn.Module):
+    """Attention, then MLP, each added to what came in and the sum normed."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.attention = Attention(config)
+        self.attention_norm = nn.LayerNorm(config.width, config.norm_eps)
+        self.mlp = MLP(config)
+        self.mlp_norm = nn.LayerNorm(config.width, config.norm_eps)
+
+    def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
+        x_BTC = self.attention_norm(x_BTC + self.attention(x_BTC, sight))
+        normed_BTC: Tensor = self.mlp_norm(x_BTC + self.mlp(x_BTC))
+        return normed_BTC
+
+
+class Bert(nn.Module):
+    """A BERT without heads: ids in, hidden states or one vector a text out. It is not trained."""
+
+    def __init__(self, config: BertConfig, *, device: torch.device | str = "cpu") -> None:
+        """Allocate the parameters and leave them unfilled."""
+        super().__init__()
+        self.config = config
+        # PyTorch's layers fill themselves from the global random state; on "meta" they cannot.
+        with torch.device("meta"):
+            self.embedding = Embedding(config.vocabulary, config.width)
+            self.positions = Embedding(config.context, config.width)
+            self.kinds = Embedding(config.kinds, config.width)
+            self.embedding_norm = nn.LayerNorm(config.width, config.norm_eps)
+            self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        # As `to_empty` does, which for tensors on "meta" imports a library of algebra first.
+        self._apply(  # type: ignore[no-untyped-call]
+            lambda each: torch.empty(each.shape, dtype=each.dtype, device=device)
+        )
+        self.requires_grad_(False).eval()
+
+    @classmethod
+    def load(cls, folder: Path, *, device: torch.device | str = "cpu") -> "Bert":
+        """The model of a Hugging Face directory, computed in float32.
+
+        ModelError or ConfigError says what is missing, damaged or does not fit.
+        """
+        config = BertConfig.from_hf(read_object(folder / "config.json"))
+        stored = {name: each for name, each in find(folder).items() if not _BESIDE.fullmatch(name)}
+        fitted = fit(stored, config, folder)
+        check_shapes(fitted, config, folder)
+        model = cls(config, device=device)
+        parameters = dict(model.named_parameters())
+        for path, group in itertools.groupby(fitted, key=lambda each: each.stored.path):
+            with opened(path) as file:
+                for each in group:
+                    at = 0
+                    for block in blocks(each.stored, file):
+                        parameters[each.ours][at : at + len(block)] = block
+                        at += len(block)
+        return model
+
+    def forward(self, ids_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        """Hidden states [B, T, C]; of each row so many tokens are real, the rest is padding."""
+        tokens = ids_BT.shape[1]
+        mask_BT = torch.arange(tokens, device=ids_BT.device) < lengths_B[:, None]
+        sight = Sight(None if bool(mask_BT.all()) else mask_BT[:, None, None, :])
+        here_TC = self.positions.weight[:tokens] + self.kinds.weight[0]
+        x_BTC = self.embedding_norm(self.embedding(ids_BT) + here_TC)
+        for block in self.blocks:
+            x_BTC = block(x_BTC, sight)
+        hidden_BTC: Tensor = x_BTC
+        return hidden_BTC
+
+    @torch.inference_mode()
+    def vectors(
+        self, ids_BT: Tensor, lengths_B: Tensor, pooling: Pooling, *, unit: bool = True
+    ) -> Tensor:
+        """One vector a text, [B, C]: the mean of its tokens' states or the first one's; of length
+        1 with `unit`.
+        """
+        hidden_BTC = self(ids_BT, lengths_B)
+        if pooling == "cls":
+            vector_BC = hidden_BTC[:, 0]
+        else:
+            real_BT1 = (
+                torch.arange(ids_BT.shape[1], device=ids_BT.device) < lengths_B[:, None]
+            ).unsqueeze(-1)
+            vector_BC = (hidden_BTC * real_BT1).sum(1) / lengths_B[:, None]
+        return F.normalize(vector_BC, dim=-1) if unit else vector_BC

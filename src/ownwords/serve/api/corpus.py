@@ -1,0 +1,237 @@
+"""The page's first part: the report, every text, the search, and what is decided about each."""
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route
+
+from ownwords.archive.document import OWN_KINDS, Document, Segment
+from ownwords.archive.report import words as say
+from ownwords.archive.store import Archive
+from ownwords.ask.matching import stems, telling
+from ownwords.ask.passage import Passage
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.version import __version__
+from ownwords.core.workspace import SUFFIX, shown
+from ownwords.evaluation.card import files as card
+from ownwords.serve.api.decisions import Weighed, change, gone, of_post, overview, weighed
+from ownwords.serve.api.facts import facts
+from ownwords.serve.api.known import Knowing, Known
+from ownwords.serve.api.posts import facets, line, page_of, wanted
+from ownwords.serve.house import House
+from ownwords.serve.refusing import Refused
+from ownwords.training.corpus import as_read
+
+_PASSAGES = 20  # that a search shows
+_WORD = re.compile(r"[^\W_]+")
+_QUESTION = 1000  # characters of one that are looked at
+# Of the segments that are not the author's own words, whose they are.
+_WHOSE = {"quote": "quoted", "code": "code", "table": "table", "log": "machine"}
+
+
+def routes(house: House) -> list[BaseRoute]:
+    """The addresses under /api/corpus, and /api/place, which says what is being served."""
+    rooms = _Rooms(house)
+
+    def answering(work: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> JSONResponse:
+            return JSONResponse(await house.run(lambda: work(request)))
+
+        return endpoint
+
+    async def decide(request: Request) -> JSONResponse:
+        try:
+            asked = await request.json()
+        except ValueError:
+            asked = None
+        if not isinstance(asked, dict):
+            raise Refused(HTTPStatus.BAD_REQUEST, "a decision is an object with id and decision")
+        return JSONResponse(await house.run(lambda: rooms.decide(asked)))
+
+    gets = {
+        "/api/place": rooms.place,
+        "/api/corpus": rooms.report,
+        "/api/corpus/facets": rooms.facets,
+        "/api/corpus/posts": rooms.posts,
+        "/api/corpus/post": rooms.post,
+        "/api/corpus/passage": rooms.passage,
+        "/api/corpus/search": rooms.search,
+        "/api/corpus/decisions": rooms.decisions,
+    }
+    made: list[BaseRoute] = [Route(path, answering(work)) for path, work in gets.items()]
+    return [*made, Route("/api/corpus/decide", decide, methods=["POST"])]
+
+
+class _Rooms:
+    """What each address answers; all of it runs on the house's threads."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.known = Knowing(house)
+
+    def place(self, _: Request) -> dict[str, Any]:
+        workspace = self.house.workspace
+        try:
+            name = say.name(self.known().report)
+        except Refused:  # nothing has been read yet
+            name = shown(workspace.root.resolve()).rpartition("/")[2].removesuffix(SUFFIX)
+        return {
+            "name": name,
+            "version": __version__,
+            "workspace": shown(workspace.root),
+            "has": {
+                "archive": workspace.archive.exists(),
+                "model": bool(self.house.own),
+                "score": (workspace.root / card.DATA).exists(),
+            },
+        }
+
+    def report(self, _: Request) -> Any:  # noqa: ANN401 - JSON
+        return self.known.drawn("facts", facts)
+
+    def facets(self, _: Request) -> Any:  # noqa: ANN401 - JSON
+        return self.known.drawn("facets", facets)
+
+    def posts(self, request: Request) -> dict[str, Any]:
+        return page_of(self.known(), wanted(request.query_params))
+
+    def post(self, request: Request) -> dict[str, Any]:
+        known, archive = self.known(), self.house.archive()
+        id_ = request.query_params.get("id", "")
+        document = next(archive.documents([id_]), None) if id_ in known.places else None
+        if document is None:
+            raise gone(id_)
+        post = known.report.posts[known.places[id_]]
+        return {
+            "post": line(post, known.tags) | {"author": document.author, "url": document.url},
+            "segments": _segments(document, post.training_words, post.decision),
+            "findings": _findings(known, id_),
+            "around": _around(known, id_),
+            "decision": self._decision(known, archive, id_),
+        }
+
+    def _decision(self, known: Known, archive: Archive, id_: str) -> dict[str, Any]:
+        try:
+            return of_post(self.house.workspace, known, self._weighed(archive), id_)
+        except OwnwordsError as error:  # a slip in choices.toml is no reason not to show a text
+            return {"error": {"message": error.message, "hint": error.hint}}
+
+    def passage(self, request: Request) -> dict[str, Any]:
+        said = request.query_params.get("id", "")
+        number = int(said) if said.isdecimal() and len(said) < 16 else -1
+        found = self.house.searcher().index.passages([(number, 0.0)])
+        if not found:
+            raise Refused(
+                HTTPStatus.NOT_FOUND,
+                "that passage is no longer in the archive",
+                hint="its post was changed since; search for it again",
+            )
+        return _passage(found[0])
+
+    def search(self, request: Request) -> dict[str, Any]:
+        question = request.query_params.get("q", "")[:_QUESTION].strip()
+        if not question:
+            return {"passages": [], "is_weak": False, "why": "", "nearest": []}
+        found = self.house.searcher().find(question, most=_PASSAGES)
+        wanted = telling(question)
+        return {
+            "passages": [
+                _passage(one) | {"words": _words_of(one.text, wanted)} for one in found.passages
+            ],
+            "is_weak": found.is_weak,
+            "why": say.sentence(found.why) if found.why else "",
+            "nearest": [
+                _passage(one) | {"words": _words_of(one.text, wanted)} for one in found.nearest
+            ],
+        }
+
+    def decisions(self, _: Request) -> dict[str, Any]:
+        archive = self.house.archive()
+        return overview(self.house.workspace, self.known(), self._weighed(archive))
+
+    def decide(self, asked: dict[str, Any]) -> dict[str, Any]:
+        archive = self.house.archive()
+        return change(self.house.workspace, archive, self.known(), self._weighed(archive), asked)
+
+    def _weighed(self, archive: Archive) -> Weighed:
+        found: Weighed = self.known.drawn("weighed", lambda known: weighed(archive, known))
+        return found
+
+
+def _passage(one: Passage) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "document": one.document,
+        "title": say.title_of(one.title),
+        "date": one.date,
+        "url": one.url,
+        "heading": one.heading,
+        "text": one.text,
+        "whose": one.whose,
+        "found_by": list(one.found_by),
+    }
+
+
+def _words_of(text: str, wanted: set[str]) -> list[str]:
+    """The words of a text, as they stand in it, that a question asks about."""
+    return sorted({word for word in _WORD.findall(text) if wanted & set(stems(word))})
+
+
+def _segments(document: Document, words: int, decision: str) -> list[dict[str, Any]]:
+    learned = "" if decision == "leave out" else as_read(document, words)
+    made, at = [], 0
+    for segment in document.segments:
+        is_learned, at = _is_learned(segment, learned, at)
+        made.append(
+            {
+                "kind": segment.kind,
+                "text": segment.text,
+                "detail": segment.detail,
+                "whose": _WHOSE.get(segment.kind, "own"),
+                "learned": is_learned,
+            }
+        )
+    return made
+
+
+def _is_learned(segment: Segment, learned: str, at: int) -> tuple[bool, int]:
+    """Whether a segment stands in what a model reads, and where the next one may begin."""
+    if segment.kind not in OWN_KINDS:
+        return False, at
+    found = learned.find(segment.text, at)
+    return (True, found + len(segment.text)) if found >= 0 else (False, at)
+
+
+def _findings(known: Known, id_: str) -> dict[str, Any]:
+    report = known.report
+    twins = [
+        {
+            "id": pair.other_id if pair.id == id_ else pair.id,
+            "title": say.title_of(pair.other_title if pair.id == id_ else pair.title),
+            "said": "the same text" if pair.exact else f"{say.percent(pair.share)} shared",
+        }
+        for pair in report.duplicates
+        if id_ in (pair.id, pair.other_id)
+    ]
+    unlike = next((say.evidence(one) for one in report.unlike if one.id == id_), "")
+    dumps = sum(one.words for one in report.dumps if one.id == id_)
+    return {"twins": twins[:20], "unlike": unlike, "dump_words": dumps}
+
+
+def _around(known: Known, id_: str) -> dict[str, Any]:
+    """The texts before and after this one in time."""
+    dated = sorted((post for post in known.report.posts if post.day), key=lambda p: (p.day, p.id))
+    place = next((n for n, post in enumerate(dated) if post.id == id_), None)
+    if place is None:
+        return {"earlier": None, "later": None}
+
+    def named(n: int) -> dict[str, str] | None:
+        if not 0 <= n < len(dated):
+            return None
+        return {"id": dated[n].id, "title": say.title_of(dated[n].title), "day": dated[n].day}
+
+    return {"earlier": named(place - 1), "later": named(place + 1)}

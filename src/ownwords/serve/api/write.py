@@ -1,0 +1,224 @@
+"""The Write page: text as it is written, what the copy guard kept back, where it may come from."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from ownwords.archive.store import Archive
+from ownwords.ask.matching import best
+from ownwords.ask.passage import Passage
+from ownwords.base import catalogue
+from ownwords.core.errors import OwnwordsError
+from ownwords.evaluation.verbatim import Shared, shared_passages
+from ownwords.inference import generation
+from ownwords.inference.guard import Guard
+from ownwords.inference.writing import USUAL, request
+from ownwords.serve.api.fields import Fields
+from ownwords.serve.api.sending import Events, event
+from ownwords.serve.engine_thread import Written
+from ownwords.serve.house import FROM_NOTHING, House
+from ownwords.serve.opened import Opened
+from ownwords.serve.pieces import Pieces
+from ownwords.tokenizers.tokenizer import Tokenizer
+
+_MOST_PROMPT = 20_000  # characters: more than any of our models reads
+_MOST_TOKENS = 4000
+_TOKENS = 300
+_SEEDS = 2**31 - 1
+_SHARED_WORDS = 5  # in a row; fewer are shared by everybody who writes English
+_MOST_SHARED, _NEAREST = 12, 4
+_QUERY_WORDS = 60  # of a text that is searched for: of more the search only gets slower
+_LOOKED_THROUGH = 64 << 20  # characters of posts, in a second or four
+_PASSAGE_WORDS = 12  # shown before a place where the guard stepped in
+_MOST_HELD = 50
+
+
+def routes(house: House) -> list[BaseRoute]:
+    """What the Write page asks for."""
+    pages = _Write(house)
+    return [
+        Route("/api/write", pages.models),
+        Route("/api/write", pages.write, methods=["POST"]),
+        Route("/api/write/origins", pages.origins, methods=["POST"]),
+    ]
+
+
+class _Write:
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    async def models(self, _: Request) -> Response:
+        """The models there are, and how they write unless told otherwise."""
+        return JSONResponse(
+            {
+                "models": await self._house.run(self._named),
+                "usual": {
+                    "tokens": _TOKENS,
+                    "most_tokens": _MOST_TOKENS,
+                    "temperature": USUAL.temperature,
+                    "top_p": USUAL.top_p,
+                    "min_p": USUAL.min_p,
+                },
+            }
+        )
+
+    async def write(self, asked: Request) -> Response:
+        """Events: `begin`, then `text` as it comes, then `end`; `error` where it breaks off."""
+        fields = await Fields.of(asked)
+        prompt = fields.text("prompt", most=_MOST_PROMPT)
+        is_guarded = fields.flag("guard", default=True)
+        sampling = replace(
+            USUAL,
+            temperature=fields.number("temperature", least=0, most=5, default=USUAL.temperature),
+            top_p=fields.number("top_p", least=0.01, most=1, default=USUAL.top_p),
+            min_p=fields.number("min_p", least=0, most=1, default=USUAL.min_p),
+        )
+        tokens = fields.whole("tokens", least=1, most=_MOST_TOKENS, default=_TOKENS)
+        seed = fields.whole("seed", least=0, most=_SEEDS, default=1)
+        opened = await self._house.opened(fields.text("model", most=300))
+        guard = opened.model.guard if is_guarded else None
+        wanted = request(
+            opened.model.tokenizer, prompt, tokens=tokens, seed=seed, sampling=sampling, guard=guard
+        )
+        async with AsyncExitStack() as stack:
+            # What must be refused is refused while the answer can still have a status of its own.
+            written = await stack.enter_async_context(opened.pen.write(wanted))
+            return Events(_told(opened, wanted, written), stack.pop_all())
+
+    async def origins(self, asked: Request) -> Response:
+        """Of a text: what stands in the posts word for word, and the passages nearest to it."""
+        text = (await Fields.of(asked)).text("text", most=_MOST_PROMPT)
+        return JSONResponse(await self._house.run_long(partial(self._origins, text)))
+
+    # --- in a thread -----------------------------------------------------------------------------
+
+    def _named(self) -> list[dict[str, Any]]:
+        own = self._house.own
+        bases = {each.name for each in catalogue.entries()}
+        return [{"name": name, "role": _role(name, own, bases)} for name in self._house.models()]
+
+    def _origins(self, text: str) -> dict[str, Any]:
+        archive = self._house.archive()
+        texts = _Texts(archive)
+        shared = shared_passages(text, texts, _SHARED_WORDS)
+        shared.sort(key=lambda one: one.start - one.end)
+        nearest: Sequence[Passage] = ()
+        if text.strip():
+            query = " ".join(text.split()[-_QUERY_WORDS:])
+            found = self._house.searcher().find(query, most=_NEAREST)
+            nearest = found.passages or found.nearest
+        return {
+            "shared": [_of_a_post(archive, text, one) for one in shared[:_MOST_SHARED]],
+            "nearest": [
+                {**asdict(one), "matching": _matching(text, one.text)} for one in nearest[:_NEAREST]
+            ],
+            "is_whole": texts.is_whole,
+        }
+
+
+class _Texts:
+    """The posts' names and texts, one at a time; of a huge archive only the first ones."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self.is_whole = True
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        read = 0
+        for document in self._archive.documents():
+            text = f"{document.title}\n\n{document.text()}"
+            read += len(text)
+            if read > _LOOKED_THROUGH:
+                self.is_whole = False
+                return
+            yield document.id, text
+
+
+def _matching(text: str, passage: str) -> str:
+    """The sentence of the passage that is most like the text; empty where none is."""
+    spans = best(text, passage)
+    return passage[spans[0][0] : spans[0][1]] if spans else ""
+
+
+def _of_a_post(archive: Archive, text: str, one: Shared) -> dict[str, Any]:
+    post = next(iter(archive.documents([one.document])))
+    passage = text[one.start : one.end]
+    return {
+        "text": passage,
+        "words": len(passage.split()),
+        "start": one.start,
+        "document": one.document,
+        "title": post.title,
+        "date": post.date.date().isoformat() if post.date else None,
+        "url": post.url,
+    }
+
+
+async def _told(
+    opened: Opened, wanted: generation.Request, written: Written
+) -> AsyncIterator[bytes]:
+    """The events of a text."""
+    tokenizer, began = opened.model.tokenizer, time.monotonic()
+    pieces, ids = Pieces(written, tokenizer), list[int]()
+    begun = {"model": opened.name, "seed": wanted.seed, "guarded": wanted.guard is not None}
+    yield event("begin", json.dumps({**begun, "has_guard": opened.model.guard is not None}))
+    try:
+        async for piece in pieces:
+            ids += [drawn.id for drawn in piece.drawn]
+            if piece.text:
+                yield event("text", json.dumps(piece.text, ensure_ascii=False))
+    except OwnwordsError as error:
+        yield event("error", json.dumps({"message": error.message, "hint": error.hint}))
+        return
+    said = {
+        "finished": pieces.finished,
+        "tokens": pieces.tokens,
+        "seconds": round(time.monotonic() - began, 3),
+        "held": held_back(wanted.guard, tokenizer, wanted.ids, ids) if wanted.guard else [],
+    }
+    yield event("end", json.dumps(said, ensure_ascii=False))
+
+
+def held_back(
+    guard: Guard, tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Where the guard closed the way: the last words before, and how many characters in that is.
+
+    There some token would have made a run of the author's text too long. Whether it would have
+    been chosen nobody knows: it was never a choice.
+    """
+    history = np.array([*prompt, *ids], np.int32)
+    found: list[dict[str, Any]] = []
+    last = -2
+    for place in range(len(prompt), len(history)):
+        if not len(guard.banned(history[:place])):
+            continue
+        if place != last + 1:  # the next token of the same passage is the same stop
+            before = tokenizer.decode([int(i) for i in history[:place]])
+            found.append(
+                {
+                    "after": " ".join(before.split()[-_PASSAGE_WORDS:]),
+                    "at": len(tokenizer.decode([int(i) for i in history[len(prompt) : place]])),
+                }
+            )
+            if len(found) == _MOST_HELD:
+                break
+        last = place
+    return found
+
+
+def _role(name: str, own: str, bases: set[str]) -> str:
+    if name == own:
+        return "tuned"
+    if name == FROM_NOTHING:
+        return "from nothing"
+    return "base" if name in bases else "other"

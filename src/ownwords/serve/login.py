@@ -1,0 +1,70 @@
+"""The form where a key is exchanged for a cookie."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from ownwords.serve.guarding import LOGIN
+from ownwords.serve.keyring import SESSION_S, Keyring
+from ownwords.serve.page_files import PageFile
+from ownwords.serve.refusing import Refused
+
+_WRONG = "That was not the key. It is on the line that begins with “key”."
+_UNSAID, _SAID = b" hidden></p>", b">%s</p>"  # the place in the form for what went wrong
+
+
+def routes(keyring: Keyring, form: PageFile) -> Sequence[BaseRoute]:
+    """The form, what it sends, and the way out."""
+
+    async def shown(request: Request) -> Response:
+        return form.answer(request) if keyring.is_needed else _home()
+
+    async def tried(request: Request) -> Response:
+        body = (await request.body()).decode("utf-8", "replace")
+        key = parse_qs(body, max_num_fields=8).get("key", [""])[0].strip()
+        if not keyring.is_needed:
+            return _home()
+        try:
+            fits = keyring.fits(key, request.client.host if request.client else "")
+        except Refused as error:
+            said = _saying(form, f"Too many wrong keys: {error.hint}.")
+            return said.answer(request, error.status, {"Retry-After": str(error.retry_after_s)})
+        if not fits:
+            return _saying(form, _WRONG).answer(request, HTTPStatus.UNAUTHORIZED)
+        answer = _home()
+        answer.set_cookie(
+            keyring.cookie,
+            keyring.begin(),
+            max_age=SESSION_S,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return answer
+
+    async def left(request: Request) -> Response:
+        keyring.end(request.headers.get("cookie", ""))
+        answer = JSONResponse({})
+        answer.delete_cookie(keyring.cookie, httponly=True, samesite="strict")
+        return answer
+
+    return [
+        Route(LOGIN, shown, methods=["GET"]),
+        Route(LOGIN, tried, methods=["POST"]),
+        Route("/logout", left, methods=["POST"]),
+    ]
+
+
+def _saying(form: PageFile, sentence: str) -> PageFile:
+    said = _SAID % html.escape(sentence).encode()
+    return replace(form, data=form.data.replace(_UNSAID, said, 1))
+
+
+def _home() -> Response:
+    return RedirectResponse("/", HTTPStatus.SEE_OTHER)

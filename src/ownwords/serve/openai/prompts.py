@@ -1,0 +1,97 @@
+"""What a model is to read: prompts and conversations as ids."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ownwords.inference.generation import Request
+from ownwords.inference.guard import Guard
+from ownwords.inference.writing import begun, ends
+from ownwords.serve.openai.orders import Order
+from ownwords.serve.openai.refusals import invalid
+from ownwords.tokenizers import chat
+from ownwords.tokenizers.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The ids to go on from, and what was given, as text."""
+
+    ids: Sequence[int]
+    text: str
+
+
+def of_prompt(tokenizer: Tokenizer, given: str | Sequence[int]) -> Prompt:
+    """A text that is to be written on, or the ids of one as they stand."""
+    if isinstance(given, str):
+        return Prompt(begun(tokenizer, given), given)
+    return Prompt(given, tokenizer.decode(given))  # an error for ids that stand for nothing
+
+
+def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> Prompt:
+    """A conversation by the model's own chat template, or as a text where it has none.
+
+    A model without a template has not learned to answer: it writes on. What it reads then are the
+    messages one after the other, a blank line before each but the assistant's. An answer of its
+    own is what it wrote on from the message before, and comes right after it.
+    """
+    if tokenizer.template is not None:
+        return Prompt(chat.encode(tokenizer, messages, add_generation_prompt=True), "")
+    text = ""
+    for message in messages:
+        if text and message["role"] != "assistant":
+            text += "\n\n"
+        text += message["content"]
+    return of_prompt(tokenizer, text)
+
+
+def requests_of(
+    prompt: Prompt,
+    order: Order,
+    tokenizer: Tokenizer,
+    *,
+    guard: Guard | None,
+    ends_too: Iterable[int],
+) -> list[Request]:
+    """What is asked of the engine, a text each; all that it draws is text.
+
+    `ends_too` are tokens that end a text beside the tokenizer's own.
+    """
+    biased = order.sampling.bias
+    if biased and max(biased) >= tokenizer.vocabulary_size:
+        raise invalid(
+            f"logit_bias names the token {max(biased)}, and the model has"
+            f" {tokenizer.vocabulary_size:,}",
+            hint="use the ids of this model's own tokenizer",
+            param="logit_bias",
+            code="invalid_value",
+        )
+    never = dict.fromkeys(tokenizer.gaps, float("-inf"))
+    asked = Request(
+        ids=prompt.ids,
+        tokens=order.tokens,
+        sampling=replace(order.sampling, bias={**biased, **never}),
+        vocabulary=tokenizer.vocabulary_size,
+        stops=ends(tokenizer).union(ends_too),
+        # One at least, or not even the chance of the token itself is told.
+        logprobs=0 if order.likeliest is None else max(1, order.likeliest),
+        guard=guard,
+    )
+    return [replace(asked, seed=seed) for seed in order.seeds()]
+
+
+def ends_of(generation: Mapping[str, object]) -> Sequence[int]:
+    """The tokens that end a text or a turn by a model's generation_config.json."""
+    given = generation.get("eos_token_id")
+    several = given if isinstance(given, list) else [given]
+    return [i for i in several if isinstance(i, int) and not isinstance(i, bool) and i >= 0]
+
+
+def check_length(prompt: Prompt, length: int, name: str) -> None:
+    """Refused where a prompt is longer than what the model is given to see of a text."""
+    if len(prompt.ids) > length:
+        raise invalid(
+            f"{name} has {len(prompt.ids):,} tokens, and this model sees {length:,}",
+            hint="shorten it; the last part of it is what counts most",
+            param=name,
+            code="context_length_exceeded",
+        )

@@ -1,0 +1,62 @@
+"""The paths of the interface that tools written for OpenAI speak."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.serve.house import House
+from ownwords.serve.openai import answering, embeddings, models
+from ownwords.serve.refusing import Refused, refusal
+
+_Endpoint = Callable[[House, Request], Awaitable[Response]]
+
+_TABLE: tuple[tuple[str, str, _Endpoint], ...] = (
+    ("GET", "/v1/models", models.listed),
+    ("GET", "/v1/models/{name:path}", models.one),
+    ("POST", "/v1/completions", answering.completions),
+    ("POST", "/v1/chat/completions", answering.chats),
+    ("POST", "/v1/embeddings", embeddings.made),
+)
+
+
+def routes(house: House) -> list[BaseRoute]:
+    """All of /v1. What goes wrong there is told in its own form, whatever it is."""
+    table: list[BaseRoute] = [
+        Route(path, partial(_answered, house, endpoint), methods=[method])
+        for method, path, endpoint in _TABLE
+    ]
+    return [*table, Route("/v1", _Nothing()), Route("/v1/{rest:path}", _Nothing())]
+
+
+async def _answered(house: House, endpoint: _Endpoint, request: Request) -> Response:
+    try:
+        return await endpoint(house, request)
+    except OwnwordsError as error:
+        return refusal(request.url.path, error)
+
+
+class _Nothing:
+    """The rest of the paths; an application and no endpoint, so that it takes any method."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = str(scope["path"]), str(scope["method"])
+        methods = [its for its, there, _ in _TABLE if there == path]
+        if methods:
+            error = Refused(
+                HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {methods[0]}, and not {method}"
+            )
+        else:
+            paths = ", ".join(there for _, there, _ in _TABLE)
+            error = Refused(
+                HTTPStatus.NOT_FOUND,
+                f"there is no {path[:200]} here",
+                f"of OpenAI's interface there are {paths}",
+                code="unknown_url",
+            )
+        await refusal(path, error)(scope, receive, send)

@@ -1,0 +1,232 @@
+// Ask: questions to the archive, answered with what was written there, each citation a way to its post.
+
+import { address, announce, entitle, get, go, place, shortcut, stream } from "/frame.js";
+import { add, bullets, button, count, day, el, fill, folded, icon, link, loading, masthead, problem, quiet, quote, row, sentence, statement, tag, textarea, title } from "/parts.js";
+
+const NOBODY = "none";
+const AT_ONCE = 4; // passages; more are unfolded
+const WHOSE = { quoted: "quoted there, not your words", other: "not your words" };
+// The conversation stays while the posts it cites are looked at; it is gone with the tab.
+const kept = { turns: [], writer: null, number: 0 };
+
+export async function show(element, { query }) {
+  const offer = await get("/api/ask");
+  const page = pageOf(element, offer);
+  shortcut("/", "To the question", page.focus);
+  shortcut("Escape", "Stop the answer", page.stop, { whileTyping: true });
+  const asked = query.get("q");
+  if (asked) {
+    go(address("ask"), { replace: true, quietly: true });
+    page.put(asked);
+  }
+  return page.leave;
+}
+
+function pageOf(element, offer) {
+  let answering = null;
+  const talk = el("div", { class: "talk" });
+  const question = textarea({ rows: "2", dir: "auto", "aria-label": "Your question", placeholder: "What did I say about backups?" });
+  const send = button("Ask", null, { kind: "primary", icon: "ask", type: "submit" });
+  const end = button("Stop", stop, { icon: "stop" });
+  end.hidden = true;
+  const clear = button("Begin anew", anew, { kind: "small" });
+  const who = el("div", { class: "who" });
+  const form = el("form", { class: "question", on: { submit: (event) => { event.preventDefault(); put(question.value); } } },
+    question, row(send, end, who, clear));
+  question.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    put(question.value);
+  });
+
+  const head = el("div");
+  add(element, head, talk, form);
+  writers(offer);
+  draw();
+
+  function writers(found) {
+    const known = [NOBODY, ...found.endpoints.map((one) => one.name), ...found.own.map((one) => one.name)];
+    if (!known.includes(kept.writer)) kept.writer = found.usual;
+    const option = (value, label) => el("option", { value }, label);
+    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { kept.writer = choose.value; hint(); } } },
+      option(NOBODY, "No model: the passages themselves"),
+      found.endpoints.length ? el("optgroup", { label: "On this machine" }, found.endpoints.map((one) => option(one.name, `${one.label} (${one.where})`))) : null,
+      found.own.length ? el("optgroup", { label: "Yours" }, found.own.map((one) => option(one.name, one.label))) : null);
+    choose.value = kept.writer;
+    const said = el("span", { class: "quiet" });
+    const hint = () => {
+      said.textContent = kept.writer.startsWith("own:") ? "A small model writes in a voice; it seldom answers." : found.endpoints.length ? "" : "No Ollama, llama.cpp, LM Studio or vLLM runs here.";
+    };
+    hint();
+    const again = button("Look again", async () => {
+      again.disabled = true;
+      try {
+        writers(await get("/api/ask", { again: "yes" }));
+        announce("Looked for models on this machine");
+      } catch (error) {
+        fill(who, problem(error));
+      }
+    }, { kind: "small" });
+    fill(who, choose, again, said);
+  }
+
+  function draw() {
+    fill(head, masthead({ kicker: "Ask", heading: "What did I write?", lede: kept.turns.length ? "" : "Ask your archive. Whatever is said here stands in a post, word for word, and you can look." }));
+    fill(talk, kept.turns.length ? null : examples(), kept.turns.map(drawn));
+    clear.hidden = !kept.turns.length;
+  }
+
+  function examples() {
+    const some = ["What did I say about …?", "When did I first write about …?", "How many posts are there from 2014?"];
+    return el("div", { class: "examples" }, quiet("Each question is answered by itself. For example:"),
+      el("ul", {}, some.map((text) => el("li", {}, button(text, () => { question.value = text; question.focus(); const at = text.indexOf("…"); if (at >= 0) question.setSelectionRange(at, at + 1); }, { kind: "small" })))));
+  }
+
+  async function put(text) {
+    const asked = text.trim();
+    if (!asked || answering) return;
+    question.value = "";
+    const turn = { id: (kept.number += 1), question: asked, passages: null, text: "", answer: null, problem: null, isStopped: false, writer: kept.writer };
+    const isFirst = !kept.turns.length;
+    kept.turns.push(turn);
+    if (isFirst) draw();
+    else add(talk, drawn(turn));
+    turn.node.scrollIntoView({ block: "start" });
+    entitle(asked.slice(0, 60));
+    const ends = (answering = new AbortController());
+    send.disabled = true;
+    end.hidden = false;
+    announce("Looking");
+    try {
+      for await (const { event, data } of stream("/api/ask", { question: asked, writer: turn.writer }, { signal: ends.signal })) {
+        if (event === "passages") turn.passages = data;
+        else if (event === "text") turn.text += data;
+        else if (event === "answer") turn.answer = data;
+        else if (event === "error") turn.problem = data;
+        turn.draw();
+      }
+      if (!turn.answer && !turn.problem) turn.isStopped = true;
+    } catch (error) {
+      if (ends.signal.aborted) turn.isStopped = true;
+      else turn.problem = error;
+    }
+    answering = null;
+    send.disabled = false;
+    end.hidden = true;
+    clear.hidden = false;
+    turn.draw();
+    announce(heard(turn));
+  }
+
+  function stop() {
+    answering?.abort();
+  }
+
+  function anew() {
+    stop();
+    kept.turns = [];
+    draw();
+    question.focus();
+  }
+
+  return { put, stop, focus: () => question.focus(), leave() { stop(); for (const turn of kept.turns) turn.draw = () => {}; } };
+}
+
+function drawn(turn) {
+  const inside = el("div", { class: "answer" });
+  turn.node = el("article", { class: "turn", "aria-label": `Question: ${turn.question}` }, el("h2", { dir: "auto" }, turn.question), inside);
+  turn.draw = () => {
+    inside.setAttribute("aria-busy", String(!turn.answer && !turn.problem && !turn.isStopped));
+    fill(inside, parts(turn));
+  };
+  turn.draw();
+  return turn.node;
+}
+
+function parts(turn) {
+  if (turn.problem) return [turn.text ? said(turn, turn.text, []) : null, problem(turn.problem), turn.passages ? passagesOf(turn, turn.passages, true) : null];
+  if (turn.answer) return answered(turn, turn.answer);
+  const doing = turn.isStopped ? quiet("Stopped.") : loading(turn.passages ? "Reading these passages" : "Looking");
+  return [turn.text ? said(turn, turn.text, []) : null, doing, turn.passages ? passagesOf(turn, turn.passages, !turn.text) : null];
+}
+
+function answered(turn, found) {
+  const isBare = !found.answer;
+  return [
+    found.answer ? (found.refused ? statement(found.answer) : said(turn, found.answer, found.citations)) : null,
+    found.why ? el("p", { class: "quiet why" }, sentence(found.why)) : null,
+    found.citations.length ? citations(turn, found.citations) : null,
+    found.notes.length ? el("div", { class: "remarks" }, bullets(found.notes.map(sentence))) : null,
+    found.nearest.length ? el("div", { class: "nearest" }, el("h3", {}, "Nearest to it"), el("ul", { class: "plain-list" }, found.nearest.map((one) => el("li", {}, postLink(one, ""), dated(one.date))))) : null,
+    found.passages.length && !found.refused ? passagesOf(turn, found.passages, isBare) : null,
+    found.model ? quiet(`In the words of ${found.model}; every citation was looked up.`) : null,
+  ];
+}
+
+/** The answer's own text: paragraphs, and in them [1] as a way to what is cited. Nothing else of it is more than letters. */
+function said(turn, text, cited) {
+  const known = new Map(cited.map((one) => [String(one.number), one]));
+  return el("div", { class: "said", dir: "auto" }, text.split(/\n{2,}/).filter((part) => part.trim()).map((part) => el("p", {}, part.split(/(\[\d+\])/).map((piece) => {
+    const number = /^\[(\d+)\]$/.exec(piece)?.[1];
+    if (!number) return piece;
+    if (!known.has(number)) return el("sup", {}, number);
+    return el("sup", {}, el("a", { href: `#${place_(turn, number)}`, "aria-label": `Citation ${number}: ${known.get(number).title}`, on: { click: (event) => {
+      event.preventDefault(); // the address is the page's, not the citation's
+      const target = document.getElementById(place_(turn, number));
+      target?.scrollIntoView({ block: "center" });
+      target?.querySelector("a")?.focus({ preventScroll: true });
+    } } }, number));
+  }))));
+}
+
+const place_ = (turn, number) => `turn-${turn.id}-${number}`;
+
+function citations(turn, cited) {
+  return el("ol", { class: "citations", "aria-label": "Citations" }, cited.map((one) => el("li", { id: place_(turn, one.number), value: one.number },
+    el("p", { class: "of" }, postLink(one, one.quote), dated(one.date), WHOSE[one.whose] ? [" ", tag(WHOSE[one.whose])] : null),
+    el("blockquote", { dir: "auto" }, el("p", {}, `“${one.quote}”`)))));
+}
+
+function passagesOf(turn, passages, isOpen) {
+  if (!passages.length) return null;
+  const listed = (some) => el("ul", { class: "passages-found" }, some.map((one) => el("li", {},
+    el("p", { class: "of" }, postLink(one, best(one)), one.heading && one.heading !== one.title ? el("span", { class: "quiet" }, ` ${one.heading}`) : null, dated(one.date), WHOSE[one.whose] ? [" ", tag(WHOSE[one.whose])] : null),
+    passageText(one))));
+  const more = passages.slice(AT_ONCE);
+  const node = folded(turn.answer ? `${count(passages.length, "passage")} found` : `${count(passages.length, "passage")} it reads`,
+    listed(passages.slice(0, AT_ONCE)), more.length ? folded(`${count(more.length, "more passage")}`, listed(more)) : null);
+  node.open = turn.opened ?? isOpen;
+  node.querySelector("summary").addEventListener("click", () => { turn.opened = !node.open; });
+  return node;
+}
+
+/** The passage with the sentences that match marked; long ones are cut to what is around them. */
+function passageText(one) {
+  const marks = (one.matching ?? []).filter((text) => text && one.text.includes(text));
+  const text = one.text, paragraphs = text.split(/\n{2,}/).filter((part) => part.trim());
+  const wanted = marks.length ? paragraphs.filter((part) => marks.some((mark) => part.includes(mark))) : paragraphs.slice(0, 2);
+  const shown = (wanted.length ? wanted : paragraphs.slice(0, 2)).map((part) => el("p", {}, marked(part, marks)));
+  const rest = paragraphs.length - shown.length;
+  return el("blockquote", { dir: "auto", class: one.whose === "own" ? "" : "theirs" }, shown, rest > 0 ? folded("All of the passage", paragraphs.map((part) => el("p", {}, marked(part, marks)))) : null);
+}
+
+function marked(text, marks) {
+  for (const mark of marks) {
+    const at = text.indexOf(mark);
+    if (at >= 0) return [text.slice(0, at), el("mark", {}, mark), ...[marked(text.slice(at + mark.length), marks)].flat()];
+  }
+  return [text];
+}
+
+const best = (one) => one.matching?.[0] ?? one.text.split("\n").map((line) => line.replace(/^> ?/, "")).find((line) => line.trim()) ?? "";
+const dated = (date) => (date ? el("span", { class: "quiet" }, ` ${day(date)}`) : null);
+const postLink = (one, words) => (one.document ? link(address("corpus", ["post", one.document], { quote: words.slice(0, 400) }), title(one.title)) : title(one.title));
+
+function heard(turn) {
+  if (turn.problem) return sentence(turn.problem.message);
+  if (turn.isStopped) return "Stopped";
+  const found = turn.answer;
+  if (found.refused) return `${found.answer} ${found.why}`;
+  if (!found.answer) return `${found.why} ${count(found.passages.length, "passage")} found.`;
+  return `${found.answer.replace(/\[\d+\]/g, "").slice(0, 600)} ${count(found.citations.length, "citation")}.`;
+}

@@ -1,0 +1,165 @@
+// One text, to be read: whose words stand in it, what is learned from, what becomes of it.
+
+import { address, announce, entitle, get, go, shortcut, toast } from "/frame.js";
+import { add, count, day, el, fill, icon, link, loading, masthead, outward, percent, problem, quiet, tag, title } from "/parts.js";
+import { postAddress, postLink } from "/corpus.js";
+import { decider } from "/decisions.js";
+
+const LABELS = { quoted: "Quoted", code: "Code", table: "Table", machine: "A machine's output" };
+
+export async function post(body, where) {
+  const id = where.path[1] ?? "";
+  fill(body, loading("Opening"));
+  const found = await get("/api/corpus/post", { id });
+  const asked = where.query.get("quote"), sought = asked || (await passageText(where.query.get("chunk")));
+  const line = found.post;
+  entitle(line.title);
+  const text = el("article", { class: "reading", "aria-label": "The text", dir: "auto" });
+  const marks = drawText(text, found.segments, sought, asked ? "" : "passage");
+  fill(body, around(found.around),
+    masthead({ kicker: el("span", {}, [day(line.day) || "No date", line.kind === "page" ? "a page" : "", line.author].filter(Boolean).join(" · ")), heading: title(line.title) }),
+    el("div", { class: "beside" }, el("div", {}, sought && !marks.length ? quiet("The passage you came for is no longer there in these words; the text has changed since.") : null, text), aside(found, id)));
+  if (marks.length) {
+    announce(`${count(marks.length, "marked passage")} in this text`);
+    requestAnimationFrame(() => marks[0].scrollIntoView({ block: "center" }));
+  }
+  const { earlier, later } = found.around;
+  if (later) shortcut("n", "The next text in time", () => go(postAddress(later.id)));
+  if (earlier) shortcut("p", "The text before it", () => go(postAddress(earlier.id)));
+}
+
+async function passageText(chunk) {
+  if (!chunk) return "";
+  try {
+    return (await get("/api/corpus/passage", { id: chunk })).text;
+  } catch (error) {
+    toast(error);
+    return "";
+  }
+}
+
+function around({ earlier, later }) {
+  const way = (one, rel, said, before) => one ? el("a", { href: postAddress(one.id), rel, title: one.title }, before ? icon("back") : null, el("span", {}, said, el("bdi", {}, one.title)), before ? null : el("span", { class: "forth" }, icon("back"))) : el("span");
+  return el("nav", { class: "around", "aria-label": "By date" }, way(earlier, "prev", "Before: ", true), way(later, "next", "After: ", false));
+}
+
+function aside(found, id) {
+  const { post: line, findings, segments } = found;
+  const kinds = [...new Set(segments.map((one) => one.whose))].filter((one) => one !== "own");
+  const fact = (label, ...said) => el("div", {}, el("dt", {}, label), el("dd", {}, said));
+  return el("aside", { class: "about", "aria-label": "About this text" },
+    el("dl", { class: "facts" },
+      fact("Words", count(line.words), line.words !== line.own_words ? `, ${count(line.own_words)} yours` : ""),
+      fact("Share", `${percent(line.share)} of your prose`),
+      line.split ? fact("Side", { train: "learned from", validation: "says when to stop", test: "held back for the test" }[line.split] ?? line.split) : null,
+      line.tags.length ? fact("Tags", line.tags.map((one, i) => [i ? ", " : "", link(address("corpus", ["posts"], { tag: one }), one)])) : null,
+      /^https?:/i.test(line.url) ? fact("On the web", outward(line.url, line.url.replace(/^https?:\/\//i, "").replace(/\/$/, ""))) : null,
+      findings.twins.length ? fact("Said twice", findings.twins.map((one) => el("span", { class: "line-below" }, postLink(one.id, one.title), ` (${one.said})`))) : null,
+      findings.unlike ? fact("Unlike the rest", findings.unlike) : null),
+    kinds.length ? el("p", { class: "quiet" }, `${kinds.map((one) => LABELS[one]).join(", ")}: marked in the margin, and not learned from.`) : null,
+    el("h2", {}, "What becomes of it"), found.decision.error ? problem(found.decision.error) : decider(found.decision, { alone: true }));
+}
+
+/** Draw the segments; gives the marks of what was sought, in order. `look` is how they are marked. */
+function drawText(holder, segments, sought, look) {
+  const spans = located(segments.map((one) => one.text), sought);
+  let wasLearned = true;
+  const capped = segments.some((one) => one.whose === "own" && one.learned);
+  segments.forEach((one, i) => {
+    if (capped && one.whose === "own" && !one.learned && wasLearned) {
+      wasLearned = false;
+      add(holder, el("p", { class: "cut" }, "From here on it is not learned from"));
+    }
+    const node = drawSegment(one, withMarks(one.text, spans[i], look));
+    add(holder, one.whose === "own" ? node : el("div", { class: `foreign ${one.whose}` }, el("span", { class: "whose" }, tag(one.whose === "code" && one.detail ? `Code, ${one.detail}` : LABELS[one.whose])), node));
+  });
+  return [...holder.querySelectorAll("mark")];
+}
+
+function drawSegment({ kind, detail }, lines) {
+  const paragraphs = () => lines.map((line) => el("p", {}, line));
+  if (kind === "heading") return el(`h${Math.min(6, Math.max(2, Number(detail) || 2))}`, {}, lines.flat());
+  if (kind === "quote") return el("blockquote", {}, paragraphs(), detail ? el("cite", {}, detail) : null);
+  if (kind === "code" || kind === "log") return el("pre", { tabindex: "0" }, lines.map((line, i) => [i ? "\n" : "", line]));
+  if (kind === "caption") return el("p", { class: "caption" }, lines.map((line, i) => [i ? el("br") : "", line]));
+  if (kind === "table") return el("pre", { class: "cells", tabindex: "0" }, lines.map((line, i) => [i ? "\n" : "", line]));
+  if (kind === "list") return el("div", { class: "list" }, lines.map((line) => {
+    const first = typeof line[0] === "string" ? line[0] : "";
+    const depth = /^ */.exec(first)[0].length;
+    return el("p", { class: "item", vars: { depth: String(depth / 2) } }, line);
+  }));
+  return el("div", { class: "prose" }, paragraphs());
+}
+
+/** A segment's lines, each a list of texts and marks. */
+function withMarks(text, spans, look) {
+  const lines = [[]];
+  const put = (part, isMarked) => part.split("\n").forEach((said, i) => {
+    if (i) lines.push([]);
+    if (said) lines.at(-1).push(isMarked ? el("mark", { class: look || null }, said) : said);
+  });
+  let at = 0;
+  for (const [from, to] of spans) {
+    put(text.slice(at, from), false);
+    put(text.slice(from, to), true);
+    at = to;
+  }
+  put(text.slice(at), false);
+  return lines.filter((line, i) => line.length || (i && i < lines.length - 1));
+}
+
+// ---- finding a passage ------------------------------------------------------------------------
+
+const FOLDED = { "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u00ab": '"', "\u00bb": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..." };
+
+/** Text without differences of white space, quotation marks and dashes; `at[i]` is where its letter i came from. */
+function foldedText(text) {
+  let out = "";
+  const at = [];
+  for (let i = 0; i < text.length; i += 1) {
+    const letter = /\s/.test(text[i]) ? " " : FOLDED[text[i]] ?? text[i].toLowerCase();
+    if (letter === " " && (out === "" || out.endsWith(" "))) continue;
+    for (const one of letter) {
+      out += one;
+      at.push(i);
+    }
+  }
+  return { out, at };
+}
+
+/** Where the sought words stand: for each segment its spans [from, to]. A passage may run over several
+ *  segments, and what it holds of a quotation carries "> " before each line. */
+export function located(texts, sought) {
+  const spans = texts.map(() => []);
+  if (!sought?.trim()) return spans;
+  const whole = [], owner = [];
+  let joined = "";
+  texts.forEach((text, i) => {
+    const { out, at } = foldedText(`${text}\n`);
+    joined += out;
+    for (const place of at) {
+      whole.push(place);
+      owner.push(i);
+    }
+  });
+  const found = [];
+  const seek = (said, from = 0) => {
+    const needle = foldedText(said).out.trim();
+    const start = needle ? joined.indexOf(needle, from) : -1;
+    if (start >= 0) found.push([start, start + needle.length]);
+    return start < 0 ? from : start + needle.length;
+  };
+  seek(sought);
+  // Not in one piece: paragraph by paragraph, in order.
+  if (!found.length) sought.replace(/^> ?/gm, "").split(/\n+/).filter((part) => part.trim().length > 2).reduce((from, part) => seek(part, from), 0);
+  for (const [from, to] of found) {
+    for (let i = from; i < to; ) {
+      const segment = owner[i];
+      let end = i;
+      while (end < to && owner[end] === segment) end += 1;
+      spans[segment].push([whole[i], Math.min(whole[end - 1] + 1, texts[segment].length)]);
+      i = end;
+    }
+  }
+  return spans;
+}

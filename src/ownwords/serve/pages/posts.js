@@ -1,0 +1,146 @@
+// Every text as a line, a page at a time; and the search through what they say.
+
+import { address, announce, entitle, get, go, shortcut } from "/frame.js";
+import { button, count, day, el, empty, field, fill, input, loading, masthead, p, percent, problem, quiet, quote, select, table, tag } from "/parts.js";
+import { shareLine } from "/charts.js";
+import { postLink } from "/corpus.js";
+
+const PAGE = 50;
+const SORTS = [["date", "Date"], ["words", "Words of yours"], ["share", "Share of the prose"], ["training_words", "Words trained on"], ["title", "Title"]];
+const SAID = { keep: "Kept", cap: "Capped", "leave out": "Left out", train: "Training", validation: "Validation", test: "Test", post: "Posts", page: "Pages",
+  dominant: "Outweighs the others", unlike: "Reads unlike the others", dump: "A machine's output", duplicate: "Shares text", none: "No date" };
+
+export async function posts(body, where) {
+  entitle("Posts");
+  const asked = Object.fromEntries(where.query);
+  const list = el("div", { class: "posts" }, loading("Reading"));
+  const found = await get("/api/corpus/facets");
+  let waiting = null, newest = 0;
+
+  const option = (name, label, pairs) => {
+    const known = pairs.some(([key]) => key === asked[name]) || !asked[name] ? [] : [[asked[name], asked[name]]];
+    const node = select([["", "All"], ...pairs.map(([key, n]) => [key, `${SAID[key] ?? key} (${count(n)})`]), ...known], asked[name] ?? "", (value) => ask({ [name]: value, first: "" }));
+    return pairs.length > 1 || asked[name] ? field(label, node) : null;
+  };
+  const box = input({ type: "search", placeholder: "Words of the title", value: asked.title ?? "", on: { input: () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => ask({ title: box.value, first: "" }), 200);
+  } } });
+  const sort = select(SORTS, asked.sort ?? "date", (value) => ask({ sort: value, order: value === "title" ? "up" : "", first: "" }));
+  const summary = quiet();
+  const order = button("", () => ask({ order: asked.order === "up" ? "" : "up", first: "" }), { kind: "small" });
+  fill(body, masthead({ heading: "Posts" }),
+    el("form", { class: "filters", role: "search", "aria-label": "Which posts", on: { submit: (event) => event.preventDefault() } }, field("Title", box), option("year", "Year", found.years), option("tag", "Tag", found.tags),
+      option("decision", "Decision", found.decisions), option("split", "Side", found.splits), option("kind", "Kind", found.kinds), option("flag", "Stood out", found.flags)),
+    el("div", { class: "row spread sorted" }, summary, el("div", { class: "row" }, el("label", { for: (sort.id = "sort-by") }, "In order of"), sort, order)), list);
+
+  async function ask(change) {
+    Object.assign(asked, change);
+    for (const name of Object.keys(asked)) if (!asked[name]) delete asked[name];
+    go(address("corpus", ["posts"], asked), { quietly: true, replace: true });
+    await draw();
+  }
+
+  async function draw() {
+    const mine = (newest += 1);
+    order.textContent = asked.sort === "title" ? (asked.order === "up" ? "A to Z" : "Z to A") : asked.sort && asked.sort !== "date"
+      ? (asked.order === "up" ? "Fewest first" : "Most first") : asked.order === "up" ? "Oldest first" : "Newest first";
+    try {
+      const page = await get("/api/corpus/posts", { ...asked, most: PAGE });
+      if (mine !== newest) return;
+      fill(summary, `${count(page.total, "text")}, ${count(page.own_words, "word")} of yours, ${count(page.training_words)} of them to train with.`);
+      fill(list, ...drawn(page));
+      announce(count(page.total, "text"));
+    } catch (error) {
+      if (mine === newest) fill(list, problem(error, draw));
+    }
+  }
+
+  function drawn(page) {
+    if (!page.total) return [empty("No text fits", "Take something out of what you asked for.", button("Show all", () => go(address("corpus", ["posts"]))))];
+    const most = Math.max(...page.rows.map((one) => one.share)) || 1;
+    const row = (one) => [el("div", {}, el("span", { class: "named" }, postLink(one.id, one.title)), one.decision !== "keep" || one.flagged ? [" ", tag(one.decided, one.decision === "keep" ? "" : "on")] : null,
+      one.flagged ? el("span", { class: "quiet line-below" }, one.flagged) : null, shareLine(one.share / most, one.decision === "leave out" ? "k4" : "k1")),
+      one.day || "–", count(one.own_words), percent(one.share), count(one.training_words), SAID[one.split] ?? "–"];
+    return [table({ caption: "The texts", heads: ["Text", "Date", "Words", "Share", "Trained on", "Side"], class: "every", rows: page.rows.map(row) }), pager(page)];
+  }
+
+  function turn(by, total) {
+    const first = Number(asked.first ?? 0) + by * PAGE;
+    if (first < 0 || first >= total) return;
+    ask({ first: first || "" }).then(() => list.scrollIntoView({ block: "start" }));
+  }
+
+  function pager({ first, total }) {
+    shortcut("n", "The next posts", () => turn(1, total));
+    shortcut("p", "The posts before", () => turn(-1, total));
+    if (total <= PAGE) return null;
+    return el("nav", { class: "pager row spread", "aria-label": "Pages" }, button("Before", () => turn(-1, total), { disabled: !first }),
+      el("span", {}, `${count(first + 1)} to ${count(Math.min(total, first + PAGE))} of ${count(total)}`), button("Next", () => turn(1, total), { disabled: first + PAGE >= total }));
+  }
+
+  shortcut("f", "Find a post by its title", () => box.focus());
+  await draw();
+  return () => clearTimeout(waiting);
+}
+
+const WHOSE = { quoted: "quoted in it", other: "not your words" };
+const FOUND_BY = { title: "by its title", phrase: "word for word", text: "by its words", vectors: "by its meaning" };
+
+export async function search(body, where) {
+  entitle("Search");
+  const list = el("div", { class: "found" });
+  const box = input({ type: "search", placeholder: "A word, a phrase, a question", value: where.query.get("q") ?? "", "aria-label": "Search the texts", autofocus: true });
+  let running = null;
+
+  async function find() {
+    running?.abort();
+    const mine = (running = new AbortController());
+    const question = box.value.trim();
+    go(address("corpus", ["search"], { q: question }), { quietly: true, replace: true });
+    if (!question) return void fill(list, quiet("All posts are searched, also those that are not trained on; drafts and the bin are not in the archive."));
+    const slow = setTimeout(() => fill(list, loading("Searching")), 250);
+    try {
+      const found = await get("/api/corpus/search", { q: question }, { signal: mine.signal });
+      fill(list, ...drawn(found));
+      announce(found.passages.length ? count(found.passages.length, "passage") : "Nothing found");
+    } catch (error) {
+      if (!mine.signal.aborted) fill(list, problem(error, find));
+    } finally {
+      clearTimeout(slow);
+    }
+  }
+
+  fill(body, masthead({ heading: "Search" }), el("form", { class: "searching row", role: "search", on: { submit: (event) => { event.preventDefault(); find(); } } }, box, button("Search", null, { kind: "primary", type: "submit", icon: "search" })), list);
+  shortcut("/", "To the search box", () => { box.focus(); box.select(); });
+  await find();
+  return () => running?.abort();
+}
+
+function drawn({ passages, is_weak: isWeak, why, nearest }) {
+  const shown = passages.length ? passages : nearest;
+  if (!shown.length) return [empty("Nothing found", why || "None of your posts has these words.")];
+  return [isWeak ? p(el("strong", {}, "This is probably not in your archive. "), why, " The nearest there is:") : null,
+    el("ol", { class: "hits" }, shown.map((one) => el("li", {}, el("h2", {}, postLink(one.document, one.title, { chunk: one.id })),
+      quiet([day(one.date), one.heading, WHOSE[one.whose], one.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), excerpt(one.text, one.words))))];
+}
+
+/** The part of a passage in which most of the words asked for stand, with these marked. */
+function excerpt(text, words, room = 420) {
+  const sought = words.length ? new RegExp(`(?<![\\p{L}\\p{N}])(?:${words.join("|")})(?![\\p{L}\\p{N}])`, "gu") : null;
+  const places = sought ? [...text.matchAll(sought)].map((one) => one.index) : [];
+  const best = places.reduce((most, at) => {
+    const within = places.filter((other) => other >= at && other < at + room).length;
+    return within > most.within ? { at, within } : most;
+  }, { at: 0, within: 0 }).at;
+  const start = Math.min(best - 60, text.length - room);
+  const from = start < 20 ? 0 : text.lastIndexOf(" ", start) + 1, to = from + room + 20 > text.length ? text.length : from + room;
+  const cut = text.slice(from, to < text.length ? text.lastIndexOf(" ", to) : text.length);
+  const pieces = [];
+  let at = 0;
+  for (const one of sought ? cut.matchAll(sought) : []) {
+    pieces.push(cut.slice(at, one.index), el("mark", {}, one[0]));
+    at = one.index + one[0].length;
+  }
+  return quote([[from ? "… " : "", pieces, cut.slice(at), to < text.length ? " …" : ""]]);
+}

@@ -1,0 +1,79 @@
+// Score: how good the model is, as the scorecard says it.
+
+import { address, entitle, get, go } from "/frame.js";
+import { answers, bullets, button, command, el, empty, fill, folded, loading, masthead, outward, p, quiet, section, statement, table, title, totals } from "/parts.js";
+import { gauges } from "/charts.js";
+
+const OPEN = 4; // samples that are not folded
+
+export async function show(element) {
+  const body = el("div");
+  fill(element, body);
+  fill(body, loading("Reading the scorecard"));
+  const found = await get("/api/score");
+  if (!found.card) return void fill(body, nothingYet(found));
+  const card = found.card;
+  entitle("Score");
+  fill(body,
+    masthead({ kicker: el("span", {}, title(card.name), ": how good the model is"), heading: card.sentence }),
+    card.because.length ? el("ul", { class: "notes because" }, card.because.map((one) => el("li", {}, one))) : null,
+    card.headline.length ? totals(card.headline) : null, quiet(card.about),
+    samples(card.samples), foresight(card.foresight),
+    part("Whether it sounds like you", card.voice), part("Whether it is language", card.fluency, examples(card.fluency.examples)),
+    part("Whether it copies you", card.copying, runs(card.copying.runs)), dominant(card.dominant), making(card.making),
+    el("footer", { class: "colophon" }, quiet(card.made, " The model: ", el("code", {}, card.model))));
+  if (card.is_bad) element.querySelector("h1").classList.add("bad");
+}
+
+function nothingYet({ has_model: hasModel, unreadable }) {
+  const train = button("To Train", () => go(address("train")), { kind: "primary" });
+  if (unreadable) return [masthead({ heading: "Score" }), empty("This scorecard was made by another version", "Measure the model again; the model itself is as good as it was.", command("ownwords score"))];
+  if (hasModel) return [masthead({ heading: "Score" }), empty("The model has not been measured yet", "How well it foresees posts it has never seen, whether it sounds like you, whether it is language, and whether it copies you: a few minutes.", command("ownwords score"))];
+  return [masthead({ heading: "Score" }), empty("There is no model yet", "Once one is trained, you will read here in plain words how good it is, beside the model it began with.", train, command("ownwords make PATH"))];
+}
+
+function samples({ how, rows }) {
+  if (!rows.length) return null;
+  const list = (some) => el("ul", { class: "samples" }, some.map(sample));
+  return section("What it writes", p(how), list(rows.slice(0, OPEN)), rows.length > OPEN ? folded(`${rows.length - OPEN} more`, list(rows.slice(OPEN))) : null);
+}
+
+function sample(one) {
+  const side = (who, [first, rest], look) => el("blockquote", { class: look, dir: "auto" }, el("cite", {}, who), first.map((line) => p(line)), rest.length ? folded("The rest", rest.map((line) => p(line))) : null);
+  return el("li", {}, el("h3", {}, title(one.beginning)), quiet(one.where),
+    el("div", { class: one.base ? "two" : "" }, one.base ? side("Its base", one.base, "base") : null, side("Your model", one.tuned, "tuned")));
+}
+
+const panel = (one) => el("div", {}, el("h3", {}, one.title), p(one.meaning), gauges(one.title, one.gauges, one.top));
+
+function foresight(found) {
+  return section("How well it foresees you", found.finding && statement(found.finding), found.meaning && p(found.meaning), found.panels.map(panel), found.how && quiet(found.how));
+}
+
+function part(heading, found, ...more) {
+  return section(heading, found.finding && statement(found.finding), found.panels.length ? el("div", { class: "panels" }, found.panels.map(panel)) : null, ...more, found.how ? quiet(found.how) : null);
+}
+
+function examples(found) {
+  if (!found.length) return null;
+  return folded("What was found in the samples", bullets(found.map((one) => [`${one.what}: `, one.what === "Non-words" ? one.text : el("q", {}, one.text)])));
+}
+
+function runs(found) {
+  if (!found.length) return null;
+  return [el("h3", {}, "The longest passage it took from you"), found.map((one) => one.text
+    ? el("blockquote", { class: "run", dir: "auto" }, el("cite", {}, `${one.said} `, outward(one.url, title(one.title)), one.day ? `, ${one.day}` : ""), p(one.text)) : p(one.said))];
+}
+
+function dominant(one) {
+  if (!one) return null;
+  const scored = one.rows.some((row) => row.bits);
+  return section("The post that outweighs the others", p(outward(one.url, title(one.title)), one.day ? `, ${one.day}, outweighs your other posts.` : " outweighs your other posts."),
+    table({ caption: `${one.title}, before and after`, heads: ["Learned from", "Its words", "Share", ...(scored ? ["Bits a byte"] : [])],
+      rows: one.rows.map((row) => [row.how, row.words, row.share, ...(scored ? [row.bits || "–"] : [])]) }), p(one.said));
+}
+
+function making({ rows, plan, notes }) {
+  return section("How it was made", answers(rows), plan.length ? [el("h3", {}, "Foretold, and what came of it"), bullets(plan)] : null,
+    notes.length ? [el("h3", {}, "What bounds these figures"), bullets(notes)] : null);
+}

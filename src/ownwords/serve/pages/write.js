@@ -1,0 +1,250 @@
+// Write: text in the author's voice, as it comes; the base beside it; and where it may come from.
+
+import { address, announce, entitle, get, post, shortcut, stream, toast } from "/frame.js";
+import { add, bullets, button, checkbox, choice, count, day, duration, el, empty, field, fill, folded, input, link, masthead, problem, quiet, quote, row,
+  select, sentence, slider, textarea, title } from "/parts.js";
+
+const SEEDS = 1_000_000_000;
+// What was written stays while other pages are looked at; it is gone with the tab.
+const kept = { prompt: "", settings: null, columns: [] };
+
+export async function show(element, { query }) {
+  const offer = await get("/api/write");
+  add(element, masthead({ kicker: "Write", heading: "In your voice" }));
+  if (!offer.models.length) {
+    add(element, empty("No model yet", "When you have one, it writes here as you would.", link(address("train"), "Train one")));
+    return undefined;
+  }
+  if (query.get("prompt")) kept.prompt = query.get("prompt");
+  const page = pageOf(element, offer);
+  shortcut("Ctrl+Enter", "Write", page.begin, { whileTyping: true });
+  shortcut("Escape", "Stop writing", page.stop, { whileTyping: true });
+  return page.leave;
+}
+
+function pageOf(element, offer) {
+  const tuned = offer.models.find((one) => one.role === "tuned") ?? offer.models[0];
+  const base = offer.models.find((one) => one.role === "base" && one.name !== tuned.name) ?? null;
+  const usual = offer.usual;
+  const set = (kept.settings ??= { model: tuned.name, beside: Boolean(base), tokens: usual.tokens, temperature: usual.temperature, cut: "min_p",
+    min_p: usual.min_p, top_p: 0.9, seed: "", guard: true });
+  if (!offer.models.some((one) => one.name === set.model)) set.model = tuned.name;
+  let writing = [];
+
+  const prompt = textarea({ rows: "4", dir: "auto", spellcheck: "true", placeholder: "The trouble with backups" });
+  prompt.value = kept.prompt;
+  prompt.addEventListener("input", () => { kept.prompt = prompt.value; });
+  const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" });
+  const end = button("Stop", stop, { icon: "stop", disabled: true });
+  const again = button("Once more, with other luck", () => begin(), {});
+  again.hidden = !kept.columns.length;
+  const results = el("div", { class: "columns-of-text" });
+
+  // Beside the text where there is the room, folded above it where there is not.
+  const knobs = folded("How it writes", settings()), isWide = matchMedia("(min-width: 60rem)");
+  const aside = el("aside", { "aria-label": "How it writes" }, knobs);
+  const fold = () => { knobs.open = isWide.matches; };
+  isWide.addEventListener("change", fold);
+  fold();
+
+  const form = el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
+    el("div", { class: "beside" },
+      el("div", { class: "beginning" }, field("How it begins", prompt, "A title, a first sentence, or nothing at all."), row(start, end, again)),
+      aside, results));
+  add(element, form);
+  draw();
+
+  function settings() {
+    const cutSlider = el("div");
+    const cut = () => fill(cutSlider, set.cut === "min_p"
+      ? slider({ label: "Leave out", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
+        say: (value) => (value ? `under ${Math.round(100 * value)}% of the likeliest` : "nothing") })
+      : slider({ label: "Leave out", min: 0.1, max: 1, step: 0.01, value: set.top_p, onChange: (to) => { set.top_p = to; },
+        say: (value) => (value < 1 ? `beyond ${Math.round(100 * value)}% together` : "nothing") }));
+    cut();
+    const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "another each time", value: set.seed });
+    seed.addEventListener("input", () => { set.seed = seed.value; });
+    return [
+      offer.models.length > 1 ? field("Model", select(offer.models.map((one) => [one.name, labelOf(one)]), set.model, (to) => { set.model = to; })) : null,
+      slider({ label: "Length", min: 50, max: 1000, step: 50, value: set.tokens, onChange: (to) => { set.tokens = to; }, say: (n) => `about ${Math.round(n * 0.75)} words` }),
+      slider({ label: "Temperature", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
+        say: (value) => `${value.toFixed(2)}${value === 0 ? ", always the likeliest" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
+      cutSlider,
+      choice("How the unlikely is left out", [["min_p", "min-p"], ["top_p", "top-p"]], set.cut, (to) => { set.cut = to; cut(); }),
+      field("Seed", seed, "The same seed writes the same text."),
+      base ? checkbox("The base beside it", set.beside, (to) => { set.beside = to; }, "What the same luck gives without your posts.") : null,
+      checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never ten words in a row as they stand in a post it learned from."),
+    ];
+  }
+
+  function labelOf(one) {
+    return { tuned: `${one.name}, yours`, base: one.name === "shipped" ? "the base in the box" : `${one.name}, the base`, "from nothing": "from nothing, yours alone" }[one.role] ?? one.name;
+  }
+
+  function begin() {
+    stop();
+    const given = String(set.seed).trim();
+    const seed = given === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(given)) || 0);
+    const names = [set.model, ...(base && set.beside && base.name !== set.model ? [base.name] : [])];
+    kept.columns = names.map((name) => columnOf(offer.models.find((one) => one.name === name), kept.prompt, seed));
+    draw();
+    start.disabled = true;
+    end.disabled = false;
+    again.hidden = false;
+    announce(names.length > 1 ? "Two texts are being written" : "It is being written");
+    entitle("Writing");
+    const running = kept.columns.map((column) => write(column, seed));
+    Promise.allSettled(running).then(() => {
+      if (!kept.columns.every((column) => column.isDone)) return;
+      start.disabled = false;
+      end.disabled = true;
+      entitle("Write");
+    });
+  }
+
+  async function write(column, seed) {
+    const ends = new AbortController();
+    writing.push(ends);
+    const body = { model: column.model.name, prompt: column.prompt, tokens: set.tokens, temperature: set.temperature, seed, guard: set.guard,
+      min_p: set.cut === "min_p" ? set.min_p : 0, top_p: set.cut === "top_p" ? set.top_p : 1 };
+    try {
+      for await (const { event, data } of stream("/api/write", body, { signal: ends.signal })) {
+        if (event === "begin") Object.assign(column, { guarded: data.guarded, hasGuard: data.has_guard });
+        else if (event === "text") column.feed(data);
+        else if (event === "end") column.end = data;
+        else if (event === "error") column.problem = data;
+      }
+      if (!column.end && !column.problem) column.isStopped = true;
+    } catch (error) {
+      if (ends.signal.aborted) column.isStopped = true;
+      else column.problem = error;
+    }
+    column.isDone = true;
+    column.draw();
+    if (column.problem) announce(sentence(column.problem.message));
+    else announce(column.isStopped ? "Stopped" : `Written: ${count(column.text.split(/\s+/).filter(Boolean).length, "word")}${kept.columns.length > 1 ? ` by ${labelOf(column.model)}` : ""}`);
+  }
+
+  function columnOf(model, beginning, seed) {
+    const column = { model, prompt: beginning, seed, text: "", isDone: false, isStopped: false, end: null, problem: null, origins: null };
+    column.feed = (piece) => {
+      column.text += piece;
+      column.node?.data(piece);
+    };
+    column.draw = () => column.node?.draw();
+    return column;
+  }
+
+  function draw() {
+    results.classList.toggle("pair", kept.columns.length > 1);
+    fill(results, kept.columns.map((column) => drawn(column)));
+    again.hidden = !kept.columns.length;
+  }
+
+  function drawn(column) {
+    const heading = labelOf(column.model);
+    const text = document.createTextNode(column.text);
+    const caret = el("span", { class: "caret", "aria-hidden": "true" });
+    const words = el("div", { class: "text", dir: "auto" }, column.prompt ? el("span", { class: "prompt" }, column.prompt) : null, text, caret);
+    const below = el("div", { class: "below" });
+    const article = el("article", { class: ["written", column.model.role], "aria-label": `Written by ${heading}` },
+      el("header", {}, el("h2", {}, heading), el("p", { class: "quiet" }, `seed ${column.seed}`)), words, below);
+    const render = () => {
+      caret.hidden = column.isDone;
+      article.setAttribute("aria-busy", String(!column.isDone));
+      fill(below, column.isDone ? finished(column, render, below) : null);
+    };
+    // Letters that come faster than the screen is drawn are put there together.
+    let waiting = "", isAsked = false;
+    column.node = {
+      data(piece) {
+        waiting += piece;
+        if (isAsked) return;
+        isAsked = true;
+        requestAnimationFrame(() => {
+          text.appendData(waiting);
+          waiting = "";
+          isAsked = false;
+        });
+      },
+      draw: render,
+    };
+    render();
+    return article;
+  }
+
+  function finished(column, render, below) {
+    const parts = [], end = column.end;
+    if (column.problem) parts.push(problem(column.problem));
+    if (end) {
+      parts.push(quiet(`${count(end.tokens, "token")} in ${end.seconds < 10 ? `${end.seconds.toFixed(1)} s` : duration(end.seconds)}, ${count(end.tokens / Math.max(end.seconds, 0.001))} a second`
+        + `${end.finished === "stop" ? "; it ended by itself" : ""}.`));
+    } else if (column.isStopped) parts.push(quiet("Stopped."));
+    if (end && column.guarded) parts.push(guardSaid(end.held));
+    else if (end && column.hasGuard && !column.guarded) parts.push(quiet("The copy guard was off: passages may be your own, word for word."));
+    if (column.text.trim()) {
+      parts.push(row(button("Copy", () => copy(column), { kind: "small", icon: "copy" }),
+        button("Where did this come from?", (event) => origins(column, event.currentTarget, render, below), { kind: "small", icon: "search" })));
+      if (column.origins) parts.push(originsSaid(column.origins));
+    }
+    return parts;
+  }
+
+  async function origins(column, asked, render, below) {
+    asked.disabled = true;
+    asked.textContent = "Looking through your posts…";
+    try {
+      column.origins = await post("/api/write/origins", { text: column.text.slice(0, 20000) });
+      render();
+      announce(originsLede(column.origins));
+      below.querySelector(".origins h3")?.focus({ preventScroll: true });
+    } catch (error) {
+      toast(error);
+      render();
+    }
+  }
+
+  function stop() {
+    for (const each of writing) each.abort();
+    writing = [];
+  }
+
+  return { begin, stop, leave() { stop(); isWide.removeEventListener("change", fold); for (const column of kept.columns) column.node = null; } };
+}
+
+async function copy(column) {
+  const whole = column.prompt + column.text;
+  try {
+    await navigator.clipboard.writeText(whole);
+    toast("Copied");
+  } catch {
+    toast("The browser does not allow it here; select the text and copy it");
+  }
+}
+
+function guardSaid(held) {
+  if (!held.length) return quiet("The copy guard had nothing to hold back.");
+  const times = held.length === 1 ? "once" : held.length === 2 ? "twice" : `${held.length} times`;
+  return folded(`The copy guard stepped in ${times}`, quiet("After these words the text would have gone on as a post of yours does; that way was closed:"),
+    bullets(held.map((one) => el("span", { dir: "auto" }, `… ${one.after}`, el("span", { class: "cut", "aria-hidden": "true" }, " ⌇")))));
+}
+
+function originsLede(found) {
+  const longest = found.shared[0];
+  if (!longest) return "Nowhere do five words in a row stand in your posts.";
+  return `The longest passage that stands in a post word for word has ${count(longest.words, "word")}.`;
+}
+
+function originsSaid(found) {
+  const post_ = (one, quoted) => link(address("corpus", ["post", one.document], { quote: quoted }), title(one.title));
+  return el("div", { class: "origins" }, el("h3", { tabindex: "-1" }, "Where it may come from"), el("p", {}, originsLede(found)),
+    found.shared.length ? el("ul", { class: "shared" }, found.shared.map((one) => el("li", {},
+      el("q", { dir: "auto" }, one.text), el("span", { class: "quiet" }, `${count(one.words, "word")}, in `, post_(one, one.text), one.date ? `, ${day(one.date)}` : "")))) : null,
+    found.nearest.length ? [el("h4", {}, "The passages nearest to it"), found.nearest.map((one) => quote(short(one.matching || firstLine(one.text), 240),
+      { cite: [post_(one, one.matching || firstLine(one.text)), one.date ? `, ${day(one.date)}` : "", one.whose === "own" ? "" : ", not your own words"] }))] : null,
+    found.is_whole ? null : quiet("Your archive is large: its first 64 MB were looked through."));
+}
+
+const lines = (text) => text.split(/\n+/).filter((line) => line.trim());
+const firstLine = (text) => short(lines(text)[0] ?? "", 160).replace(/^> ?/, "").replace(/…$/, "");
+const short = (text, most) => (text.length <= most ? text : `${text.slice(0, text.lastIndexOf(" ", most))}…`);

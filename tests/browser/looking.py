@@ -1,0 +1,116 @@
+"""What can be said of any page by looking at it: names, contrast, what sticks out."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+LEAST_CONTRAST = 4.5  # WCAG 2.2, AA, of text that is not large
+LEAST_CONTRAST_LARGE = 3.0  # from 24 px, or 18.7 px where it is bold
+_TRIES, _PAUSE_MS = 150, 100
+LEAST_TARGET = 24  # px; WCAG 2.2, 2.5.8
+
+_CONTRAST = """([least, large]) => {
+  const channels = (colour) => {
+    const found = colour.match(/[\\d.]+/g).map(Number);
+    return colour.startsWith("color(") ? found.map((one, i) => i < 3 ? one * 255 : one) : found;
+  };
+  const light = ([r, g, b]) => [r, g, b].map((one) => one / 255)
+    .map((one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, one, i) => sum + one * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (node) => {
+    for (let each = node; each; each = each.parentElement) {
+      const [r, g, b, alpha = 1] = channels(getComputedStyle(each).backgroundColor);
+      if (alpha > 0.98) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const wrong = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode.parentElement, said = walk.currentNode.data.trim();
+    if (!said || node.closest("svg, noscript, option, .heard, .skip, :disabled")) continue;
+    if (!node.checkVisibility({checkOpacity: true, checkVisibilityCSS: true})) continue;
+    const style = getComputedStyle(node), size = parseFloat(style.fontSize);
+    if (!size) continue;
+    const pair = [light(channels(style.color)), light(ground(node))].sort((a, b) => b - a);
+    const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);
+    const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    if (ratio < (isLarge ? large : least)) wrong.push(`${said.slice(0, 40)}: ${ratio.toFixed(2)}`);
+  }
+  return wrong;
+}"""
+
+_STICKS_OUT = """() => {
+  const wide = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= wide) return [];
+  return [...document.querySelectorAll("body *")]
+    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().right > wide + 1
+      && !node.closest(".scrolled, pre"))
+    .map((node) => `${node.tagName}.${node.className}: ${node.textContent.slice(0, 40)}`);
+}"""
+
+_SMALL = """(least) => [...document.querySelectorAll("button, select, input, textarea, summary")]
+  .filter((node) => node.checkVisibility() && !node.closest(".heard, p, .choice"))
+  .filter((node) => !/checkbox|radio/.test(node.type) && node.className !== "plain")
+  .filter((node) => Math.min(node.offsetHeight, node.offsetWidth) < least)
+  .map((node) => `${node.tagName} ${node.offsetWidth}x${node.offsetHeight} ${node.innerText}`)"""
+
+
+def shown(page: "Page", address: str) -> None:
+    """Open an address and wait until it is there."""
+    page.goto("about:blank")  # or the same document would only change its hash
+    page.goto(address)
+    page.wait_for_selector("main h1, main h2")
+    until(page, "!document.querySelector('main .loading')")
+
+
+def until(page: "Page", expression: str) -> None:
+    """Wait until it is true; Playwright's own waiting evaluates text, which the policy forbids."""
+    for _ in range(_TRIES):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(_PAUSE_MS)
+    raise AssertionError(f"it never came to be that {expression}")
+
+
+def too_faint(page: "Page") -> list[str]:
+    """Texts that stand out too little from what is behind them."""
+    found: list[str] = page.evaluate(_CONTRAST, [LEAST_CONTRAST, LEAST_CONTRAST_LARGE])
+    return found
+
+
+def sticking_out(page: "Page") -> list[str]:
+    """What makes the page scroll sideways."""
+    found: list[str] = page.evaluate(_STICKS_OUT)
+    return found
+
+
+def too_small(page: "Page") -> list[str]:
+    """Controls that a finger would miss."""
+    found: list[str] = page.evaluate(_SMALL, LEAST_TARGET)
+    return found
+
+
+def nameless(page: "Page") -> list[str]:
+    """Controls and links without a name for those who listen, as the browser itself computes it."""
+    session = page.context.new_cdp_session(page)
+    session.send("Accessibility.enable")
+    tree = session.send("Accessibility.getFullAXTree")["nodes"]
+    session.detach()
+    return [_role(node) for node in tree if _needs_name(node) and not _name(node)]
+
+
+def _needs_name(node: dict[str, Any]) -> bool:
+    return not node.get("ignored") and _role(node) in {
+        "button", "link", "textbox", "searchbox", "combobox", "checkbox", "radio", "slider",
+        "dialog", "navigation", "region", "table", "img", "progressbar", "complementary", "heading",
+    }  # fmt: skip
+
+
+def _role(node: dict[str, Any]) -> str:
+    return str(node.get("role", {}).get("value", ""))
+
+
+def _name(node: dict[str, Any]) -> str:
+    return str(node.get("name", {}).get("value", "")).strip()

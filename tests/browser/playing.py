@@ -1,0 +1,52 @@
+"""`ownwords serve` with a training that is played, and with endpoints where the test has put them.
+
+Started as a program: `playing.py PORT serve …`; PORT 0 is none at all. How a training behaves
+stands in the workspace's file `manner`.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from ownwords.core.workspace import Workspace
+
+MAKE = Path(__file__).resolve().parents[1] / "played_make.py"
+
+
+@contextmanager
+def served(place: Workspace, port: int = 0) -> Iterator[str]:
+    """The address of such a server."""
+    from browser.site import address_of
+
+    command = [sys.executable, "-u", __file__, str(port), "serve", str(place.root)]
+    with subprocess.Popen(
+        [*command, "--port", "0", "--threads", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as server:
+        try:
+            yield address_of(server)
+        finally:
+            server.terminate()
+            server.communicate(timeout=30)
+
+
+def _main(port: int, arguments: list[str]) -> int:
+    from ownwords.ask import endpoints
+    from ownwords.cli.main import main
+    from ownwords.serve.api import train
+    from ownwords.serve.api.process import TrainingProcess
+
+    command = (sys.executable, str(MAKE), "as told")
+    setattr(train, "TrainingProcess", lambda place: TrainingProcess(place, command))  # noqa: B010
+    ports = {port: "llama.cpp"} if port else {}
+    endpoints.found = partial(endpoints.found, ports)
+    return main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(_main(int(sys.argv[1]), sys.argv[2:]))

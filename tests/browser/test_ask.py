@@ -1,0 +1,96 @@
+"""Ask in a real browser: passages, citations that open their posts, answers that are only text."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browser import playing
+from browser.looking import shown, until
+from browser.site import Site, opened, workspace
+from ownwords.archive.store import Archive
+from played_endpoint import playing as endpoint
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+QUESTION = "What is the rain gauge made of?"
+ANSWERED = "document.querySelector('.turn:last-child .answer')?.ariaBusy === 'false'"
+
+
+def asked(page: "Page", question: str = QUESTION) -> None:
+    page.get_by_label("Your question").fill(question)
+    page.keyboard.press("Enter")
+    until(page, ANSWERED)
+
+
+def test_without_a_model_the_passages_are_shown_and_open_their_post(page: "Page") -> None:
+    shown(page, "/#/ask")
+    page.get_by_label("Who answers").select_option("none")
+    asked(page)
+    first = page.locator(".passages-found > li").first
+    assert "copper" in page.locator(".passages-found").first.inner_text().lower()
+    link = first.locator("a").first
+    title = link.inner_text()
+    link.click()
+    page.wait_for_selector("article.reading")
+    assert title in page.locator("h1").inner_text()
+    page.wait_for_selector("article mark")
+    page.go_back()
+    until(page, "document.querySelectorAll('.turn').length === 1")
+    assert QUESTION in page.locator(".turn h2").inner_text()
+
+
+def test_what_is_not_there_is_said(page: "Page") -> None:
+    shown(page, "/#/ask")
+    asked(page, "Did I ever parachute from a zeppelin over Antarctica?")
+    assert "not in your archive" in page.locator(".turn .answer").inner_text()
+
+
+def test_keys_alone_ask_and_an_address_can_carry_a_question(page: "Page") -> None:
+    shown(page, "/#/ask?q=limescale")
+    until(page, ANSWERED)
+    assert page.locator(".turn h2").last.inner_text() == "limescale"
+    page.locator("h1").click()
+    page.keyboard.press("/")
+    page.keyboard.type("When did I first write about books?")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelectorAll('.turn').length === 2")
+    until(page, ANSWERED)
+
+
+def test_an_answer_is_text_its_citations_are_ways_and_nothing_loads(
+    browser: "Browser", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = workspace(tmp_path)
+    with Archive(place.archive) as archive:
+        post = next(one for one in archive.documents() if one.title == "Five inches of copper")
+    words = " ".join(post.text().split()[:9])
+    reply = (
+        f'You wrote this <img src="https://elsewhere.example/x.png" onerror="alert(1)"> '
+        f"![pixel](https://elsewhere.example/y.png) [a way](https://elsewhere.example/) "
+        f'[1: "{words}"]. '
+    )
+    plain = f'It is what you wrote [1: "{words}"]. {reply}'
+    with (
+        endpoint(monkeypatch, replies=[plain]) as played,
+        playing.served(place, port=played.port) as address,
+    ):
+        for page in opened(browser, Site(address, place)):
+            shown(page, "/#/ask")
+            until(page, "document.querySelector('.who select')?.value.startsWith('at:')")
+            asked(page, "five inches of copper")
+            answer = page.locator(".turn .answer")
+            assert answer.locator("img, iframe, script").count() == 0
+            outward = "[...document.querySelectorAll('.turn a')].map((a) => a.getAttribute('href'))"
+            assert all(href.startswith("#") for href in page.evaluate(outward))
+            assert "In the words of writer at llama.cpp" in answer.inner_text()
+            citation = page.locator(".citations li").first
+            assert words.split()[0] in citation.inner_text()
+            page.locator(".said sup a").first.click()
+            assert page.evaluate("document.activeElement.closest('.citations') !== null")
+            page.keyboard.press("Enter")
+            page.wait_for_selector("article mark")
+            assert post.title in page.locator("h1").inner_text()

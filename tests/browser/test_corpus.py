@@ -1,0 +1,229 @@
+"""Corpus in a real browser: the report, posts, search, a text to read, decisions."""
+
+import json
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from browser.looking import shown, until
+from browser.site import BLOG, Site
+from ownwords.archive.look import look
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.browser
+
+POSTS = 55  # of examples/blog, a page and the hostile one among them
+
+
+def asked(page: "Page", path: str) -> Any:  # noqa: ANN401 - JSON
+    answer = page.request.get(path, headers={"X-Ownwords": "1"})
+    return json.loads(answer.text())
+
+
+def titles(page: "Page") -> list[str]:
+    return [one.inner_text() for one in page.locator(".every tbody .named").all()]
+
+
+def test_the_report_says_what_the_report_says(page: "Page") -> None:
+    shown(page, "/#/corpus")
+    found = asked(page, "/api/corpus")
+    text = page.locator("main").inner_text()
+    for one in found["totals"]:
+        assert one["figure"] in text
+    assert found["lede"] in text
+    for heading in ("Where the words are", "Whose words these are", "Year by year", "Said twice"):
+        assert page.get_by_role("heading", name=heading).count() == 1
+    assert page.locator("svg.columns rect.own").count() == len(found["years"]["columns"])
+    assert page.locator("svg.stack").count() >= 3
+
+
+def test_markup_in_a_post_stays_text(page: "Page") -> None:
+    shown(page, "/#/corpus/posts?title=img")
+    assert titles(page) == ["<img src=x onerror=alert(1)> & <script>alert(2)</script>"]
+    page.locator(".every tbody a").first.click()
+    page.wait_for_selector("article.reading")
+    assert page.locator("main :is(script, iframe, img)").count() == 0
+    assert "<script>alert(2)</script>" in page.locator("h1").inner_text()
+    assert page.get_by_role("link", name="<b>bold</b>").count() == 1
+
+
+def test_posts_are_found_sorted_and_turned_over(page: "Page") -> None:
+    shown(page, "/#/corpus/posts")
+    assert f"{POSTS} texts" in page.locator(".sorted").inner_text()
+    first = titles(page)
+    assert len(first) == 50
+    page.keyboard.press("n")
+    page.wait_for_url("**first=50")
+    until(page, "document.querySelectorAll('.every tbody tr').length === 5")
+    assert not set(first) & set(titles(page))
+    page.keyboard.press("p")
+    until(page, "document.querySelectorAll('.every tbody tr').length === 50")
+    page.get_by_label("In order of").select_option("title")
+    page.wait_for_url("**sort=title**")
+    until(page, "document.querySelector('.every .named').textContent.startsWith('3')")
+    ordered = titles(page)
+    assert ordered == sorted(ordered, key=str.casefold)
+
+
+def test_an_address_holds_what_was_chosen(page: "Page") -> None:
+    shown(page, "/#/corpus/posts?year=2022&sort=words")
+    years = {row.inner_text() for row in page.locator(".every td:nth-child(2)").all()}
+    assert years
+    assert all(year.startswith("2022") for year in years)
+    assert page.get_by_label("Year").input_value() == "2022"
+    page.locator(".every tbody a").first.click()
+    page.wait_for_selector("article.reading")
+    page.go_back()
+    page.wait_for_selector(".every")
+    assert page.get_by_label("Year").input_value() == "2022"
+
+
+def test_nothing_that_fits_is_said(page: "Page") -> None:
+    shown(page, "/#/corpus/posts?title=zzzz")
+    page.get_by_role("button", name="Show all").click()
+    page.wait_for_selector(".every")
+    assert f"{POSTS} texts" in page.locator(".sorted").inner_text()
+
+
+def test_a_text_shows_whose_words_stand_in_it(page: "Page") -> None:
+    rows = asked(page, "/api/corpus/posts?most=200")["rows"]
+    for row in rows[:12]:
+        found = asked(page, f"/api/corpus/post?id={row['id']}")
+        foreign = [one for one in found["segments"] if one["whose"] != "own"]
+        if foreign:
+            break
+    shown(page, f"/#/corpus/post/{row['id'].replace('/', '%2F')}")
+    assert page.locator("h1").inner_text() == row["title"]
+    assert page.locator("article .foreign").count() == len(foreign)
+    text = " ".join(page.locator("article").inner_text().split())
+    for one in found["segments"]:
+        assert " ".join(one["text"].split())[:60] in text
+
+
+def test_a_citation_opens_at_its_words(page: "Page") -> None:
+    row = asked(page, "/api/corpus/posts?sort=words")["rows"][0]
+    found = asked(page, f"/api/corpus/post?id={row['id']}")
+    last = [one["text"] for one in found["segments"] if one["kind"] == "prose"][-1]
+    words = re.split(r"(?<=[.!?])\s", last)[-1]
+    said = words.replace("’", "'").upper()  # the same words, set otherwise
+    shown(page, f"/#/corpus/post/{row['id'].replace('/', '%2F')}?quote={said.replace('%', '%25')}")
+    marks = page.locator("article mark")
+    until(page, "document.querySelector('article mark')")
+    assert "".join(mark.inner_text() for mark in marks.all()).split() == words.split()
+    page.wait_for_timeout(100)
+    assert page.evaluate(
+        "(() => { const box = document.querySelector('article mark').getBoundingClientRect();"
+        " return box.top > 0 && box.bottom < innerHeight; })()"
+    )
+
+
+def test_a_citation_that_is_gone_is_told(page: "Page") -> None:
+    row = asked(page, "/api/corpus/posts")["rows"][0]
+    shown(page, f"/#/corpus/post/{row['id'].replace('/', '%2F')}?quote=these words are nowhere")
+    assert page.get_by_text("no longer there in these words").count() == 1
+
+
+def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
+    shown(page, "/#/corpus")
+    page.keyboard.press("/")
+    page.wait_for_selector("h1:has-text('Search')")
+    page.keyboard.type("limescale in the kettle")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".hits li")
+    marked = {mark.inner_text().lower() for mark in page.locator(".hits mark").all()}
+    assert "limescale" in marked
+    assert not marked & {"the", "in"}
+    page.locator(".hits a").first.click()
+    page.wait_for_selector("article mark.passage")
+    page.go_back()
+    page.wait_for_selector(".hits li")
+    assert page.get_by_role("searchbox").input_value() == "limescale in the kettle"
+
+
+def test_what_is_not_there_is_called_so(page: "Page") -> None:
+    shown(page, "/#/corpus/search?q=quantum chromodynamics lagrangian")
+    text = page.locator(".found").inner_text()
+    assert "not in your archive" in text or "Nothing found" in text
+
+
+def test_a_text_is_found_read_and_decided_about_by_keyboard_alone(
+    own_page: "Page", own_site: Site
+) -> None:
+    page = own_page
+    shown(page, "/")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # past the menu
+    for _ in range(12):
+        page.keyboard.press("Shift+Tab")
+        if page.evaluate("document.activeElement.closest('.tabs') !== null"):
+            break
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".every")
+    page.keyboard.press("f")
+    page.keyboard.type("img")
+    until(page, "document.querySelectorAll('.every tbody tr').length === 1")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.closest('.every') !== null"):
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_selector("article.reading")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.type === 'radio'"):
+            break
+    page.keyboard.press("ArrowLeft")  # from keep, round to leave out
+    page.wait_for_selector(".decider >> text=You decided this")
+    assert page.evaluate("document.activeElement.value") == "leave out"
+    assert _decisions(own_site)[_hostile(page)] == "leave out"
+    until(page, "document.getElementById('heard').textContent.includes('Left out')")
+
+
+def test_decisions_are_written_foreseen_and_taken_back(own_page: "Page", own_site: Site) -> None:
+    page = own_page
+    shown(page, "/#/corpus/decisions")
+    before = own_site.place.choices.read_text("utf-8")
+    row = page.locator(".decisions > li").first
+    chosen = row.locator("input:checked").input_value()
+    other = "keep" if chosen != "keep" else "leave out"
+    row.locator(f"input[value='{other}']").check(force=True)
+    page.wait_for_selector(".pending.card")
+    said = page.locator(".pending").inner_text()
+    assert "will be learned from otherwise than now" in said
+    assert "choices.toml" in said
+    assert "ownwords look" in said
+    then = asked(page, "/api/corpus/decisions")["words_then"]
+    assert f"{then:,}" in said
+    row.get_by_role("button", name="Leave it to ownwords").click()
+    page.wait_for_selector(".pending.card", state="detached")
+    assert own_site.place.choices.read_text("utf-8") == before
+    row.locator(f"input[value='{other}']").check(force=True)
+    page.wait_for_selector(".pending.card")
+    look([BLOG, own_site.place.root.parent / "extra"], workspace=own_site.place.root)
+    shown(page, "/#/corpus/decisions")
+    assert page.locator(".pending.card").count() == 0
+    assert asked(page, "/api/corpus/decisions")["words_now"] == then
+
+
+def test_before_anything_is_read_it_says_what_to_do(
+    empty_page: "Page", expected: list[str]
+) -> None:
+    expected.append("404")
+    for room in ("", "/posts", "/search?q=a", "/decisions"):
+        shown(empty_page, f"/#/corpus{room}")
+        assert "ownwords look" in empty_page.locator("main").inner_text()
+
+
+def _hostile(page: "Page") -> str:
+    rows = asked(page, "/api/corpus/posts?title=onerror")["rows"]
+    return str(rows[0]["id"])
+
+
+def _decisions(site: Site) -> dict[str, str]:
+    entries = tomllib.loads(site.place.choices.read_text("utf-8"))["post"]
+    return {one["id"]: one["decision"] for one in entries}

@@ -1,0 +1,177 @@
+"""The frame around all five parts: ways, keys, colours, widths, and what is said when all fails."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browser.looking import nameless, shown, sticking_out, too_faint, too_small
+from browser.site import WIDTHS, Site, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+PARTS = ("corpus", "train", "write", "ask", "score")
+ADDRESSES = (
+    *(f"/#/{part}" for part in PARTS),
+    "/#/corpus/posts",
+    "/#/corpus/search?q=limescale",
+    "/#/corpus/decisions",
+)
+
+
+def test_each_part_has_an_address_a_key_and_a_place_in_the_menu(page: "Page") -> None:
+    shown(page, "/")
+    for number, part in enumerate(PARTS, 1):
+        page.keyboard.press("Escape")  # out of the field that some parts begin in
+        page.keyboard.press(str(number))
+        page.wait_for_url(f"**/#/{part}")
+        page.wait_for_selector(f".page.{part} :is(h1, h2)")
+        current = page.locator("#parts [aria-current=page]")
+        assert current.count() == 1
+        assert current.inner_text().lower() == part
+        assert page.title().endswith("ownwords")
+    page.go_back()
+    page.wait_for_selector(".page.ask")
+    page.locator("#parts").get_by_text("Train").click()
+    page.wait_for_selector(".page.train")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_page_can_be_read_at_every_width(
+    browser: "Browser", site: Site, address: str, dark: bool
+) -> None:
+    for page in opened(browser, site, dark=dark):
+        shown(page, address)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            assert sticking_out(page) == [], width
+            assert too_small(page) == [], width
+        assert too_faint(page) == []
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_every_page_tells_those_who_listen_what_is_what(page: "Page", address: str) -> None:
+    shown(page, address)
+    assert nameless(page) == []
+    assert page.locator("h1").count() == 1
+    assert page.locator("main").count() == 1
+    assert page.evaluate("document.documentElement.lang") == "en"
+    doubled = page.evaluate(
+        "() => { const ids = [...document.querySelectorAll('[id]')].map((one) => one.id);"
+        " return ids.filter((one, i) => ids.indexOf(one) !== i); }"
+    )
+    assert doubled == []
+    assert page.evaluate("document.getAnimations().length") == 0  # less motion was asked for
+
+
+def test_the_first_tab_leads_past_the_menu(page: "Page") -> None:
+    shown(page, "/#/corpus")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "To the page"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.tagName") == "H1"
+    assert page.url.endswith("/#/corpus")
+
+
+def test_the_menu_is_one_stop_and_arrows_walk_in_it(page: "Page") -> None:
+    shown(page, "/#/corpus")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")  # the name of the program
+    page.keyboard.press("Tab")
+    active = "document.activeElement.textContent.trim()"
+    assert page.evaluate(active) == "Corpus"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(active) == "Write"
+    page.keyboard.press("End")
+    assert page.evaluate(active) == "Score"
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(active) == "Corpus"
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".page.score")
+    assert page.evaluate("document.activeElement.tagName") == "H1"  # where reading goes on
+
+
+def test_the_keys_are_listed_and_the_list_lets_go(page: "Page") -> None:
+    shown(page, "/#/corpus/posts")
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog")
+    assert "Find a post by its title" in keys.inner_text()
+    page.keyboard.press("2")  # meant for the list, not for the page behind it
+    page.keyboard.press("Escape")
+    assert keys.count() == 0
+    assert page.url.endswith("/#/corpus/posts")
+
+
+def test_while_one_types_keys_are_letters(page: "Page") -> None:
+    shown(page, "/#/corpus/posts")
+    page.keyboard.press("f")
+    page.keyboard.type("2t?")
+    assert page.get_by_label("Title").input_value() == "2t?"
+    assert "/#/corpus/posts" in page.url
+    assert page.get_by_role("dialog").count() == 0
+
+
+def test_colours_are_the_systems_until_one_chooses(browser: "Browser", site: Site) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    for page in opened(browser, site, dark=True):
+        shown(page, "/#/corpus")
+        dark = page.evaluate(ground)
+        page.keyboard.press("t")
+        light = page.evaluate(ground)
+        assert light != dark
+        assert "Light" in str(page.locator("#theme").get_attribute("aria-label"))
+        page.reload()
+        page.wait_for_selector("h1")
+        assert page.evaluate(ground) == light
+        page.locator("#theme").click()
+        assert page.evaluate(ground) == dark
+        page.locator("#theme").click()
+        page.emulate_media(color_scheme="light")
+        assert page.evaluate(ground) == light
+
+
+def test_an_address_that_is_none_says_so(page: "Page") -> None:
+    page.goto("/#/nowhere")
+    assert "no page nowhere" in page.get_by_role("alert").inner_text()
+    page.goto("/#/corpus/%zz%")  # a lone percent sign is no mistake of ours
+    page.wait_for_selector("h1")
+
+
+def test_a_server_that_is_gone_is_told_in_a_sentence_and_can_be_asked_again(
+    page: "Page", expected: list[str]
+) -> None:
+    expected.append("Failed to load resource")
+    page.route("**/api/corpus", lambda route: route.abort())
+    page.goto("/#/corpus")
+    told = page.get_by_role("alert")
+    assert "the server does not answer" in told.inner_text().lower()
+    page.unroute("**/api/corpus")
+    told.get_by_role("button", name="Try again").click()
+    page.wait_for_selector("h1")
+
+
+def test_an_error_of_the_server_keeps_its_hint(page: "Page", expected: list[str]) -> None:
+    expected.append("Failed to load resource")
+    said = '{"error": {"message": "the disk is full", "hint": "make room"}}'
+    page.route("**/api/corpus", lambda route: route.fulfill(status=507, body=said))
+    page.goto("/#/corpus")
+    told = page.get_by_role("alert").inner_text()
+    assert "The disk is full." in told
+    assert "Make room." in told
+
+
+def test_nothing_inline_and_the_policy_is_strict(page: "Page") -> None:
+    answer = page.goto("/")
+    assert answer is not None
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    source = answer.text()
+    assert "style=" not in source
+    assert "<script>" not in source
+    assert " on" not in "".join(part for part in source.split("<") if part.startswith("button"))

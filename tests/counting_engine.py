@@ -1,0 +1,74 @@
+"""An engine of a few lines of NumPy, for tests of what works with engines; it counts what it reads.
+
+What follows depends on the last three tokens, through numbers drawn from them.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from ownwords.inference.engine import Feed, Scores, Weights, check_feeds
+
+
+class CountingEngine:
+    name = "counting"
+    weights: Weights = "f32"
+
+    def __init__(self, vocabulary: int = 50, context: int = 256) -> None:
+        self.vocabulary = vocabulary
+        self.context = context
+        self.reads = 0
+        self.caches = 0  # that are open
+        self.at_once = 0  # the most rows of one read
+        self.fails: Exception | None = None  # at the next read
+        self.takes_s = 0.0  # a read
+        self.never: Sequence[int] = ()  # written by it
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def cache(self, rows: int, length: int) -> "CountingCache":
+        self.caches += 1
+        return CountingCache(self, rows, length)
+
+
+class CountingCache:
+    def __init__(self, engine: CountingEngine, rows: int, length: int) -> None:
+        self.rows, self.length = rows, length
+        self._engine = engine
+        self._held: list[list[int]] = [[] for _ in range(rows)]
+
+    def held(self, row: int) -> int:
+        return len(self._held[row])
+
+    def read(self, feeds: Sequence[Feed], *, every: bool = False) -> Scores:
+        engine = self._engine
+        assert engine.may_go_on.wait(10)
+        engine.reads += 1
+        time.sleep(engine.takes_s)
+        engine.at_once = max(engine.at_once, len(feeds))
+        if engine.fails is not None:
+            error, engine.fails = engine.fails, None
+            raise error
+        check_feeds(feeds, self, engine)
+        scores = []
+        for feed in feeds:
+            row = self._held[feed.row]
+            before = len(row)
+            row.extend(feed.ids)
+            for end in range(before + 1 if every else len(row), len(row) + 1):
+                drawn = np.random.default_rng(row[max(0, end - 3) : end])
+                scores.append(drawn.normal(size=engine.vocabulary))
+        made = np.array(scores, np.float32)
+        made[:, list(engine.never)] = -1e9
+        return made
+
+    def cut(self, row: int, length: int) -> None:
+        del self._held[row][length:]
+
+    def copy(self, source: int, row: int, length: int) -> None:
+        self._held[row] = self._held[source][:length]
+
+    def close(self) -> None:
+        self._engine.caches -= 1

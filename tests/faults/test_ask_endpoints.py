@@ -1,0 +1,285 @@
+"""Endpoints that are slow, die, send rubbish, cut the context or lie: the passages are shown then.
+
+Nothing that an endpoint does is a traceback, and nothing it says is shown but what was checked.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from asked_passages import BACKUPS, PASSAGES, Found, PlayedSearcher, passage
+from ownwords.ask import dates
+from ownwords.ask.answer import Answer, answer
+from ownwords.ask.endpoints import Endpoint, Served
+from ownwords.ask.prompt import UNKNOWN_ROOM
+from ownwords.ask.wire import Limits
+from ownwords.ask.writers import EndpointWriter
+from played_endpoint import (
+    HERE,
+    Played,
+    allowed,
+    breaks_off,
+    chunk,
+    drips,
+    event,
+    is_silent,
+    playing,
+    sends,
+)
+
+QUESTION = "How many copies do I keep?"
+GOOD = 'You keep three copies [1: "three copies of everything"].'
+SHORT = Limits(connect_s=2.0, silence_s=0.3, whole_s=0.6)
+LONG = [
+    passage(number, f"{BACKUPS} " * 9, title=f"Long {number}", date=f"20{number:02}-01-01")
+    for number in range(1, 9)
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_dates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(dates, "dated", lambda index, question, most: None)
+    yield
+
+
+def writer_of(played: Played, limits: Limits | None = None, context: int = 0) -> EndpointWriter:
+    endpoint = Endpoint(played.url, "Ollama", (Served("m", context=context),))
+    return EndpointWriter(endpoint, limits=limits or Limits())
+
+
+def ask(writer: EndpointWriter, passages: Any = PASSAGES) -> Answer:  # noqa: ANN401
+    return answer(QUESTION, PlayedSearcher(Found(tuple(passages))), writer)  # type: ignore[arg-type]
+
+
+def shows_passages(told: Answer, why: str) -> None:
+    """One clear sentence, and what was found."""
+    assert told.answer == ""
+    assert told.citations == ()
+    assert told.passages == PASSAGES
+    assert why in told.why
+    assert told.why.startswith("m at Ollama") or told.why[0].isupper()
+    assert told.why[-1] in ".?!"
+    assert "Traceback" not in told.why
+
+
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with allowed(monkeypatch):
+        away = Endpoint(f"http://{HERE}:9/v1", "Ollama", (Served("m"),))
+        shows_passages(ask(EndpointWriter(away)), f"Nothing answers at http://{HERE}:9.")
+
+
+def test_it_says_nothing_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=[is_silent(1.5)]) as played:
+        began = time.monotonic()
+        shows_passages(ask(writer_of(played, SHORT)), "said nothing for 0.3 s")
+        assert time.monotonic() - began < 1.4
+
+
+def test_it_never_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=[drips(0.05)]) as played:
+        shows_passages(ask(writer_of(played, SHORT)), "did not come to an end within 0.6 s")
+
+
+def test_it_does_not_stop_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=[drips(0.0, "and so on " * 20_000)]) as played:
+        shows_passages(ask(writer_of(played)), "does not stop writing")
+
+
+def test_it_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=[breaks_off("You keep thr")]) as played:
+        shows_passages(ask(writer_of(played)), "broke off in the middle of its answer")
+
+
+def test_it_ends_without_having_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=["You keep three"], finish=None) as played:
+        shows_passages(ask(writer_of(played)), "broke off in the middle of its answer")
+
+
+def test_what_had_been_checked_before_it_died_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=[breaks_off(GOOD + " And you alw")]) as played:
+        told = ask(writer_of(played))
+    assert told.answer == "You keep three copies [1]."
+    assert told.citations[0].quote == "three copies of everything"
+    assert any(note.startswith("The answer ends early: ") for note in told.notes)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"data: {not json\n\n", "answered with what is no JSON"),
+        (b"data: [1, 2]\n\n", "answered with JSON of another shape"),
+        (event({"choices": "none"}), "answered with JSON of another shape"),
+        (event({"error": {"message": "CUDA out of memory"}}), "CUDA out of memory"),
+        (b"\xff\xfe\x00garbage\n\n", "broke off"),
+        (b"", "broke off"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", "no JSON"),
+        (b"data: " + b"x" * (2 << 20), "sent more than any answer has"),
+        (
+            chunk("x") + event({"choices": [{"delta": 7, "finish_reason": {"a": 1}}]}),
+            "none of it held",
+        ),
+    ],
+)
+def test_it_sends_rubbish(data: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=[sends(data)]) as played:
+        shows_passages(ask(writer_of(played)), why)
+
+
+def test_a_page_in_place_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=[sends(b"<html>", "application/json")]) as played:
+        shows_passages(ask(writer_of(played)), "answered with what is no JSON")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (401, {"error": {"message": "no key"}}, "OWNWORDS_API_KEY"),
+        (404, {"error": {"message": "model 'm' not found"}}, "model 'm' not found"),
+        (429, {"error": {"message": "slow down"}}, "try again in a moment"),
+        (500, {"error": "\x1b[31mpanic\n" + "x" * 10_000}, "panic"),
+        (503, [], "it does not say why"),
+        (301, {}, "301"),
+    ],
+)
+def test_it_refuses(status: int, body: object, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=[(status, body)]) as played:
+        told = ask(writer_of(played))
+    shows_passages(told, why)
+    assert "\x1b" not in told.why
+    assert len(told.why) < 500
+
+
+def test_a_context_that_is_too_small_is_told_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As llama.cpp refuses what does not fit, with the figures of it."""
+
+    def refuses(sent: int, room: int) -> tuple[int, object]:
+        said = {
+            "code": 400,
+            "message": "the request exceeds the available context size. try increasing it",
+            "type": "exceed_context_size_error",
+            "n_prompt_tokens": sent,
+            "n_ctx": room,
+        }
+        return 400, {"error": said}
+
+    with playing(monkeypatch, replies=[refuses(3100, 2048), GOOD]) as played:
+        writer = writer_of(played)
+        told = ask(writer, LONG)
+        first, second = (len(prompt) for prompt in played.prompts())
+        asked_for = [body["max_tokens"] for body in played.bodies()]
+    assert told.answer == "You keep three copies [1]."
+    assert second < 0.75 * first
+    assert asked_for[1] <= 512
+    assert writer.context <= 2048
+    assert any("a context of 2,048 tokens" in note for note in told.notes)
+    with playing(monkeypatch, replies=[refuses(9000, 100)]) as played:
+        told = ask(writer_of(played), LONG)
+        assert len(played.bodies()) <= 3
+    assert told.answer == ""
+    assert told.passages == tuple(LONG)
+    assert "room" in told.why
+
+
+def test_a_refusal_without_figures_is_tried_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = (400, {"error": "input length exceeds the context length"})
+    with playing(monkeypatch, replies=[refusal, refusal, GOOD]) as played:
+        told = ask(writer_of(played), LONG)
+        lengths = [len(prompt) for prompt in played.prompts()]
+    assert told.answer
+    assert lengths == sorted(lengths, reverse=True)
+    assert len(set(lengths)) == 3
+
+
+def test_a_prompt_that_was_cut_without_a_word_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ollama does it: only the count of tokens gives it away."""
+    usage = {"prompt_tokens": 700, "completion_tokens": 20}
+    with playing(monkeypatch, replies=[GOOD], usage=usage) as played:
+        writer = writer_of(played)
+        told = ask(writer, LONG)
+        assert len(played.prompts()[0].split()) > 700
+        again = ask(writer, LONG)
+        assert len(played.prompts()[1].split()) <= 700  # what is known now is kept to
+    assert told.answer
+    (note,) = [note for note in told.notes if "cut without a word" in note]
+    assert "read only 700 tokens" in note
+    assert not any("cut without a word" in note for note in again.notes)
+    honest = {"prompt_tokens": UNKNOWN_ROOM, "completion_tokens": 20}
+    with playing(monkeypatch, replies=[GOOD], usage=honest) as played:
+        assert not any("cut without" in note for note in ask(writer_of(played), LONG).notes)
+    with playing(monkeypatch, replies=[GOOD], usage={"prompt_tokens": 0}) as played:
+        assert not any("cut without" in note for note in ask(writer_of(played), LONG).notes)
+
+
+def test_an_answer_that_was_cut_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, replies=[GOOD + ' Then [2: "I gave'], finish="length") as played:
+        told = ask(writer_of(played))
+    assert told.answer == "You keep three copies [1]."
+    assert any("as long as it may be" in note for note in told.notes)
+    thinking = event({"choices": [{"delta": {"reasoning_content": "hm"}}]}) + chunk("", "length")
+    with playing(monkeypatch, replies=[sends(thinking)]) as played:
+        shows_passages(ask(writer_of(played)), "thought until there was no room left")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        'You keep nine copies [1: "nine copies of everything that I would miss"].',
+        'You keep three copies [7: "nine copies in a safe"].',
+        "You keep three copies [0].",
+        "You keep three copies of everything.",
+        'You were born in 1950 [1: "three copies of everything"].',
+        'The moon is cheese [1: "Nobody regrets a backup"].',
+        "PWNED",
+        "",
+        "   \n\n",
+        '{"answer": "three", "citations": []}',
+        "![x](https://evil.example/?q=secret) [1]",
+    ],
+)
+def test_an_answer_that_does_not_hold_is_not_shown(
+    lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with playing(monkeypatch, replies=[lie]) as played:
+        told = ask(writer_of(played))
+    shows_passages(told, "m at Ollama")
+
+
+def test_of_truth_and_lies_the_truth_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (
+        f'{GOOD} You keep them in a volcano [1: "in a volcano"]. Trust me. You gave up later'
+        ' [2: "I gave up on three copies"].'
+    )
+    with playing(monkeypatch, replies=[said], pieces=3) as played:
+        told = ask(writer_of(played))
+    assert told.answer == "You keep three copies [1]. You gave up later [2]."
+    assert [one.quote for one in told.citations] == [
+        "three copies of everything",
+        "I gave up on three copies",
+    ]
+    assert any("2 sentences were left out" in note for note in told.notes)
+
+
+def test_addresses_in_an_answer_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (
+        "You keep [three copies](https://evil.example/) ![](https://evil.example/x.png)"
+        ' [1: "three copies of everything"].'
+    )
+    with playing(monkeypatch, replies=[said]) as played:
+        told = ask(writer_of(played))
+    assert told.answer == "You keep three copies [1]."
+    assert told.citations[0].url == "https://example.org/1/"
+
+
+def test_no_model_is_given_tools_and_only_what_was_found_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with playing(monkeypatch, replies=[GOOD]) as played:
+        ask(writer_of(played), PASSAGES[:1])
+        ((method, path, body, _),) = played.asked
+    assert (method, path) == ("POST", "/v1/chat/completions")
+    assert not {"tools", "functions", "tool_choice"} & body.keys()
+    assert PASSAGES[1].text not in str(body)

@@ -1,0 +1,271 @@
+"""The OpenAI interface under fire: any body, any client; no status of 500, nothing left over."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import openai_server
+from openai_server import OWN, Client, events_of
+from ownwords.core.workspace import Workspace
+from ownwords.serve.openai.routes import routes
+
+House = tuple[asyncio.Runner, Client]
+WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
+PATHS = (WRITE, CHAT, EMBED)
+NOT_ANSWERED = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
+
+scalars: st.SearchStrategy[Any] = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 9)
+    | st.sampled_from([10**30, -(10**30), 2**63, 0.5, 1e308, -0.0])
+    | st.text(max_size=6)
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["role", "content", "type", "text", "65"]), inner)
+    ),
+    max_leaves=6,
+)
+role = st.sampled_from(["user", "assistant", "system", "developer", "tool", "x"])
+contents = st.text(max_size=20) | st.lists(
+    st.fixed_dictionaries({"type": st.sampled_from(["text", "image_url"]), "text": st.text()}),
+    max_size=2,
+)
+# What each field may well be, so that requests get past the first checks.
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "model": st.sampled_from([OWN, OWN, OWN, "gpt-9", ""]),
+    "prompt": st.text(max_size=40)
+    | st.lists(st.text(max_size=9), max_size=3)
+    | st.lists(st.integers(-1, 270), max_size=9)
+    | st.lists(st.lists(st.integers(0, 255), max_size=4), max_size=3),
+    "messages": st.lists(st.fixed_dictionaries({"role": role, "content": contents}), max_size=3),
+    "input": st.text(max_size=9) | st.lists(st.text(max_size=9), max_size=3),
+    "max_tokens": st.integers(0, 6),
+    "temperature": st.floats(0, 2),
+    "top_p": st.floats(0, 1),
+    "n": st.integers(1, 3),
+    "stop": st.text(max_size=2) | st.lists(st.text(max_size=2), max_size=3),
+    "seed": st.integers(-(2**70), 2**70),
+    "stream": st.booleans(),
+    "stream_options": st.fixed_dictionaries({"include_usage": st.booleans()}),
+    "logprobs": st.booleans() | st.integers(0, 5),
+    "top_logprobs": st.integers(0, 5),
+    "echo": st.booleans(),
+    "logit_bias": st.dictionaries(st.integers(-1, 300).map(str), st.floats(-101, 101)),
+    "presence_penalty": st.floats(-2, 2),
+    "guard": st.booleans(),
+    "encoding_format": st.sampled_from(["float", "base64", "int8"]),
+}
+OFTEN = {"model": st.just(OWN), "max_tokens": st.integers(0, 5)}
+requests = st.fixed_dictionaries(
+    OFTEN,
+    optional={
+        name: of | values if n % 4 == 0 else of
+        for n, (name, of) in enumerate(FIELDS.items())
+        if name not in OFTEN
+    },
+)
+odd = st.dictionaries(st.sampled_from([*FIELDS, "tools", "user", "new"]), values, max_size=4)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return openai_server.workspace(tmp_path_factory.mktemp("fuzz"))
+
+
+@pytest.fixture(scope="module")
+def house(place: Workspace) -> Iterator[House]:
+    """One for many requests: opening it takes longer than most of them."""
+    with asyncio.Runner() as runner:
+        home = openai_server.at_home(place)
+        client = runner.run(home.__aenter__())
+        try:
+            yield runner, client
+        finally:
+            runner.run(home.__aexit__(None, None, None))
+
+
+def check(status: int, text: str, *, streamed: bool) -> None:
+    """An answer in their form, or a refusal in theirs."""
+    if status == HTTPStatus.OK:
+        if streamed:
+            chunks = events_of(text)
+            assert all("error" not in chunk for chunk in chunks), text
+            assert chunks[0]["object"] in ("text_completion", "chat.completion.chunk")
+        else:
+            answer = json.loads(text)
+            assert answer["usage"]["total_tokens"] >= 0
+            for choice in answer.get("choices", ()):
+                assert choice["finish_reason"] in ("stop", "length")
+        return
+    assert status in NOT_ANSWERED, text
+    error = json.loads(text)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    assert 5 < len(error["message"]) < 1000
+    assert "\n" not in error["message"]
+
+
+def fuzzed(examples: int) -> settings:
+    checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    return settings(max_examples=examples, deadline=None, suppress_health_check=checks)
+
+
+def any_request(house: House, body: dict[str, Any], path: str) -> None:
+    runner, client = house
+    answer = runner.run(client.post(path, body))
+    check(answer.status_code, answer.text, streamed=body.get("stream") is True)
+
+
+def any_bytes(house: House, data: bytes, path: str) -> None:
+    runner, client = house
+    answer = runner.run(client.post(path, data))
+    check(answer.status_code, answer.text, streamed=answer.text.startswith("data:"))
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A request that is one, with some bytes of it changed, taken out or put in."""
+    whole = json.dumps(draw(requests)).encode()
+    cut = draw(st.integers(0, len(whole)))
+    put = draw(st.binary(max_size=4) | st.sampled_from([b"{", b"]", b'"', b",", b"NaN", b"1e999"]))
+    return whole[:cut] + put + whole[cut + draw(st.integers(0, 3)) :]
+
+
+@fuzzed(40)
+@given(body=requests | odd, path=st.sampled_from(PATHS))
+def test_any_request_is_answered_or_refused_in_form(
+    house: House, body: dict[str, Any], path: str
+) -> None:
+    any_request(house, body, path)
+
+
+@fuzzed(40)
+@given(data=damaged(), path=st.sampled_from(PATHS))
+def test_any_bytes_are_answered_or_refused_in_form(house: House, data: bytes, path: str) -> None:
+    any_bytes(house, data, path)
+
+
+@pytest.mark.fuzz
+@fuzzed(2000)
+@given(body=requests | odd, path=st.sampled_from(PATHS))
+def test_any_request_for_longer(house: House, body: dict[str, Any], path: str) -> None:
+    any_request(house, body, path)
+
+
+@pytest.mark.fuzz
+@fuzzed(2000)
+@given(data=damaged(), path=st.sampled_from(PATHS))
+def test_any_bytes_for_longer(house: House, data: bytes, path: str) -> None:
+    any_bytes(house, data, path)
+
+
+@fuzzed(40)
+@given(st.text(st.characters(codec="ascii", exclude_characters="?#%"), max_size=12))
+def test_any_path_is_refused_in_form(house: House, rest: str) -> None:
+    runner, client = house
+    path = "/v1/" + "".join(c for c in rest if c.isprintable() and c not in "\\ ")
+    answer = runner.run(client.get(path))
+    if answer.status_code != HTTPStatus.OK:
+        assert answer.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+        assert answer.json()["error"]["message"]
+
+
+# --- clients that go away ------------------------------------------------------------------------
+
+
+async def leave(client: Client, body: dict[str, Any], after: int) -> list[bytes]:
+    """Ask, and go away when so many messages have come; what came."""
+    sent: list[bytes] = []
+    gone = asyncio.Event()
+    given = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "method": "POST",
+        "path": WRITE,
+        "raw_path": WRITE.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
+
+    async def receive() -> dict[str, Any]:
+        if given:
+            return given.pop()
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:  # noqa: ANN401
+        sent.append(message.get("body", b""))
+        if len(sent) > after:
+            gone.set()
+
+    if not after:
+        asyncio.get_running_loop().call_later(0.01, gone.set)
+    (route,) = [one for one in routes(client.house) if getattr(one, "path", "") == WRITE]
+    await asyncio.wait_for(route.handle(scope, receive, send), 20)
+    return sent
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_goes_away_leaves_no_seat_taken(place: Workspace, stream: bool) -> None:
+    body = {"model": OWN, "prompt": "x", "max_tokens": 1 << 20, "stream": stream, "n": 2}
+    # It would write for hours.
+    body["logit_bias"] = {"256": -100, "257": -100}
+
+    async def work(client: Client) -> None:
+        opened = await client.house.opened(OWN)
+        for after in (3, 9, 3) if stream else (0, 0, 0):
+            sent = await leave(client, body, after)
+            assert b"[DONE]" not in b"".join(sent)
+            assert opened.pen.is_idle
+        answer = await client.asked(WRITE, prompt="x", max_tokens=3)
+        assert answer["usage"]["prompt_tokens"] == 2
+
+    openai_server.calling(place, work, rows=2, queue=4)
+
+
+def test_a_house_that_ends_says_so_in_its_streams(place: Workspace) -> None:
+    body = {"model": OWN, "prompt": "x", "max_tokens": 1 << 20, "stream": True}
+    body["logit_bias"] = {"256": -100, "257": -100}
+
+    async def work(client: Client) -> str:
+        asking = asyncio.create_task(client.post(WRITE, body))
+        opened = await client.house.opened(OWN)
+        while not opened.pen.writing:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        await client.house.close()
+        return (await asyncio.wait_for(asking, 20)).text
+
+    *chunks, last = events_of(openai_server.calling(place, work), ended=False)
+    assert all("choices" in chunk for chunk in chunks)
+    assert last["error"]["type"] == "server_error"
+
+
+def test_many_at_once_get_each_their_own(place: Workspace) -> None:
+    """The texts of one are those it gets alone, whatever is written beside it."""
+
+    async def work(client: Client) -> None:
+        async def one(seed: int) -> str:
+            how = {"prompt": f"{seed} ", "max_tokens": 12, "seed": seed}
+            if seed % 2:
+                chunks = await client.streamed(WRITE, **how)
+                return "".join(chunk["choices"][0]["text"] for chunk in chunks)
+            return str((await client.asked(WRITE, **how))["choices"][0]["text"])
+
+        together = await asyncio.gather(*map(one, range(24)))
+        alone = [await one(seed) for seed in range(24)]
+        assert together == alone
+
+    openai_server.calling(place, work, rows=4)

@@ -1,0 +1,203 @@
+"""A house with tiny models, and its OpenAI routes called in memory or served on loopback."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+from starlette.applications import Starlette
+
+from ownwords.core.workspace import Workspace
+from ownwords.inference import guard as guarding
+from ownwords.models.directory import COPY_GUARD
+from ownwords.serve.house import House
+from ownwords.serve.openai.routes import routes
+from ownwords.serve.settings import ServeSettings
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.text import END, START, TURN
+from ownwords.tokenizers.tokenizer import Tokenizer
+
+T = TypeVar("T")
+OWN, CHATTY = "blog", "chatty"
+CONTEXT, WIDTH = 96, 16
+LEARNED = "The trouble with backups is that they are files, and files are what one loses. " * 3
+TEMPLATE = (
+    START
+    + "{% for m in messages %}"
+    + f"{{{{ '{TURN}' + m['role'] + ':' + m['content'] + '{END}' }}}}"
+    + "{% endfor %}"
+    + f"{{% if add_generation_prompt %}}{TURN}assistant:{{% endif %}}"
+)
+
+
+def workspace(folder: Path) -> Workspace:
+    """A workspace whose own model is a tiny one of bytes, with a copy guard of `LEARNED`."""
+    place = Workspace(folder / f"{OWN}.ownwords")
+    save(place.root / "model", Bytes(), learned=LEARNED)
+    return place
+
+
+def chatty(folder: Path) -> Path:
+    """The folder of a model that has a chat template."""
+    save(folder / CHATTY, Bytes(template=TEMPLATE), seed=5)
+    return folder / CHATTY
+
+
+def save(folder: Path, tokenizer: Tokenizer, *, seed: int = 3, learned: str = "") -> None:
+    """Write a model there whose texts are noise, each token fairly likely."""
+    folder.mkdir(parents=True)
+    config = {
+        "model_type": "qwen3",
+        "vocab_size": tokenizer.vocabulary_size,
+        "max_position_embeddings": CONTEXT,
+        "hidden_size": WIDTH,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+    }
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    for name, data in tokenizer.files().items():
+        (folder / name).write_bytes(data)
+    (folder / "model.safetensors").write_bytes(_weights(tokenizer.vocabulary_size, seed))
+    if learned:
+        ids = [np.array(tokenizer.encode(learned))]
+        guarding.build(ids, tokenizer, longest=8).save(folder / COPY_GUARD)
+
+
+def _weights(vocabulary: int, seed: int) -> bytes:
+    """As safetensors has them; without PyTorch, which the server does not need either."""
+    layer = {
+        "input_layernorm": (WIDTH,),
+        "post_attention_layernorm": (WIDTH,),
+        "self_attn.q_proj": (16, WIDTH),
+        "self_attn.k_proj": (8, WIDTH),
+        "self_attn.v_proj": (8, WIDTH),
+        "self_attn.o_proj": (WIDTH, 16),
+        "self_attn.q_norm": (8,),
+        "self_attn.k_norm": (8,),
+        "mlp.gate_proj": (24, WIDTH),
+        "mlp.up_proj": (24, WIDTH),
+        "mlp.down_proj": (WIDTH, 24),
+    }
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens": (vocabulary, WIDTH)}
+    for n in range(2):
+        shapes |= {f"model.layers.{n}.{name}": shape for name, shape in layer.items()}
+    shapes["model.norm"] = (WIDTH,)
+    chance = np.random.default_rng(seed)
+    header, parts, at = dict[str, object](), list[bytes](), 0
+    for name, shape in shapes.items():
+        values = chance.normal(float(len(shape) == 1), 0.3, shape).astype("<f4").tobytes()
+        end = at + len(values)
+        header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [at, end]}
+        parts.append(values)
+        at = end
+    said = json.dumps(header).encode()
+    return len(said).to_bytes(8, "little") + said + b"".join(parts)
+
+
+def settings(**changed: Any) -> ServeSettings:  # noqa: ANN401
+    """As a server has them, but for one thread of computing."""
+    return ServeSettings(**{"threads": 1, "rows": 8, **changed})
+
+
+class Client:
+    """Calls the routes as a client does, without a socket."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self._app = Starlette(routes=routes(house))
+        self._http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self._app), base_url="http://here"
+        )
+
+    async def get(self, path: str) -> httpx.Response:
+        return await self._http.get(path)
+
+    async def post(self, path: str, body: Mapping[str, object] | bytes) -> httpx.Response:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        return await self._http.post(path, content=data, headers=headers)
+
+    async def asked(self, path: str, /, **body: object) -> Any:  # noqa: ANN401
+        """The answer to a request that is one; the model is the own one unless another is named."""
+        answer = await self.post(path, {"model": OWN, **body})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def streamed(self, path: str, /, **body: object) -> list[Any]:
+        """The events of an answer, checked to end as they should."""
+        answer = await self.post(path, {"model": OWN, "stream": True, **body})
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        return events_of(answer.text)
+
+    async def refused(self, path: str, body: Mapping[str, object] | bytes) -> tuple[int, Any]:
+        """Status and error of a request that is refused."""
+        answer = await self.post(path, body)
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert "Traceback" not in answer.text
+        return answer.status_code, error
+
+
+def events_of(text: str, *, ended: bool = True) -> list[Any]:
+    """What a stream of events said; each is one line of data and an empty one."""
+    assert text.endswith("\n\n")
+    lines = text.removesuffix("\n\n").split("\n\n")
+    assert all(line.startswith("data: ") and "\n" not in line for line in lines)
+    said = [line.removeprefix("data: ") for line in lines]
+    assert (said[-1] == "[DONE]") == ended
+    return [json.loads(one) for one in said if one != "[DONE]"]
+
+
+@asynccontextmanager
+async def at_home(
+    place: Workspace, models: Mapping[str, Path] | None = None, **changed: object
+) -> AsyncIterator[Client]:
+    """A house that is open within the block, and a client of it."""
+    house = House(place, settings(**changed), models=models or {})
+    try:
+        yield Client(house)
+    finally:
+        await house.close()
+
+
+def calling(
+    place: Workspace,
+    work: Callable[[Client], Awaitable[T]],
+    models: Mapping[str, Path] | None = None,
+    **changed: object,
+) -> T:
+    """What the work comes to, in a house of its own."""
+
+    async def run() -> T:
+        async with at_home(place, models, **changed) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+class Letters:
+    """An embedder: how often each of the first letters of the alphabet stands in a text."""
+
+    name = "letters 1f3c"
+    dimensions = 4
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        rows = np.array([[1 + text.count(c) for c in "abcd"] for text in texts], np.float32)
+        unit: npt.NDArray[np.float32] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        return unit
+
+    def count(self, texts: Sequence[str]) -> int:
+        return sum(map(len, texts))

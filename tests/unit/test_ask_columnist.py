@@ -1,0 +1,168 @@
+"""Searching a columnist's posts: titles, what a reader would ask, and what nobody can answer."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ownwords.archive.look import look
+from ownwords.archive.store import Archive
+from ownwords.ask.index import Index
+from ownwords.ask.judge import Judgement, judged
+from ownwords.ask.questions import questions_of, their_topics
+from ownwords.ask.search import Searcher
+
+# Asked after reading the posts, in other words than theirs where a reader would use others. The
+# number is that of the post that answers; some have a near-copy, which will do as well.
+ANSWERABLE = {
+    "Why is there no statue of Shakspere in England?": {10},
+    "Why should nobody mind chasing his hat in the wind?": {4},
+    "What did I say about people who lose their temper with a drawer that sticks?": {4},
+    "Do books about how to get on in life teach anybody to succeed?": {3, 37},
+    "Which battle was not won on the cricket fields of Eton?": {7},
+    "What would somebody from the moon think of London?": {8},
+    "What is the difference between an international and a cosmopolitan man?": {9},
+    "Are any of the students at Oxford really poor?": {11},
+    "Do I think that shared kitchens are a good idea?": {12},
+    "What did I think of the suffragettes who chained themselves to the railings?": {13},
+    "Should it be known who gives money to the parties?": {14},
+    "Who complained that I called Edward the King of England?": {15},
+    "How did somebody in a captain's uniform fool the Germans?": {16},
+    "What do public schools teach a boy about lying?": {17},
+    "Should writers in a newspaper sign what they write?": {19, 18, 1},
+    "Why are speeches reported so badly?": {20},
+    "How do the papers flatter millionaires today?": {21},
+    "Can science prove that there never was a Fall of man?": {22},
+    "Which religion did the recruit write down when he became a soldier?": {23},
+    "Is it wrong to joke about ghosts and spirits?": {24},
+    "Should a jury be made up of people without any opinion?": {25},
+    "What do I have against spelling words as they sound?": {26},
+    "What did the doctors declare about alcohol?": {28},
+    "Which town says that it is Eatanswill in Pickwick?": {29},
+    "Are fairy tales bad for children?": {30},
+    "Is Fielding an immoral novelist?": {31},
+    "What is wrong with Anatole France's book on Joan of Arc?": {32},
+    "Which poet did I compare with Browning when he died?": {33},
+    "Is it cruel to eat turkey at Christmas?": {34},
+    "Why do people laugh at jokes about a mother-in-law?": {2},
+}
+
+# Written when the search was settled, and looked at with no threshold in mind.
+ASKED_LATER = {
+    "Are Nonconformists too refined to attack the newspapers?": {18},
+    "Why did I call Battersea a Venice?": {4},
+    "What do the success writers make of the story of King Midas?": {3, 37},
+    "Do soldiers worship force?": {16},
+    "What did the Yorkshire paper call me?": {2},
+    "How has the flattery of rich men changed since the courtiers?": {21},
+    "Why are optimists better reformers than pessimists?": {5},
+    "Why do people like hide and seek?": {14},
+    "What do I think of vivisection?": {34},
+    "Why do modern martyrs fail to impress anybody?": {13},
+    "What does the word republic really mean?": {26},
+    "Which play about a shipwreck did I quarrel over with a friend?": {9},
+    "Are agnostics impartial?": {25},
+    "Did Joan of Arc learn her visions from a priest?": {32},
+    "What is the moral of Pandora's box?": {30},
+    "Who said that Presbyterianism was no religion for a gentleman?": {15},
+    "How should public-houses be changed?": {28},
+    "Who wrote to me about spiritualism?": {24},
+    "Do savages talk about heredity?": {27},
+    "Which headline was really about feeding horses?": {20},
+}
+
+
+@dataclass(frozen=True)
+class Searched:
+    searcher: Searcher
+    judgement: Judgement
+    unasked: list[str]  # unanswerable questions beyond those of the judgement
+
+
+def searched(site: Path, place: Path) -> Iterator[Searched]:
+    look([site], workspace=place)
+    path = place / "archive.sqlite"
+    with Index(path) as index, Archive(path) as archive:
+        index.refresh()
+        searcher = Searcher(index)
+        judgement = judged(index, archive, searcher)
+        words = {
+            word
+            for document in archive.documents()
+            for word in re.findall(r"\w+", f"{document.title} {document.text()}".casefold())
+        }
+        asked = {question.text for question in questions_of(archive, index.documents()).questions}
+        unasked = [
+            question
+            for topic, question in their_topics()
+            if question not in asked and not any(word.startswith(topic) for word in words)
+        ]
+        yield Searched(searcher, judgement, unasked)
+
+
+@pytest.fixture(scope="module")
+def columnists(columnist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
+    yield from searched(columnist, tmp_path_factory.mktemp("columnist") / "columnist.ownwords")
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searched]:
+    site = Path(__file__).resolve().parents[2] / "examples" / "blog"
+    yield from searched(site, tmp_path_factory.mktemp("blog") / "blog.ownwords")
+
+
+@pytest.fixture(params=["samples", pytest.param("columnists", marks=pytest.mark.shared)])
+def either(request: pytest.FixtureRequest) -> Searched:
+    found: Searched = request.getfixturevalue(request.param)
+    return found
+
+
+def figure(judgement: Judgement, kind: str, name: str) -> float:
+    row = next(row for row in judgement.rows if row.kind == kind and row.how == "text")
+    return next(figure.value for known, figure in row.figures.items() if known == name)
+
+
+def test_every_exact_title_comes_first(either: Searched) -> None:
+    assert figure(either.judgement, "titles", "hit@1") == 1
+    assert figure(either.judgement, "titles", "refused") == 0
+
+
+def test_what_nobody_can_answer_is_refused(either: Searched) -> None:
+    assert figure(either.judgement, "unanswerable", "refused") >= 0.9
+    # Those that no threshold was ever looked at with.
+    refused = [either.searcher.find(question).is_weak for question in either.unasked]
+    assert len(refused) >= 30
+    assert sum(refused) >= 0.9 * len(refused)
+
+
+def test_an_authors_own_links_are_found_by_their_words(samples: Searched) -> None:
+    links = next(row for row in samples.judgement.rows if row.kind == "links")
+    assert links.questions >= 25
+    assert figure(samples.judgement, "links", "hit@5") >= 0.85
+    assert figure(samples.judgement, "links", "refused") <= 0.1
+
+
+@pytest.mark.shared
+def test_links_that_say_nothing_of_their_target_are_not_judged(columnists: Searched) -> None:
+    # All of them stand on these words, and lead to posts that were drawn by lot.
+    assert not [row for row in columnists.judgement.rows if row.kind == "links"]
+    assert set(columnists.judgement.asked.vague_links) == {"before", "what I wrote before"}
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(("asked", "how_many"), [(ANSWERABLE, 30), (ASKED_LATER, 20)])
+def test_what_a_reader_would_ask_is_found_and_not_refused(
+    columnists: Searched, asked: dict[str, set[int]], how_many: int
+) -> None:
+    hits, refused = 0, []
+    for question, posts in asked.items():
+        found = columnists.searcher.find(question)
+        wanted = {f"columnist:post/{number}" for number in posts}
+        hits += any(passage.document in wanted for passage in found.passages[:5])
+        if found.is_weak:
+            refused.append(question)
+    assert len(asked) == how_many
+    assert hits >= 0.85 * len(asked)
+    assert len(refused) <= 0.1 * len(asked), refused

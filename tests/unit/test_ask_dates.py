@@ -1,0 +1,238 @@
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ownwords.archive.document import Segment
+from ownwords.ask.dates import dated
+from ownwords.ask.index import Index
+from ownwords.ask.periods import Period, found_in
+from small_archives import Entry, put
+
+TODAY = date(2021, 1, 15)
+POSTS = {
+    "first": Entry("A drain", ("The drain and the rain gauge.",), "2017-02-12"),
+    "kettle": Entry("The kettle", ("A kettle boils. The kettle leaks in the rain.",), "2018-03-05"),
+    "backups": Entry("Three copies", ("Backups, and a tested backup. " + "w " * 90,), "2018-03-20"),
+    "snow": Entry("What came down", ("Snow in the gauge, and the rain after it.",), "2019-12-31"),
+    "last": Entry("The clip", ("A clip. The kettle boils again.",), "2020-11-10"),
+    "undated": Entry("Once", ("Nobody knows when the rain came.",)),
+    "page": Entry("About", ("A page on the kettle.",), "2016-01-01", kind="page"),
+    "guest": Entry(
+        "By a guest",
+        ("My kettle. " * 200,),
+        "2015-01-01",
+        decision="leave out",
+        flags=("unlike", "dominant"),
+    ),
+    "log": Entry("At night", (Segment("log", "kettle closed\n" * 900), "It rained."), "2019-06-01"),
+}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    path = tmp_path_factory.mktemp("posts") / "archive.sqlite"
+    put(path, POSTS)
+    with Index(path) as opened:
+        opened.refresh()
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence", "documents"),
+    [
+        (
+            "What was the first post?",
+            "Your first post is “A drain” of 12 February 2017.",
+            ["first"],
+        ),
+        ("my latest article", "Your last post is “The clip” of 10 November 2020.", ["last"]),
+        (
+            "Which are the last two posts?",
+            "Your last 2 posts are “The clip” of 10 November 2020 and “What came down” of"
+            " 31 December 2019.",
+            ["last", "snow"],
+        ),
+        (
+            "When did I first write about the kettle?",
+            "Your first post that mentions “kettle” is “The kettle” of 5 March 2018.",
+            ["kettle"],
+        ),
+        (
+            "When was the last time I mentioned the kettle in 2018?",
+            "Your last post in 2018 that mentions “kettle” is “The kettle” of 5 March 2018.",
+            ["kettle"],
+        ),
+        (
+            "When did I start blogging?",
+            "Your first post is “A drain” of 12 February 2017.",
+            ["first"],
+        ),
+        ("What did I write in 2018?", "You wrote 2 posts in 2018.", ["kettle", "backups"]),
+        ("posts from March 2018", "You wrote 2 posts in March 2018.", ["kettle", "backups"]),
+        ("What did I write last year?", "You wrote 1 post in 2020.", ["last"]),
+        (
+            "List my posts between 2018 and 2019",
+            "You wrote 4 posts from 2018 to 2019.",
+            ["kettle", "backups", "log", "snow"],
+        ),
+        ("What did I publish before 2018?", "You wrote 1 post before 2018.", ["first"]),
+        ("what have I written since December 2019", "You wrote 2 posts since December 2019.", None),
+        (
+            "How many posts did I write in 1999?",
+            "You wrote no post in 1999: yours are from 12 February 2017 to 10 November 2020.",
+            [],
+        ),
+        (
+            "How many posts are there?",
+            "You wrote 7 posts, from 12 February 2017 to 10 November 2020, 1 without a date.",
+            None,
+        ),
+        (
+            "How many posts mention the rain gauge?",
+            "You wrote 1 post that mentions “rain gauge”, of 12 February 2017.",
+            ["first"],
+        ),
+        (
+            "How often did I mention backups?",
+            "“backups” stands twice in 1 post, of 20 March 2018.",
+            ["backups"],
+        ),
+        (
+            "How many times have I written about the Kettle?",
+            # Twice in the text and once in the title of one, once in another; a log is no mention.
+            "“Kettle” stands 4 times in 2 posts, from 5 March 2018 to 10 November 2020.",
+            ["kettle", "last"],
+        ),
+        ("How often is a zebra mentioned?", "No post mentions “zebra”.", []),
+        (
+            "How often did I write about the kettle's rain?",
+            "You wrote 1 post that mentions “kettle” and “rain”, of 5 March 2018.",
+            ["kettle"],
+        ),
+        (
+            "What is my longest post?",
+            "Your longest post is “Three copies” of 20 March 2018, with 95 words.",
+            ["backups"],
+        ),
+        (
+            "shortest post in 2019",
+            "Your shortest post in 2019 is “At night” of 1 June 2019, with 2 words.",
+            ["log"],
+        ),
+        ("Which year did I write the most?", "You wrote most in 2018 and 2019: 2 posts each.", []),
+        ("In which month did I post most?", "You wrote most in March 2018: 2 posts.", []),
+        ("How many words did I write in 2018?", "You wrote 104 words in 2018, in 2 posts.", []),
+        ("When did I write “The Kettle”?", "You wrote “The kettle” on 5 March 2018.", ["kettle"]),
+        (
+            "When was three copies published",
+            "You wrote “Three copies” on 20 March 2018.",
+            ["backups"],
+        ),
+    ],
+)
+def test_questions_of_when_and_how_often_are_counted(
+    index: Index, question: str, sentence: str, documents: list[str] | None
+) -> None:
+    found = dated(index, question, today=TODAY)
+    assert found is not None
+    assert found.sentence == sentence
+    assert found.is_whole
+    if documents is not None:
+        assert [one.document for one in found.passages] == documents
+    assert all(one.found_by == ("date",) for one in found.passages)
+
+
+def test_a_topic_of_a_year_is_for_somebody_to_read(index: Index) -> None:
+    found = dated(index, "What did I say about the kettle in 2018?")
+    assert found is not None
+    assert found.sentence == "You wrote 1 post in 2018 that mentions “kettle”."
+    assert not found.is_whole
+    # It may have been in that year, and written about in another.
+    assert dated(index, "What did I say about the kettle in 1998?") is None
+
+
+def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    parts = tuple(f"Part {n} of it. " + "word " * 240 for n in range(5))
+    put(path, {"a": Entry("Long", (*parts, "The zebra came. " + "end " * 200), "2020-01-01")})
+    with Index(path) as index:
+        index.refresh()
+        found = dated(index, "When did I first mention a zebra?")
+    assert found is not None
+    assert "zebra" in found.passages[0].text
+
+
+def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    put(path, {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)})
+    with Index(path) as index:
+        index.refresh()
+        found = dated(index, "What did I write in 2020?", most=3)
+    assert found is not None
+    assert found.sentence == "You wrote 20 posts in 2020; these are the first 3."
+    assert len(found.passages) == 3
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "",
+        "What did I say about backups?",
+        "When did I buy the kettle?",
+        "How often does it rain?",
+        "How often did I boil the kettle?",
+        "What was the first car I drove?",
+        "When was the first post office opened?",
+        "Which posts are about the kettle?",
+        "When did I write to my sister?",
+        "Wann habe ich zuerst über Regen geschrieben?",
+        "What happened in 2018?",
+        "When did I first meet her?",
+        "When did I write " + "x " * 400,
+    ],
+)
+def test_every_other_question_is_left_to_the_search(index: Index, question: str) -> None:
+    assert dated(index, question) is None
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(["How often did I mention {}?", "When did I first write about {} in 2018?"]),
+    st.text(max_size=60),
+)
+def test_any_topic_can_be_asked_about(index: Index, question: str, topic: str) -> None:
+    dated(index, question.format(topic))
+
+
+@pytest.mark.parametrize(
+    ("question", "start", "end", "said"),
+    [
+        ("posts in 2014", "2014-01-01", "2015-01-01", "in 2014"),
+        ("of December 2014", "2014-12-01", "2015-01-01", "in December 2014"),
+        ("in Sept. 2014", "2014-09-01", "2014-10-01", "in September 2014"),
+        ("during 2014-02", "2014-02-01", "2014-03-01", "in February 2014"),
+        ("in the 1990s", "1990-01-01", "2000-01-01", "in the 1990s"),
+        ("from 2012 to 2010", "2010-01-01", "2013-01-01", "from 2010 to 2012"),
+        ("before March 2010", "0000-01-01", "2010-03-01", "before March 2010"),
+        ("until 2010", "0000-01-01", "2011-01-01", "until 2010"),
+        ("after 2010", "2011-01-01", "9999-12-31", "after 2010"),
+        ("since May 2010", "2010-05-01", "9999-12-31", "since May 2010"),
+        ("this year", "2021-01-01", "2022-01-01", "in 2021"),
+        ("last month", "2020-12-01", "2021-01-01", "in December 2020"),
+        ("this month", "2021-01-01", "2021-02-01", "in January 2021"),
+    ],
+)
+def test_periods(question: str, start: str, end: str, said: str) -> None:
+    assert found_in(question, TODAY)[0] == Period(start, end, said)
+
+
+def test_what_names_no_time_stays_as_it_is() -> None:
+    for question in ("hats in March", "page 2014", "the 94", "in 20141", "mayor of 3000"):
+        assert found_in(question, TODAY) == (None, question)
+    assert (
+        found_in("What did I write in 2014 about hats?", TODAY)[1] == "What did I write about hats?"
+    )

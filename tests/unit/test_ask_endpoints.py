@@ -1,0 +1,239 @@
+"""Endpoints found on this machine or named: what is sent, what comes back, whose key goes where."""
+
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ownwords.ask import endpoints
+from ownwords.ask.endpoints import Endpoint, Served, Usage, found, named
+from ownwords.ask.faults import ContextError, EndpointError, RefusedError
+from ownwords.core.errors import ConfigError
+from played_endpoint import HERE, allowed, chunk, event, playing, sends
+
+LONG = 20.0  # seconds: a test machine may be busy
+MESSAGES = ({"role": "user", "content": "Why?"},)
+
+
+def ask(endpoint: Endpoint, **how: object) -> endpoints.Reply:
+    said = {"most": 50, "seed": 3, "temperature": 0.2, **how}
+    return endpoints.chat(endpoint, "writer", MESSAGES, **said)  # type: ignore[arg-type]
+
+
+def test_what_listens_here_is_found_and_nothing_is_told_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OWNWORDS_API_KEY", "secret")
+    with (
+        playing(monkeypatch) as one,
+        playing(monkeypatch, models=[{"id": "b"}, {"id": "c"}]) as two,
+    ):
+        with socket.socket() as free:
+            free.bind((HERE, 0))
+            nobody = free.getsockname()[1]
+        there = found({nobody: "Nobody", two.port: "LM Studio", one.port: "Ollama"}, LONG)
+        assert [(each.name, [m.name for m in each.models]) for each in there] == [
+            ("LM Studio", ["b", "c"]),
+            ("Ollama", ["writer"]),
+        ]
+        assert there[0].is_here
+        for played in (one, two):
+            ((method, path, body, headers),) = played.asked
+            assert (method, path, body) == ("GET", "/v1/models", {})
+            assert "secret" not in str(headers)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"<html>hello</html>", b"[]", b'{"data": {}}', b'{"data": []}', b'{"data": [{"name": 1}]}',
+     b'{"data": [{"id": ""}, {"id": "a\\u0007"}, 7]}'],
+)  # fmt: skip
+def test_what_is_no_list_of_models_is_no_endpoint(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with playing(monkeypatch) as played:
+        played.paths["/models"] = said
+        bare = Endpoint(f"http://{HERE}:{played.port}", "x")
+        with pytest.raises(EndpointError):
+            endpoints.with_models(bare)
+
+
+def test_looking_takes_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that takes a connection and never answers."""
+    with allowed(monkeypatch), socket.socket() as mute:
+        mute.bind((HERE, 0))
+        mute.listen()
+        began = time.monotonic()
+        there = found({mute.getsockname()[1]: "Mute"}, 0.1)
+        assert time.monotonic() - began < 3.0
+        assert there == []
+        for thread in threading.enumerate():
+            if thread.name == endpoints._LOOKER:
+                thread.join()  # what it does next must not happen in another test
+
+
+def test_what_servers_say_of_their_room_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch, models=[{"id": "v", "max_model_len": 8192, "owned_by": "vllm"}]) as v:
+        (vllm,) = found({v.port: "something"}, LONG)
+    assert (vllm.name, vllm.models) == ("vLLM", (Served("v", context=8192),))
+    listed = [{"id": "l", "owned_by": "llamacpp", "meta": {"n_params": 1_200_000}}]
+    props = {"default_generation_settings": {"n_ctx": 2048}}
+    with playing(monkeypatch, models=listed, paths={"/props": props}) as played:
+        (llama,) = found({played.port: "something"}, LONG)
+    assert (llama.name, llama.models) == ("llama.cpp", (Served("l", 2048, 1_200_000),))
+
+
+def test_an_answer_comes_in_pieces_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Für einen Grund: “weil”.\nUnd 猫."
+    usage = {"prompt_tokens": 12, "completion_tokens": 9, "total_tokens": 21}
+    with playing(monkeypatch, replies=[text], usage=usage) as played:
+        reply = ask(named(played.url))
+        assert played.asked == []  # nothing is sent before it is wanted
+        pieces = list(reply)
+        (body,) = played.bodies()
+    assert "".join(pieces) == text
+    assert len(pieces) > 1
+    assert (reply.used, reply.ended) == (Usage(12, 9), "stop")
+    assert body["messages"] == [dict(MESSAGES[0])]
+    assert (body["model"], body["max_tokens"], body["seed"]) == ("writer", 50, 3)
+    assert (body["stream"], body["temperature"]) == (True, 0.2)
+    assert "tools" not in body
+
+
+def test_a_plain_answer_will_do_and_thoughts_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = (
+        b'{"choices": [{"message": {"content": "Because.", "reasoning_content": "hm"},'
+        b' "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}'
+    )
+    with playing(monkeypatch, replies=[sends(whole, "application/json")]) as played:
+        reply = ask(named(played.url))
+        assert "".join(reply) == "Because."
+    assert (reply.ended, reply.thought, reply.used) == ("length", True, Usage(3, 2))
+
+
+def test_a_field_that_a_server_does_not_take_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = [
+        (400, {"error": {"message": "Unsupported parameter", "param": "max_tokens"}}),
+        (400, {"error": {"message": "Unsupported value: 'temperature'", "param": "temperature"}}),
+        (422, {"error": {"message": "extra field stream_options not permitted"}}),
+    ]
+    with playing(monkeypatch, replies=[*refusals, "Yes."]) as played:
+        assert "".join(ask(named(played.url))) == "Yes."
+        last = played.bodies()[-1]
+    assert last["max_completion_tokens"] == 50
+    assert not {"max_tokens", "temperature", "stream_options"} & last.keys()
+
+
+def test_keys_go_only_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = {"OWNWORDS_API_KEY": "ours", "OPENAI_API_KEY": "theirs"}
+    openai = {"OPENAI_API_KEY": "theirs"}
+    assert named("https://example.org/v1", both).key == "ours"
+    assert named("https://example.org/v1", openai).key == ""
+    assert named("https://api.openai.com/v1", openai).key == "theirs"
+    assert named("http://127.0.0.1:8080/v1", both).key == "ours"
+    assert named("http://example.org/v1", both).key == ""  # anybody on the way could read it
+    assert "ours" not in repr(named("https://example.org/v1", both))
+    with playing(monkeypatch, wants_key="ours", replies=["Yes."]) as played:
+        assert "".join(ask(named(played.url, both))) == "Yes."
+        with pytest.raises(RefusedError, match="401") as told:
+            list(ask(named(played.url, {})))
+    assert "OWNWORDS_API_KEY" in told.value.hint
+
+
+def test_addresses_are_understood_or_refused() -> None:
+    assert named("http://127.0.0.1:11434", {}).url == "http://127.0.0.1:11434/v1"
+    assert named("http://127.0.0.1:11434", {}).name == "Ollama"
+    assert named("https://example.org/api/v1/#a-model", {}).url == "https://example.org/api/v1"
+    assert not named("https://example.org/v1", {}).is_here
+    assert named("http://localhost:8080/v1", {}).is_here
+    assert named("http://[::1]:8080/v1", {}).is_here
+    assert not named("http://127.0.0.1.example.org/v1", {}).is_here
+    for wrong in (
+        "ftp://example.org", "http://", "http://a:b@example.org/v1", "https://example.org/v1?key=1",
+        "http://[::1/v1",
+    ):  # fmt: skip
+        with pytest.raises(ConfigError):
+            named(wrong, {})
+    with pytest.raises(ConfigError, match="key"):
+        named("https://example.org/v1", {"OWNWORDS_API_KEY": "a\nb"})
+
+
+@pytest.mark.parametrize(
+    ("body", "room", "sent"),
+    [
+        (
+            {"error": {"code": 400, "message": "the request exceeds the available context size",
+                       "type": "exceed_context_size_error", "n_prompt_tokens": 4096,
+                       "n_ctx": 2048}},
+            2048, 4096,
+        ),
+        (
+            {"error": {"message": "This model's maximum context length is 4096 tokens. However, you"
+                       " requested 5000 tokens (4000 in the messages, 1000 in the completion).",
+                       "type": "BadRequestError", "code": 400}},
+            4096, 5000,
+        ),
+        ({"error": {"message": "too long", "code": "context_length_exceeded"}}, 0, 0),
+        ({"error": "input length exceeds the context length"}, 0, 0),
+    ],
+)  # fmt: skip
+def test_a_prompt_that_is_too_long_is_told_with_its_figures(
+    body: dict[str, object], room: int, sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        playing(monkeypatch, replies=[(400, body)]) as played,
+        pytest.raises(ContextError) as told,
+    ):
+        list(ask(named(played.url)))
+    assert (told.value.room, told.value.sent) == (room, sent)
+
+
+def test_vectors_come_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def vectors(body: dict[str, list[str]]) -> object:
+        data = [
+            {"index": at, "embedding": [float(len(text)), 1.0]}
+            for at, text in enumerate(body["input"])
+        ]
+        return {"data": data[::-1]}
+
+    texts = ["x" * length for length in range(1, 131)]  # more than one request takes
+    with playing(monkeypatch, paths={"/v1/embeddings": vectors}) as played:
+        rows = endpoints.embeddings(named(played.url), "e", texts)
+        assert len(played.bodies("/v1/embeddings")) > 1
+    assert rows.dtype == np.float32
+    assert rows.tolist() == [[float(len(text)), 1.0] for text in texts]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"data": [{"index": 0, "embedding": [1.0]}]},
+        {"data": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [1.0]}]},
+        {"data": [{"index": 0, "embedding": [1.0]}, {"index": 1, "embedding": [1.0, 2.0]}]},
+        {"data": [{"index": 0, "embedding": ["a"]}, {"index": 1, "embedding": ["b"]}]},
+        {"data": [{"index": 0, "embedding": [1e999]}, {"index": 1, "embedding": [1.0]}]},
+        {"data": "none"},
+        [],
+    ],
+)
+def test_what_are_no_vectors_is_told(said: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        playing(monkeypatch, paths={"/v1/embeddings": said}) as played,
+        pytest.raises(EndpointError),
+    ):
+        endpoints.embeddings(named(played.url), "e", ["a", "b"])
+
+
+def test_the_events_of_an_answer_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carriage returns, names of events and a last line without an end, as some servers have."""
+    data = (
+        b"event: message\r\n" + chunk("one ").replace(b"\n", b"\r\n") + b"id: 7\n"
+        + event({"choices": [{"delta": {"role": "assistant", "content": None}}]})
+        + chunk("two", "stop").rstrip(b"\n")
+    )  # fmt: skip
+    with playing(monkeypatch, replies=[sends(data)]) as played:
+        reply = ask(named(played.url))
+        assert "".join(reply) == "one two"
+    assert reply.ended == "stop"

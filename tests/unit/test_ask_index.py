@@ -1,0 +1,293 @@
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ownwords.archive.document import Segment
+from ownwords.archive.store import Archive
+from ownwords.ask.index import Index, folded
+from ownwords.core.errors import CorpusError, WorkspaceError
+from ownwords.core.progress import Event, Progress
+from small_archives import Entry, put
+
+HATS = Entry("On Hats", ("A hat is a roof for one.", "It blew off."), "2019-04-28")
+KETTLE = Entry("The Kettle", ("It boils. " + "Steam rises slowly. " * 150,), "2020-05-01")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "archive.sqlite"
+
+
+@pytest.fixture
+def index(path: Path) -> Iterator[Index]:
+    put(path, {"hats": HATS, "kettle": KETTLE})
+    with Index(path) as opened:
+        opened.refresh()
+        yield opened
+
+
+def found(index: Index, words: str, *, check: bool = True) -> list[str]:
+    """The documents in which words stand; checks first that the index agrees with the chunks."""
+    with index.reading() as db:
+        if check:
+            db.execute("INSERT INTO chunk_search(chunk_search, rank) VALUES ('integrity-check', 1)")
+        rows = db.execute(
+            "SELECT DISTINCT c.document FROM chunk_search s JOIN chunks c ON c.id = s.rowid"
+            " WHERE chunk_search MATCH ? ORDER BY 1",
+            (words,),
+        )
+        return [row[0] for row in rows]
+
+
+def test_titles_headings_dates_and_texts_are_found_without_accents_and_endings(
+    path: Path,
+) -> None:
+    entry = Entry(
+        "Barometers", (Segment("heading", "Glass", "2"), "The café was closing."), "2019-04-28"
+    )
+    put(path, {"a": entry})
+    with Index(path) as index:
+        index.refresh()
+        for words in ("barometer", "heading:glasses", "cafe", "close", "date:april", "date:2019"):
+            assert found(index, words) == ["a"], words
+
+
+def test_only_what_changed_is_made_anew(path: Path, index: Index) -> None:
+    before = {document: index.chunks(document) for document in index.documents()}
+    assert index.refresh() == 0
+    changed = Entry("On Hats", ("A hat is a lid.",), "2019-04-28")
+    put(path, {"hats": changed, "kettle": KETTLE})
+    assert index.refresh() == 1
+    assert index.chunks("kettle") == before["kettle"]
+    assert not set(index.chunks("hats")) & set(before["hats"])
+    assert (found(index, "roof"), found(index, "lid")) == ([], ["hats"])
+
+
+def test_what_leaves_the_archive_leaves_the_search_at_once_without_a_refresh(
+    path: Path, index: Index
+) -> None:
+    index.put_vectors("v", index.ids(), np.ones((index.size(), 2), np.float32))
+    generation = index.generation()
+    with Archive(path) as archive, archive.transaction():
+        archive.remove(["hats"])
+    assert found(index, "hat OR roof") == []
+    assert index.documents() == {"kettle"}
+    assert index.generation() != generation
+    with index.reading() as db:
+        assert db.execute("SELECT count(*) FROM vectors").fetchone() == (index.size(),)
+        (left,) = db.execute("SELECT count(*) FROM chunks WHERE text LIKE '%roof%'").fetchone()
+    assert left == 0
+
+
+def test_a_decision_of_the_author_is_enough_to_make_a_post_anew(path: Path, index: Index) -> None:
+    def whose() -> set[str]:
+        return {one.whose for one in index.passages([(i, 0.0) for i in index.chunks("hats")])}
+
+    assert whose() == {"own"}
+    for flags, expected in ((("unlike",), "other"), ((), "other"), (("duplicate",), "own")):
+        left_out = replace(HATS, decision="leave out", flags=flags)
+        put(path, {"hats": left_out, "kettle": KETTLE})
+        index.refresh()
+        assert whose() == {expected}, flags
+    assert index.refresh() == 0
+
+
+def test_an_archive_that_has_not_changed_may_lie_where_nothing_can_be_written(
+    path: Path, index: Index
+) -> None:
+    index.close()
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+        version = db.execute("PRAGMA data_version").fetchone()
+        with Index(path) as again:
+            assert again.refresh() == 0
+        assert db.execute("PRAGMA data_version").fetchone() == version
+
+
+def test_a_state_that_was_seen_is_not_looked_through_again(path: Path, index: Index) -> None:
+    with Archive(path) as archive, archive.transaction():
+        archive.set_meta("state", "one")
+    assert index.refresh() == 0  # noted
+    generation = index.generation()
+    put(path, {"hats": replace(HATS, title="Caps"), "kettle": KETTLE})
+    assert index.refresh() == 0  # nothing of `look` changes a post without changing its state
+    with Archive(path) as archive, archive.transaction():
+        archive.set_meta("state", "two")
+    assert index.refresh() == 1
+    assert index.generation() != generation
+    assert found(index, "title:caps") == ["hats"]
+
+
+def test_a_search_goes_on_while_another_process_reads_posts(path: Path, index: Index) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("DELETE FROM links")
+        assert index.refresh() == 0
+        assert found(index, "hat", check=False) == ["hats"]
+        writer.execute("ROLLBACK")
+
+
+def test_a_refresh_that_fails_leaves_what_was(
+    path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(path, {"hats": Entry("On Caps", ("A cap.",)), "kettle": KETTLE})
+    generation = index.generation()
+
+    def fail(event: Event) -> None:
+        if event.kind == "done":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.refresh(Progress(fail))
+    assert index.generation() == generation
+    assert found(index, "cap") == []
+    assert index.refresh() == 1
+    assert found(index, "cap") == ["hats"]
+
+
+def test_tables_of_another_version_are_made_anew(path: Path, index: Index) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE meta SET value = 'old' WHERE key = 'ask_version'")
+        db.execute("DROP TRIGGER chunk_added")
+        db.commit()
+    assert index.refresh() == 2
+    assert found(index, "hat") == ["hats"]
+
+
+def test_an_archive_of_another_version_is_made_anew_with_all_that_a_search_added(
+    path: Path, index: Index
+) -> None:
+    index.close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 999")
+    with pytest.raises(CorpusError, match="another version"):
+        Index(path)
+    with Archive(path) as archive:
+        assert archive.keys() == {}
+    put(path, {"hats": HATS})
+    with Index(path) as again:
+        assert again.refresh() == 1
+        assert found(again, "roof") == ["hats"]
+
+
+def test_vectors_come_back_by_name_and_go_with_their_chunks(path: Path, index: Index) -> None:
+    ids = index.ids()
+    rows = np.arange(2 * len(ids), dtype=np.float32).reshape(-1, 2)
+    index.put_vectors("a", ids, rows)
+    index.put_vectors("b", ids[:1], np.zeros((1, 3), np.float32))
+    kept, vectors = index.vectors("a")
+    assert kept.tolist() == ids
+    assert np.array_equal(vectors, rows)
+    assert index.vectors("a")[1] is vectors  # from memory
+    assert index.vectors("b")[1].shape == (1, 3)
+    assert index.vectors("none")[1].shape == (0, 0)
+    index.put_vectors("a", [ids[0], 999], np.array([[7, 7], [8, 8]], np.float32))
+    kept, vectors = index.vectors("a")
+    assert kept.tolist() == ids
+    assert vectors[0].tolist() == [7, 7]
+    put(path, {"kettle": KETTLE}, gone=["hats"])
+    index.refresh()
+    assert set(index.vectors("a")[0].tolist()) == set(index.chunks("kettle"))
+
+
+def test_vectors_that_are_not_one_for_each_chunk_are_refused(index: Index) -> None:
+    with pytest.raises(ValueError, match="2 ids"):
+        index.put_vectors("a", [1, 2], np.zeros((1, 3), np.float32))
+
+
+def test_a_passage_tells_where_it_is_from(path: Path) -> None:
+    linked = Entry(
+        "Hats\U000e0041",
+        (Segment("heading", "Wind", "2"), "It blew."),
+        "2019-04-28",
+        url=" https://b.example/hats ",
+    )
+    put(
+        path,
+        {
+            "a": linked,
+            "b": Entry("", ("x",), url="java\tscript:alert(1)"),
+            "c": Entry("", ("y",), url="/hats/"),
+        },
+    )
+    with Index(path) as index:
+        index.refresh()
+        passages = index.passages(
+            [(i, 2.5) for i in reversed(index.ids())] + [(999, 1.0)], {1: ("text",)}
+        )
+    assert [one.document for one in passages] == ["c", "b", "a"]
+    assert [one.url for one in passages] == ["/hats/", "", "https://b.example/hats"]
+    last = passages[-1]
+    assert (last.title, last.date, last.heading, last.text) == (
+        "Hats",
+        "2019-04-28",
+        "Wind",
+        "It blew.",
+    )
+    assert (last.whose, last.score, last.found_by) == ("own", 2.5, ("text",))
+
+
+def test_titles_are_the_same_whatever_their_case_accents_and_punctuation(index: Index) -> None:
+    assert folded("On  Running—after one’s HAT!") == folded("on running after one's hat")
+    assert folded("Ísafjörður") == "isafjorður"
+    assert folded("¿¡!?") == "¿¡!?"
+    assert folded("") == ""
+    assert index.titled([folded("“ON HATS”"), "nothing"]) == [("on hats", "hats")]
+
+
+def test_threads_share_an_index(index: Index) -> None:
+    seen: list[int] = []
+
+    def read() -> None:
+        seen.append(index.size())
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [index.size()] * 8
+
+
+def test_two_that_refresh_at_once_make_it_once(path: Path) -> None:
+    put(path, {f"p{n}": Entry(f"Title {n}", (f"word{n} " * 50,)) for n in range(20)})
+    made: list[int] = []
+
+    def refresh() -> None:
+        with Index(path) as index:
+            made.append(index.refresh())
+
+    threads = [threading.Thread(target=refresh) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made) == [0, 0, 0, 20]
+
+
+def test_where_nothing_was_read_the_answer_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="holds no archive") as told:
+        Index(tmp_path / "archive.sqlite")
+    assert "ownwords look" in told.value.hint
+    assert not (tmp_path / "archive.sqlite").exists()
+
+
+def test_a_damaged_file_is_told_in_a_sentence(path: Path) -> None:
+    path.write_bytes(b"not a database at all, but long enough to look at" * 50)
+    with pytest.raises(WorkspaceError, match="is damaged"):
+        Index(path)
+
+
+def test_a_document_in_chinese_is_found_by_the_signs_in_it(path: Path) -> None:
+    put(path, {"a": Entry("中文标题", ("我喜欢喝绿茶。",)), "b": Entry("Tea", ("Green tea.",))})
+    with Index(path) as index:
+        index.refresh()
+        assert found(index, '"绿 茶"') == ["a"]
+        assert found(index, 'title: "标 题"') == ["a"]
+        (passage,) = index.passages([(index.chunks("a")[0], 0.0)])
+    assert (passage.title, passage.text) == ("中文标题", "我喜欢喝绿茶。")

@@ -1,0 +1,286 @@
+"""The judge: which questions an archive gives, and figures against sums made by hand."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from ownwords.archive.look import look
+from ownwords.archive.store import Archive
+from ownwords.ask import questions
+from ownwords.ask.index import Index
+from ownwords.ask.judge import Judgement, gain, judged, mean, reciprocal
+from ownwords.ask.passage import Passage
+from ownwords.ask.questions import Asked, Question, questions_of, shares_a_run, their_topics
+from ownwords.ask.search import Searcher
+from ownwords.core.progress import Event, Progress
+
+POSTS = {
+    "kettle": (
+        "The kettle",
+        "A short account of how it came to leak and what I did about that.",
+        "Limescale is what broke it.",
+    ),
+    "bus": (
+        "Number nine",
+        "",
+        "Waiting for it in the rain, I thought of [the limescale](kettle.md) again, and of"
+        " [the first frost of the year](garden.md). I wrote about buses [before](garden.md).",
+    ),
+    "garden": (
+        "Leeks",
+        "Leeks: a note",
+        "A frost came early. See [the limescale](kettle.md), [itself](garden.md), and"
+        " [https://example.org/x](bus.md). It was as I wrote [before](kettle.md).",
+    ),
+}
+
+
+# Of a word that more than a third of the posts have nobody can say which is meant.
+POSTS |= {f"day-{n}": (f"Day {n} of it", "", f"Nothing came, {n} times.") for n in range(6)}
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("judged")
+    folder = place / "blog"
+    folder.mkdir()
+    for name, (title, summary, body) in POSTS.items():
+        head = f'---\ntitle: "{title}"\ndescription: "{summary}"\ndate: 2020-01-02\n---\n\n'
+        (folder / f"{name}.md").write_text(head + body + "\n", encoding="utf-8")
+    look([folder], workspace=place / "blog.ownwords")
+    return place / "blog.ownwords" / "archive.sqlite"
+
+
+@pytest.fixture(scope="module")
+def asked(archive: Path) -> Asked:
+    with Archive(archive) as store:
+        return questions_of(store, [document.id for document in store.heads()])
+
+
+def named(asked: Asked, name: str) -> str:
+    return next(id_ for question in asked.questions for id_ in question.answers if name in id_)
+
+
+def test_the_words_of_a_link_ask_for_the_post_it_leads_to(asked: Asked) -> None:
+    links = {question.text: question for question in asked.of("links")}
+    assert set(links) == {"the limescale", "the first frost of the year"}
+    limescale = links["the limescale"]
+    assert limescale.answers == {named(asked, "kettle")}
+    # It stands in two posts, and where it stands does not count in either.
+    assert {source for source, _ in limescale.apart} == {
+        named(asked, "bus"),
+        named(asked, "garden"),
+    }
+    assert not limescale.counts(named(asked, "bus"), "I thought of the Limescale, again")
+    assert limescale.counts(named(asked, "bus"), "Waiting for it in the rain")
+    assert limescale.counts(named(asked, "kettle"), "of the limescale")
+
+
+def test_links_whose_words_do_not_say_which_post_is_meant_are_not_asked(asked: Asked) -> None:
+    # "before" leads to two posts, an address is no question, and a post may link to itself.
+    assert asked.vague_links == {"before": 2, "https://example.org/x": 1}
+
+
+def test_titles_ask_twice_and_what_repeats_them_is_no_summary(asked: Asked) -> None:
+    for kind in ("titles", "bodies"):
+        assert {question.text for question in asked.questions if question.kind == kind} == {
+            title for title, _, _ in POSTS.values()
+        }
+    assert [question.text for question in asked.of("summaries")] == [POSTS["kettle"][1]]
+    assert asked.title_summaries == 1
+
+
+def test_unanswerable_questions_have_no_word_of_their_topic_in_the_archive(asked: Asked) -> None:
+    assert len(asked.of("unanswerable")) == questions.UNANSWERABLE == asked.topics
+    words = re.findall(r"\w+", " ".join(" ".join(post) for post in POSTS.values()).casefold())
+    about = {question: topic for topic, question in their_topics()}
+    for question in asked.of("unanswerable"):
+        assert not any(word.startswith(about[question.text]) for word in words)
+
+
+def test_each_question_in_the_box_is_about_its_topic() -> None:
+    assert len(their_topics()) > 80
+    for topic, question in their_topics():
+        assert re.fullmatch(r"[a-z]{4,}|hiv", topic), topic
+        assert any(word.startswith(topic) for word in re.findall(r"\w+", question.casefold())), (
+            topic
+        )
+        assert question.endswith("?")
+    assert len(dict(their_topics())) == len(their_topics())
+
+
+def test_where_an_archive_is_about_everything_names_are_made_up(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "UNANSWERABLE", len(their_topics()) + 7)
+    with Archive(archive) as store:
+        ids = [document.id for document in store.heads()]
+        asked, again = questions_of(store, ids), questions_of(store, ids)
+    assert (asked.topics, asked.names) == (len(their_topics()), 7)
+    made_up = [question.text for question in asked.of("unanswerable")][-7:]
+    assert len(set(made_up)) == 7
+    assert made_up == [question.text for question in again.of("unanswerable")][-7:]
+
+
+def test_of_very_many_questions_the_same_few_are_asked(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "MOST", 2)
+    with Archive(archive) as store:
+        ids = [document.id for document in store.heads()]
+        one, two = questions_of(store, ids).of("titles"), questions_of(store, ids).of("titles")
+    assert len(one) == 2 and one == two
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "does"),
+    [
+        ("The quick brown fox jumps over the lazy dog", "fox jumps over", True),
+        ("The quick brown fox jumps over the lazy dog", "fox over", False),
+        ("so the quick, BROWN fox jumps over it", "quick brown fox jumps over the dog", False),
+        ("so a quick, BROWN fox jumps over it", "a quick brown fox jumps over the dog", True),
+        ("anything", "", False),
+        ("foxes", "fox", False),
+    ],
+)
+def test_an_excerpt_is_known_by_six_words_in_a_row(text: str, words: str, does: bool) -> None:
+    assert shares_a_run(text, words) is does
+
+
+# ---- the figures
+
+
+@dataclass
+class Found:
+    passages: tuple[Passage, ...]
+    is_weak: bool = False
+
+
+@dataclass
+class Played:
+    """A searcher that answers as a test says; it keeps what it was asked."""
+
+    answer: Callable[[str, str], Found]
+    embedder: Any = None
+    asked: list[tuple[str, int, str, bool]] = field(default_factory=list)
+
+    def find(self, question: str, most: int = 8, how: str = "", *, titles: bool = True) -> Found:
+        self.asked.append((question, most, how, titles))
+        return self.answer(question, how)
+
+
+class Named:
+    name = "a model"
+
+
+def passage(document: str, text: str = "") -> Passage:
+    return Passage(1, document, "", None, "", "", text, "own", 1.0, ("text",))
+
+
+def judge(archive: Path, searcher: Played, progress: Progress | None = None) -> Judgement:
+    with Index(archive) as index, Archive(archive) as store:
+        index.refresh()
+        return judged(index, store, cast(Searcher, searcher), progress)
+
+
+def test_places_are_counted_without_where_the_question_came_from(
+    archive: Path, asked: Asked
+) -> None:
+    kettle, bus, garden = (named(asked, name) for name in ("kettle", "bus", "garden"))
+
+    def answer(question: str, how: str) -> Found:
+        if question == "the limescale":  # the second counts as first, and so on: third of four
+            own = passage(bus, "I thought of the limescale again")
+            return Found((passage(garden), own, passage(bus), passage(kettle), passage(kettle)))
+        if question == "the first frost of the year":
+            return Found((passage(garden),), is_weak=True)
+        if question == "Leeks":
+            return Found(tuple([passage(bus)] * 6 + [passage(garden)]))
+        return Found((), is_weak=question.startswith("How"))
+
+    searcher = Played(answer)
+    judgement = judge(archive, searcher)
+    links = judgement.row("links", "text")
+    assert links is not None and links.questions == 2
+    values = {name: figure.value for name, figure in links.figures.items()}
+    # One at the third place, one refused although it was found.
+    assert values == pytest.approx(
+        {"hit@1": 0, "hit@5": 0.5, "MRR@10": 1 / 6, "nDCG@10": 1 / math.log2(4) / 2, "refused": 0.5}
+    )
+    assert links.missed == ("the first frost of the year",)
+    titles = judgement.row("titles", "text")
+    assert titles is not None
+    assert set(titles.missed) == {title for title, _, _ in POSTS.values()}  # the seventh is late
+    unanswerable = judgement.row("unanswerable", "text")
+    assert unanswerable is not None
+    how_many = sum(question.text.startswith("How") for question in asked.of("unanswerable"))
+    assert unanswerable.figures["refused"].value == how_many / 50
+    assert len(unanswerable.missed) == 50 - how_many
+    assert {entry[3] for entry in searcher.asked if entry[0] == "Leeks"} == {True, False}
+
+
+def test_ways_to_search_stand_side_by_side(archive: Path, asked: Asked) -> None:
+    kettle = named(asked, "kettle")
+    events: list[Event] = []
+
+    def answer(question: str, how: str) -> Found:
+        if how == "text":
+            return Found((), is_weak=True)
+        return Found((passage(kettle),) if how == "both" else (passage("other"), passage(kettle)))
+
+    searcher = Played(answer, Named())
+    judgement = judge(archive, searcher, Progress(events.append))
+    hits = {
+        how: row.figures["MRR@10"].value
+        for how in ("text", "vectors", "both")
+        if (row := judgement.row("summaries", how))
+    }
+    assert hits == {"text": 0, "vectors": 0.5, "both": 1}
+    assert judgement.row("bodies", "vectors") is None
+    text = judgement.as_text()
+    assert max(len(line) for line in text.split("\n")) <= 80
+    shown = [line.split() for line in text.split("\n") if line.startswith("  MRR@10")]
+    assert ["MRR@10", "0.00", "(0.00–0.79)", "0.50", "(0.05–0.95)", "1.00", "(0.21–1.00)"] in shown
+    assert text.split("\n")[2].split() == ["text", "vectors", "both"]
+    assert events[-1].done == events[-1].total == len(searcher.asked)
+    data = json.loads(json.dumps(judgement.to_dict()))
+    assert {entry["how"] for entry in data["figures"]} == {"text", "vectors", "both"}
+    assert data["unanswerable"] == {"topics": 50, "names": 0}
+
+
+def test_without_an_embedder_only_text_is_judged(archive: Path) -> None:
+    judgement = judge(archive, Played(lambda *_: Found((), is_weak=True)))
+    assert {row.how for row in judgement.rows} == {"text"}
+    assert "vectors" not in judgement.as_text()
+
+
+def test_one_answer_at_a_place_has_its_textbook_value() -> None:
+    assert [reciprocal(place) for place in (1, 2, 10, 0)] == [1, 0.5, 0.1, 0]
+    assert [gain(place) for place in (1, 3, 0)] == [1, 0.5, 0]
+    assert gain(2) == pytest.approx(0.6309, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("part", "of", "low", "high"),
+    # Wilson 1927, as R's binom.confint(method = "wilson") gives them.
+    [
+        (8, 10, 0.4902, 0.9433),
+        (0, 10, 0.0, 0.2775),
+        (10, 10, 0.7225, 1.0),
+        (45, 50, 0.7864, 0.9565),
+    ],
+)
+def test_the_interval_of_a_share_is_wilsons(part: int, of: int, low: float, high: float) -> None:
+    figure = mean([1] * part + [0] * (of - part))
+    assert figure.value == part / of
+    assert (figure.low, figure.high) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_a_question_without_a_source_counts_every_passage() -> None:
+    assert Question("titles", "x").counts("any", "x")

@@ -1,0 +1,316 @@
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from ownwords.archive.document import Segment
+from ownwords.ask.index import Index
+from ownwords.ask.search import MOST_OF_A_POST, Searcher
+from ownwords.ask.terms import Terms
+from ownwords.core.errors import ConfigError
+from small_archives import Entry, put
+
+# What every post says, so that no word of it tells one from another.
+DAILY = "It was an ordinary grey morning."
+
+POSTS = {
+    "hats": Entry("On Running After One's Hat", ("The wind took it along the pier.", DAILY)),
+    "gazette": Entry('The "Eatanswill Gazette."', ("Two towns claim the paper.", DAILY)),
+    "rain": Entry("SELECT * FROM rain", ("I keep the rainfall in a table.", DAILY), "2019-04-28"),
+    "letters": Entry("Letters, to and from Ísafjörður", ("She writes in ink.", DAILY)),
+    "degrees": Entry("36.2", ("It was a hot week.", DAILY)),
+    "what": Entry("???", ("Nobody knows.", DAILY)),
+    "clip": Entry("The clip", ("It held the gutter for ten years.", DAILY)),
+    "clips": Entry("The clip on the gutter", ("Another one.", DAILY)),
+    "woman": Entry("Woman", ("A column.", DAILY)),
+    "backups": Entry(
+        "Three copies, one of them in Leeds",
+        ("I bought a drive for the backups. A backup is a copy that somebody tested.", DAILY),
+    ),
+    "bicycle": Entry("The same bicycle", ("The bottom bracket clicks. I bought it used.", DAILY)),
+    "bees": Entry("A swarm", ("The bees left the hive and sat in the plum tree.", DAILY)),
+}
+
+
+def filler(seed: int, words: int = 40) -> str:
+    """Words that stand nowhere else."""
+    return " ".join(f"q{seed}x{n}" for n in range(words))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("posts") / "archive.sqlite"
+    put(path, POSTS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def searcher(path: Path) -> Iterator[Searcher]:
+    with Index(path) as index:
+        index.refresh()
+        yield Searcher(index)
+
+
+def searching(path: Path, posts: dict[str, Entry]) -> Searcher:
+    put(path, posts)
+    index = Index(path)
+    index.refresh()
+    return Searcher(index)
+
+
+def documents(searcher: Searcher, question: str) -> list[str]:
+    return [passage.document for passage in searcher.find(question).passages]
+
+
+WAYS = {
+    "as it is": "{}",
+    "quoted": '"{}"',
+    "asked": "“{}”?",
+    "spaced": "  {} !",
+}
+
+
+@pytest.mark.parametrize("case", [str, str.upper, str.lower])
+@pytest.mark.parametrize(
+    ("id_", "way"),
+    # A title of nothing but signs is another with other signs.
+    [(id_, way) for id_ in POSTS for way in WAYS if (id_, way) != ("what", "spaced")],
+)
+def test_an_exact_title_is_always_first(
+    searcher: Searcher, id_: str, way: str, case: Callable[[str], str]
+) -> None:
+    title = WAYS[way].format(case(POSTS[id_].title))
+    found = searcher.find(title)
+    assert found.passages[0].document == id_
+    assert "title" in found.passages[0].found_by
+    assert not found.is_weak
+
+
+def test_a_title_within_a_question_comes_first_and_the_longest_of_several(
+    searcher: Searcher,
+) -> None:
+    assert documents(searcher, "what did I write in On running after one’s hat?")[0] == "hats"
+    assert documents(searcher, "what about the clip on the gutter")[0] == "clips"
+
+
+def test_posts_of_the_same_title_are_all_found(tmp_path: Path) -> None:
+    same = {str(n): Entry("January", (f"Cold {n}. " + filler(n),)) for n in range(3)}
+    others = {
+        f"o{n}": Entry(f"Other {n}", ("In January it froze. " + filler(9 + n),)) for n in range(6)
+    }
+    searcher = searching(tmp_path / "archive.sqlite", same | others)
+    assert set(documents(searcher, "January")[:3]) == set(same)
+
+
+def test_other_forms_of_a_word_are_found(searcher: Searcher) -> None:
+    assert documents(searcher, "Where did I buy the drive?")[0] == "backups"
+    assert documents(searcher, "testing a backup")[0] == "backups"
+    assert documents(searcher, "isafjorður")[0] == "letters"
+
+
+def test_a_date_finds_the_posts_of_that_time(searcher: Searcher) -> None:
+    assert documents(searcher, "April of 2019") == ["rain"]
+    assert documents(searcher, "2019-04-28") == ["rain"]
+
+
+def test_what_stands_in_quotation_marks_is_wanted_word_for_word(searcher: Searcher) -> None:
+    found = searcher.find('Where is "copy that somebody tested"?')
+    assert found.passages[0].document == "backups"
+    assert found.passages[0].found_by[0] == "phrase"
+    assert not found.is_weak
+    absent = searcher.find('"somebody tested that copy"')
+    assert absent.is_weak
+    assert absent.why == "no post says “somebody tested that copy” word for word"
+
+
+def test_what_the_archive_says_nothing_about_is_weak_and_names_what_is_near(
+    searcher: Searcher,
+) -> None:
+    found = searcher.find("What did I say about volcanoes in Guatemala and about bees there?")
+    assert found.is_weak
+    assert found.why == "no post has “volcanoes” or “guatemala”"
+    assert [one.document for one in found.nearest] == ["bees"]
+    assert searcher.find("Did the swarm leave the hive?").is_weak is False
+
+
+def test_few_posts_are_not_refused_for_having_their_words_in_common(tmp_path: Path) -> None:
+    posts = {
+        "a": Entry("Backups", ("Three copies, one of them in Leeds.",)),
+        "b": Entry("Paper", ("I make copies on paper.",)),
+        "c": Entry("Tea", ("Green tea.",)),
+    }
+    searcher = searching(tmp_path / "archive.sqlite", posts)
+    for question in ("How many copies do I keep?", "copies", "Leeds"):
+        assert not searcher.find(question).is_weak, question
+    assert searcher.find("What did I say about volcanoes?").is_weak
+
+
+def test_words_that_stand_apart_only_are_weak_together(searcher: Searcher) -> None:
+    found = searcher.find("Which bees clicked in the gutter of the pier with a drive?")
+    assert found.is_weak
+    assert found.why.startswith("no passage is about “bees”, “clicked”")
+
+
+@pytest.mark.parametrize("question", ["", "   ", "?", "\x00", "what did I do?", "\u200b\U000e0041"])
+def test_a_question_about_nothing_is_weak(searcher: Searcher, question: str) -> None:
+    found = searcher.find(question)
+    assert found.is_weak
+    assert found.why == "the question has no word to search for"
+
+
+@example('"')
+@example("NEAR(hat gutter, 2)")
+@example('title: hat AND (NOT "x" OR *)')
+@example("hat* ^hat -hat +hat {title}:hat")
+@example("'; DROP TABLE chunks; --")
+@example("\ud800 hat \udc00")
+@example("“hat „hat” «hat ‘hat’ 'hat")
+@example("中文搜索 Wörter ქართული हिन्दी 🎩")
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(st.characters(), max_size=80))
+def test_any_text_can_be_asked(searcher: Searcher, question: str) -> None:
+    found = searcher.find(question)
+    assert len(found.passages) <= 8
+
+
+def test_ten_kilobytes_of_text_can_be_asked(searcher: Searcher) -> None:
+    for text in ("hat " * 2500, '"' * 10_000, "a" * 10_000, " ".join(f"w{n}" for n in range(2000))):
+        searcher.find(text)
+    assert documents(searcher, "The bees left the hive. " * 400)[0] == "bees"
+
+
+def test_no_post_fills_the_passages_and_scores_fall(tmp_path: Path) -> None:
+    long = Entry("Kettles", tuple(f"The kettle boils. {filler(50 + n, 200)}" for n in range(12)))
+    others = {f"o{n}": Entry(f"Note {n}", (f"A kettle, once. {filler(n)}",)) for n in range(8)}
+    others |= {f"n{n}": Entry(f"Other {n}", (filler(100 + n),)) for n in range(30)}
+    searcher = searching(tmp_path / "archive.sqlite", {"long": long} | others)
+    passages = searcher.find("kettle").passages
+    assert len(passages) == 8
+    assert sum(one.document == "long" for one in passages) == MOST_OF_A_POST
+    scores = [one.score for one in passages]
+    assert scores == sorted(scores, reverse=True)
+    assert len(searcher.find("kettle", most=3).passages) == 3
+    assert [one.document for one in searcher.find("Kettles").passages].count("long") == 3
+
+
+def test_of_copies_only_one_is_shown(tmp_path: Path) -> None:
+    text = " ".join(f"word{n}" for n in range(120)) + " kettle"
+    posts = {
+        "a": Entry("First", (text,), "2001-01-01"),
+        "b": Entry("Again", (text + " and more",), "2002-01-01"),
+        "c": Entry("Other", (f"A kettle. {DAILY}",)),
+    }
+    searcher = searching(tmp_path / "archive.sqlite", posts)
+    found = documents(searcher, "kettle")
+    assert len(found) == 2
+    assert {"a", "b"} - set(found)
+    assert documents(searcher, "Again")[0] == "b"
+
+
+def test_the_authors_own_words_come_before_somebody_elses(tmp_path: Path) -> None:
+    text = "The kettle sings in the morning. "
+    posts = {
+        "a": Entry("Note", (text + filler(1),), decision="leave out", flags=("unlike",)),
+        "b": Entry("Note too", (text + filler(2),)),
+        "c": Entry("Else", (filler(3),)),
+    }
+    passages = searching(tmp_path / "archive.sqlite", posts).find("kettle").passages
+    assert [(one.document, one.whose) for one in passages] == [("b", "own"), ("a", "other")]
+
+
+def test_without_titles_only_the_texts_count(searcher: Searcher) -> None:
+    found = searcher.find("The same bicycle", titles=False)
+    assert found.passages == ()
+    assert searcher.find("Leeds", titles=False).is_weak
+    assert searcher.find("bottom bracket", titles=False).passages[0].document == "bicycle"
+
+
+def test_chinese_is_found_by_neighbouring_signs(tmp_path: Path) -> None:
+    posts = {
+        "tea": Entry("绿茶", ("我喜欢喝绿茶。",)),
+        "sea": Entry("大海", ("绿色的大海。喝水。",)),
+    }
+    searcher = searching(tmp_path / "archive.sqlite", posts)
+    assert documents(searcher, "喝绿茶")[0] == "tea"
+
+
+def test_a_search_sees_what_has_been_read_since(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    searcher = searching(path, POSTS)
+    assert searcher.find("zeppelin").is_weak
+    put(path, POSTS | {"new": Entry("Flight", (f"A zeppelin came over. {DAILY}",))})
+    searcher.index.refresh()
+    found = searcher.find("zeppelin")
+    assert (found.is_weak, found.passages[0].document) == (False, "new")
+
+
+def test_many_threads_may_search_at_once(searcher: Searcher) -> None:
+    questions = ["backups", "the bees", "bottom bracket", "gutter"] * 8
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda q: documents(searcher, q), questions))
+    assert found == [documents(searcher, question) for question in questions]
+
+
+class Letters:
+    """Counts letters: the texts with the same letters are near each other."""
+
+    name, dimensions = "letters", 26
+
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        rows = np.array(
+            [[text.casefold().count(chr(97 + n)) for n in range(26)] for text in texts], np.float32
+        )
+        lengths: npt.NDArray[np.float32] = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.asarray(rows / np.maximum(1e-6, lengths), np.float32)
+
+
+def test_vectors_find_what_no_word_does_and_both_are_fused(tmp_path: Path) -> None:
+    posts = {
+        "a": Entry("One", ("zzzz zzzz zzzz",)),
+        "b": Entry("Two", ("yyyy xxxx",)),
+        "c": Entry("Three", (f"zebra {DAILY}",)),
+    }
+    plain = searching(tmp_path / "archive.sqlite", posts)
+    index, letters = plain.index, Letters()
+    index.put_vectors(
+        letters.name, index.ids(), letters.embed([text for *_, text in index.texts(index.ids())])
+    )
+    searcher = Searcher(index, letters)
+    by_vectors = searcher.find("zzz", how="vectors").passages
+    assert (by_vectors[0].document, by_vectors[0].found_by) == ("a", ("vectors",))
+    assert searcher.find("zebra", how="text").passages[0].document == "c"
+    both = searcher.find("zebra zzz").passages
+    assert {one.document: one.found_by for one in both}["c"] == ("text", "vectors")
+    with pytest.raises(ConfigError, match="no vectors"):
+        plain.find("zebra", how="vectors")
+
+
+def test_posts_without_vectors_are_found_by_their_words(searcher: Searcher) -> None:
+    assert Searcher(searcher.index, Letters()).find("hive").passages[0].document == "bees"
+
+
+def test_headings_are_searched_and_told(tmp_path: Path) -> None:
+    parts = (Segment("heading", "Thermostats", "2"), f"Turn it down. {DAILY}")
+    posts = POSTS | {"heat": Entry("Warmth", parts)}
+    (first, *_) = searching(tmp_path / "archive.sqlite", posts).find("thermostat").passages
+    assert (first.document, first.heading) == ("heat", "Thermostats")
+
+
+def test_the_terms_of_a_question_are_its_telling_words() -> None:
+    def words(question: str) -> list[str]:
+        return [term.match for term in Terms.of(question).words]
+
+    assert words("What did I say about my backups?") == ['"backups"']
+    assert words("Why didn't I win?") == ['("win" OR "won")']
+    assert words("What have I written about writing?") == ['"written"', '"writing"']
+    assert words("To be or not to be") == ['"to"', '"be"', '"or"', '"not"']
+    assert not Terms.of("What I did").is_about
+    assert Terms.of("“a b” and «c» „d e“").phrases == tuple(
+        replace(Terms.of("x").words[0], words=said) for said in (("a", "b"), ("c",), ("d", "e"))
+    )

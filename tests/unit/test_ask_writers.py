@@ -1,0 +1,172 @@
+"""Who puts an answer into words: which model is meant, and how each is asked."""
+
+from pathlib import Path
+
+import pytest
+
+from ownwords.ask import writers
+from ownwords.ask.endpoints import Endpoint, Served
+from ownwords.ask.faults import EndpointError, RefusedError
+from ownwords.ask.writers import EndpointWriter, OwnWriter, Writer, opened
+from ownwords.core.errors import OwnwordsError
+from played_endpoint import HERE, playing
+
+MESSAGES = (
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "Question: Why?"},
+)
+
+
+def written(writer: Writer, most: int = 30) -> str:
+    return "".join(writer.write(MESSAGES, most=most, seed=1, temperature=0.0))
+
+
+def here(name: str, *models: Served) -> Endpoint:
+    return Endpoint(f"http://{HERE}:1/v1", name, models)
+
+
+def test_by_default_it_is_what_runs_here_and_never_a_small_model() -> None:
+    small, big = Served("small", parameters=10_000_000), Served("big", parameters=3_000_000_000)
+    assert writers.by_default(lambda: []) is None
+    assert writers.by_default(lambda: [here("llama.cpp", small)]) is None
+    found = writers.by_default(lambda: [here("llama.cpp", small), here("Ollama", small, big)])
+    assert found is not None
+    assert (found.name, found.is_here) == ("big at Ollama", True)
+    unknown = writers.by_default(lambda: [here("LM Studio", Served("some", context=8192))])
+    assert unknown is not None
+    assert unknown.context == 8192
+
+
+def test_names_are_understood(tmp_path: Path) -> None:
+    def look() -> list[Endpoint]:
+        return [here("Ollama", Served("llama3:latest"), Served("qwen:4b"))]
+
+    assert opened("qwen:4b", look=look).name == "qwen:4b at Ollama"
+    assert opened("llama3", look=look).name == "llama3:latest at Ollama"
+    base = opened("mine", folder_of={"mine": tmp_path}.get, look=look)
+    assert isinstance(base, OwnWriter)
+    with pytest.raises(OwnwordsError, match=r"no model called 'nobody'.*llama3:latest \(Ollama\)"):
+        opened("nobody", look=look)
+    with pytest.raises(OwnwordsError, match="no Ollama"):
+        opened("nobody", look=lambda: [])
+    named = opened("https://example.org/v1#clever", look=look)
+    assert (named.name, named.is_here) == ("clever at example.org", False)
+
+
+def test_an_endpoint_is_asked_for_its_models_when_none_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with playing(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as played:
+        writer = opened(played.url)
+        assert played.asked == []
+        assert written(writer) == "Nothing."
+        assert (writer.name, writer.context) == (f"only at {HERE}", 9000)
+        assert played.bodies()[0]["model"] == "only"
+        assert writer.ended == "stop"
+
+
+def test_a_model_that_does_not_converse_gives_way_unless_it_was_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusal = (400, {"error": {"message": '"embedder" does not support chat'}})
+    models = [{"id": "embedder"}, {"id": "talker"}]
+    with playing(monkeypatch, models=models, replies=[refusal, "Yes."]) as played:
+        writer = opened(played.url)
+        assert written(writer) == "Yes."
+        assert [body["model"] for body in played.bodies()] == ["embedder", "talker"]
+        assert written(writer) == "Yes."  # it is remembered
+        assert played.bodies()[-1]["model"] == "talker"
+    with playing(monkeypatch, models=models, replies=[refusal]) as played:
+        with pytest.raises(RefusedError, match="does not support chat"):
+            written(opened(f"{played.url}#embedder"))
+        assert len(played.bodies()) == 1
+        with pytest.raises(RefusedError):
+            written(opened(played.url))
+
+
+def test_an_endpoint_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with playing(monkeypatch) as played:
+        writer = EndpointWriter(Endpoint(f"http://{HERE}:{played.port}/v1", "x"))
+        written(writer)
+        away = Endpoint(f"http://{HERE}:9/v1", "x", (Served("m"),))
+        with pytest.raises(EndpointError, match=f"nothing answers at http://{HERE}:9"):
+            written(EndpointWriter(away))
+
+
+def own_model(place: Path, template: str | None = None) -> Path:
+    """A tiny model of bytes, with or without a chat template."""
+    pytest.importorskip("torch")
+    from families import tiny  # noqa: F401 - sets the threads
+    from ownwords.models import bundle
+    from ownwords.models.configs.qwen3 import Qwen3Config
+    from ownwords.models.family import build
+    from ownwords.tokenizers.bytes import Bytes
+
+    tokenizer = Bytes()
+    tokenizer.template = template
+    network = build(
+        Qwen3Config(
+            vocabulary=tokenizer.vocabulary_size, context=256, width=16, layers=1, heads=2,
+            head_dim=8, hidden=24,
+        )
+    )  # fmt: skip
+    network.init_weights(3)
+    folder = place / "mine.ownwords" / "model"
+    folder.parent.mkdir(parents=True)
+    bundle.save(folder, network, tokenizer)
+    return folder
+
+
+def test_a_model_of_ones_own_goes_on_from_the_same_words(tmp_path: Path) -> None:
+    folder = own_model(tmp_path)
+    from ownwords.inference.model import Model
+
+    for path in (folder, folder.parent):
+        writer = opened(str(path))
+        assert isinstance(writer, OwnWriter)
+        assert (writer.name, writer.context, writer.is_here) == ("mine", 256, True)
+        text = written(writer, most=12)
+        plain = "Be short.\n\nQuestion: Why?\n\nAnswer:"
+        expected = Model.load(folder).write(plain, tokens=12, seed=1, temperature=0.0)
+        assert text == "".join(expected)
+        assert writer.used is not None
+        assert writer.used.prompt == writer.count(plain) + 1  # a token that begins it
+        assert writer.ended in ("stop", "length")
+
+
+def test_its_own_template_is_kept_to(tmp_path: Path) -> None:
+    spelled = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<bot>"
+    no_system = (
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('none') }}{% endif %}"
+        "<{{ m.role }}>{{ m.content }}{% endfor %}<bot>"
+    )
+    for number, (template, text) in enumerate(
+        (
+            (spelled, "<system>Be short.<user>Question: Why?<bot>"),
+            (no_system, "<user>Be short.\n\nQuestion: Why?<bot>"),
+        )
+    ):
+        writer = OwnWriter(own_model(tmp_path / str(number), template))
+        written(writer, most=3)
+        assert writer.used is not None
+        assert writer.used.prompt == writer.count(text)
+
+
+def test_a_gguf_file_is_read_by_our_own_engine(tmp_path: Path) -> None:
+    folder = own_model(tmp_path)
+    from ownwords.inference.export import export
+
+    file = export(folder, "gguf", out=tmp_path / "mine.gguf", type="f32").path
+    one, other = opened(str(file)), opened(str(folder))
+    assert one.name == "mine"
+    assert written(one, most=10) == written(other, most=10)
+
+
+def test_what_is_no_model_is_told(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(OwnwordsError, match="is a file"):
+        opened(str(tmp_path / "notes.txt"))
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF")
+    pytest.importorskip("torch")
+    with pytest.raises(OwnwordsError):
+        written(opened(str(tmp_path / "broken.gguf")))

@@ -1,0 +1,267 @@
+"""`ownwords serve` as one meets it: where it says it is, what it asks for, how it ends."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ownwords.base import catalogue
+from ownwords.cli.main import main
+from ownwords.core.errors import OwnwordsError
+from ownwords.serve.settings import PORT
+from ownwords.serve.whereabouts import models_called, served
+from this_machine import reachable
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a signal")
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("OWNWORDS_")}
+
+
+class Server:
+    """The verb in a process of its own."""
+
+    def __init__(self, *arguments: str, cwd: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ownwords", "serve", *arguments],
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            env=environment(),
+        )
+        assert self.process.stdout is not None
+        self.said = ""
+        for line in self.process.stdout:
+            self.said += line
+            if line.startswith("Ctrl-C"):
+                break
+        found = re.search(r":(\d+)/$", self.said, re.MULTILINE)
+        assert found, self.process.communicate()
+        self.port = int(found[1])
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def streamed(self) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """A long text that has begun."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        order = {"model": "shipped", "prompt": "The", "max_tokens": 4000, "stream": True}
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/completions", json.dumps(order), headers)
+        return connection, connection.getresponse()
+
+    def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, errors
+
+
+@contextmanager
+def serving(*arguments: str, cwd: Path) -> Iterator[Server]:
+    server = Server(*arguments, cwd=cwd)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with reachable(monkeypatch):
+        yield
+
+
+@POSIX
+def test_it_says_where_the_page_is_and_ctrl_c_ends_it_with_a_stream_open(tmp_path: Path) -> None:
+    with serving("--port", "0", cwd=tmp_path) as server:
+        assert f"The page is at http://127.0.0.1:{server.port}/\n" in server.said
+        assert f"The API is at http://127.0.0.1:{server.port}/v1" in server.said
+        assert "\nkey " not in server.said
+        status, page = server.get("/")
+        assert (status, "<title>" in page) == (200, True)
+        assert server.get("/", Host="evil.example")[0] == 421
+        connection, answer = server.streamed()
+        assert answer.readline().startswith(b"data: ")
+        began = time.monotonic()
+        assert server.end() == (0, "ended\n")
+        assert b"the server is ending" in answer.read()
+        connection.close()
+        assert time.monotonic() - began < 10
+    assert list(tmp_path.iterdir()) == []
+
+
+@POSIX
+def test_beyond_this_machine_it_makes_a_key_and_asks_for_it(tmp_path: Path) -> None:
+    with serving("--port", "0", "--host", "0.0.0.0", cwd=tmp_path) as server:
+        found = re.search(r"^key (\S{20,})$", server.said, re.MULTILINE)
+        assert found
+        assert "encrypted" in server.said
+        assert server.get("/v1/models")[0] == 401
+        assert server.get("/v1/models", Authorization=f"Bearer {found[1]}")[0] == 200
+        assert server.get("/")[0] == 303
+        # Ended from outside rather than by hand, it ends as whoever ends it expects.
+        status, errors = server.end(signal.SIGTERM)
+        assert status == -signal.SIGTERM
+        assert "Traceback" not in errors
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(socket.socket()) as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert main(["serve", "--port", str(port)]) == 2
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == f"ownwords: port {port} is taken: another program listens there"
+    assert hint.startswith("hint: ")
+
+
+@POSIX
+def test_where_the_usual_port_is_taken_it_is_the_next_one(tmp_path: Path) -> None:
+    with closing(socket.socket()) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            other.bind(("127.0.0.1", PORT))
+            other.listen()
+        except OSError:
+            pass  # another program has it already, which is as good
+        with serving(cwd=tmp_path) as server:
+            assert server.port != PORT
+            assert f"Port {PORT} is taken, so it is the next free one." in server.said
+            server.end()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--key", "short"], "the key has 5 characters"),
+        (["nowhere"], "nowhere does not exist"),
+        (["--model", "nothing-like-it"], "there is no base called nothing-like-it"),
+        (["--host", "192.0.2.1"], "192.0.2.1 is no address of this machine"),
+        (["--key-file", "missing.txt"], "missing.txt cannot be read"),
+        (["--port", "99999"], "a port is a number from 0 to 65535"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", *arguments]) == 2
+    output = capsys.readouterr()
+    assert said in output.err
+    assert output.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_torch_is_not_loaded_to_serve(tmp_path: Path) -> None:
+    code = """
+import asyncio, pathlib, sys
+from ownwords.core.workspace import Workspace
+from ownwords.serve import running
+from ownwords.serve.app import create_app
+from ownwords.serve.house import House
+
+async def main():
+    house = House(Workspace(pathlib.Path("diary.ownwords")))
+    create_app(house)
+    await house.run(house.models)
+    await house.close()
+
+asyncio.run(main())
+print("torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        env=environment(),
+    )
+    assert done.stdout == "False\n"
+
+
+# --- what is served ----------------------------------------------------------------------------
+
+
+def workspace(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "archive.sqlite").touch()
+    return folder
+
+
+def test_what_is_meant_is_found(tmp_path: Path) -> None:
+    blog = tmp_path / "My Blog"
+    blog.mkdir()
+    place, sources = served([], None, tmp_path)
+    assert (place.root, sources) == (tmp_path / f"{tmp_path.name}.ownwords", ())
+
+    place, sources = served([blog], None, tmp_path)
+    assert (place.root, sources) == (tmp_path / "My-Blog.ownwords", (blog,))
+
+    diary = workspace(tmp_path / "diary.ownwords")
+    for paths, given in (([], None), ([diary], None), ([], diary)):
+        place, sources = served(paths, given, tmp_path)
+        assert (place.root, sources) == (diary, ())
+    assert served([blog], diary, tmp_path)[0].root == diary
+    assert served([], None, diary)[0].root == diary
+
+    other = workspace(tmp_path / "other")  # by its contents, whatever its name
+    assert served([other], None, tmp_path)[0].root == other
+    assert served([], tmp_path / "new.ownwords", tmp_path)[0].root == tmp_path / "new.ownwords"
+
+
+def test_what_is_not_clear_is_asked(tmp_path: Path) -> None:
+    diary, other = (workspace(tmp_path / f"{name}.ownwords") for name in ("diary", "other"))
+    with pytest.raises(OwnwordsError, match=r"2 workspaces here: diary.ownwords, other.ownwords"):
+        served([], None, tmp_path)
+    with pytest.raises(OwnwordsError, match="one workspace is served at a time"):
+        served([diary, other], None, tmp_path)
+    with pytest.raises(OwnwordsError, match="does not exist"):
+        served([tmp_path / "blog"], None, tmp_path)
+
+
+@pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
+def test_further_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path))
+    for folder in ("one/model", "two.ownwords/model", "three"):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in ("config.json", "model.safetensors"):
+            (tmp_path / folder / name).touch()
+    monkeypatch.chdir(tmp_path)
+    found = models_called(["shipped", "one", "two.ownwords", "three"])
+    assert found == {
+        "shipped": catalogue.shipped(),
+        "one": tmp_path / "one" / "model",
+        "two": tmp_path / "two.ownwords" / "model",
+        "three": tmp_path / "three",
+    }
+    (tmp_path / "again" / "three").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "again" / "three" / name).touch()
+    with pytest.raises(OwnwordsError, match="two models would be called three"):
+        models_called(["three", "again/three"])

@@ -1,0 +1,537 @@
+"""The OpenAI interface as its clients see it: texts, chances, counts, ends, chunks, refusals."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+import openai_server
+from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Client, Letters
+from ownwords.core.workspace import Workspace
+from ownwords.inference.model import Model
+from ownwords.serve.house import House
+
+T = TypeVar("T")
+WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
+Ask = Callable[[Client], Awaitable[T]]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return openai_server.workspace(tmp_path_factory.mktemp("openai"))
+
+
+@pytest.fixture(scope="module")
+def own(place: Workspace) -> Model:
+    return Model.load(place.root / "model", threads=1)
+
+
+@pytest.fixture(scope="module")
+def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return openai_server.chatty(tmp_path_factory.mktemp("chatty"))
+
+
+def written(own: Model, prompt: str, tokens: int, seed: int, **how: Any) -> str:  # noqa: ANN401
+    return "".join(own.write(prompt, tokens=tokens, seed=seed, **how))
+
+
+# --- completions ---------------------------------------------------------------------------------
+
+
+def test_a_text_is_the_one_that_write_writes(place: Workspace, own: Model) -> None:
+    async def work(client: Client) -> Any:  # noqa: ANN401
+        return await client.asked(WRITE, prompt="Ça alors ", max_tokens=30, seed=7)
+
+    answer = openai_server.calling(place, work)
+    assert answer["object"] == "text_completion"
+    assert answer["id"].startswith("cmpl-")
+    assert answer["model"] == OWN
+    assert answer["system_fingerprint"].startswith("fp_")
+    (choice,) = answer["choices"]
+    assert choice["text"] == written(own, "Ça alors ", 30, 7)
+    assert (choice["index"], choice["logprobs"]) == (0, None)
+    read = 1 + len("Ça alors ".encode())  # what begins a document, and a token a byte
+    assert answer["usage"]["prompt_tokens"] == read
+    assert answer["usage"]["total_tokens"] == read + answer["usage"]["completion_tokens"]
+
+
+def test_sampling_is_as_it_was_asked_for(place: Workspace, own: Model) -> None:
+    cases: list[dict[str, Any]] = [
+        {"temperature": 0},
+        {"temperature": 1.7, "min_p": 0, "top_p": 0.9},
+        {"top_k": 3, "frequency_penalty": 1.5, "presence_penalty": -0.5},
+        {"repetition_penalty": 1.3, "typical_p": 0.8},
+    ]
+
+    async def work(client: Client) -> list[str]:
+        answers = [
+            await client.asked(WRITE, prompt="On ", max_tokens=25, seed=11, **how) for how in cases
+        ]
+        return [answer["choices"][0]["text"] for answer in answers]
+
+    for text, how in zip(openai_server.calling(place, work), cases, strict=True):
+        assert text == written(own, "On ", 25, 11, **how)
+
+
+def test_a_bias_makes_a_token_certain_or_impossible(place: Workspace) -> None:
+    async def work(client: Client) -> list[str]:
+        texts = []
+        for bias in ({"65": 100}, {str(i): -100 for i in range(261) if i != 66}):
+            answer = await client.asked(WRITE, prompt="x", max_tokens=5, logit_bias=bias, seed=1)
+            texts.append(answer["choices"][0]["text"])
+        return texts
+
+    first, second = openai_server.calling(place, work)
+    assert first == "AAAAA"
+    assert set(second) <= {"B"}
+
+
+def test_the_prompts_forms_and_the_seeds_of_several_texts(place: Workspace, own: Model) -> None:
+    async def work(client: Client) -> list[Any]:
+        ids = [own.tokenizer.start, *b"one "]
+        forms = ["one ", ids, ["one ", "two "], [ids, [own.tokenizer.start, *b"two "]]]
+        return [await client.asked(WRITE, prompt=p, max_tokens=9, seed=5, n=2) for p in forms]
+
+    one = [written(own, "one ", 9, seed) for seed in (5, 6)]
+    two = [written(own, "two ", 9, seed) for seed in (5, 6)]
+    expected = [one, one, one + two, one + two]
+    for answer, texts in zip(openai_server.calling(place, work), expected, strict=True):
+        assert [choice["text"] for choice in answer["choices"]] == texts
+        assert [choice["index"] for choice in answer["choices"]] == list(range(len(texts)))
+        prompts = len(texts) // 2
+        assert answer["usage"]["prompt_tokens"] == 5 * prompts  # however many texts go on from it
+
+
+def test_no_prompt_is_a_new_text_and_echo_gives_it_back(place: Workspace, own: Model) -> None:
+    async def work(client: Client) -> list[Any]:
+        return [
+            await client.asked(WRITE, max_tokens=4, seed=2),
+            await client.asked(WRITE, prompt="", max_tokens=4, seed=2, echo=True),
+            await client.asked(WRITE, prompt="Été ", max_tokens=4, seed=2, echo=True),
+            await client.asked(WRITE, prompt=[*b"Ab"], max_tokens=0, echo=True),
+        ]
+
+    new, empty, echoed, none = (
+        answer["choices"][0]["text"] for answer in openai_server.calling(place, work)
+    )
+    assert new == empty == written(own, "", 4, 2)
+    assert echoed == "Été " + written(own, "Été ", 4, 2)
+    assert none == "Ab"
+
+
+def test_a_stream_begins_with_what_is_echoed_and_may_end_at_once(place: Workspace) -> None:
+    async def work(client: Client) -> tuple[list[Any], list[Any], list[Any]]:
+        return (
+            await client.streamed(WRITE, prompt=["Été ", "b"], max_tokens=0, echo=True),
+            await client.streamed(WRITE, prompt="x", max_tokens=0),
+            await client.streamed(CHAT, messages=[{"role": "user", "content": ""}], max_tokens=0),
+        )
+
+    echoed, nothing, chat = openai_server.calling(place, work)
+    choices = [chunk["choices"][0] for chunk in echoed]
+    assert [(one["index"], one["text"]) for one in choices[:2]] == [(0, "Été "), (1, "b")]
+    assert [one["finish_reason"] for one in choices] == [None, None, "length", "length"]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in nothing] == ["length"]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chat] == [None, "length"]
+
+
+def test_how_a_text_ends(place: Workspace) -> None:
+    async def work(client: Client) -> list[Any]:
+        return [
+            await client.asked(WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}),
+            await client.asked(WRITE, prompt="x", max_tokens=12, logit_bias={"257": 100}),
+            await client.asked(
+                WRITE, prompt="x", max_tokens=12, logit_bias={"65": 100}, stop=["B", "AAA"]
+            ),
+            await client.asked(WRITE, prompt="x", max_tokens=0),
+        ]
+
+    by_length, by_model, by_string, at_once = openai_server.calling(place, work)
+    assert by_length["choices"][0]["finish_reason"] == "length"
+    assert by_length["usage"]["completion_tokens"] == 12
+    assert by_model["choices"][0] | {"logprobs": None} == {
+        "index": 0,
+        "text": "",
+        "logprobs": None,
+        "finish_reason": "stop",
+    }
+    assert by_string["choices"][0]["text"] == ""
+    assert by_string["choices"][0]["finish_reason"] == "stop"
+    assert by_string["usage"]["completion_tokens"] == 3  # it took them to know
+    assert at_once["choices"][0]["finish_reason"] == "length"
+    assert at_once["usage"]["completion_tokens"] == 0
+
+
+def test_a_stop_string_ends_a_text_wherever_tokens_divide_it(place: Workspace, own: Model) -> None:
+    whole = written(own, "On ", 40, 3)
+    stop = whole[9:13]
+
+    async def work(client: Client) -> tuple[Any, list[Any]]:
+        told = {"prompt": "On ", "max_tokens": 40, "seed": 3, "stop": stop}
+        return await client.asked(WRITE, **told), await client.streamed(WRITE, **told)
+
+    answer, chunks = openai_server.calling(place, work)
+    expected = whole[: whole.index(stop)]
+    assert answer["choices"][0]["text"] == expected
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == expected
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_chances_are_those_of_the_model_itself(place: Workspace, own: Model) -> None:
+    async def work(client: Client) -> Any:  # noqa: ANN401
+        bias = {str(i): -100 for i in range(128, 256)}
+        return await client.asked(
+            WRITE, prompt="On ", max_tokens=12, seed=4, logprobs=3, temperature=0.5, logit_bias=bias
+        )
+
+    choice = openai_server.calling(place, work)["choices"][0]
+    ids = [own.tokenizer.start, *b"On "]
+    generated = [*choice["text"].encode()]
+    told = choice["logprobs"]
+    scores = own.logits([*ids, *generated])[len(ids) - 1 :].astype(np.float64)
+    chances = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    assert told["tokens"] == [chr(i) for i in generated]
+    assert told["text_offset"] == list(range(len(generated)))
+    for n, i in enumerate(generated):
+        assert told["token_logprobs"][n] == pytest.approx(chances[n, i], abs=1e-3)
+        best = sorted(told["top_logprobs"][n].values(), reverse=True)[:3]
+        assert best == pytest.approx(np.sort(chances[n])[::-1][:3], abs=1e-3)
+        assert 3 <= len(told["top_logprobs"][n]) <= 4
+
+
+def test_a_stream_brings_the_same_as_an_answer_at_once(place: Workspace) -> None:
+    told: dict[str, Any] = {"prompt": ["été ", "ab"], "max_tokens": 30, "seed": 9, "n": 2}
+
+    async def work(client: Client) -> tuple[Any, list[Any]]:
+        answer = await client.asked(WRITE, **told, logprobs=1)
+        options = {"include_usage": True}
+        return answer, await client.streamed(WRITE, **told, logprobs=1, stream_options=options)
+
+    answer, chunks = openai_server.calling(place, work)
+    last = chunks.pop()
+    assert (last["choices"], last["usage"]) == ([], answer["usage"])
+    assert len({(chunk["id"], chunk["created"]) for chunk in [*chunks, last]}) == 1
+    for n, choice in enumerate(answer["choices"]):
+        its = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == n]
+        assert "".join(one["text"] for one in its) == choice["text"]
+        assert [one["finish_reason"] for one in its[:-1]] == [None] * (len(its) - 1)
+        assert its[-1]["finish_reason"] == choice["finish_reason"]
+        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+            pieces = [each for one in its for each in one["logprobs"][name]]
+            assert pieces == choice["logprobs"][name]
+    for chunk in chunks:
+        assert chunk["usage"] is None
+        assert chunk["object"] == "text_completion"
+
+
+def test_the_copy_guard_holds_unless_it_is_switched_off(place: Workspace, own: Model) -> None:
+    text = LEARNED[:40]
+    # The model is made to want nothing but the text that the guard knows.
+    bias = {str(i): -100 for i in range(261) if chr(i) not in LEARNED}
+    told = {"prompt": text, "max_tokens": 20, "temperature": 0, "logit_bias": bias}
+
+    async def work(client: Client) -> list[str]:
+        answers = [await client.asked(WRITE, **told, guard=on) for on in (True, False)]
+        return [
+            answer["choices"][0]["text"] for answer in [*answers, await client.asked(WRITE, **told)]
+        ]
+
+    guarded, free, usual = openai_server.calling(place, work)
+    how: dict[str, Any] = {"temperature": 0, "bias": {int(i): v for i, v in bias.items()}}
+    assert guarded == usual == written(own, text, 20, 1, **how)
+    assert free == written(own, text, 20, 1, **how, quote=True)
+    assert LEARNED[40] != guarded[0]  # 8 tokens of it stand in the prompt already
+
+
+# --- chats ---------------------------------------------------------------------------------------
+
+
+def test_a_model_without_a_template_writes_on_from_what_was_said(
+    place: Workspace, own: Model
+) -> None:
+    cases = [
+        ([("user", "The trouble")], "The trouble"),
+        ([("system", "On backups."), ("user", "The")], "On backups.\n\nThe"),
+        (
+            [("user", "The trouble"), ("assistant", " is"), ("user", "And")],
+            "The trouble is\n\nAnd",
+        ),
+    ]
+
+    async def work(client: Client) -> list[Any]:
+        return [
+            await client.asked(
+                CHAT,
+                messages=[{"role": role, "content": text} for role, text in said],
+                max_tokens=10,
+                seed=1,
+            )
+            for said, _ in cases
+        ]
+
+    for answer, (_, text) in zip(openai_server.calling(place, work), cases, strict=True):
+        assert answer["object"] == "chat.completion"
+        message = answer["choices"][0]["message"]
+        assert message == {
+            "role": "assistant",
+            "content": written(own, text, 10, 1),
+            "refusal": None,
+        }
+        assert answer["usage"]["prompt_tokens"] == 1 + len(text)
+
+
+def test_a_model_with_a_template_reads_the_conversation_by_it(
+    place: Workspace, chatty: Path
+) -> None:
+    async def work(client: Client) -> Any:  # noqa: ANN401
+        messages = [{"role": "developer", "content": "Hm"}, {"role": "user", "content": "<|end|>"}]
+        return await client.asked(
+            CHAT, model=CHATTY, messages=messages, max_tokens=10, seed=1, logprobs=True
+        )
+
+    answer = openai_server.calling(place, work, {CHATTY: chatty})
+    model = Model.load(chatty, threads=1)
+    special = model.tokenizer.special
+    turn, end = special["<|turn|>"], special["<|end|>"]
+    ids = [special["<|document|>"], turn, *b"system:Hm", end, turn, *b"user:<|end|>", end]
+    ids += [turn, *b"assistant:"]
+    assert answer["usage"]["prompt_tokens"] == len(ids)
+    told = answer["choices"][0]["logprobs"]
+    assert told["refusal"] is None
+    scores = model.logits(ids)[-1].astype(np.float64)
+    first = told["content"][0]
+    assert first["top_logprobs"] == []
+    assert first["logprob"] == pytest.approx(
+        scores[first["bytes"][0]] - np.log(np.exp(scores).sum()), abs=1e-3
+    )
+
+
+def test_the_chunks_of_a_chat(place: Workspace) -> None:
+    told: dict[str, Any] = {"messages": [{"role": "user", "content": "On "}], "max_tokens": 12}
+
+    async def work(client: Client) -> tuple[Any, list[Any]]:
+        answer = await client.asked(CHAT, **told, seed=3, logprobs=True, top_logprobs=2)
+        chunks = await client.streamed(CHAT, **told, seed=3, logprobs=True, top_logprobs=2)
+        return answer, chunks
+
+    answer, chunks = openai_server.calling(place, work)
+    first, *between, last = [chunk["choices"][0] for chunk in chunks]
+    assert first["delta"] == {"role": "assistant", "content": "", "refusal": None}
+    assert (last["delta"], last["logprobs"]) == ({}, None)
+    assert last["finish_reason"] == answer["choices"][0]["finish_reason"]
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert all("usage" not in chunk for chunk in chunks)
+    text = "".join(one["delta"]["content"] for one in between)
+    assert text == answer["choices"][0]["message"]["content"]
+    pieces = [each for one in between for each in one["logprobs"]["content"]]
+    assert pieces == answer["choices"][0]["logprobs"]["content"]
+    assert all(len(one["top_logprobs"]) == 2 for one in pieces)
+    assert b"".join(bytes(one["bytes"]) for one in pieces).decode("utf-8", "replace") == text
+
+
+# --- models, embeddings --------------------------------------------------------------------------
+
+
+def test_the_models_there_are(place: Workspace, chatty: Path) -> None:
+    async def work(client: Client) -> tuple[Any, Any, Any]:
+        everything = (await client.get("/v1/models")).json()
+        one = (await client.get(f"/v1/models/{CHATTY}")).json()
+        return everything, one, await client.get("/v1/models/gpt-9/x")
+
+    everything, one, none = openai_server.calling(place, work, {CHATTY: chatty})
+    assert everything["object"] == "list"
+    assert [model["id"] for model in everything["data"]][:2] == [OWN, CHATTY]
+    assert one in everything["data"]
+    assert (one["object"], one["owned_by"]) == ("model", "ownwords")
+    assert one["created"] == int((chatty / "config.json").stat().st_mtime)
+    assert none.status_code == HTTPStatus.NOT_FOUND
+    assert none.json()["error"]["code"] == "model_not_found"
+
+
+@pytest.fixture
+def embedding(monkeypatch: pytest.MonkeyPatch) -> Letters:
+    letters = Letters()
+
+    async def embedder(_: House) -> Letters:
+        return letters
+
+    monkeypatch.setattr(House, "embedder", embedder)
+    return letters
+
+
+@pytest.mark.usefixtures("embedding")
+def test_vectors_come_as_numbers_or_as_base64(place: Workspace) -> None:
+    async def work(client: Client) -> list[Any]:
+        return [
+            await client.asked(EMBED, model="letters", input="abba"),
+            await client.asked(EMBED, model="letters", input=["abba", "d"]),
+            await client.asked(
+                EMBED, model="letters", input=["abba", "d"], encoding_format="base64", dimensions=4
+            ),
+        ]
+
+    one, two, encoded = openai_server.calling(place, work)
+    expected = np.array([[3, 3, 1, 1], [1, 1, 1, 2]], np.float32)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert (two["object"], two["model"]) == ("list", "letters")
+    assert [each["index"] for each in two["data"]] == [0, 1]
+    assert [each["embedding"] for each in two["data"]] == expected.tolist()
+    assert one["data"][0] == two["data"][0]
+    assert two["usage"] == {"prompt_tokens": 5, "total_tokens": 5}
+    for each, row in zip(encoded["data"], expected, strict=True):
+        assert base64.b64decode(each["embedding"]) == row.astype("<f4").tobytes()
+
+
+@pytest.mark.usefixtures("embedding")
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": []}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": ["a", ""]}, "input"),
+        ({"input": [1, 2]}, "input"),
+        ({"input": [[1, 2]]}, "input"),
+        ({"input": ["a"] * 2049}, "input"),
+        ({}, "input"),
+        ({"input": "a", "dimensions": 3}, "dimensions"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
+        ({"input": "a", "model": "text-embedding-3-small"}, "model"),
+        ({"input": "a", "model": OWN}, "model"),
+        ({"input": "a", "model": "letter"}, "model"),
+    ],
+)
+def test_vectors_that_cannot_be_had(place: Workspace, fields: dict[str, Any], param: str) -> None:
+    async def work(client: Client) -> tuple[int, Any]:
+        return await client.refused(EMBED, {"model": "letters", **fields})
+
+    status, error = openai_server.calling(place, work)
+    assert status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
+    assert error["param"] == param
+
+
+def test_without_an_embedder_it_says_how_to_set_one(place: Workspace) -> None:
+    async def work(client: Client) -> tuple[int, Any]:
+        return await client.refused(EMBED, {"model": "m", "input": "a"})
+
+    status, error = openai_server.calling(place, work)
+    assert (status, error["code"]) == (HTTPStatus.BAD_REQUEST, "no_embedder")
+    assert "--embed" in error["message"]
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "param", "code"),
+    [
+        (WRITE, {"model": "gpt-9", "prompt": "x"}, 404, "model", "model_not_found"),
+        (WRITE, {"prompt": "x"}, 400, "model", "missing_required_parameter"),
+        (CHAT, {"model": OWN}, 400, "messages", "missing_required_parameter"),
+        (WRITE, {"model": OWN, "prompt": "x" * CONTEXT}, 400, "prompt", "context_length_exceeded"),
+        (
+            CHAT,
+            {"model": OWN, "messages": [{"role": "user", "content": "x" * 200}]},
+            400,
+            "messages",
+            "context_length_exceeded",
+        ),
+        (WRITE, {"model": OWN, "prompt": [999]}, 400, None, None),
+        (WRITE, {"model": OWN, "logit_bias": {"999": 1}}, 400, "logit_bias", "invalid_value"),
+        (WRITE, {"model": OWN, "n": 100}, 400, "n", "integer_above_max_value"),
+        (WRITE, b'{"model": ', 400, None, None),
+        (WRITE, b'{"model": "blog", "temperature": NaN}', 400, None, None),
+        ("/v1/responses", {"model": OWN}, 404, None, "unknown_url"),
+        ("/v1/models", {"model": OWN}, 405, None, None),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_cannot_be_answered_is_refused_in_their_form(
+    place: Workspace,
+    path: str,
+    body: dict[str, Any] | bytes,
+    status: int,
+    param: str | None,
+    code: str | None,
+    stream: bool,
+) -> None:
+    if stream and isinstance(body, dict):
+        body = {**body, "stream": True}
+
+    async def work(client: Client) -> tuple[int, Any]:
+        return await client.refused(path, body)
+
+    seen, error = openai_server.calling(place, work)
+    assert (seen, error["param"], error["code"]) == (status, param, code)
+    assert error["type"] == "invalid_request_error"
+
+
+def test_more_than_there_is_room_for_is_told_to_come_again(place: Workspace) -> None:
+    async def work(client: Client) -> list[Any]:
+        body = {"model": OWN, "prompt": "x", "max_tokens": 400}
+        await client.post(WRITE, {**body, "max_tokens": 1})  # the model is loaded then
+        return await asyncio.gather(*(client.post(WRITE, body) for _ in range(6)))
+
+    answers = openai_server.calling(place, work, rows=1, queue=2)
+    busy = [one for one in answers if one.status_code == HTTPStatus.TOO_MANY_REQUESTS]
+    assert len(busy) == 3
+    assert all(one.status_code == HTTPStatus.OK for one in answers if one not in busy)
+    assert int(busy[0].headers["retry-after"]) >= 1
+    assert busy[0].json()["error"]["code"] == "rate_limit_exceeded"
+
+
+def test_a_bug_is_told_without_a_trace(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the middle of a stream; before it begins, the guard around the app answers."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    async def work(client: Client) -> Any:  # noqa: ANN401
+        return await client.post(WRITE, {"model": OWN, "prompt": "x", "stream": True, "n": 2})
+
+    monkeypatch.setattr("ownwords.serve.openai.shapes.Completions.chunk", fail)
+    answer = openai_server.calling(place, work)
+    (event,) = openai_server.events_of(answer.text, ended=False)
+    assert event["error"]["type"] == "server_error"
+    assert "secret" not in answer.text
+    assert "secret" in caplog.text
+
+
+def test_a_text_longer_than_the_context_goes_on(place: Workspace) -> None:
+    async def work(client: Client) -> Any:  # noqa: ANN401
+        return await client.asked(WRITE, prompt="x" * 50, max_tokens=200, logit_bias={"257": -100})
+
+    answer = openai_server.calling(place, work)
+    assert answer["usage"]["completion_tokens"] == 200
+
+
+def test_the_fingerprint_is_of_the_model(place: Workspace, chatty: Path) -> None:
+    async def work(client: Client) -> list[str]:
+        names = (OWN, OWN, CHATTY)
+        answers = [
+            await client.asked(WRITE, model=name, prompt="x", max_tokens=1) for name in names
+        ]
+        return [answer["system_fingerprint"] for answer in answers]
+
+    first, again, other = openai_server.calling(place, work, {CHATTY: chatty})
+    assert first == again != other
+
+
+def test_text_goes_out_as_utf8_as_it_is(place: Workspace) -> None:
+    async def work(client: Client) -> bytes:
+        return (
+            await client.post(
+                WRITE, {"model": OWN, "prompt": "日本", "max_tokens": 0, "echo": True}
+            )
+        ).content
+
+    data = openai_server.calling(place, work)
+    assert "日本".encode() in data
+    assert json.loads(data)["choices"][0]["text"] == "日本"

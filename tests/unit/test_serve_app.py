@@ -1,0 +1,521 @@
+"""The whole server: every route behind one guard, and its own end."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Message
+
+from counting_engine import CountingEngine
+from ownwords.base import catalogue
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import Workspace
+from ownwords.inference.model import Model
+from ownwords.inference.writing import ends
+from ownwords.models import directory
+from ownwords.models.directory import Directory
+from ownwords.serve import house as house_module
+from ownwords.serve import page_files, running
+from ownwords.serve.app import create_app
+from ownwords.serve.guarding import HEADERS
+from ownwords.serve.house import House
+from ownwords.serve.opened import Stamp, stamp_of
+from ownwords.serve.settings import ServeSettings
+from ownwords.tokenizers.bytes import Bytes
+from this_machine import reachable
+
+pytestmark = pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
+
+KEY = "a-key-that-nobody-knows"
+WRITE = "/v1/completions"
+ORDER = {"model": "shipped", "prompt": "Dear", "max_tokens": 20, "seed": 1}
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
+    """In place of the shipped model's own."""
+    tokenizer = Bytes()
+    made = CountingEngine(tokenizer.vocabulary_size, context=4096)
+    made.never = list(ends(tokenizer))  # a text is as long as it was asked for
+
+    def load(folder: Path, _: ServeSettings) -> tuple[Directory, Model, Stamp]:
+        return directory.read(folder), Model(made, tokenizer), stamp_of(folder)
+
+    monkeypatch.setattr(house_module, "load", load)
+    return made
+
+
+def house_of(tmp_path: Path, settings: ServeSettings | None = None) -> House:
+    return House(Workspace(tmp_path / "diary.ownwords"), settings or ServeSettings())
+
+
+def asking(app: Starlette, work: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+    async def run() -> None:
+        transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 5))
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8377") as client,
+            asyncio.timeout(30),
+        ):
+            await work(client)
+
+    asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starlette]:
+    """The app over a workspace that is not there, and is not there afterwards."""
+    folder = tmp_path_factory.mktemp("empty")
+    house = house_of(folder)
+    yield create_app(house)
+    asyncio.run(house.close())
+    assert list(folder.iterdir()) == []
+
+
+def status_of(app: Starlette, path: str, method: str = "GET") -> int:
+    """What comes of a path just as it stands: clients would tidy it up before."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = {"host": "localhost", "content-type": "application/json", "x-ownwords": "1"}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 5),
+        "server": ("127.0.0.1", 8377),
+    }
+    asyncio.run(app(scope, receive, send))
+    return int(sent[0]["status"])
+
+
+# --- every route -------------------------------------------------------------------------------
+
+
+def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        front = await client.get("/")
+        assert front.status_code == 200
+        assert front.headers["content-type"] == "text/html; charset=utf-8"
+        for name in ("frame.js", "parts.js", "style.css", "icons.svg"):
+            answer = await client.get(f"/{name}")
+            assert answer.status_code == 200
+            assert answer.headers["cache-control"] == "no-cache"
+            known = {"If-None-Match": answer.headers["etag"]}
+            again = await client.get(f"/{name}", headers=known)
+            assert (again.status_code, again.content) == (304, b"")
+            head = await client.head(f"/{name}")
+            assert (head.status_code, head.content) == (200, b"")
+
+    asking(create_app(house_of(tmp_path)), work)
+
+
+def test_the_pages_run_nothing_that_the_policy_forbids() -> None:
+    for name, file in page_files.read().items():
+        text = file.data.decode("utf-8")
+        if name.endswith(".html"):
+            assert " style=" not in text, name
+            assert " onclick=" not in text, name
+            assert "<style" not in text, name
+            assert not [one for one in text.split("<script")[1:] if " src=" not in one[:80]], name
+        if name.endswith((".html", ".js", ".css")):
+            assert "http://" not in text.replace("http://www.w3.org/", "").replace(
+                "http://127.0.0.1", ""
+            ), name
+        if name.endswith(".js"):
+            for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+                assert word not in text, (name, word)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../settings.py",
+        "/..\\settings.py",
+        "/./style.css",
+        "/pages/index.html",
+        "/index.html",
+        "/login.html",
+        "//etc/passwd",
+        "/style.css/",
+        "/style.css\0",
+        "/STYLE.CSS",
+        "/.",
+        "/api/corpus/../../archive.sqlite",
+    ],
+)
+def test_no_path_reaches_a_file(everything: Starlette, path: str) -> None:
+    assert status_of(everything, path) == 404
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    path=st.text(st.characters(codec="utf-8"), max_size=30), kind=st.sampled_from(["GET", "POST"])
+)
+def test_any_path_has_an_answer_and_nothing_is_made_for_it(
+    everything: Starlette, path: str, kind: str
+) -> None:
+    assert 200 <= status_of(everything, f"/{path}", kind) < 500
+
+
+def test_with_nothing_read_and_nothing_made_it_says_what_to_do(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/healthz")).json()["status"] == "ok"
+        corpus = await client.get("/api/corpus")
+        assert corpus.status_code == 404
+        assert "ownwords look PATH" in corpus.json()["error"]["hint"]
+        models = (await client.get("/v1/models")).json()
+        assert "shipped" in [model["id"] for model in models["data"]]
+
+    asking(create_app(house_of(tmp_path)), work)
+
+
+def test_what_goes_wrong_under_v1_is_told_in_its_form(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        for answer in (
+            await client.get("/v1/nothing"),
+            await client.post(WRITE, json={**ORDER, "model": "none"}),
+            await client.post(WRITE, content="{", headers={"Content-Type": "application/json"}),
+            await client.post(WRITE, content="{}", headers={"Content-Type": "text/plain"}),
+        ):
+            assert 400 <= answer.status_code < 500
+            assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+            for name in HEADERS:
+                assert name in answer.headers
+
+    asking(create_app(house_of(tmp_path)), work)
+
+
+def test_text_is_written_and_counted(tmp_path: Path, engine: CountingEngine) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        asked = [client.post(WRITE, json={**ORDER, "seed": seed}) for seed in range(8)]
+        answers = [answer.json() for answer in await asyncio.gather(*asked)]
+        alone = (await client.post(WRITE, json={**ORDER, "seed": 5})).json()
+        assert answers[5]["choices"] == alone["choices"]
+        page = (await client.get("/metrics")).text
+        assert 'ownwords_tokens_written_total{model="shipped"} 180' in page
+        assert "ownwords_first_token_seconds_count 9" in page
+        assert f'ownwords_requests_total{{method="POST",route="{WRITE}",status="200"}} 9' in page
+        assert 'ownwords_texts_writing{model="shipped"} 0' in page
+        assert_prometheus(page)
+
+    asking(create_app(house_of(tmp_path)), work)
+    assert engine.at_once > 1
+    assert engine.caches == 0
+
+
+def assert_prometheus(page: str) -> None:
+    """Every sample stands under its own HELP and TYPE, as the text format asks."""
+    kind = name = ""
+    for line in page.splitlines():
+        if line.startswith("# HELP "):
+            name = line.split()[2]
+        elif line.startswith("# TYPE "):
+            _, _, named, kind = line.split()
+            assert named == name
+        else:
+            sample, value = line.rsplit(" ", 1)
+            float(value)
+            base = sample.partition("{")[0]
+            suffixes = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+            assert base in [name + suffix for suffix in suffixes]
+    assert page.endswith("\n")
+
+
+# --- the key -----------------------------------------------------------------------------------
+
+
+def test_the_key_opens_the_page_once_and_for_all(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        front = await client.get("/")
+        assert (front.status_code, front.headers["location"]) == (303, "/login")
+        form = await client.get("/login")
+        assert 'name="key"' in form.text
+        assert (await client.get("/api/corpus")).status_code == 401
+
+        wrong = await client.post("/login", data={"key": "wrong-wrong-wrong"})
+        assert wrong.status_code == 401
+        assert "not the key" in wrong.text
+        assert "set-cookie" not in wrong.headers
+
+        foreign = {"Origin": "http://evil.example"}
+        assert (await client.post("/login", data={"key": KEY}, headers=foreign)).status_code == 403
+
+        right = await client.post("/login", data={"key": KEY})
+        assert (right.status_code, right.headers["location"]) == (303, "/")
+        cookie = right.headers["set-cookie"].lower()
+        for word in ("httponly", "samesite=strict", "path=/"):
+            assert word in cookie
+        assert KEY not in cookie
+
+        assert (await client.get("/")).status_code == 200
+        assert (await client.get("/api/corpus")).status_code == 404
+        marked = {"X-Ownwords": "1"}
+        assert (await client.post("/logout", json={}, headers=marked)).status_code == 200
+        assert (await client.get("/api/corpus")).status_code == 401
+
+    asking(create_app(house_of(tmp_path, ServeSettings(key=KEY))), work)
+
+
+def test_guessing_a_key_is_slow(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        statuses = [
+            (await client.post("/login", data={"key": f"guess-number-{n}"})).status_code
+            for n in range(12)
+        ]
+        assert statuses == [401] * 10 + [429] * 2
+        right = await client.post("/login", data={"key": KEY})
+        assert right.status_code == 429
+        assert int(right.headers["retry-after"]) > 30
+
+    asking(create_app(house_of(tmp_path, ServeSettings(key=KEY))), work)
+
+
+def test_without_a_key_there_is_nothing_to_log_in_to(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        for answer in (await client.get("/login"), await client.post("/login", data={"key": "x"})):
+            assert (answer.status_code, answer.headers["location"]) == (303, "/")
+            assert "set-cookie" not in answer.headers
+
+    asking(create_app(house_of(tmp_path)), work)
+
+
+# --- as it runs ----------------------------------------------------------------------------------
+
+
+class Running:
+    """A server in a thread of its own."""
+
+    def __init__(self, house: House, app: Starlette | None = None) -> None:
+        self.listening = running.bound(replace(house.settings, port=0))
+        self.port: int = self.listening.getsockname()[1]
+        self.server = running.server_of(app or create_app(house), house)
+        self._thread = threading.Thread(target=self.server.run, args=([self.listening],))
+        self._thread.start()
+
+    def end(self) -> float:
+        """Seconds that it took."""
+        began = time.monotonic()
+        self.server.should_exit = True
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        return time.monotonic() - began
+
+    def connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+    def opened(
+        self, path: str, body: object = None
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """An answer that has begun, and the connection it comes by."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        headers = {"Content-Type": "application/json"}
+        connection.request(
+            "GET" if body is None else "POST", path, json.dumps(body) if body else None, headers
+        )
+        return connection, connection.getresponse()
+
+    def asked(self, path: str, body: object = None) -> tuple[int, str, bytes]:
+        """Status, when to come again, and the whole answer."""
+        connection, answer = self.opened(path, body)
+        with closing(connection):
+            return answer.status, answer.headers.get("Retry-After", ""), answer.read()
+
+    def figure(self, name: str) -> float:
+        page = self.asked("/metrics")[2].decode()
+        lines = [line for line in page.splitlines() if line.startswith(f"ownwords_{name}")]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+Serve = Callable[..., Running]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Serve]:
+    started: list[Running] = []
+
+    def start(settings: ServeSettings | None = None, app: Starlette | None = None) -> Running:
+        started.append(Running(house_of(tmp_path, settings), app))
+        return started[-1]
+
+    with reachable(monkeypatch):
+        yield start
+        for each in started:
+            each.end()
+
+
+FOREVER = {**ORDER, "max_tokens": 4000, "stream": True}
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def test_a_reader_who_hangs_up_frees_its_seat(serve: Serve, engine: CountingEngine) -> None:
+    server = serve(ServeSettings(rows=2))
+    for _ in range(6):
+        connection, answer = server.opened(WRITE, FOREVER)
+        assert answer.status == 200
+        answer.readline()
+        answer.close()
+        connection.close()
+    until(lambda: server.figure("texts_writing") + server.figure("texts_waiting") == 0)
+    reads = engine.reads
+    time.sleep(0.1)
+    assert engine.reads == reads
+
+
+def test_who_comes_when_all_seats_and_places_are_taken_is_told_when_to_come_again(
+    serve: Serve, engine: CountingEngine
+) -> None:
+    server = serve(ServeSettings(rows=1, queue=1))
+    server.asked(WRITE, ORDER)
+    engine.may_go_on.clear()
+    first, second = (threading.Thread(target=server.asked, args=(WRITE, ORDER)) for _ in range(2))
+    first.start()
+    second.start()
+    until(lambda: server.figure("texts_writing") + server.figure("texts_waiting") == 2)
+    status, again_s, answer = server.asked(WRITE, ORDER)
+    engine.may_go_on.set()
+    assert (status, json.loads(answer)["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert int(again_s) >= 1
+    first.join()
+    second.join()
+
+
+def test_the_end_comes_at_once_and_streams_are_told(serve: Serve, engine: CountingEngine) -> None:
+    engine.takes_s = 0.002
+    server = serve()
+    opened = [server.opened(WRITE, FOREVER) for _ in range(2)]
+    for _, answer in opened:
+        assert answer.readline().startswith(b"data: ")
+    read: list[bytes] = []
+    reading = threading.Thread(target=lambda: read.extend(answer.read() for _, answer in opened))
+    reading.start()
+    assert server.end() < 3
+    reading.join()
+    for connection, _ in opened:
+        connection.close()
+    assert len(read) == 2
+    for all_of_it in read:
+        last = all_of_it.rstrip().rsplit(b"\n\n", 1)[-1]
+        assert b"the server is ending" in last
+    assert engine.caches == 0
+
+
+def test_an_answer_that_never_comes_does_not_hold_up_the_end(serve: Serve) -> None:
+    async def never(_: object) -> None:
+        await asyncio.sleep(3600)
+
+    app = Starlette(routes=[Route("/", never)], lifespan=_nothing)
+    server = serve(app=app)
+    with closing(server.connected()) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        time.sleep(0.1)
+        assert server.end() < 3
+
+
+@asynccontextmanager
+async def _nothing(_: object) -> AsyncGenerator[None, None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"GET / HTTP/1.1\r\nHost: 127", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET"],
+)
+def test_who_sends_the_head_of_a_request_too_slowly_is_cut_off(serve: Serve, begun: bytes) -> None:
+    server = serve(ServeSettings(header_s=0.3))
+    with closing(server.connected()) as connection:
+        connection.sendall(begun)
+        began = time.monotonic()
+        got = b""
+        try:
+            while data := connection.recv(65536):
+                got += data
+                if begun.endswith(b"GET"):
+                    connection.sendall(b" ")  # keeps it coming, one byte at a time
+        except ConnectionResetError:
+            pass
+        assert time.monotonic() - began < 5
+        assert (b"200 OK" in got) == begun.endswith(b"GET")
+
+
+def test_a_head_that_is_too_large_is_not_read(serve: Serve) -> None:
+    server = serve(ServeSettings(header_bytes=2000))
+    with closing(server.connected()) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 50_000)
+        try:
+            got = connection.recv(65536)
+        except ConnectionResetError:
+            return
+        assert got.startswith(b"HTTP/1.1 400")
+
+
+def test_who_reads_nothing_is_cut_off(serve: Serve) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        began.set()
+        try:
+            while True:
+                yield b"x" * 65536
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    async def streamed(_: Request) -> Response:
+        return StreamingResponse(endless())
+
+    app = Starlette(routes=[Route("/", streamed)], lifespan=_nothing)
+    server = serve(ServeSettings(stalled_s=0.3), app)
+    with closing(server.connected()) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert began.wait(10)
+        assert ended.wait(10)
+
+
+def test_a_port_that_is_taken_is_said_or_the_next_one_is_used() -> None:
+    with closing(running.bound(ServeSettings(port=0))) as first:
+        taken = first.getsockname()[1]
+        if taken > 65000:
+            pytest.skip("there are no ports after this one")
+        with pytest.raises(OwnwordsError, match=f"port {taken} is taken"):
+            running.bound(ServeSettings(port=taken))
+        with closing(running.bound(ServeSettings(port=taken), tries=20)) as second:
+            assert taken < second.getsockname()[1] < taken + 20
+
+
+def test_an_address_of_another_machine_is_said_to_be_none_of_this_one() -> None:
+    with pytest.raises(OwnwordsError, match="no address of this machine"):
+        running.bound(ServeSettings(host="192.0.2.1", key=KEY, port=0))

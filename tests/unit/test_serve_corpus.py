@@ -1,0 +1,399 @@
+"""The page's Corpus part, asked by its addresses, against the files the texts came from."""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.testclient import TestClient
+
+from ownwords.archive.document import OWN_KINDS
+from ownwords.archive.features import count_words
+from ownwords.archive.look import look
+from ownwords.archive.report import Post
+from ownwords.archive.report import Report as Whole
+from ownwords.archive.store import Archive
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import Workspace
+from ownwords.serve.api import corpus
+from ownwords.serve.api.facts import marked
+from ownwords.serve.api.known import Known
+from ownwords.serve.api.posts import page_of, wanted
+from ownwords.serve.house import House
+from ownwords.serve.refusing import refusal
+
+SEASONS = ("spring", "summer", "autumn", "winter")
+RAIN = "The gauge stood empty on the wall and nobody came to read it for {0} weeks of that year. "
+
+
+def sentences(subject: str, many: int) -> str:
+    return " ".join(f"Of {subject} number {n} I will say only what I saw." for n in range(many))
+
+
+def written(folder: Path) -> Path:
+    """Eight posts: a long one, two that share their text, one with quotes and code, one undated."""
+    folder.mkdir()
+    posts = {
+        "long": ("2019-03-01", ["garden"], sentences("the hedge", 400)),
+        "copy": ("2020-05-05", ["rain"], RAIN.format("nine") * 1 + sentences("the gauge", 30)),
+        "again": ("2021-05-05", ["rain"], RAIN.format("nine") * 1 + sentences("the gauge", 30)),
+        "mixed": (
+            "2021-07-01",
+            ["rain", "books"],
+            sentences("the shelf", 20)
+            + "\n\n> Somebody else wrote these few words.\n\n"
+            + "```python\nprint('not prose')\n```\n\n"
+            + sentences("the lamp", 5),
+        ),
+        "undated": ("", [], sentences("nothing in particular", 12)),
+    }
+    for n, season in enumerate(SEASONS):
+        posts[season] = (f"2022-0{n + 1}-10", ["garden"], sentences(season, 25 + 7 * n))
+    for name, (day, tags, text) in posts.items():
+        head = [f"title: {name.capitalize()} <b>day</b>", f"tags: [{', '.join(tags)}]"]
+        head += [f"date: {day}"] if day else []
+        (folder / f"{name}.md").write_text("---\n" + "\n".join(head) + f"\n---\n\n{text}\n")
+    return folder
+
+
+@dataclass
+class Served:
+    """A workspace, and what its addresses answer."""
+
+    blog: Path
+    place: Workspace
+    client: TestClient
+
+    def get(self, path: str, **query: str | int) -> Any:  # noqa: ANN401 - JSON
+        answer = self.client.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def decide(self, id_: str, decision: str) -> Any:  # noqa: ANN401 - JSON
+        answer = self.client.post("/api/corpus/decide", json={"id": id_, "decision": decision})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def look(self) -> Whole:
+        return look([self.blog], workspace=self.place.root)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    root = tmp_path_factory.mktemp("corpus")
+    yield from _served(written(root / "blog"), Workspace(root / "w.ownwords"))
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Served]:
+    """One that may be changed."""
+    yield from _served(written(tmp_path / "blog"), Workspace(tmp_path / "w.ownwords"))
+
+
+@pytest.fixture
+def unread(tmp_path: Path) -> Iterator[Served]:
+    yield from _served(tmp_path, Workspace(tmp_path / "none.ownwords"), is_read=False)
+
+
+def _served(blog: Path, place: Workspace, *, is_read: bool = True) -> Iterator[Served]:
+    if is_read:
+        look([blog], workspace=place.root)
+
+    async def mistake(request: Request, error: Exception) -> Response:
+        assert isinstance(error, OwnwordsError)
+        return refusal(request.url.path, error)
+
+    house = House(place)
+    app = Starlette(routes=corpus.routes(house), exception_handlers={OwnwordsError: mistake})
+    with TestClient(app) as client:
+        yield Served(blog, place, client)
+        client.portal.call(house.close)  # type: ignore[union-attr]
+
+
+def ids(served: Served) -> dict[str, str]:
+    """Ids by the first word of the title, which is the name of the file."""
+    rows = served.get("/api/corpus/posts", most=200)["rows"]
+    return {row["title"].split()[0].lower(): row["id"] for row in rows}
+
+
+def test_the_report_has_the_figures_of_the_files(served: Served) -> None:
+    found = served.get("/api/corpus")
+    totals = {one["label"]: one["figure"] for one in found["totals"]}
+    assert totals["posts"] == "9"
+    with Archive(served.place.archive) as archive:
+        own = sum(
+            count_words(segment.text)
+            for document in archive.documents()
+            for segment in document.segments
+            if segment.kind in OWN_KINDS
+        )
+    assert totals["words of your own"] == f"{own:,}"
+    assert found["kinds"][0]["value"] == own
+    assert {"label": "Quoted", "value": 6, "tone": "k1"} in found["kinds"]
+    assert [one["year"] for one in found["years"]["columns"]] == [2019, 2020, 2021, 2022]
+    assert "1 text" in found["years"]["undated"]
+    assert found["twice"]["total"] == 1
+    assert found["lede"].startswith("One post is ")
+    shares = sum(one["share"] for one in found["lengths"]["longest"])
+    assert shares + found["lengths"]["others"]["share"] == pytest.approx(1)
+
+
+def test_titles_are_text_and_never_markup(served: Served) -> None:
+    rows = served.get("/api/corpus/posts")["rows"]
+    assert {row["title"].split(maxsplit=1)[1] for row in rows} == {"<b>day</b>"}
+
+
+@pytest.mark.parametrize("sort", ["words", "share", "training_words", "title", "date"])
+@pytest.mark.parametrize("order", ["up", "down"])
+def test_lines_come_in_the_order_that_was_asked_for(served: Served, sort: str, order: str) -> None:
+    rows = served.get("/api/corpus/posts", sort=sort, order=order)["rows"]
+    key = {"words": "own_words", "date": "day", "title": "title"}.get(sort, sort)
+    values = [row[key] for row in rows if row[key] != ""]
+    assert values == sorted(values, reverse=order == "down")
+    if sort == "date":
+        assert rows[-1]["day"] == ""  # what has no date is last, whichever way
+
+
+def test_pages_hold_every_text_once(served: Served) -> None:
+    found = [
+        row["id"]
+        for first in range(0, 9, 2)
+        for row in served.get("/api/corpus/posts", first=first, most=2, sort="words")["rows"]
+    ]
+    assert len(found) == len(set(found)) == 9
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ({"tag": "rain"}, {"copy", "again", "mixed"}),
+        ({"year": "2022"}, set(SEASONS)),
+        ({"year": "none"}, {"undated"}),
+        ({"tag": "garden", "year": "2019"}, {"long"}),
+        ({"title": "DAY win"}, {"winter"}),
+        ({"flag": "duplicate"}, {"copy", "again"}),
+        ({"tag": "no such tag"}, set()),
+    ],
+)
+def test_lines_are_narrowed_down(served: Served, asked: dict[str, str], names: set[str]) -> None:
+    page = served.get("/api/corpus/posts", **asked)
+    assert {row["title"].split()[0].lower() for row in page["rows"]} == names
+    assert page["total"] == len(names)
+    assert page["own_words"] == sum(row["own_words"] for row in page["rows"])
+
+
+def test_facets_say_how_many_texts_each_leaves(served: Served) -> None:
+    facets = served.get("/api/corpus/facets")
+    for name, key in (("years", "year"), ("tags", "tag"), ("decisions", "decision")):
+        assert facets[name]
+        for value, n in facets[name]:
+            assert served.get("/api/corpus/posts", **{key: value})["total"] == n
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["sort", "order", "first", "most", "year", "title", "tag"]),
+        st.text(max_size=30),
+    )
+)
+def test_any_query_has_an_answer(query: dict[str, str]) -> None:
+    posts = [Post(f"p{n}", f"T{n}", "", f"201{n}-01-01", "post", n, n, n / 45) for n in range(10)]
+    report = Whole("n", "f", "v", "2026-01-01", posts=posts)
+    page = page_of(Known("s", report, {}), wanted(query))
+    assert 0 <= len(page["rows"]) <= 200
+    assert page["total"] <= 10
+
+
+def test_a_text_is_shown_as_the_archive_has_it(served: Served) -> None:
+    id_ = ids(served)["mixed"]
+    found = served.get("/api/corpus/post", id=id_)
+    with Archive(served.place.archive) as archive:
+        document = next(archive.documents([id_]))
+    assert [one["text"] for one in found["segments"]] == [s.text for s in document.segments]
+    whose = {one["kind"]: one["whose"] for one in found["segments"]}
+    assert whose == {"prose": "own", "quote": "quoted", "code": "code"}
+    assert all(one["learned"] == (one["whose"] == "own") for one in found["segments"])
+    assert sorted(found["post"]["tags"]) == ["books", "rain"]
+    named = ids(served)
+    # "again" and "copy" lie before it in time, "spring" after it.
+    assert found["around"]["earlier"]["id"] == named["again"]
+    assert found["around"]["later"]["id"] == named["spring"]
+
+
+def test_of_a_text_left_out_nothing_is_learned_and_its_twin_is_named(served: Served) -> None:
+    named = ids(served)
+    found = served.get("/api/corpus/post", id=named["again"])
+    assert found["post"]["decision"] == "leave out"
+    assert not any(one["learned"] for one in found["segments"])
+    assert [one["id"] for one in found["findings"]["twins"]] == [named["copy"]]
+
+
+def test_what_was_decided_is_what_the_next_look_does(fresh: Served) -> None:
+    named = ids(fresh)
+    fresh.decide(named["long"], "keep")
+    fresh.decide(named["winter"], "leave out")
+    fresh.decide(named["again"], "keep")
+    foreseen = fresh.get("/api/corpus/decisions")
+    report = fresh.look()
+    then = {row["id"]: row["then"] for row in foreseen["rows"]}
+    assert named["copy"] in then  # the twin of what is kept now is what is left out
+    for post in report.posts:
+        if post.id in then:
+            assert then[post.id]["decision"] == post.decision
+            assert then[post.id]["training_words"] == post.training_words
+    assert foreseen["pending"] > 0
+    assert foreseen["words_then"] == report.totals.training_words
+    after = fresh.get("/api/corpus/decisions")
+    assert after["pending"] == 0
+    assert after["words_now"] == after["words_then"] == report.totals.training_words
+
+
+def test_other_decisions_of_the_author_are_kept(fresh: Served) -> None:
+    named = ids(fresh)
+    fresh.place.choices.write_text(
+        '[[post]]\nid = "gone"\ndecision = "keep"\n\n'
+        f'[[post]]\nid = "{named["spring"]}"\ndecision = "leave out"\n'
+    )
+    fresh.decide(named["summer"], "cap")
+    entries = {
+        one["id"]: one for one in tomllib.loads(fresh.place.choices.read_text("utf-8"))["post"]
+    }
+    assert entries["gone"]["decision"] == "keep"
+    assert entries[named["spring"]]["decision"] == "leave out"
+    assert entries[named["summer"]]["decision"] == "cap"
+    assert "proposed" not in entries[named["summer"]]
+
+
+def test_a_decision_can_be_left_to_ownwords_again(fresh: Served) -> None:
+    named = ids(fresh)
+    before = fresh.get("/api/corpus/post", id=named["long"])["decision"]
+    changed = fresh.decide(named["long"], "leave out")["changed"]
+    assert (changed["by"], changed["pending"], changed["then"]["training_words"]) == (
+        "you",
+        True,
+        0,
+    )
+    back = fresh.decide(named["long"], "proposed")["changed"]
+    assert back == before
+    entries = tomllib.loads(fresh.place.choices.read_text("utf-8"))["post"]
+    entry = next(one for one in entries if one["id"] == named["long"])
+    assert entry["proposed"] == entry["decision"]
+
+
+def test_settings_of_the_workspace_are_foreseen(fresh: Served) -> None:
+    fresh.place.settings.write_text("[provenance]\nmax_post_share = 0.5\n[train]\nlr = 1\n")
+    row = next(
+        one for one in fresh.get("/api/corpus/decisions")["rows"] if one["id"] == ids(fresh)["long"]
+    )
+    assert row["then"]["training_words"] > row["now"]["training_words"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"id": "no such", "decision": "keep"}, 404),
+        ({"id": ["a", "list"], "decision": "keep"}, 404),
+        ({"decision": "keep"}, 404),
+        ([], 400),
+        ("keep", 400),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(served: Served, asked: object, status: int) -> None:
+    before = served.place.choices.read_bytes()
+    answer = served.client.post("/api/corpus/decide", json=asked)
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+    assert served.place.choices.read_bytes() == before
+
+
+@pytest.mark.parametrize("decision", ["maybe", "", None, 3, "Keep"])
+def test_an_unknown_decision_is_refused(served: Served, decision: object) -> None:
+    before = served.place.choices.read_bytes()
+    asked = {"id": ids(served)["long"], "decision": decision}
+    answer = served.client.post("/api/corpus/decide", json=asked)
+    assert answer.status_code == 400
+    assert "leave out" in answer.json()["error"]["hint"]
+    assert served.place.choices.read_bytes() == before
+
+
+def test_while_posts_are_read_anew_nothing_is_decided(fresh: Served) -> None:
+    named = ids(fresh)
+    with Archive(fresh.place.archive) as archive, archive.transaction():
+        archive.set_meta("written", "of another state")  # as between a look's two writings
+    before = fresh.place.choices.read_bytes()
+    answer = fresh.client.post("/api/corpus/decide", json={"id": named["long"], "decision": "keep"})
+    assert answer.status_code == 409
+    assert fresh.place.choices.read_bytes() == before
+
+
+def test_a_mistake_in_the_choices_is_told(fresh: Served) -> None:
+    fresh.place.choices.write_text("[[post]\n")
+    answer = fresh.client.get("/api/corpus/decisions")
+    assert answer.status_code == 400
+    assert "choices.toml" in answer.json()["error"]["message"]
+    text = fresh.get("/api/corpus/post", id=ids(fresh)["long"])  # can be read all the same
+    assert text["segments"]
+    assert "choices.toml" in text["decision"]["error"]["message"]
+
+
+def test_another_look_is_seen_at_once(fresh: Served) -> None:
+    assert fresh.get("/api/corpus/posts")["total"] == 9
+    (fresh.blog / "new.md").write_text("---\ntitle: New\ndate: 2024-01-01\n---\n\nNewly written.\n")
+    fresh.look()
+    assert fresh.get("/api/corpus/posts")["total"] == 10
+    assert fresh.get("/api/corpus/facets")["years"][0] == ["none", 1]
+    assert ["2024", 1] in fresh.get("/api/corpus/facets")["years"]
+
+
+def test_search_finds_the_post_and_its_passage_can_be_asked_for(served: Served) -> None:
+    found = served.get("/api/corpus/search", q="what I saw of the lamp")
+    first = found["passages"][0]
+    assert first["document"] == ids(served)["mixed"]
+    again = served.get("/api/corpus/passage", id=first["id"])
+    assert again["text"] == first["text"]
+    assert served.get("/api/corpus/search", q="  ")["passages"] == []
+
+
+@pytest.mark.parametrize("id_", ["", "x", "-1", "99999999", "²", "9" * 40])
+def test_a_passage_that_is_gone_is_told(served: Served, id_: str) -> None:
+    answer = served.client.get("/api/corpus/passage", params={"id": id_})
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("id_", ["", "../../etc/passwd", "blog:none.md", "\x00", "x" * 5000])
+def test_a_text_that_is_not_there_is_told(served: Served, id_: str) -> None:
+    answer = served.client.get("/api/corpus/post", params={"id": id_})
+    assert answer.status_code == 404
+    assert len(answer.text) < 1000
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/facets", "/posts", "/post", "/search?q=a", "/decisions", "/passage?id=1"]
+)
+def test_before_anything_is_read_it_says_what_to_do(unread: Served, path: str) -> None:
+    answer = unread.client.get(f"/api/corpus{path}")
+    assert answer.status_code == 404
+    assert "ownwords" in answer.json()["error"]["hint"]
+
+
+def test_the_place_is_named_with_and_without_an_archive(served: Served, unread: Served) -> None:
+    assert served.get("/api/place")["has"] == {"archive": True, "model": False, "score": False}
+    nothing = unread.get("/api/place")
+    assert (nothing["name"], nothing["has"]["archive"]) == ("none", False)
+
+
+@given(st.text("ab \n,", max_size=80), st.text("ab \n,", max_size=80))
+def test_marked_passages_are_the_passages(one: str, other: str) -> None:
+    left, right = marked(one, other)
+    for pieces, text in ((left, one), (right, other)):
+        assert "".join(said for said, _ in pieces).split() == text.split()
+    assert "".join(s for s, differs in left if not differs).split() == (
+        "".join(s for s, differs in right if not differs).split()
+    )

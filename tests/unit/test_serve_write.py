@@ -1,0 +1,250 @@
+"""The Write part: what is streamed, what the guard held back, and where a text may come from."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request as Asked
+from starlette.responses import Response
+
+import openai_server as played
+from ownwords.archive.look import look
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import Workspace
+from ownwords.inference import guard as guarding
+from ownwords.inference.model import Model
+from ownwords.serve.api import write
+from ownwords.serve.house import House
+from ownwords.serve.refusing import refusal
+from ownwords.tokenizers.bytes import Bytes
+
+POSTS = {
+    "harbour": "We walked to the old harbour in the rain, and nobody spoke of the boat. " * 3,
+    "kettle": "The kettle has its limescale, and the limescale has its reasons, I suppose. " * 3,
+    "books": "I lend books to people who read slowly, and I count the months on one hand. " * 3,
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workspace:
+    """A workspace with a tiny model; no archive."""
+    return played.workspace(tmp_path)
+
+
+@pytest.fixture
+def with_archive(tmp_path: Path, place: Workspace) -> Workspace:
+    blog = tmp_path / "posts"
+    blog.mkdir()
+    for n, (name, text) in enumerate(POSTS.items()):
+        head = f"---\ntitle: On the {name}\ndate: 2020-0{n + 1}-02\n---\n\n"
+        (blog / f"{name}.md").write_text(head + text, "utf-8")
+    (place.root / "ownwords.toml").touch()
+    look([blog], workspace=place.root)
+    return place
+
+
+def calling(place: Workspace, work: Callable[[httpx.AsyncClient, House], Awaitable[Any]]) -> Any:  # noqa: ANN401
+    """What the work comes to, with a client of the routes."""
+
+    async def told(request: Asked, error: Exception) -> Response:
+        assert isinstance(error, OwnwordsError)
+        return refusal(request.url.path, error)
+
+    async def run() -> Any:  # noqa: ANN401
+        house = House(place, played.settings(rows=2, queue=0))
+        app = Starlette(routes=write.routes(house), exception_handlers={OwnwordsError: told})
+        transport = httpx.ASGITransport(app)
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+                return await work(client, house)
+        finally:
+            await house.close()
+
+    return asyncio.run(run())
+
+
+def events_of(text: str) -> list[tuple[str, Any]]:
+    found = []
+    for block in text.split("\n\n"):
+        lines = [line for line in block.splitlines() if not line.startswith(":")]
+        if lines:
+            assert [line.partition(":")[0] for line in lines] == ["event", "data"]
+            found.append((lines[0][7:], json.loads(lines[1][6:])))
+    return found
+
+
+def written(place: Workspace, **body: object) -> list[tuple[str, Any]]:
+    async def work(client: httpx.AsyncClient, _: House) -> list[tuple[str, Any]]:
+        answer = await client.post("/api/write", json=body)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        return events_of(answer.text)
+
+    found: list[tuple[str, Any]] = calling(place, work)
+    return found
+
+
+def text_of(events: list[tuple[str, Any]]) -> str:
+    return "".join(data for name, data in events if name == "text")
+
+
+def test_what_is_streamed_is_what_the_model_writes(place: Workspace) -> None:
+    events = written(place, prompt="The rain", tokens=40, seed=7, temperature=0.9, min_p=0.02)
+    model = Model.load(place.root / "model", threads=1)
+    expected = model.write("The rain", tokens=40, seed=7, temperature=0.9, min_p=0.02)
+    assert text_of(events) == "".join(expected)
+    names = [name for name, _ in events]
+    assert (names[0], names[-1]) == ("begin", "end")
+    assert events[0][1] == {"model": "blog", "seed": 7, "guarded": True, "has_guard": True}
+    assert events[-1][1]["tokens"] <= 40
+
+
+def test_the_same_seed_writes_the_same_text_and_another_another(place: Workspace) -> None:
+    one, same, other = (
+        text_of(written(place, prompt="The", tokens=30, seed=s, temperature=1.0)) for s in (1, 1, 2)
+    )
+    assert one == same != other
+
+
+def test_the_base_is_named_beside_the_own_model(place: Workspace) -> None:
+    async def work(client: httpx.AsyncClient, _: House) -> Any:  # noqa: ANN401
+        return (await client.get("/api/write")).json()
+
+    said = calling(place, work)
+    roles = {one["name"]: one["role"] for one in said["models"]}
+    assert next(iter(roles.items())) == ("blog", "tuned")
+    assert set(roles.values()) <= {"tuned", "base", "other"}
+    assert said["usual"]["min_p"] > 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"tokens": 0}, 400, "from 1"),
+        ({"tokens": 10.5}, 400, "whole number"),
+        ({"temperature": -1}, 400, "from 0"),
+        ({"top_p": 0}, 400, "from 0.01"),
+        ({"seed": 2**40}, 400, "seed should be"),
+        ({"prompt": "x" * 30_000}, 400, "characters"),
+        ({"guard": 1}, 400, "true or false"),
+        ({"model": "../model"}, 404, "no model called"),
+        ({"model": "/etc/passwd"}, 404, "no model called"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(
+    place: Workspace, body: dict[str, object], status: int, said: str
+) -> None:
+    async def work(client: httpx.AsyncClient, _: House) -> httpx.Response:
+        return await client.post("/api/write", json=body)
+
+    answer = calling(place, work)
+    assert answer.status_code == status
+    assert said in answer.json()["error"]["message"]
+
+
+def test_whoever_leaves_gives_the_seat_back_and_too_many_are_told(place: Workspace) -> None:
+    async def work(client: httpx.AsyncClient, house: House) -> None:
+        opened = await house.opened()
+        body = {"prompt": "a", "tokens": 4000, "seed": 1, "temperature": 2, "min_p": 0}
+
+        leave = asyncio.Event()
+
+        async def read(begun: asyncio.Event) -> None:
+            # As a browser that reads no further, and then goes away in the middle.
+            async def send(message: Any) -> None:  # noqa: ANN401
+                if message["type"] == "http.response.body" and message.get("body"):
+                    begun.set()
+                    await leave.wait()
+
+            messages = [{"type": "http.request", "body": json.dumps(body).encode()}]
+
+            async def receive() -> Any:  # noqa: ANN401
+                if messages:
+                    return messages.pop()
+                await leave.wait()
+                return {"type": "http.disconnect"}
+
+            scope = {
+                "type": "http",
+                "asgi": {"version": "3.0", "spec_version": "2.3"},
+                "method": "POST",
+                "path": "/api/write",
+                "query_string": b"",
+                "headers": [(b"content-type", b"application/json")],
+            }
+            await client._transport.app(scope, receive, send)  # type: ignore[attr-defined]
+
+        first, second = asyncio.Event(), asyncio.Event()
+        readers = [asyncio.create_task(read(each)) for each in (first, second)]
+        await asyncio.gather(first.wait(), second.wait())
+        refused = await client.post("/api/write", json={**body, "tokens": 5})
+        assert refused.status_code == 429
+        leave.set()
+        await asyncio.gather(*readers)
+        async with asyncio.timeout(5):
+            while opened.pen.writing or opened.pen.waiting:
+                await asyncio.sleep(0.01)
+        again = await client.post("/api/write", json={**body, "tokens": 5})
+        assert again.status_code == 200
+
+    calling(place, work)
+
+
+def test_the_guard_tells_where_it_closed_the_way() -> None:
+    tokenizer = Bytes()
+    learned = "nobody spoke of the boat that had been sold in March to a man from inland"
+    ids = np.array(tokenizer.encode(learned))
+    guard = guarding.build([ids], tokenizer, words=4, longest=200)
+    prompt = tokenizer.encode("He said that ")
+    text = "nobody spoke of a thing, nobody spoke of that boat"
+    held = write.held_back(guard, tokenizer, prompt, tokenizer.encode(text))
+    # After each "nobody spoke of" the fourth word of the post was not to be had.
+    ends = [text.index("nobody") + 15, text.rindex("nobody") + 15]
+    assert [one["at"] // 15 for one in held] == [end // 15 for end in ends]
+    assert all(one["after"].split()[-3:] == ["nobody", "spoke", "of"] for one in held)
+    assert write.held_back(guard, tokenizer, prompt, tokenizer.encode("quite another text")) == []
+
+
+def origins(place: Workspace, text: str) -> Any:  # noqa: ANN401
+    async def work(client: httpx.AsyncClient, _: House) -> Any:  # noqa: ANN401
+        answer = await client.post("/api/write/origins", json={"text": text})
+        return answer.status_code, answer.json()
+
+    return calling(place, work)
+
+
+def test_what_stands_in_a_post_word_for_word_is_found_with_its_post(
+    with_archive: Workspace,
+) -> None:
+    text = "Yesterday nobody spoke of the boat. We counted, and the limescale has its reasons, too."
+    status, found = origins(with_archive, text)
+    assert status == 200
+    told = {one["text"]: one["title"] for one in found["shared"]}
+    assert told == {
+        "nobody spoke of the boat. We": "On the harbour",
+        "and the limescale has its reasons,": "On the kettle",
+    }
+    for one in found["shared"]:
+        assert text[one["start"] :].startswith(one["text"])
+        assert one["words"] == len(one["text"].split())
+    assert found["is_whole"]
+    assert found["nearest"][0]["title"] in ("On the harbour", "On the kettle")
+    assert found["nearest"][0]["document"]
+
+
+def test_nothing_comes_from_nowhere(with_archive: Workspace) -> None:
+    assert origins(with_archive, "")[1] == {"shared": [], "nearest": [], "is_whole": True}
+    found = origins(with_archive, "zyzzyva quux")[1]
+    assert found["shared"] == []
+
+
+def test_without_an_archive_it_says_so(place: Workspace) -> None:
+    status, said = origins(place, "some text")
+    assert status == 404
+    assert said["error"]["message"]
