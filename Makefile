@@ -9,7 +9,7 @@ REFERENCE := .venv/reference.ready
 INSTALLED := pyproject.toml hatch_build.py \
 	$(wildcard src/ownwords/native/*.py src/ownwords/native/source/*.* src/ownwords/native/source/*/*)
 
-.PHONY: help demo test check format docs blog bench fuzz test-native test-reference wheel clean
+.PHONY: help demo test check format docs blog bench fuzz test-browser screenshots test-native test-reference wheel clean
 
 help:
 	@echo "make demo            a model of the sample blog: the newcomer's first run"
@@ -18,6 +18,8 @@ help:
 	@echo "make format          put the code into its format, write the generated docs"
 	@echo "make bench           speed, memory and quality, measured on this machine: an hour or two"
 	@echo "make fuzz            longer random input for the readers"
+	@echo "make test-browser    the page of ownwords serve in a real browser, if there is Chromium"
+	@echo "make screenshots     pictures of the page over demo.ownwords, for the docs"
 	@echo "make test-native     the part in C++ under sanitizers: a few minutes"
 	@echo "make test-reference  comparisons with independent implementations"
 	@echo "make blog            build examples/blog/input/db.sqlite from its posts"
@@ -27,7 +29,7 @@ demo: $(TRAIN)
 	$(BIN)/ownwords make examples/blog --workspace demo.ownwords --minutes 2 --yes --open
 
 test: $(DEV)
-	$(BIN)/python -m pytest -n auto -m "not fuzz and not reference"
+	$(BIN)/python -m pytest -n auto -m "not fuzz and not reference and not browser"
 
 check: $(DEV)
 	$(BIN)/ruff format --check .
@@ -47,11 +49,20 @@ bench: $(REFERENCE)
 	$(BIN)/python bench/training.py
 	$(BIN)/python bench/inference.py
 	$(BIN)/python bench/copying.py
+	$(BIN)/python bench/ask.py
+	$(BIN)/python bench/serve.py
 	$(BIN)/python bench/time_to_quality.py
 	$(BIN)/python bench/data_efficiency.py
 
 fuzz: $(DEV)
 	$(BIN)/python -m pytest -n auto -m fuzz
+
+# The browser is the system's: Debian's package `chromium`, for one. Nothing is downloaded.
+test-browser: $(DEV)
+	$(BIN)/python -m pytest -m browser
+
+screenshots: $(DEV)
+	$(BIN)/python docs/screenshots.py demo.ownwords
 
 test-native: $(DEV)
 	$(BIN)/python tests/native/run.py
