@@ -28,7 +28,12 @@ _ELEMENTS = {
 }
 _UNSEEN_STYLE = re.compile(
     r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
-    r"|(?:font-size|opacity)\s*:\s*0*\.?0+(?:[a-z%]+|(?![\d.]))",
+    r"|(?:font-size|opacity)\s*:\s*0*\.?0+(?:[a-z%]+|(?![\d.]))"
+    # Far outside the page, cut away to nothing, or without a colour.
+    r"|(?:left|right|top|bottom|text-indent|margin(?:-left|-top)?)\s*:\s*"
+    r"-(?:\d{4,}(?:\.\d+)?px|\d{3,}(?:\.\d+)?(?:r?em|v[wh]|%))"
+    r"|clip(?:-path)?\s*:\s*(?:rect\(\s*[01](?:px)?[\s,)]|inset\(\s*(?:50|100)%)"
+    r"|(?<![\w-])color\s*:\s*transparent",
     re.IGNORECASE,
 )
 _CONTENTS = re.compile(
