@@ -1,5 +1,6 @@
 """A model is made stage after stage, and nothing is done that has not changed."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import makings
 import ownwords
@@ -16,10 +18,11 @@ from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.inference.whereabouts import model_folder
 from ownwords.make import pipeline, scoring
-from ownwords.make.finished import contents_key
 from ownwords.make.onlooker import Onlooker
 from ownwords.make.order import Order, base_of
 from ownwords.make.result import Result, Trained
+from ownwords.models.contents import contents_key
+from ownwords.models.directory import PROVENANCE
 from ownwords.training import measure, recipes, rehearsal
 from ownwords.training.planned import Plan
 
@@ -207,6 +210,80 @@ def test_another_model_in_its_place_is_not_taken_for_it(made: Path) -> None:
     told, result = again(made)
     assert "trained" in told
     assert result.trained.key == contents_key(result.model) == key
+
+
+def searched(folder: Path, **more: object) -> str:
+    """Put another model in the place of the one made, as `ownwords tune` does; its key."""
+    model = folder / "w" / "model"
+    path = model / "model.safetensors"
+    save_file({name: each * 1.01 for name, each in load_file(path).items()}, path, {"format": "pt"})
+    said = json.loads((model / PROVENANCE).read_text())
+    said["tune"] = {
+        "base": contents_key(folder / "base" / "model", provenance=True),
+        "settings": repr(sorted(makings.SMALL.items())),
+        "run": "finetune-of-trial-7",
+        "trials": 9,
+        "trial": 7,
+        "verdict": "better",
+        "gain": 0.0213,
+        **more,
+    }
+    (model / PROVENANCE).write_text(json.dumps(said))
+    return contents_key(model)
+
+
+FOUND = (
+    "The model that is here was found by `ownwords tune`: trial 7 has 2.1% fewer bits a byte than"
+    " the plan. It stays; other --minutes train a new one."
+)
+
+
+def test_a_better_model_that_a_search_has_left_stays(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_before = again(made)[1].trained
+    key = searched(made)
+    with monkeypatch.context() as patch:
+        without_training(patch)
+        told, result = again(made)
+        assert told == ["read", FOUND, "was trained", "writes", "was compared", "scores", "scored"]
+        assert result.trained.key == key == contents_key(result.model)
+        assert result.trained.run == "finetune-of-trial-7"
+        assert result.trained.plan == made_before.plan
+        assert result.trained.bits_per_byte == made_before.bits_per_byte
+        assert again(made)[0] == NONE
+        # The checkpoints of the one before are of no use any more.
+        assert not (made / "w" / "runs" / made_before.run / "checkpoints").exists()
+    told, result = again(made, minutes=2.0)
+    assert "other minutes. It is trained anew" in told[1]
+    assert "trained" in told
+    assert result.trained.key == contents_key(result.model) != key
+
+
+def test_a_search_before_the_first_making_is_enough(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = searched(made)
+    shutil.rmtree(made / "w" / "runs" / "make")
+    with monkeypatch.context() as patch:
+        without_training(patch)
+        patch.setattr(pipeline._Making, "compare", lambda *_: None)
+        told, result = again(made)
+    assert told == ["read", FOUND, "was trained", "writes", "scores", "scored"]
+    assert result.trained.key == key
+    # Who names the minutes wants them used.
+    shutil.rmtree(made / "w" / "runs" / "make")
+    told, result = again(made, minutes=2.0, is_timed=True)
+    assert "trained" in told
+    assert result.trained.key != key
+
+
+@pytest.mark.parametrize("other", [{"base": "another"}, {"settings": "others"}])
+def test_a_search_of_something_else_is_no_answer(other: dict[str, str], made: Path) -> None:
+    key = searched(made, **other)
+    told, result = again(made)
+    assert "trained" in told
+    assert result.trained.key != key
 
 
 def test_from_nothing_there_is_nothing_to_compare(tmp_path: Path) -> None:

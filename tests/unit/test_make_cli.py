@@ -21,6 +21,7 @@ from ownwords.cli.make_view import MakeView
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
 from ownwords.evaluation.scorecard import About, BitsRow, Scorecard, Verdict
+from ownwords.inference.writing import USUAL
 from ownwords.make import pipeline
 from ownwords.make.onlooker import Onlooker
 from ownwords.make.order import Order
@@ -171,6 +172,7 @@ def test_each_stage_is_a_line_and_the_end_says_where_things_are(
     assert (order.base, order.minutes, order.workspace) == (None, 4, tmp_path / "blog.ownwords")
     assert order.began is not None
     assert order.fixed == {}
+    assert not order.is_timed
     assert play.asked == [False]
 
 
@@ -359,8 +361,8 @@ def test_commands_set_seed_and_temperature_and_end_it() -> None:
     [
         ("/sed 7", "there is no /sed"),
         ("/seed luck", "the next seed is 40"),
-        ("/temperature hot", "the temperature is 0.8"),
-        ("/temperature nan", "the temperature is 0.8"),
+        ("/temperature hot", f"the temperature is {USUAL.temperature:g}"),
+        ("/temperature nan", f"the temperature is {USUAL.temperature:g}"),
         ("/temperature 99", "it may be 0 to 5"),
         ("/help", "Type how a text begins"),
     ],

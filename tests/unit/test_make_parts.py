@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from ownwords.archive.report import Post, Report
 from ownwords.cli.desktop import has_desktop
 from ownwords.cli.flow import Flow
-from ownwords.make.finished import Finished, contents_key
+from ownwords.make.finished import Finished
 from ownwords.make.paragraph import Paragraph, ended_well, prompt_of, title_for
+from ownwords.models.contents import contents_key
 
 SENTENCE = "It rained on the hat, and nobody minded at all. "
 

@@ -14,12 +14,13 @@ from ownwords.models import bundle, peft
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.bytes import Bytes
-from ownwords.training import corpus, making, measure, planned, pruning, validation
+from ownwords.training import corpus, measure, planned, pruning, validation
 from ownwords.training.device import choose
 from ownwords.training.distributed import ALONE
 from ownwords.training.objective import Task, next_token
 from ownwords.training.preparing import Some
 from ownwords.training.recipes import Made, Work, finetune, pretrain
+from ownwords.training.samples import Samples
 from ownwords.training.shards import Text, build
 
 TINY: Mapping[str, object] = {
@@ -225,4 +226,4 @@ def test_a_capped_text_is_cut_at_a_segment() -> None:
 def test_samples_end_when_they_took_their_share(tmp_path: Path) -> None:
     tokenizer = bpe.train(["a b c"], 261)
     model = families.tiny("qwen3")
-    assert making.Samples(tokenizer, 4, Work(tmp_path, 0.0))(model) == ()
+    assert Samples(tokenizer, 4, 0.0)(model) == ()

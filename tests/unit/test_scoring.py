@@ -13,14 +13,15 @@ import torch
 import families
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
-from ownwords.evaluation import bits, measuring
-from ownwords.evaluation.memorisation import longest_run
+from ownwords.evaluation import bits, judging, measuring
 from ownwords.evaluation.posts import Post, Posts
 from ownwords.evaluation.scorecard import ADAPTING, BASE, NGRAM, OURS, SCRATCH, Scorecard
 from ownwords.evaluation.scoring import Rivals, ScoreConfig, base_of, score_model
+from ownwords.evaluation.verbatim import longest_run
 from ownwords.evaluation.verdict import COPIES, GIBBERISH
 from ownwords.inference import guard
 from ownwords.inference.model import Model
+from ownwords.inference.writing import USUAL
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
@@ -284,6 +285,23 @@ def test_only_what_a_new_post_changes_is_measured_again(
     begun = {event.stage for event in told if event.kind == "start"}
     assert "baselines" in begun
     assert not any("held-out posts" in stage or "samples:" in stage for stage in begun), begun
+
+
+def test_other_defaults_of_writing_are_other_samples(
+    copying: tuple[Scorecard, Path],
+    folders: Folders,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copytree(copying[1], tmp_path / "w")
+    monkeypatch.setattr(judging, "USUAL", replace(USUAL, temperature=0.123))
+    told: list[Event] = []
+    scored(folders, tmp_path / "w", posts(), Progress(told.append))
+    begun = {event.stage for event in told if event.kind == "start"}
+    assert {stage for stage in begun if stage.startswith("Writing samples")} >= {
+        "Writing samples: your model",
+        "Writing samples: its base",
+    }
 
 
 def test_what_was_kept_and_is_damaged_is_measured_again(

@@ -16,6 +16,7 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
+from ownwords.make import searched as searches
 from ownwords.models import bundle
 from ownwords.models.directory import PROVENANCE
 from ownwords.training import corpus, measure
@@ -104,6 +105,18 @@ def test_trial_1_is_exactly_the_plans_own_choice(
     assert all(work.fixed["train.rows"] == 4 for work in play.works)
 
 
+def test_steps_that_a_trial_sets_must_fit_its_time_and_the_users_own_need_not(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    tuned(tmp_path / "one", texts, play)
+    assert play.works
+    assert all(work.ends_in_time for work in play.works)
+    play.works.clear()
+    tuned(tmp_path / "two", texts, play, fixed={"train.steps": 50})
+    assert play.works
+    assert not any(work.ends_in_time for work in play.works)
+
+
 def test_test_posts_are_never_read(texts: Corpus, tmp_path: Path, play: Played) -> None:
     """`texts` fails the test if one is; here is asserted that the others are."""
     tuned(tmp_path, texts, play)
@@ -189,6 +202,21 @@ def test_a_base_is_tuned_with_what_that_has_to_be_chosen(
     found = tuned(tmp_path / "w", texts, play, base=base)
     assert set(play.bases) == {base}
     assert [axis.name for axis in found.space.axes] == ["rate", "dropout", "readings"]
+
+
+def test_the_search_is_around_what_the_plan_came_to(
+    tmp_path: Path, texts: Corpus, play: Played
+) -> None:
+    """Planned anew in its first seconds, trial 1 has other steps than it was to have."""
+    base = tmp_path / "base"
+    base.mkdir(parents=True)
+    (base / "config.json").write_text("{}")
+    play.planned_anew = 4000  # in place of 100
+    found = tuned(tmp_path / "w", texts, play, base=base)
+    assert found.found.tried[0].told["steps"] == 4000
+    steps = [work.fixed["train.steps"] for work in play.works if "train.steps" in work.fixed]
+    assert steps
+    assert all(1000 <= int(str(each)) <= 4000 for each in steps)
 
 
 def test_what_cannot_be_trained_is_a_failed_trial(
@@ -346,6 +374,15 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
     measured = outcome["validation_bits_per_byte"]
     assert measured == pytest.approx(min(score for score in best if score), rel=1e-3)
     assert not list(tmp_path.glob("runs/*/checkpoints"))
+    # `ownwords make` takes it for what it would have made of the same.
+    wanted = {"texts": "key", "base": "", "settings": repr(sorted(fixed.items()))}
+    there = searches.found(tmp_path / "model", wanted, posts=14)
+    assert there is not None
+    assert there.trained.bits_per_byte == measured
+    assert there.trained.steps == 6
+    assert (tmp_path / "runs" / there.trained.run).is_dir()
+    for name in wanted:
+        assert searches.found(tmp_path / "model", {**wanted, name: "other"}, posts=14) is None
 
 
 class Texts(Part):

@@ -19,7 +19,7 @@ from ownwords.core.progress import Progress
 from ownwords.core.workspace import name_of, shown
 
 # Raised whenever the same body would be read differently, so that stored documents are read anew.
-READER_VERSION = "2"
+READER_VERSION = "3"
 
 
 @dataclass(slots=True)

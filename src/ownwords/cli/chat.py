@@ -12,6 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.flow import Flow
+from ownwords.cli.writing import Device, ModelFolder, Quote, Temperature
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.model import Model
 from ownwords.inference.whereabouts import model_folder
@@ -30,32 +31,15 @@ Type how a text begins; it is written on. An empty line: a new text.
 
 def chat(
     *,
-    model: Annotated[
-        Path | None,
-        Parameter(
-            help="A model directory, or a workspace that holds one. [default: that of the only"
-            " NAME.ownwords here]"
-        ),
-    ] = None,
+    model: ModelFolder = None,
     tokens: Annotated[int, Parameter(help="Write at most so many for each line.")] = TOKENS,
-    temperature: Annotated[
-        float, Parameter(help="Lower is safer, higher is bolder; 0 takes the likeliest each time.")
-    ] = USUAL.temperature,
+    temperature: Temperature = USUAL.temperature,
     seed: Annotated[
         int | None,
         Parameter(help="The luck of the first text. [default: another each time]"),
     ] = None,
-    device: Annotated[
-        str, Parameter(help="cpu, cuda, mps, xpu; auto is cuda where there is one, or cpu.")
-    ] = "auto",
-    quote: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Allow long passages of the texts learned from, word for word. [default: no]",
-        ),
-    ] = False,
+    device: Device = "auto",
+    quote: Quote = False,
 ) -> None:
     """Line by line: each is how a text begins, and the model writes on from it."""
     if tokens < 1:

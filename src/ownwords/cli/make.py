@@ -35,13 +35,14 @@ _CHOICES = {
 def make(
     *paths: Texts,
     minutes: Annotated[
-        float,
+        float | None,
         Parameter(
             help="For reading, planning and training, from the first word read to the saved model;"
             f" scoring comes after them. From {COMPARED_FROM:g} on, a fifth of them is for a model"
-            " from nothing, to compare."
+            f" from nothing, to compare. [default: {MINUTES:g}]",
+            show_default=False,
         ),
-    ] = MINUTES,
+    ] = None,
     base: Annotated[
         str,
         Parameter(
@@ -97,7 +98,8 @@ def make(
     order = Order(
         paths=paths,
         workspace=place.root,
-        minutes=minutes,
+        minutes=MINUTES if minutes is None else minutes,
+        is_timed=minutes is not None,
         base=base_of(base),
         fixed=fixed(resolved),
         archive=resolved.settings.archive,

@@ -37,7 +37,7 @@ class MakeView(Sheet, Onlooker):
     def __init__(self, console: Console, *, stages: bool = True) -> None:
         super().__init__(console)
         self._stages = stages
-        self._explained = False
+        self._explained = self._has_changed = False
 
     # --- as an onlooker ---------------------------------------------------------------------------
 
@@ -71,6 +71,7 @@ class MakeView(Sheet, Onlooker):
             )
 
     def changed(self, sentence: str) -> None:
+        self._has_changed = True
         if self._stages:
             self.stage("Changed", sentence)
 
@@ -93,7 +94,8 @@ class MakeView(Sheet, Onlooker):
     def trained(self, trained: Trained, seconds: float | None) -> None:
         if not self._stages:
             return
-        again = "" if seconds is not None else " Nothing has changed since then."
+        is_as_it_was = seconds is None and not self._has_changed
+        again = " Nothing has changed since then." if is_as_it_was else ""
         self.stage("Trained", _what_came_of(trained) + again, seconds)
         if seconds is not None:
             self._explain()

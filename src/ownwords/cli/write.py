@@ -11,6 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ownwords.cli.writing import Device, ModelFolder, Quote, Temperature
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.engine import Weights
 from ownwords.inference.model import Model
@@ -33,17 +34,9 @@ def write(
             help="How the text begins; - reads it from standard input. [default: a new text]",
         ),
     ],
-    model: Annotated[
-        Path | None,
-        Parameter(
-            help="A model directory, or a workspace that holds one. [default: that of the only"
-            " NAME.ownwords here]"
-        ),
-    ] = None,
+    model: ModelFolder = None,
     tokens: Annotated[int, Parameter(help="Write at most so many.")] = 400,
-    temperature: Annotated[
-        float, Parameter(help="Lower is safer, higher is bolder; 0 takes the likeliest each time.")
-    ] = USUAL.temperature,
+    temperature: Temperature = USUAL.temperature,
     top_p: Annotated[
         float, Parameter(help="Choose among the likeliest that are together so probable; 1: all.")
     ] = USUAL.top_p,
@@ -74,20 +67,11 @@ def write(
     weights: Annotated[
         Weights, Parameter(help="Use the weights as: int8 and int4 are smaller and faster.")
     ] = "stored",
-    device: Annotated[
-        str, Parameter(help="cpu, cuda, mps, xpu; auto is cuda where there is one, or cpu.")
-    ] = "auto",
+    device: Device = "auto",
     threads: Annotated[
         int | None, Parameter(help="Compute with so many. [default: a thread for each core]")
     ] = None,
-    quote: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Allow long passages of the texts learned from, word for word. [default: no]",
-        ),
-    ] = False,
+    quote: Quote = False,
     json: Annotated[
         bool,
         Parameter(

@@ -31,6 +31,7 @@ from ownwords.evaluation.others import Others
 from ownwords.evaluation.posts import Posts, keys, some
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.voice import Voice, voice
+from ownwords.inference.writing import USUAL
 from ownwords.models.directory import CONFIG, COPY_GUARD, PROVENANCE, TOKENIZER
 from ownwords.models.header import read_header
 from ownwords.models.safely import opened, read_object
@@ -238,7 +239,7 @@ class Judging:
             name,
             doing,
             Written,
-            [one.key if guarded else one.weights, asked.key],
+            [one.key if guarded else one.weights, asked.key, repr(USUAL)],
             lambda: one.subject.written(asked, guarded=guarded),
         )
 

@@ -14,8 +14,10 @@ from ownwords.inference.speculate import Proposer
 from ownwords.inference.stopping import until
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-# Lively, and without what is far less likely than the likeliest.
-USUAL: Final = Sampling(temperature=0.8, min_p=0.05)
+# How every text is drawn unless somebody says otherwise, the scorecard's samples among them. As the
+# model foresees, without what is far less likely than the likeliest: colder or narrower choices end
+# in loops where a model is small (docs/log.md).
+USUAL: Final = Sampling(temperature=1.0, min_p=0.02)
 
 _AT_ONCE = 8  # texts of one prompt; more wait
 

@@ -1,23 +1,15 @@
 """What a making has finished: each stage under the names of all that it depends on."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ownwords.core.fingerprint import digest
 from ownwords.core.workspace import telling_of_the_disk, write_atomically
 from ownwords.evaluation.plain import from_plain, to_plain
-from ownwords.models import staging
 
 T = TypeVar("T")
-
-# Of a model directory, what decides what it writes; its card may be edited.
-_DECIDES = {".json", ".safetensors", ".jinja", ".txt", ".model", ".xz"}
-# What tuning asks a base, and where a model says how long its own training took.
-_PROVENANCE = "ownwords.json"
 
 
 @dataclass(frozen=True)
@@ -75,25 +67,6 @@ class Finished:
         with telling_of_the_disk(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, json.dumps(said, ensure_ascii=False, indent=1) + "\n")
-
-
-def contents_key(folder: Path, *, provenance: bool = False) -> str:
-    """A key of what a model directory writes by, or of that and where it comes from.
-
-    Empty where there is none.
-    """
-    there = staging.standing(folder)
-    if not there.is_dir():
-        return ""
-    parts = []
-    with telling_of_the_disk(folder):
-        for path in sorted(there.iterdir()):
-            if path.name == _PROVENANCE and not provenance:
-                continue
-            if path.suffix in _DECIDES and path.is_file():
-                with path.open("rb") as file:
-                    parts += [path.name, hashlib.file_digest(file, "blake2b").hexdigest()]
-    return digest(*parts) if parts else ""
 
 
 def _read(path: Path) -> dict[str, _Stage]:

@@ -21,7 +21,7 @@ class Onlooker:
         """The texts are read."""
 
     def changed(self, sentence: str) -> None:
-        """Something is not as it was when a model was made here before."""
+        """Something is not as it was when a model was made here before, if one was."""
 
     def planned(self, plan: "Plan", base: str) -> None:
         """The plan is made; `base` is the name of what is tuned. What this raises ends the work."""

@@ -40,6 +40,7 @@ class Order:
     paths: Sequence[Path]
     workspace: Path | None = None  # ./NAME.ownwords unless given
     minutes: float = MINUTES
+    is_timed: bool = False  # somebody named the minutes: a model found by a search is no answer
     base: Path | None = None  # a model directory; None: a model from nothing
     fixed: Mapping[str, object] = field(default_factory=dict)  # settings of the training, by key
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)

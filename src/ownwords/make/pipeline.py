@@ -21,14 +21,17 @@ from ownwords.core.workspace import telling_of_the_disk, try_lock
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import Rivals
 from ownwords.inference.model import Model
-from ownwords.make import scoring
-from ownwords.make.finished import Finished, contents_key
+from ownwords.inference.writing import USUAL
+from ownwords.make import scoring, searched
+from ownwords.make.finished import Finished
 from ownwords.make.onlooker import Onlooker
 from ownwords.make.order import Order
 from ownwords.make.paragraph import MOST_TOKENS, SEED, Paragraph, ended_well, prompt_of, title_for
 from ownwords.make.result import Result, Trained
 from ownwords.make.scoring import Scored
+from ownwords.make.searched import Searched
 from ownwords.models import staging
+from ownwords.models.contents import contents_key
 from ownwords.training import corpus
 from ownwords.training.corpus import Corpus
 
@@ -160,7 +163,13 @@ class _Making:
             self.onlooker.trained(found, None)
             return found
         before = self.finished.last("train", Trained)
-        if changes := self.finished.changed("train", depends_on):
+        changes = self.finished.changed("train", depends_on)
+        there = None
+        if not changes and (before or not self.order.is_timed):
+            there = searched.found(self.model, depends_on, posts)
+        if there:
+            return self._searched(there, depends_on, before)
+        if changes:
             self.onlooker.changed(self._what_changed(changes, before, posts))
         so_far = f"what there is so far is kept in {self.place.root}"
         with self._interrupted(f"{so_far}, and the same command goes on from there"):
@@ -175,10 +184,21 @@ class _Making:
         self.onlooker.trained(trained, seconds)
         return trained
 
+    def _searched(
+        self, there: Searched, depends_on: Mapping[str, str], before: Trained | None
+    ) -> Trained:
+        """What a search has left, which had compared it with the model before."""
+        self.onlooker.changed(there.sentence)
+        self.finished.keep("train", depends_on, there.trained, there.seconds)
+        if before and before.run != there.trained.run:
+            self._forget(before.run)
+        self.onlooker.trained(there.trained, None)
+        return there.trained
+
     def write(self, trained: Trained, report: Report) -> Paragraph:
         """The first paragraph in the author's voice, as it comes."""
         title = title_for(report)
-        depends_on = {"model": trained.key, "title": title}
+        depends_on = {"model": trained.key, "title": title, "choice": repr(USUAL)}
         found = self.finished.found("write", depends_on, Paragraph)
         if found:
             self.onlooker.writes(title, iter([found.text]))
@@ -253,7 +273,7 @@ class _Making:
             "base": self.base_key,
             "compared": compared.key if compared else "",
             "texts": texts.key,
-            "how": f"{scoring.VERSION} {self.order.measured!r}",
+            "how": f"{scoring.VERSION} {self.order.measured!r} {USUAL!r}",
         }
         done = self.finished.found("score", depends_on, Scored)
         card = scoring.standing(self.place.root, done) if done else None

@@ -18,6 +18,7 @@ from ownwords.training.batches import Batches
 from ownwords.training.device import Device
 from ownwords.training.distributed import ALONE, World
 from ownwords.training.objective import Objective, next_token
+from ownwords.training.outset import Outset
 from ownwords.training.record import Evaluation
 from ownwords.training.run import Run
 from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
@@ -58,6 +59,7 @@ class Job:
     # That training may take, over all the times it is resumed: steps that will not be done by then
     # are fewer in the end. None: as long as they take.
     seconds: float | None = None
+    outset: Outset | None = None  # watches the first steps of a run that is new
     row_limits: Path | None = None  # a file that remembers across runs what fits the memory
 
 

@@ -26,6 +26,7 @@ from ownwords.training.job import Job, Outcome
 from ownwords.training.keeping import Kept
 from ownwords.training.meter import Meter
 from ownwords.training.objective import Task
+from ownwords.training.outset import AnotherPlanError
 from ownwords.training.pieces import assembled
 from ownwords.training.record import Evaluation, Record
 from ownwords.training.run import RowLimits
@@ -35,7 +36,7 @@ __all__ = ["Interrupted", "Job", "LoopConfig", "Outcome", "TrainingError", "trai
 
 MOST_SETBACKS = 5
 # On a GPU the loss of a step is read so many steps later, when it has long been computed.
-_LAG = 4
+LAG = 4
 # Several processes ask each other only now and then whether one of them is to stop or to save.
 _AGREE_EVERY = 8
 
@@ -47,9 +48,10 @@ class TrainingError(OwnwordsError):
 def train(job: Job) -> Outcome:
     """Train, from the newest checkpoint if there is one; `job.model` then holds the best weights.
 
-    SIGINT and SIGTERM end it after the step, saved, with `Interrupted`. OwnwordsError if the run
-    was begun with something else, is held by another process, or the disk is full; TrainingError if
-    it cannot go on. Whatever happens, what was saved before stays whole.
+    SIGINT and SIGTERM end it after the step, saved, with `Interrupted`; `AnotherPlanError` if the
+    job's outset leads to another plan. OwnwordsError if the run was begun with something else, is
+    held by another process, or the disk is full; TrainingError if it cannot go on. Whatever
+    happens, what was saved before stays whole.
     """
     with job.run.opened(job.progress, writes=job.world.is_first) as progress, Signals() as signals:
         return _Training(job, progress, signals).run()
@@ -79,6 +81,7 @@ class _Training:
         # One process decides for all.
         has_time = job.seconds is not None and self.world.is_first
         self.deadline = Deadline(job.seconds or 0.0 if has_time else math.inf)
+        self.outset = job.outset
         self.stage: Stage
 
     @property
@@ -91,6 +94,8 @@ class _Training:
 
     def run(self) -> Outcome:
         self.kept.begin()
+        if self.record.step:
+            self.outset = None
         is_new = not self.record.stopped
         left = self.steps - self.record.step
         with self.progress.stage("train", left, "steps") as self.stage:
@@ -111,23 +116,24 @@ class _Training:
     def _follow(self, stream: Prefetched) -> str:
         """Step after step until the run ends, then ""; or until something is wrong, then what."""
         points = self._evaluation_points()
-        self.deadline.paused()
+        self._paused()
         while True:
-            stop, save, steps = self._asked(points)
+            stop, save, steps, anew = self._asked(points)
+            if anew:
+                raise AnotherPlanError
             if steps:
                 self._shorten(steps)
                 points, save = self._evaluation_points(), True
             evaluate = self.record.step in points and not self.record.is_evaluated()
             at_rest = stop or save or evaluate or self.record.step == self.steps
-            if trouble := self._look(keep=0 if at_rest else _LAG):
+            if trouble := self._look(keep=0 if at_rest else LAG):
                 return trouble
             if at_rest:
                 self.meter.tell(self.stage)
             if stop or save or evaluate:
                 # A cut is saved even where its step is: what was decided stays so.
                 self.kept.save(again=steps > 0)
-                self.meter.restart()
-                self.deadline.paused()
+                self._paused()
             if stop:
                 raise self._interrupted()
             if evaluate and (trouble := self._evaluate()):
@@ -139,6 +145,8 @@ class _Training:
             _, batch = next(stream)
             self._step(batch)
             self.deadline.stepped()
+            if self.outset:
+                self.outset.stepped()
 
     # --- a step ----------------------------------------------------------------------------------
 
@@ -233,8 +241,7 @@ class _Training:
         names = ("validation_bits_per_byte", "averaged_bits_per_byte", "memorised")
         values = {name: each for name, each in zip(names, found, strict=True) if each is not None}
         self.stage.metric(step=record.step, **values)
-        self.meter.restart()
-        self.deadline.paused(evaluated=True)
+        self._paused(evaluated=True)
         return ""
 
     def _evaluated(self) -> Evaluation:
@@ -286,6 +293,13 @@ class _Training:
         pauses = sum(point > step for point in points)
         return self.deadline.fitting(step, self.steps, self.kept.seconds, pauses, scale)
 
+    def _paused(self, *, evaluated: bool = False) -> None:
+        """What was done just now was no step."""
+        self.meter.restart()
+        self.deadline.paused(evaluated=evaluated)
+        if self.outset:
+            self.outset.paused()
+
     def _shorten(self, steps: int) -> None:
         """Go through what is left of the planned course in fewer steps."""
         record, before = self.record, self.steps
@@ -304,16 +318,21 @@ class _Training:
 
     # --- nothing is lost -------------------------------------------------------------------------
 
-    def _asked(self, points: set[int]) -> tuple[bool, bool, int]:
-        """As all processes agree: whether to stop, to save, and to end after so many steps."""
+    def _asked(self, points: set[int]) -> tuple[bool, bool, int, bool]:
+        """As all processes agree: whether to stop, to save, to end after so many steps, or at once.
+
+        The last where there is another plan.
+        """
         if self.world.size > 1 and self.record.step % _AGREE_EVERY:
-            return False, False, 0
+            return False, False, 0, False
         stop, due, steps = self.signals.wanted, self.kept.is_due(), self._fitting(points)
+        is_last = self.record.step == self.steps
+        anew = not stop and self.outset is not None and self.outset.leads_elsewhere(is_last)
         if self.world.size == 1:
-            return stop, due, steps
-        mine = [stop, due and self.world.is_first, steps]
+            return stop, due, steps, anew
+        mine = [stop, due and self.world.is_first, steps, anew]
         said = self.world.sum(torch.tensor(mine, dtype=torch.int64))
-        return bool(said[0]), bool(said[1]), int(said[2])
+        return bool(said[0]), bool(said[1]), int(said[2]), bool(said[3])
 
     def _interrupted(self) -> Interrupted:
         return Interrupted(

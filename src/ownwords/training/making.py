@@ -1,22 +1,21 @@
 """One model under way: its texts encoded, its plan made or found, trained, scored, saved."""
 
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Literal, cast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.speed import torch_product
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import guard
-from ownwords.inference.torch_engine import TorchEngine
-from ownwords.inference.writing import write
 from ownwords.models import bundle, lora
 from ownwords.models.configs.config import Config
 from ownwords.models.configs.qwen3 import Qwen3Config, parameters
@@ -28,17 +27,21 @@ from ownwords.training.averaging import interpolated
 from ownwords.training.batches import Batches
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import World, join
-from ownwords.training.expectation import Happened, Rental, compared
+from ownwords.training.expectation import Happened, compared
 from ownwords.training.job import Job, Outcome
 from ownwords.training.laws import LAWS
+from ownwords.training.loop import LAG
 from ownwords.training.loop import train as trained
 from ownwords.training.objective import Task, next_token
+from ownwords.training.outset import FASTER, AnotherPlanError, Outset
 from ownwords.training.planned import Base, Facts, Plan
 from ownwords.training.preparing import Some, Survey, surveyed
 from ownwords.training.run import Run
+from ownwords.training.samples import Samples
 from ownwords.training.settings import Precision, Recipe
 from ownwords.training.shards import Shards, Text
 from ownwords.training.shards import build as encoded
+from ownwords.training.work import Course, Made, Work
 
 PLAN = "plan.toml"
 # Of the way from the base to the tuned weights; the best of these is taken.
@@ -47,44 +50,6 @@ _PASSAGE_BYTES = 200  # what must come out word by word to count as learned by h
 _SAMPLE_BYTES = 160
 # Its guard takes twice the room of a text, and thirty times that while it is made.
 _GUARDED_BYTES = 32 << 20
-_SAMPLES_SHARE = 0.01  # of the time, for what is written to be looked at on the way
-
-
-@dataclass(frozen=True)
-class Work:
-    """Where and within which bounds is worked; texts must bear being gone through repeatedly."""
-
-    workspace: Path
-    seconds: float  # from `began` to the saved model
-    fixed: Mapping[str, object] = field(default_factory=dict)  # the user's settings by key
-    progress: Progress = field(default_factory=Progress)
-    device: str | None = None
-    mode: Literal["ddp", "fsdp"] = "ddp"  # of several processes
-    own_share: float = 1.0
-    corpus: str = ""  # a key of the archive the texts come from
-    rental: Rental | None = None
-    out: Path | None = None  # the model's folder; `model` in the workspace unless given
-    began: float | None = None  # of time.perf_counter(), where the user began to wait
-    # Called with the plan before anything is trained; what it raises ends the work there.
-    planned: Callable[[Plan], None] | None = None
-
-    @property
-    def folder(self) -> Path:
-        return self.out or self.workspace / "model"
-
-
-@dataclass(frozen=True)
-class Made:
-    """A model that was made: where it is, how it was planned, what came of it."""
-
-    folder: Path
-    run: Run
-    plan: Plan
-    outcome: Outcome
-    bits_per_byte: float | None  # on the held-out texts
-    judged: tuple[str, ...]  # how right the plan was
-    share: float = 1.0  # of the way from a base
-    before: float | None = None  # the base's own bits a byte on the held-out texts
 
 
 class Making:
@@ -110,6 +75,9 @@ class Making:
         self.shards: Shards | None = None
         self.replay: Shards | None = None
         self.held_out: Shards | None = None
+        self.speeds: measure.Speeds | None = None  # that the plan was made with, if it was made now
+        # What is free before anything is loaded: a second plan has as much.
+        self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
 
     def encode(self, tokenizer: Tokenizer, replay: Iterable[Text] | None = None) -> None:
@@ -146,7 +114,7 @@ class Making:
             text_bytes=self.survey.bytes,
             documents=self.survey.documents,
             speeds=speeds,
-            memory_bytes=self.device.free_memory() or 2**33,
+            memory_bytes=self.memory_bytes,
             validation_bytes=self.validation_bytes,
             own_share=self.work.own_share,
             tokens=shards.tokens if shards else None,
@@ -166,10 +134,14 @@ class Making:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             if not text:
                 plan = self._new_plan(rough, shape)
-                text = plan.to_toml()
-                write_atomically(path, text)
-                self.run.write_config(plan.resolved().to_toml())
+                text = self._keep(plan)
         return self._told(planned.read(self.world.share(text)))
+
+    def _keep(self, plan: Plan) -> str:
+        text = plan.to_toml()
+        write_atomically(self.run.folder / PLAN, text)
+        self.run.write_config(plan.resolved().to_toml())
+        return text
 
     def _new_plan(self, rough: Plan, shape: Callable[[Recipe], Config]) -> Plan:
         work, recipe = self.work, rough.recipe
@@ -178,7 +150,7 @@ class Making:
             smaller = max(60_000, parameters(cast("Qwen3Config", shapes[0])) // 5)
             model = replace(recipe.model, parameters=smaller)
             shapes.append(shape(replace(recipe, model=model)))
-        speeds = measure.measured(
+        self.speeds = measure.measured(
             self.device,
             shapes,
             rows=max(1, recipe.train.rows // self.world.size),
@@ -186,7 +158,7 @@ class Making:
             seconds=LAWS.measuring_s(work.seconds),
             optim=recipe.optim,
         )
-        return planning.plan(self.facts(speeds), work.seconds, work.fixed)
+        return planning.plan(self.facts(self.speeds), work.seconds, work.fixed)
 
     def _told(self, plan: Plan) -> Plan:
         if self.work.planned:
@@ -202,8 +174,68 @@ class Making:
         with self.world.in_turn():
             return encoded(texts, self.tokenizer, self.tokens, progress=self.progress)
 
-    def train(self, model: CausalLM, plan: Plan, adapter: lora.Adapter | None = None) -> Outcome:
-        """Train as planned, or go on with it; the model then holds the best weights."""
+    def train(
+        self, plan: Plan, fresh: Callable[[Plan], tuple[CausalLM, lora.Adapter | None]]
+    ) -> Course:
+        """Train as planned, or go on with it; the model then holds the best weights.
+
+        `fresh` gives a model as it is before the first step: once more where, after some steps, the
+        plan proves to be one for another speed, and another takes its place.
+        """
+        while True:
+            model, adapter = fresh(plan)
+            try:
+                return Course(model, adapter, plan, self._outcome(model, plan, adapter))
+            except AnotherPlanError:
+                del model, adapter  # before there is the next
+            self.device.release_memory()
+            first = self.world.is_first
+            text = (self.run.folder / PLAN).read_text(encoding="utf-8") if first else ""
+            plan = planned.read(self.world.share(text))
+
+    def _outset(self, model: CausalLM, plan: Plan) -> Outset | None:
+        """Who watches whether the plan suits the speed; nobody where that could change nothing."""
+        if plan.is_second or "train.steps" in self.work.fixed or not self.world.is_first:
+            return None
+        train, config = plan.recipe.train, model.config
+        planned_s = train.rows * train.context / max(plan.expected.tokens_per_s, 1e-9)
+
+        def plan_anew(step_s: float) -> bool:
+            speeds, before_s = self.speeds, planned_s
+            if speeds is None:  # the plan is one from before
+                speeds = measure.assumed(self.device)
+                pace = next(iter(speeds.paces.values()))
+                speeds = replace(speeds, paces={train.precision: pace})
+                rows = math.ceil(train.rows / self.world.size)
+                before_s = pace.step_s(config, rows, train.context)
+            return self._plan_anew(plan, measure.scaled(speeds, step_s / before_s))
+
+        unseen = 1 + (LAG if self.device.is_asynchronous else 0)
+        return Outset(self.work.seconds, planned_s, plan_anew, unseen=unseen)
+
+    def _plan_anew(self, before: Plan, speeds: measure.Speeds) -> bool:
+        """Put a plan for these speeds in the place of the one there is, if it is much another.
+
+        What was trained goes first: whatever happens, no checkpoint is of another plan.
+        """
+        try:
+            found = planning.plan(self.facts(speeds), self.work.seconds, self.work.fixed)
+        except ConfigError:  # too little time is left for any
+            return False
+        wanted, had = (one.recipe.model.parameters * one.expected.tokens for one in (found, before))
+        if not max(wanted, had) >= FASTER * min(wanted, had):
+            return False
+        self.run.checkpoints.forget_after(-1)
+        self._keep(replace(found, is_second=True))
+        faster = found.expected.tokens_per_s > before.expected.tokens_per_s
+        self.progress.note(
+            f"The machine is {'faster' if faster else 'slower'} than when this was planned. It is"
+            f" planned anew, and begins again: {found.recipe.train.steps:,} steps in place of"
+            f" {before.recipe.train.steps:,}."
+        )
+        return True
+
+    def _outcome(self, model: CausalLM, plan: Plan, adapter: lora.Adapter | None) -> Outcome:
         recipe, shards = plan.recipe, self.shards
         assert shards is not None
         self.held_out = self.hold_out(plan.expected.held_out_bytes)
@@ -235,7 +267,10 @@ class Making:
             world=self.world,
             progress=self.progress,
             adapter=adapter,
-            samples=Samples(self.tokenizer, max(8, round(_SAMPLE_BYTES / per_token)), self.work),
+            outset=self._outset(model, plan),
+            samples=Samples(
+                self.tokenizer, max(8, round(_SAMPLE_BYTES / per_token)), self.work.seconds
+            ),
             memorised=lambda net: extraction_rate(
                 net, shards, prefix=max(1, passage), length=max(1, passage)
             ),
@@ -247,7 +282,7 @@ class Making:
 
     def _seconds_left(self) -> float | None:
         """What training may take; as long as it takes where the user has set the steps."""
-        if "train.steps" in self.work.fixed:
+        if "train.steps" in self.work.fixed and not self.work.ends_in_time:
             return None
         gone_s = time.perf_counter() - self.began + LAWS.close_s
         return max(1.0, self.work.seconds - gone_s)
@@ -273,14 +308,15 @@ class Making:
         )
 
     def best_share(
-        self, model: CausalLM, before: Mapping[str, Tensor], recipe: Recipe, outcome: Outcome
+        self, course: Course, before: Mapping[str, Tensor]
     ) -> tuple[float, float | None, float | None]:
         """Put the best weights between the base's and the tuned ones into the model.
 
         Their share of the way, their bits a byte, and the base's.
         """
+        model, recipe = course.model, course.plan.recipe
         if self.held_out is None or self.world.is_sharded:
-            return 1.0, outcome.bits_per_byte, None
+            return 1.0, course.outcome.bits_per_byte, None
         model.float()
         after = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
         scores: dict[float, float] = {}
@@ -293,9 +329,7 @@ class Making:
 
     def save(
         self,
-        model: CausalLM,
-        plan: Plan,
-        outcome: Outcome,
+        course: Course,
         bits: float | None,
         kind: str,
         how: str,
@@ -303,7 +337,7 @@ class Making:
         before: float | None = None,
     ) -> Made:
         """Write the model directory, and say how right the plan was."""
-        work = self.work
+        work, plan, outcome = self.work, course.plan, course.outcome
         happened = Happened(
             bits_per_byte=bits,
             # Steps count over all resumptions, what went before them only as of this process.
@@ -314,7 +348,7 @@ class Making:
             shortened=outcome.shortened,
         )
         judged = compared(plan.expected, happened)
-        whole = self.world.plain(model)
+        whole = self.world.plain(course.model)
         if self.world.is_first:
             bundle.save(
                 work.folder,
@@ -355,22 +389,6 @@ class Making:
             return b""
         documents = (self.shards.document(i) for i in range(self.shards.documents))
         return b"".join(guard.build(documents, self.tokenizer).blocks())
-
-
-class Samples:
-    """What the model writes on the way, as long as that takes next to no time."""
-
-    def __init__(self, tokenizer: Tokenizer, tokens: int, work: Work) -> None:
-        self._tokenizer, self._tokens = tokenizer, tokens
-        self._left_s = _SAMPLES_SHARE * work.seconds
-
-    def __call__(self, model: CausalLM) -> Sequence[str]:
-        if self._left_s <= 0:
-            return ()
-        began = time.perf_counter()
-        text = "".join(write(TorchEngine(model), self._tokenizer, "", tokens=self._tokens))
-        self._left_s -= time.perf_counter() - began
-        return (text,)
 
 
 def fill(model: CausalLM, weights: Mapping[str, Tensor]) -> None:

@@ -35,6 +35,7 @@ from ownwords.training.optim import Optimizer
 from ownwords.training.settings import OptimConfig, Precision
 
 MEASURED, KEPT, ASSUMED = "measured here", "measured here before", "assumed"
+SEEN = f"{MEASURED}, in training"
 _FILE = "speed.json"
 _MACHINES, _SAMPLES = 8, 200  # kept, so that the file stays small
 _TIMED_S, _TIMED = 0.25, 3  # so long, or so many steps, decide
@@ -93,6 +94,15 @@ def assumed(device: Device, laws: Laws = LAWS) -> Speeds:
     )
     fused = cpu and library.kernels() is not None
     return Speeds(device.kind, device.name, {precisions(device)[0]: pace}, fused)
+
+
+def scaled(speeds: Speeds, times: float) -> Speeds:
+    """Of a machine on which everything takes so many times as long, as was seen in training."""
+    paces = {
+        precision: Pace(pace.layer_s * times, pace.flops_per_s / times, SEEN)
+        for precision, pace in speeds.paces.items()
+    }
+    return replace(speeds, paces=paces)
 
 
 def measured(

@@ -67,6 +67,7 @@ class Plan:
     recipe: Recipe
     reasons: tuple[Derived, ...]
     expected: Expectation
+    is_second: bool = False  # made after the first steps of a run, which were not as planned
 
     def resolved(self) -> Resolved[Recipe]:
         """The recipe with the origin of each value, as a run's config.toml has it."""
@@ -80,6 +81,8 @@ class Plan:
     def to_toml(self) -> str:
         """The plan as a file, which `read` makes the same plan of."""
         lines = ["# Each number of this run, why it is so, and what was expected beforehand.\n"]
+        if self.is_second:
+            lines.append("\nis_second = true\n")
         for one in self.reasons:
             lines.append("\n[[number]]\n" + _table(dataclasses.asdict(one)))
         expected = dataclasses.asdict(self.expected)
@@ -110,12 +113,13 @@ def read(text: str) -> Plan:
         expected = dict(said["expected"])
         cost = expected.pop("cost", None)
         made = Expectation(**expected, cost=Cost(**cost) if cost else None)
+        is_second = bool(said.get("is_second", False))
         recipe = resolve(Recipe, flags={one.key: one.value for one in reasons}).settings
     except (tomllib.TOMLDecodeError, LookupError, TypeError, ConfigError) as error:
         raise WorkspaceError(
             f"the plan of this run is damaged ({error})", hint="delete the run's folder"
         ) from error
-    return Plan(recipe, reasons, made)
+    return Plan(recipe, reasons, made, is_second)
 
 
 def _table(values: Mapping[str, object]) -> str:

@@ -19,12 +19,13 @@ from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import measure
 from ownwords.training import plan as planning
 from ownwords.training.laws import LAWS
-from ownwords.training.making import Made, Making, Work
-from ownwords.training.planned import Base
+from ownwords.training.making import Making
+from ownwords.training.planned import Base, Plan
 from ownwords.training.preparing import made_tokenizer
 from ownwords.training.rehearsal import rehearsal
 from ownwords.training.settings import Recipe
 from ownwords.training.shards import Text
+from ownwords.training.work import Made, Work
 
 __all__ = ["Made", "Recipe", "Work", "finetune", "pretrain"]
 
@@ -45,11 +46,13 @@ def pretrain(train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Mad
         size, context = recipe.model.parameters, recipe.model.context
         return sized(size, tokenizer.vocabulary_size, context)
 
-    plan = making.plan(rough, shape)
-    model = build(shape(plan.recipe), device=making.device.torch_device)
-    model.init_weights(plan.recipe.train.seed)
-    outcome = making.train(model, plan)
-    return making.save(model, plan, outcome, outcome.bits_per_byte, "pretrain", "trained")
+    def fresh(plan: Plan) -> tuple[CausalLM, None]:
+        model = build(shape(plan.recipe), device=making.device.torch_device)
+        model.init_weights(plan.recipe.train.seed)
+        return model, None
+
+    course = making.train(making.plan(rough, shape), fresh)
+    return making.save(course, course.outcome.bits_per_byte, "pretrain", "trained")
 
 
 def finetune(
@@ -73,10 +76,12 @@ def finetune(
             f"the tuned model would replace its base {base}", hint="give another folder for it"
         )
     making = Making(work, train, held_out)
-    found = bundle.load(base, device=str(making.device.torch_device))
+    device = str(making.device.torch_device)
+    found = bundle.load(base, device=device)
     tokenizer = tokenizers.from_files(found.tokenizer_files)
     found.check_tokenizer(tokenizer)
     model = found.model.float()
+    config = model.config
     if replay is None and work.fixed.get("data.replay") != 0:
         with making.world.in_turn():
             replay = rehearsal(
@@ -96,23 +101,28 @@ def finetune(
         shards = making.hold_out(rough.expected.held_out_bytes)
         bits = making.bits(model, rough.recipe, shards)
         making.base = replace(making.base, bits_per_byte=bits)
-    plan = making.plan(rough, lambda recipe: model.config)
-    recipe = plan.recipe
-    adapter = None
-    if by_lora:
+    plan = making.plan(rough, lambda recipe: config)
+    loaded = [model]
+    del found, model  # so that there is never more than one of them
+
+    def fresh(plan: Plan) -> tuple[CausalLM, lora.Adapter | None]:
+        again = not loaded
+        model = bundle.load(base, device=device).model.float() if again else loaded.pop()
+        recipe = plan.recipe
+        if not by_lora:
+            return model, None
         settings = lora.Settings(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
-        adapter = lora.attach(model, settings, recipe.train.seed)
-    outcome = making.train(model, plan, adapter)
-    if adapter:
+        return model, lora.attach(model, settings, recipe.train.seed)
+
+    course = making.train(plan, fresh)
+    if course.adapter:
         if making.world.is_first:
-            peft.save(work.workspace / "adapter", adapter, base.name)
-        adapter.merge()
-        adapter.detach()
-    share, bits, was = making.best_share(model, before, recipe, outcome)
+            peft.save(work.workspace / "adapter", course.adapter, base.name)
+        course.adapter.merge()
+        course.adapter.detach()
+    share, bits, was = making.best_share(course, before)
     how = f"tuned from {base.name}" + (" through a LoRA" if by_lora else "")
-    return making.save(
-        model, plan, outcome, bits, "lora" if by_lora else "finetune", how, share, was
-    )
+    return making.save(course, bits, "lora" if by_lora else "finetune", how, share, was)
 
 
 def _key_of(base: Path, found: bundle.Bundle) -> str:

@@ -1,11 +1,11 @@
 """trials.html: the search as one page that needs nothing else, in the look of the report."""
 
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 
 from ownwords.archive.report import words as say
+from ownwords.archive.report.frame import framed
 from ownwords.archive.report.html import Html, folded, join, table, tag
+from ownwords.archive.report.sections import Section
 from ownwords.core.progress import in_words
 from ownwords.core.version import __version__
 from ownwords.tune import plot
@@ -13,8 +13,6 @@ from ownwords.tune.axis import Axis
 from ownwords.tune.tried import Tried, done
 from ownwords.tune.verdict import Verdict, percent
 
-# Nothing may be loaded from anywhere.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _AT_ONCE = 30  # rows of the table that are open
 _KINDS = {
     "plan": "the plan's own",
@@ -32,36 +30,20 @@ def render(
     settings: str = "",
 ) -> str:
     """The page; without a verdict the search is under way. `settings` are lines of TOML."""
-    title = f"{say.plain(name, 120)}: the search for settings"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("title", title),
-        tag("style", Html(_stylesheet() + plot.STYLE)),
-    )
-    parts = [_section("trials", "Trial by trial", _history(tried, verdict))]
+    parts = [Section("trials", "Trial by trial", _history(tried, verdict))]
     if done(tried):
-        parts.append(_section("ranges", "What each thing does", _ranges(axes, tried, verdict)))
+        parts.append(Section("ranges", "What each thing does", _ranges(axes, tried, verdict)))
     if settings:
-        parts.append(_section("settings", "To keep them", _settings(settings)))
-    parts.append(_section("table", "All trials", _table(axes, tried)))
-    body = tag(
-        "body",
-        tag("a", "To the trials", href="#main", class_="skip"),
+        parts.append(Section("settings", "To keep them", _settings(settings)))
+    parts.append(Section("table", "All trials", _table(axes, tried)))
+    return framed(
+        f"{say.plain(name, 120)}: the search for settings",
+        "search",
         _masthead(name, tried, verdict),
-        tag("main", *parts, id="main"),
+        parts,
         tag("footer", tag("p", f"Made by ownwords {__version__}.")),
+        more_style=__package__,
     )
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
-
-
-@cache
-def _stylesheet() -> str:
-    return files("ownwords.archive.report").joinpath("page.css").read_text("utf-8")
 
 
 def _masthead(name: str, tried: Sequence[Tried], verdict: Verdict | None) -> Html:
@@ -176,13 +158,3 @@ def _row(axes: Sequence[Axis], one: Tried) -> list[str]:
         in_words(one.seconds) if one.seconds else "",
         what,
     ]
-
-
-def _section(anchor: str, title: str, content: Html) -> Html:
-    return tag(
-        "section",
-        tag("h2", title, id=f"{anchor}-heading"),
-        tag("div", content, class_="body"),
-        id=anchor,
-        aria_labelledby=f"{anchor}-heading",
-    )

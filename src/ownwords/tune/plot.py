@@ -14,30 +14,6 @@ _WORST = 0.75  # of the trials: what is much worse than that stands at the upper
 _BEYOND = 1.6  # times as far from the best as that
 _LEAST = 0.004  # of the score: a smaller range would make noise look like something
 
-STYLE = """
-.plot { display: block; overflow: visible; }
-.plot text { font: .78rem var(--sans); fill: var(--quiet); font-variant-numeric: tabular-nums; }
-.plot .grid { stroke: var(--rule); stroke-width: 1; }
-.plot .plan-line { stroke: var(--accent); stroke-width: 1; stroke-dasharray: 5 4; }
-.plot .best { stroke: var(--k2); stroke-width: 1.5; }
-.plot circle { fill: var(--k1); stroke: var(--paper); stroke-width: 1.5; }
-.plot circle.plan { fill: var(--accent); }
-.plot circle.again { fill: var(--paper); stroke: var(--k1); }
-.plot circle.again.plan { stroke: var(--accent); }
-.plot circle.winner { fill: var(--ink); }
-.plot circle.beyond { fill-opacity: .45; }
-.plot .failed { stroke: var(--k3); stroke-width: 2; }
-.key { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; }
-.key svg { display: inline-block; vertical-align: -.1em; margin-right: .45em; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(19rem, 100%), 1fr));
-  gap: 2.2rem 2.6rem; }
-.body > * + .charts, .body > * + pre { margin-top: 1.3rem; }
-.charts h3 { margin: 0 0 .4rem; }
-.across { overflow-x: auto; }
-.across td:last-child { white-space: normal; min-width: 11rem; text-align: left; }
-.across th:last-child { text-align: left; }
-"""
-
 
 class Scale:
     """Scores to heights: the best low on the page, the worst at the upper edge."""

@@ -110,6 +110,9 @@ class Trainer:
         if not score < float("inf"):
             self._clear(name, run)
             raise TrialFailedError("the model's score is not a number")
+        if made.plan.is_second and seed == FIRST_SEED and not chosen:
+            # The search is around what the plan came to, not what it was for a moment.
+            self.space = replace(self.space, plan=made.plan)
         recipe, outcome = made.plan.recipe, made.outcome
         said = {one.key: one.value for one in made.plan.reasons}
         return Result(
@@ -157,7 +160,9 @@ class Trainer:
     ) -> Work:
         seed += self.first_seed - FIRST_SEED
         fixed = {**self.work.fixed, **chosen, "train.seed": seed}
-        return replace(self.work, fixed=fixed, began=began, planned=planned)
+        # Steps that a trial sets must fit its time as the plan's do; the user's own need not.
+        in_time = "train.steps" not in self.work.fixed
+        return replace(self.work, fixed=fixed, began=began, planned=planned, ends_in_time=in_time)
 
     # --- what is kept ---------------------------------------------------------------------------
 

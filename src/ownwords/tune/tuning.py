@@ -12,6 +12,7 @@ from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, in_words
 from ownwords.core.workspace import write_atomically
+from ownwords.models.contents import contents_key
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.safely import read_object
 from ownwords.training import recipes
@@ -287,8 +288,11 @@ class _Tuning:
         verdict = found.verdict
         return {
             "search": name,
+            "base": contents_key(self.base, provenance=True) if self.base else "",
+            "settings": repr(sorted(self.work.fixed.items())),
+            "run": best.told.get("run", ""),
             "trials": verdict.tried,
-            "trial": best.number,
+            "trial": verdict.winner,
             "verdict": verdict.kind,
             "gain": verdict.gain,
             "interval": [verdict.low, verdict.high],

@@ -1,0 +1,31 @@
+"""What a model directory holds, as a key: another one writes otherwise."""
+
+import hashlib
+from pathlib import Path
+
+from ownwords.core.fingerprint import digest
+from ownwords.core.workspace import telling_of_the_disk
+from ownwords.models import staging
+from ownwords.models.directory import PROVENANCE
+
+# Of a model directory, what decides what it writes; its card may be edited.
+_DECIDES = {".json", ".safetensors", ".jinja", ".txt", ".model", ".xz"}
+
+
+def contents_key(folder: Path, *, provenance: bool = False) -> str:
+    """A key of what a model directory writes by; with `provenance` of where it comes from, too.
+
+    What tuning asks a base is in its provenance. Empty where there is no directory.
+    """
+    there = staging.standing(folder)
+    if not there.is_dir():
+        return ""
+    parts = []
+    with telling_of_the_disk(folder):
+        for path in sorted(there.iterdir()):
+            if path.name == PROVENANCE and not provenance:
+                continue
+            if path.suffix in _DECIDES and path.is_file():
+                with path.open("rb") as file:
+                    parts += [path.name, hashlib.file_digest(file, "blake2b").hexdigest()]
+    return digest(*parts) if parts else ""
