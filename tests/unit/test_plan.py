@@ -185,8 +185,8 @@ def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
     recipe = made.recipe
     assert 0.1 * 0.02 <= recipe.optim.matrix_rate <= 0.3 * 0.02
     assert 0.1 * 3e-3 <= recipe.optim.rate <= 0.3 * 3e-3
-    assert recipe.data.replay == 0.5
-    assert recipe.train.dropout == 0.1
+    assert recipe.data.replay == LAWS.tune_replay
+    assert recipe.train.dropout == LAWS.tune_dropout
     assert recipe.schedule.warmdown == 0.9
     assert made.expected.epochs <= 8.1
     assert made.expected.bits_high > 1.487 > made.expected.bits_low  # measured: docs/log.md

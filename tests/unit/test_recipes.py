@@ -17,6 +17,7 @@ from ownwords.tokenizers.bytes import Bytes
 from ownwords.training import corpus, measure, planned, pruning, validation
 from ownwords.training.device import choose
 from ownwords.training.distributed import ALONE
+from ownwords.training.laws import LAWS
 from ownwords.training.objective import Task, next_token
 from ownwords.training.preparing import Some
 from ownwords.training.recipes import Made, Work, finetune, pretrain
@@ -154,7 +155,7 @@ def test_a_base_is_tuned_to_other_texts_and_a_lora_is_saved_both_ways(tmp_path: 
     before = bits(base.folder, HELD_OTHERS, tmp_path)
 
     full = finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "full", TUNED), replay=TRAIN)
-    assert full.plan.recipe.data.replay == 0.5
+    assert full.plan.recipe.data.replay == LAWS.tune_replay
     assert full.plan.recipe.optim.matrix_rate == pytest.approx(
         0.25 * base.plan.recipe.optim.matrix_rate
     )

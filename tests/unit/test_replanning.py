@@ -190,7 +190,7 @@ def test_a_base_is_tuned_from_where_it_was(
 
     def tuned(folder: Path) -> Made:
         fixed = {**FIXED, "data.replay": 0.0}
-        work = Work(folder, 600, fixed, device="cpu")
+        work = Work(folder, 400, fixed, device="cpu")
         return finetune(base, OTHERS[:10], OTHERS[10:], work, by_lora=by_lora)
 
     usual = tuned(tmp_path / "quiet")

@@ -87,10 +87,11 @@ class Laws:
     tune_share: float = _law(0.25, LOG, "a base's peak rates, times this")
     tune_unknown: float = _law(0.1, ESTIMATE, "times the law's rate, where nobody knows the base's")
     tune_most: float = _law(3e-4, ESTIMATE, "AdamW's rate for a base of others, at most")
-    tune_epochs: float = _law(8, "arXiv 2510.11372", "readings of one author's text, at most")
-    tune_dropout: float = _law(0.1, LOG, "dropout of a model that is tuned")
+    tune_epochs: float = _law(4, LOG, "readings of one author's text, at most")
+    tune_dropout: float = _law(0.0, LOG, "dropout of a model that is tuned")
     tune_warmdown: float = _law(0.9, LOG, "share of the steps in which the rate falls")
-    tune_replay: float = _law(0.5, "arXiv 2603.04964", "share of rows of the base's own text")
+    tune_context: float = _law(512, LOG, "tokens of a row on a CPU, if the base looks back so far")
+    tune_replay: float = _law(0.3, LOG, "share of rows of the base's own text")
     rehearsal_tokens: float = _law(
         100_000, ESTIMATE, "tokens a base writes itself, where no text of its own is given"
     )

@@ -134,6 +134,8 @@ class _Planning:
         facts = self.facts
         if facts.speeds.kind != "cpu":
             wanted, why = 1024, "enough for a post, and long rows keep a GPU busy"
+        elif facts.base:
+            wanted, why = int(self.laws.tune_context), "what the base learned within rows this long"
         elif self.seconds < 150:
             wanted, why = 128, "in so short a run more is learned from more, shorter rows"
         elif self.seconds > 4 * 3600 and facts.text_bytes > 3e7:
@@ -333,7 +335,10 @@ class _Planning:
         if self.epochs > laws.dropout_epochs:
             dropout, why = laws.dropout, f"{why}: without, it would be learned by heart"
         if base:
-            dropout, why = laws.tune_dropout, "so that little text is not learned by heart at once"
+            dropout, why = (
+                laws.tune_dropout,
+                "in so few readings nothing is learned by heart, and it costs",
+            )
         dropout = self.put("train.dropout", dropout, why, laws.source("dropout"))
         decay = laws.embedding_decay if dropout and not base else 0.0
         why = (
@@ -343,7 +348,7 @@ class _Planning:
         if base:
             replay = laws.tune_replay if self.facts.replay_bytes else 0.0
             why = (
-                "of every two rows one is the base's own text, so that it forgets little"
+                f"{replay:.0%} of the rows are the base's own text, so that it forgets little"
                 if replay
                 else "there is no text of the base at hand (--replay)"
             )
