@@ -31,7 +31,7 @@ FIXED: Mapping[str, object] = {
 }
 TRAIN = [Text(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8) for i in range(7)]
 HELD_OUT = [Text(f"v{i}", f"The cat number {i} sat on the mat and slept. " * 4) for i in (40, 41)]
-OTHERS = [Text(f"o{i}", f"Zwei mal {i} ist nicht {i}, sagt der Hund. " * 8) for i in range(12)]
+OTHERS = [Text(f"o{i}", f"Zwei mal {i} ist nicht {i}, sagt der Hund. " * 8) for i in range(32)]
 # Times what is assumed: there is time for all that is any good, or far too little.
 QUIET, BUSY = 200.0, 7500.0
 
@@ -190,8 +190,8 @@ def test_a_base_is_tuned_from_where_it_was(
 
     def tuned(folder: Path) -> Made:
         fixed = {**FIXED, "data.replay": 0.0}
-        work = Work(folder, 400, fixed, device="cpu")
-        return finetune(base, OTHERS[:10], OTHERS[10:], work, by_lora=by_lora)
+        work = Work(folder, 600, fixed, device="cpu")
+        return finetune(base, OTHERS[:30], OTHERS[30:], work, by_lora=by_lora)
 
     usual = tuned(tmp_path / "quiet")
     Speeds(monkeypatch, told=BUSY, real=QUIET)
