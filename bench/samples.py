@@ -55,9 +55,9 @@ def main() -> None:
         f"By `python bench/samples.py WORKSPACE`: seeds 1 to {HOW_MANY}, at most {TOKENS} tokens "
         "each, the settings of `ownwords write`; nothing chosen, nothing mended.",
         "",
-        f"Words that are none: {_percent(seen.non_words)} here and there of the author's own "
-        f"held-out posts; broken sentences: {_percent(seen.broken)}; runs of four words that came "
-        f"before in the same text: {_percent(seen.repeated)}.",
+        "Beside the author's own held-out posts: words that are none "
+        f"{_percent(seen.non_words)}, broken sentences {_percent(seen.broken)}, runs of four words "
+        f"that came before in the same text {_percent(seen.repeated)}.",
     ]
     for seed, (prompt, text) in enumerate(zip(begun, written, strict=True), start=1):
         title = prompt.strip()
@@ -74,7 +74,7 @@ def main() -> None:
 def _percent(figure: Beside | None) -> str:
     if figure is None:
         return "not known"
-    return f"{figure.samples.value:.1%} and {figure.held_out.value:.1%}"
+    return f"{figure.samples.value:.1%} (there {figure.held_out.value:.1%})"
 
 
 if __name__ == "__main__":
