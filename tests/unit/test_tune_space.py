@@ -106,7 +106,7 @@ def test_readings_are_of_the_authors_text_and_fit_the_time() -> None:
         made = ranges.settings({**plain, "readings": times})
         planned = again(one, TUNED, 200.0, made)
         assert planned.expected.epochs == pytest.approx(times * one.expected.epochs, rel=0.03)
-        made = ranges.settings({**plain, "readings": times, "replay": 0.75})
+        made = ranges.settings({**plain, "readings": times, "replay": 0.6})
         planned = again(one, TUNED, 200.0, made)
         assert planned.expected.epochs == pytest.approx(times * one.expected.epochs, rel=0.03)
     most = next(axis for axis in ranges.axes if axis.name == "readings").high
