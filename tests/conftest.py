@@ -1,5 +1,6 @@
 """What every test stands on: no network, and the shared corpora where they are present."""
 
+import signal
 import socket
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import pytest
 from hypothesis import settings
 
 from ownwords.archive.files import safely
+
+# Run in the background by a shell, the tests ignore Ctrl-C, and so would what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
