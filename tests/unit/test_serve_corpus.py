@@ -19,11 +19,11 @@ from ownwords.archive.features import count_words
 from ownwords.archive.look import look
 from ownwords.archive.report import Post
 from ownwords.archive.report import Report as Whole
+from ownwords.archive.report.beside import marked
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import corpus
-from ownwords.serve.api.facts import marked
 from ownwords.serve.api.known import Known
 from ownwords.serve.api.posts import page_of, wanted
 from ownwords.serve.house import House

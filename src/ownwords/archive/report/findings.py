@@ -1,10 +1,8 @@
 """The sections of the report page about what was found in the texts, and what became of it."""
 
-import re
-from difflib import SequenceMatcher
-
 from ownwords.archive.report import Duplicate, Phrase, Report, Split
 from ownwords.archive.report import words as say
+from ownwords.archive.report.beside import PAIRS, PASSAGES, Pieces, marked, shown
 from ownwords.archive.report.charts import Slice, stacked_bar
 from ownwords.archive.report.html import (
     MANY,
@@ -20,10 +18,6 @@ from ownwords.archive.report.html import (
 )
 from ownwords.archive.report.sections import Section
 
-# Finding the differing words takes time, so there are fewer of these than of other findings.
-_PAIRS, _PASSAGES, _PASSAGE_LENGTH = 20, 3, 600
-# Chinese and Japanese set no spaces, so there a word is a character.
-_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]\s*|[^\s\u3040-\u30ff\u3400-\u9fff]+\s*")
 _SIDES = ("train", "validation", "test")
 _SIDE_NAMES = {"train": "Training", "validation": "Validation", "test": "Test"}
 
@@ -43,7 +37,7 @@ def twice(report: Report) -> Section | None:
             tag("mark", "marked"),
             ".",
         ),
-        long_list([_pair(pair) for pair in pairs[:_PAIRS]], len(pairs), "pair", "pairs"),
+        long_list([_pair(pair) for pair in pairs[:PAIRS]], len(pairs), "pair", "pairs"),
     )
     return Section("twice", "Said twice", body)
 
@@ -62,20 +56,19 @@ def _pair(pair: Duplicate) -> Html:
             tag("bdi", say.title_of(pair.other_title)),
         ),
         tag("p", said, class_="quiet"),
-        *(_passages(pair, one, other) for one, other in pair.passages[:_PASSAGES]),
+        *(_passages(pair, one, other) for one, other in pair.passages[:PASSAGES]),
     )
 
 
 def _passages(pair: Duplicate, one: str, other: str) -> Html:
-    cut = max(len(one), len(other)) > _PASSAGE_LENGTH
-    one, other = say.plain(one, _PASSAGE_LENGTH), say.plain(other, _PASSAGE_LENGTH)
-    if one == other:
-        return tag("div", _passage("In both", Html(tag("bdi", one))), class_="passages same")
-    left, right = _differences(one, other, cut)
+    if shown(one) == shown(other):
+        both = Html(tag("bdi", shown(one)))
+        return tag("div", _passage("In both", both), class_="passages same")
+    left, right = marked(one, other)
     return tag(
         "div",
-        _passage(say.title_of(pair.title), left),
-        _passage(say.title_of(pair.other_title), right),
+        _passage(say.title_of(pair.title), _pieces(left)),
+        _passage(say.title_of(pair.other_title), _pieces(right)),
         class_="passages",
     )
 
@@ -84,20 +77,11 @@ def _passage(source: str, text: Html) -> Html:
     return tag("blockquote", tag("cite", tag("bdi", source)), tag("p", text, dir="auto"))
 
 
-def _differences(one: str, other: str, cut: bool) -> tuple[Html, Html]:
-    """Both passages, with the words marked that the other does not have in that place."""
-    a, b = _WORDS.findall(one), _WORDS.findall(other)
-    left: list[str] = []
-    right: list[str] = []
-    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        # Where passages were cut short, their ends differ for no other reason.
-        end_of_cut = cut and (a1, b1) == (len(a), len(b))
-        for side, words in ((left, "".join(a[a0:a1])), (right, "".join(b[b0:b1]))):
-            if kind == "equal" or end_of_cut or not words:
-                side.append(words)
-            else:
-                side += [tag("mark", words.rstrip()), " "]
-    return join(*left), join(*right)
+def _pieces(pieces: Pieces) -> Html:
+    parts: list[str] = []
+    for words, differs in pieces:
+        parts += [tag("mark", words.rstrip()), " "] if differs else [words]
+    return join(*parts)
 
 
 def unlike(report: Report) -> Section | None:

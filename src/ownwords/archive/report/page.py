@@ -1,6 +1,6 @@
 """The report as one page that needs nothing else: no network, no script, no font, no template."""
 
-from ownwords.archive.report import Report, findings, sections
+from ownwords.archive.report import Report, figures, findings, sections
 from ownwords.archive.report import words as say
 from ownwords.archive.report.frame import framed
 from ownwords.archive.report.html import Html, join, rest, tag
@@ -55,54 +55,18 @@ def _masthead(report: Report) -> Html:
 
 
 def _totals(report: Report) -> Html:
-    totals, years = report.totals, say.years_spanned(report)
-    figures = [
-        (
-            say.count(totals.posts),
-            say.noun(totals.posts, "post"),
-            f"and {say.count(totals.pages, 'page')}" if totals.pages else "",
-        ),
-        (
-            say.count(totals.own_words),
-            f"{say.noun(totals.own_words, 'word')} of your own",
-            f"of {say.count(totals.words)} in all",
-        ),
-        (years or "–", "years" if "–" in years or not years else "year", _days(report)),
-        (
-            say.count(totals.internal_links + totals.external_links),
-            say.noun(totals.internal_links + totals.external_links, "link"),
-            f"{say.count(totals.internal_links)} within, {say.count(totals.external_links)} out",
-        ),
-        (
-            say.count(totals.training_words),
-            f"{say.noun(totals.training_words, 'word')} to train with",
-            say.size(totals.training_bytes),
-        ),
-    ]
     cells = (
         tag(
             "div",
             tag("dt", label),
             tag("dd", tag("b", figure), tag("small", note) if note else None),
         )
-        for figure, label, note in figures
-    )
-    tags = say.count(totals.tags, "tag") if totals.tags else "No tags"
-    more = (
-        f"A text has {totals.average_words:,.0f} words of yours on average, "
-        f"{totals.median_words:,.0f} at the median. {tags} in use."
+        for figure, label, note in figures.totals(report)
     )
     return join(
         tag("dl", *cells, class_="totals"),
-        tag("p", more, class_="quiet more") if totals.words else None,
+        tag("p", more, class_="quiet more") if (more := figures.average(report)) else None,
     )
-
-
-def _days(report: Report) -> str:
-    totals = report.totals
-    if not totals.first_day:
-        return "no dates found"
-    return " to ".join(dict.fromkeys([say.day(totals.first_day), say.day(totals.last_day)]))
 
 
 def _footer(report: Report) -> Html:

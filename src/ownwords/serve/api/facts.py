@@ -1,22 +1,20 @@
 """The report as the page shows it: the same figures and the same words as report.html."""
 
-import re
 from dataclasses import asdict
-from difflib import SequenceMatcher
 from typing import Any
 
 from ownwords.archive.report import Duplicate, Post, Report
 from ownwords.archive.report import words as say
+from ownwords.archive.report.beside import PAIRS, PASSAGES, marked
+from ownwords.archive.report.figures import average, totals
 from ownwords.serve.api.known import Known
 
 LONGEST = 10  # texts that have a slice of their own
+_FIGURE = ("figure", "label", "note")
 _MANY = 40  # findings of one kind that are sent at once
-_PAIRS, _PASSAGES, _LENGTH = 20, 3, 600  # finding the differing words takes time
 _TONES = {"Your own words": "own", "Quoted": "k1", "Code": "k2", "Logs and dumps": "k3"}
 _SIDES = {"train": "Training", "validation": "Validation", "test": "Test"}
 _DRAWN = {"random": "Drawn by lot", "by date": "The latest by date"}
-# Chinese and Japanese set no spaces, so there a word is a character.
-_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]\s*|[^\s\u3040-\u30ff\u3400-\u9fff]+\s*")
 
 
 def facts(known: Known) -> dict[str, Any]:
@@ -35,8 +33,8 @@ def facts(known: Known) -> dict[str, Any]:
             }
             for one in report.sources[:12]
         ],
-        "totals": _totals(report),
-        "average": _average(report),
+        "totals": [dict(zip(_FIGURE, one, strict=True)) for one in totals(report)],
+        "average": average(report),
         "advice": asdict(report.advice),
         "decided": len(say.decided(report)),
         "lengths": _lengths(report),
@@ -77,69 +75,8 @@ def facts(known: Known) -> dict[str, Any]:
     }
 
 
-def marked(one: str, other: str) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:
-    """Both passages in pieces, each with whether the other one lacks it in that place."""
-    cut = max(len(one), len(other)) > _LENGTH
-    one, other = say.plain(one, _LENGTH), say.plain(other, _LENGTH)
-    a, b = _WORDS.findall(one), _WORDS.findall(other)
-    left: list[tuple[str, bool]] = []
-    right: list[tuple[str, bool]] = []
-    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        # Where passages were cut short, their ends differ for no other reason.
-        same = kind == "equal" or (cut and (a1, b1) == (len(a), len(b)))
-        for side, words in ((left, "".join(a[a0:a1])), (right, "".join(b[b0:b1]))):
-            if words:
-                side.append((words, not same))
-    return left, right
-
-
 def _some(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"total": len(rows), "rows": rows[:_MANY]}
-
-
-def _totals(report: Report) -> list[dict[str, str]]:
-    totals, years = report.totals, say.years_spanned(report)
-    links = totals.internal_links + totals.external_links
-    days = dict.fromkeys(say.day(one) for one in (totals.first_day, totals.last_day) if one)
-    rows = (
-        (
-            say.count(totals.posts),
-            say.noun(totals.posts, "post"),
-            f"and {say.count(totals.pages, 'page')}" if totals.pages else "",
-        ),
-        (
-            say.count(totals.own_words),
-            f"{say.noun(totals.own_words, 'word')} of your own",
-            f"of {say.count(totals.words)} in all",
-        ),
-        (
-            years or "–",
-            "years" if "–" in years or not years else "year",
-            " to ".join(days) or "no dates found",
-        ),
-        (
-            say.count(links),
-            say.noun(links, "link"),
-            f"{say.count(totals.internal_links)} within, {say.count(totals.external_links)} out",
-        ),
-        (
-            say.count(totals.training_words),
-            f"{say.noun(totals.training_words, 'word')} to train with",
-            say.size(totals.training_bytes),
-        ),
-    )
-    return [{"figure": figure, "label": label, "note": note} for figure, label, note in rows]
-
-
-def _average(report: Report) -> str:
-    totals = report.totals
-    if not totals.words:
-        return ""
-    tags = say.count(totals.tags, "tag") if totals.tags else "No tags"
-    return (
-        f"A text has {totals.average_words:,.0f} words of yours on average, "
-        f"{totals.median_words:,.0f} at the median. {tags} in use."
-    )
 
 
 def _lengths(report: Report) -> dict[str, Any]:
@@ -213,7 +150,7 @@ def _years(report: Report) -> dict[str, Any]:
 
 
 def _pairs(report: Report) -> list[Duplicate]:
-    return report.duplicates[:_PAIRS]
+    return report.duplicates[:PAIRS]
 
 
 def _pair(pair: Duplicate) -> dict[str, Any]:
@@ -224,7 +161,7 @@ def _pair(pair: Duplicate) -> dict[str, Any]:
         "title": say.title_of(pair.title),
         "other_title": say.title_of(pair.other_title),
         "said": "The same text, word for word." if pair.exact else said,
-        "passages": [marked(one, other) for one, other in pair.passages[:_PASSAGES]],
+        "passages": [marked(one, other) for one, other in pair.passages[:PASSAGES]],
     }
 
 
