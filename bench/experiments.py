@@ -5,6 +5,7 @@
     python bench/experiments.py --text shakespeare --set vocabulary=2048 --set train.steps=60
     python bench/experiments.py --set without=qk-norm            less a part
     python bench/experiments.py --adapt                          score it while it learns on, too
+    python bench/experiments.py --seeds 4 --together             the seeds' models as one, too
 
 `columnist` are the posts that `ownwords look` finds for training and validation (the test posts are
 left alone), `shakespeare` the first 90% of the characters and the rest, `books` the first so many
@@ -14,13 +15,14 @@ document's end included; the weights are the last ones: nothing is chosen by wha
 
 import argparse
 import lzma
+import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -30,6 +32,8 @@ from bench.fresh import SHARED
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
+    from bench.ours import Made
+
     from ownwords.models.decoder import CausalLM
     from ownwords.training.shards import Text
 
@@ -73,6 +77,9 @@ def main() -> int:
     parser.add_argument("--text", choices=["columnist", "shakespeare", "books"])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--adapt", action="store_true", help="dynamic evaluation as well")
+    parser.add_argument(
+        "--together", action="store_true", help="the mean of the seeds' chances, too"
+    )
     arguments = parser.parse_args()
     sets = arguments.sets + ([f"text={arguments.text}"] if arguments.text else [])
     experiment = resolve(Experiment, sets=sets).settings
@@ -81,22 +88,25 @@ def main() -> int:
         return 0
     training, held_out = texts(experiment)
     found: list[float] = []
+    models: list[CausalLM] = []
     began = time.perf_counter()
     for seed in range(1, arguments.seeds + 1):
-        loop = replace(experiment.train, seed=seed)
-        found.append(_one(replace(experiment, train=loop), training, held_out, arguments.adapt))
+        made = _made(replace(experiment, train=replace(experiment.train, seed=seed)), training)
+        found.append(_scored(made, held_out))
+        if arguments.adapt:
+            _print_adapted(made, held_out)
+        if arguments.together:
+            models.append(made.model)
+            together = _scored(replace(made, model=_together(models)), held_out)
+            print(f"    {together:.4f} by {len(models)} together")
     spread = f" ±{statistics.stdev(found):.4f} ({len(found)} seeds)" if len(found) > 1 else ""
     seconds = (time.perf_counter() - began) / len(found)
     print(f"{statistics.mean(found):.4f}{spread}  {' '.join(sets) or 'base'}  [{seconds:.0f} s]")
     return 0
 
 
-def _one(
-    experiment: Experiment, training: "list[Text]", held_out: "list[Text]", adapt: bool
-) -> float:
+def _made(experiment: Experiment, training: "list[Text]") -> "Made":
     from bench.ours import Setting, make
-
-    from ownwords.evaluation import bits
 
     shape = {
         "width": experiment.width,
@@ -113,18 +123,48 @@ def _one(
         experiment.schedule,
         experiment.data,
     )
-    made = make(training, setting, prepare=_less(experiment.without))
+    return make(training, setting, prepare=_less(experiment.without))
+
+
+def _scored(made: "Made", held_out: "list[Text]", stride: int = 0) -> float:
+    from ownwords.evaluation import bits
+
     said = [text.text for text in held_out]
-    if adapt:
-        learned = bits.score_adapting(
-            made.model, made.tokenizer, said, bits.AdaptConfig()
-        ).bits_per_byte
-        print(f"    {learned:.4f} while it learns on")
-        for part in (1, 2, 4):
-            stride = experiment.train.context // part
-            figure = bits.score(made.model, made.tokenizer, said, stride=stride).bits_per_byte
-            print(f"    {figure:.4f} sliding by {stride}")
-    return bits.score(made.model, made.tokenizer, said).bits_per_byte
+    return bits.score(made.model, made.tokenizer, said, stride=stride).bits_per_byte
+
+
+def _print_adapted(made: "Made", held_out: "list[Text]") -> None:
+    from ownwords.evaluation import bits
+
+    said = [text.text for text in held_out]
+    learned = bits.score_adapting(made.model, made.tokenizer, said, bits.AdaptConfig())
+    print(f"    {learned.bits_per_byte:.4f} while it learns on")
+    for part in (1, 2, 4):
+        stride = made.model.config.context // part
+        print(f"    {_scored(made, held_out, stride):.4f} sliding by {stride}")
+
+
+def _together(models: "Sequence[CausalLM]") -> "CausalLM":
+    """One that expects of each token the mean of what the models expect."""
+    import torch
+    from torch import Tensor, nn
+
+    class Together(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.each = nn.ModuleList(models)
+            self.config = models[0].config
+            self.final_norm = models[0].final_norm
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return torch.cat([one(ids) for one in models], -1)
+
+        def logits(self, hidden: Tensor) -> Tensor:
+            parts = zip(models, hidden.chunk(len(models), -1), strict=True)
+            logs = [one.logits(part).float().log_softmax(-1) for one, part in parts]
+            return torch.stack(logs).logsumexp(0) - math.log(len(models))
+
+    return cast("CausalLM", Together())
 
 
 def _less(what: str) -> "Callable[[CausalLM], None] | None":
