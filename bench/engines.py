@@ -16,8 +16,10 @@ class Runner(Protocol):
 
 
 class Ours:
-    def __init__(self, folder: Path, kind: str, *, rows: int, length: int, threads: int) -> None:
-        from ownwords.inference.engine import Feed
+    def __init__(
+        self, folder: Path, kind: str, *, rows: int, length: int, threads: int, greedy: bool
+    ) -> None:
+        from ownwords.inference.engine import Feed, Near
         from ownwords.inference.opening import open_engine
 
         weights: Any = kind
@@ -25,6 +27,7 @@ class Ours:
         if not engine.name.startswith("native"):
             raise SystemExit(f"the native engine is not there; what serves is {engine.name}")
         self._feed = Feed
+        self._near = Near(0.0, engine.vocabulary) if greedy else None
         self._cache = engine.cache(rows, length)
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
@@ -33,7 +36,8 @@ class Ours:
         self._cache.read([self._feed(row, ids) for row, ids in enumerate(prompts)])
 
     def step(self, ids: Sequence[int]) -> None:
-        self._cache.read([self._feed(row, (number,)) for row, number in enumerate(ids)])
+        feed, near = self._feed, self._near
+        self._cache.read([feed(row, (number,), near) for row, number in enumerate(ids)])
 
 
 class LlamaCpp:

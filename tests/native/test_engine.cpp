@@ -20,7 +20,7 @@ int ownwords_engine_new(const Shape *, const Tensor *, int64_t, int64_t, Ownword
 int ownwords_engine_threads(const OwnwordsEngine *, int64_t *);
 int ownwords_engine_cache(const OwnwordsEngine *, int64_t, int64_t, OwnwordsCache **);
 int ownwords_cache_read(OwnwordsCache *, int64_t, const int64_t *, const int64_t *, const int32_t *,
-                        int, float *);
+                        int, double, int64_t, float *);
 int ownwords_cache_held(const OwnwordsCache *, int64_t, int64_t *);
 int ownwords_cache_cut(OwnwordsCache *, int64_t, int64_t);
 int ownwords_cache_copy(OwnwordsCache *, int64_t, int64_t, int64_t);
@@ -103,7 +103,8 @@ std::vector<int32_t> text(Long count, unsigned seed) {
 std::vector<float> read(OwnwordsCache *cache, int64_t row, const int32_t *ids, int64_t count,
                         bool every) {
     std::vector<float> made(static_cast<size_t>((every ? count : 1) * VOCABULARY));
-    const int trouble = ownwords_cache_read(cache, 1, &row, &count, ids, every, made.data());
+    const int trouble = ownwords_cache_read(cache, 1, &row, &count, ids, every, -1, 0,
+                                            made.data());
     expect(trouble == FINE, "a text is read");
     return made;
 }
@@ -150,7 +151,8 @@ void reading(int kind, Long threads) {
     both.insert(both.end(), other.begin(), other.end());
     const int64_t rows[] = {3, 2}, counts[] = {300, 40};
     std::vector<float> scores(2 * VOCABULARY);
-    expect(ownwords_cache_read(cache, 2, rows, counts, both.data(), 0, scores.data()) == FINE,
+    expect(ownwords_cache_read(cache, 2, rows, counts, both.data(), 0, -1, 0, scores.data()) ==
+               FINE,
            "two texts are read");
     expect(std::equal(scores.begin(), scores.begin() + VOCABULARY,
                       whole.begin() + 299 * VOCABULARY),
@@ -211,7 +213,8 @@ void refusals() {
            "a layer that is not there");
     expect(engine == nullptr, "nothing was made");
     expect(ownwords_engine_cache(nullptr, 1, 1, nullptr) == NOTHING_GIVEN, "no engine");
-    expect(ownwords_cache_read(nullptr, 1, nullptr, nullptr, nullptr, 0, nullptr) == NOTHING_GIVEN,
+    expect(ownwords_cache_read(nullptr, 1, nullptr, nullptr, nullptr, 0, -1, 0, nullptr) ==
+               NOTHING_GIVEN,
            "no cache");
     expect(ownwords_cache_cut(nullptr, 0, 0) == NOTHING_GIVEN, "no cache to cut");
     expect(ownwords_cache_copy(nullptr, 0, 0, 0) == NOTHING_GIVEN, "no cache to copy in");
@@ -227,7 +230,7 @@ void refusals() {
     std::vector<float> scores(4 * VOCABULARY);
     const auto refused = [&](int64_t feeds, std::vector<int64_t> rows, std::vector<int64_t> counts,
                              std::vector<int32_t> ids) {
-        return ownwords_cache_read(cache, feeds, rows.data(), counts.data(), ids.data(), 0,
+        return ownwords_cache_read(cache, feeds, rows.data(), counts.data(), ids.data(), 0, -1, 0,
                                    scores.data());
     };
     expect(refused(-1, {0}, {1}, {1}) == BAD_COUNT, "less than no feeds");

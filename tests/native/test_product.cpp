@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/head.h"
 #include "engine/product.h"
 
 extern "C" int ownwords_level();  // asks the system for tiles too
@@ -282,6 +283,45 @@ void stored_codes() {
     }
 }
 
+// A head in two planes against the same matrix in one.
+void planes(Long outputs, Long inputs) {
+    const std::string name = "planes " + std::to_string(outputs) + "x" + std::to_string(inputs);
+    const std::vector<float> original = normal(outputs * inputs);
+    const std::vector<Source> given = {source(Stored::F32, original.data(), outputs, inputs)};
+    const Packed it = packed(Kind::INT8, given);
+    Planes head{outputs, inputs, nullptr};
+    const Memory memory(head.bytes()), room(head.room());
+    head.lines = memory.start();
+    const Long all = it.matrix.panels(), middle = all / 2;
+    expect(head.pack(given.data(), 1, 0, middle) && head.pack(given.data(), 1, middle, all),
+           "packed " + name);
+    bool right = true;
+    std::vector<float> one(static_cast<size_t>(inputs)), other(one);
+    for (Long o = 0; o < outputs; ++o) {
+        row(it.matrix, o, one.data());
+        head.row(o, other.data(), room.start());
+        right &= one == other;
+    }
+    expect(right, "rows of " + name);
+    for (const Long rows : {1, 2, 3, 4, 7, 20}) {
+        const std::vector<float> in = normal(rows * inputs);
+        Input input(rows, inputs);
+        ready(it.matrix, in.data(), rows, inputs, input, 0, rows);
+        std::vector<float> made(static_cast<size_t>(rows * outputs)), expected(made);
+        multiply(it.matrix, input, rows, nullptr, expected.data(), outputs, 0, all);
+        head.multiply(input, rows, made.data(), outputs, 0, middle, room.start());
+        head.multiply(input, rows, made.data(), outputs, middle, all, room.start());
+        expect(made == expected, "products of " + name);
+        if (rows > 1) continue;
+        Input rough(1, inputs);
+        ready(head.rough(), in.data(), 1, inputs, rough, 0, 1);
+        head.guess(rough, in.data(), 0, all, made.data());
+        bool above = true;
+        for (Long o = 0; o < outputs; ++o) above &= made[size_t(o)] >= expected[size_t(o)];
+        expect(above, "no score beyond its bound, " + name);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -296,6 +336,8 @@ int main() {
         not_finite(kind);
     }
     stored_codes();
+    for (const Long inputs : {1, 33, 64, 100, 352})
+        for (const Long outputs : {1, 16, 37, 150}) planes(outputs, inputs);
     if (failures == 0) std::printf("products: all as they should be\n");
     return failures != 0;
 }

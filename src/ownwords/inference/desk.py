@@ -99,7 +99,9 @@ class Desk:
                 seat.guessed = len(guessed)
                 guesses += seat.guessed
                 ids = [*ids, *guessed]
-            feeds.append(Feed(seat.row, ids))
+            # Where there are several their scores are found together.
+            near = seat.text.near if len(self._seats) == 1 and not seat.guessed else None
+            feeds.append(Feed(seat.row, ids, near))
         reading, pieces = self._pieces(_PIECE if writing else _WHOLE)
         began = time.perf_counter()
         if guesses:

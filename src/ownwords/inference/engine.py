@@ -28,11 +28,20 @@ Scores = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """The scores that are needed: of the first `among` ids, within `margin` of the highest."""
+
+    margin: float
+    among: int
+
+
+@dataclass(frozen=True, slots=True)
 class Feed:
-    """What one row of a cache is to read next."""
+    """What one row of a cache is to read next; with `near`, other scores may come as -inf."""
 
     row: int
     ids: Sequence[int]
+    near: Near | None = None
 
 
 class Cache(Protocol):

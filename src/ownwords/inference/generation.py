@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.engine import Engine, Feed, Scores
+from ownwords.inference.engine import Engine, Feed, Near, Scores
 from ownwords.inference.guard import Guard
 from ownwords.inference.sampling import (
     Chooser,
@@ -26,6 +26,8 @@ from ownwords.inference.sampling import (
 from ownwords.inference.speculate import Costs, Guesses, Pace, Proposer
 
 Finished = Literal["stop", "length", "error"]
+
+_MANY = 10_000  # tokens of a vocabulary; scores of fewer are not worth leaving out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +101,8 @@ class Text:
         self._history_N = np.array(self.history, np.int32)
         self._writable = min(request.vocabulary or vocabulary, vocabulary)
         self._chooser = Chooser(request.sampling, self._writable, request.guard)
+        reach = request.sampling.reach if vocabulary >= _MANY and not request.logprobs else None
+        self._near = None if reach is None else Near(reach, self._writable)
         self._guesses: Guesses | None = None
         self._guessed: Sequence[int] = ()  # what the last read checked
         self._pace = Pace()
@@ -127,6 +131,15 @@ class Text:
     def coming(self) -> Sequence[int]:
         """What it is going to hold."""
         return self.history[self.start :]
+
+    @property
+    def near(self) -> Near | None:
+        """Which scores decide the next draw, where not all do: what may be forbidden needs all."""
+        guard = self.request.guard
+        if self._near is not None and guard is not None:
+            length = len(self.history)
+            return None if len(guard.banned(self._history_N[:length])) else self._near
+        return self._near
 
     def to_read(self, most: int) -> Sequence[int]:
         """The next ids to read, at most so many; `held` then counts them as read."""
@@ -222,12 +235,13 @@ def generate(
             ids = text.to_read(text.unread)
             holds = text.held
             if proposer is None or len(ids) > 1:
-                scores_NV = cache.read([Feed(0, ids)])
+                scores_NV = cache.read([Feed(0, ids, text.near)])
             else:
                 guessed = text.guess(costs, engine.vocabulary)
                 holds += len(guessed)
                 began = time.perf_counter()
-                scores_NV = cache.read([Feed(0, [*ids, *guessed])], every=bool(guessed))
+                near = None if guessed else text.near
+                scores_NV = cache.read([Feed(0, [*ids, *guessed], near)], every=bool(guessed))
                 costs.stepped(time.perf_counter() - began, len(guessed))
             yield from text.draw(scores_NV)
     finally:

@@ -77,7 +77,13 @@ class NativeCache:
     def read(self, feeds: Sequence[Feed], *, every: bool = False) -> Scores:
         kept = self._open()
         check_feeds(feeds, self, self._engine)
-        return kept.read([feed.row for feed in feeds], [feed.ids for feed in feeds], every=every)
+        near = feeds[0].near if len(feeds) == 1 else None
+        return kept.read(
+            [feed.row for feed in feeds],
+            [feed.ids for feed in feeds],
+            every=every,
+            near=None if near is None else (near.margin, near.among),
+        )
 
     def cut(self, row: int, length: int) -> None:
         check_cut(row, length, self)

@@ -90,6 +90,21 @@ class Sampling:
                 raise ConfigError(f"{name} should be {meant[name]}, and is {getattr(self, name)}")
 
     @property
+    def reach(self) -> float | None:
+        """How far below the highest score a token can be that is chosen; None: any, or unknown.
+
+        What lies further down can be left out and nothing changes.
+        """
+        if self.looks_back or self.bias or self.typical_p < 1 or self.top_p < 1:
+            return None
+        if self.temperature == 0:
+            return 0.0
+        if self.min_p == 0:
+            return None
+        # A little more than that, as scores are compared in single precision.
+        return max(self.temperature, _COLDEST) * -math.log(self.min_p) * 1.0001 + 1e-3
+
+    @property
     def looks_back(self) -> bool:
         """Whether a choice depends on the history."""
         return bool(

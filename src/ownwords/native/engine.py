@@ -188,11 +188,18 @@ class NativeCache:
         return held.value
 
     def read(
-        self, rows: Sequence[int], ids: Sequence[Sequence[int]], *, every: bool = False
+        self,
+        rows: Sequence[int],
+        ids: Sequence[Sequence[int]],
+        *,
+        every: bool = False,
+        near: tuple[float, int] | None = None,
     ) -> NDArray[np.float32]:
         """Read on in each of these rows: scores of what follows its last id, [len(rows), V].
 
-        With `every`, of what follows each id, in the order of the rows: [sum of ids, V].
+        With `every`, of what follows each id, in the order of the rows: [sum of ids, V]. `near` is
+        a margin and how many of the first ids are asked about: scores that are further below the
+        highest of these may be -inf, as those of all others.
         """
         if len(rows) != len(ids):
             raise OwnwordsError(f"{len(rows)} rows were named, and {len(ids)} texts given")
@@ -217,6 +224,7 @@ class NativeCache:
             counts.ctypes.data,
             numbers.ctypes.data,
             int(every),
+            *(near or (-1.0, 0)),
             made.ctypes.data,
         )
         return made
@@ -286,7 +294,10 @@ def _library() -> Kernels:
         ("engine_threads", (pointer, pointer)),
         ("engine_cache", (pointer, whole, whole, pointer)),
         ("engine_free", (pointer,)),
-        ("cache_read", (pointer, whole, pointer, pointer, pointer, ctypes.c_int, pointer)),
+        (
+            "cache_read",
+            (pointer, whole, *[pointer] * 3, ctypes.c_int, ctypes.c_double, whole, pointer),
+        ),
         ("cache_held", (pointer, whole, pointer)),
         ("cache_cut", (pointer, whole, whole)),
         ("cache_copy", (pointer, whole, whole, whole)),

@@ -83,13 +83,14 @@ OWNWORDS_API int ownwords_engine_cache(const OwnwordsEngine *engine, int64_t row
 
 OWNWORDS_API int ownwords_cache_read(OwnwordsCache *cache, int64_t feeds, const int64_t *rows,
                                      const int64_t *counts, const int32_t *ids, int every,
-                                     float *logits) {
+                                     double margin, int64_t among, float *logits) {
     if (cache == nullptr || rows == nullptr || counts == nullptr || ids == nullptr ||
         logits == nullptr)
         return NOTHING_GIVEN;
     return guarded([&] {
         return cache->decoder->read(*cache->cache,
-                                    Feeds{Long(feeds), rows, counts, ids, every != 0, logits});
+                                    Feeds{Long(feeds), rows, counts, ids, every != 0, logits,
+                                          margin, Long(among)});
     });
 }
 

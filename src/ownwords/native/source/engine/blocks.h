@@ -2,7 +2,8 @@
 //
 // A kernel has `SUMS`, how many vectors of sums there are registers for, `UNPACKS`, whether weights
 // take work before they are multiplied, so that few passes over them are best, and
-// `block<P, R>(work, panels, n, ahead, sums)`, which multiplies P panels by rows n to n + R.
+// `block<P, R>(work, p, apart, n, sums)`, which multiplies P panels, from p on and so many apart, by
+// rows n to n + R.
 #pragma once
 
 #include <algorithm>
@@ -50,36 +51,38 @@ inline Vector plus_product(Vector sum, Vector a, float b) {
 #endif
 }
 
-// Several panels are read side by side, because memory gives more to several streams than to one,
-// and what comes 2 KiB on in each is asked for early; at a panel's end that is the beginning of the
-// one that this stream reads next, if there is one.
-struct Ahead {
-    static constexpr Long BYTES = 2048;
-    Long end;    // of a panel
-    Long skip;   // from there to the next
-    bool more;
+// Panels are read side by side, as memory gives more to several streams than to one: panels that are
+// far apart, as it gives still more to streams that go on where they are for long.
+constexpr Long RUN = 8;  // panels of a stream, at most: some 100 kB
 
-    void fetch(const unsigned char *panel, Long at, Long lines) const {
-        const Long next = at + BYTES;
-        const Long from = next < end ? next : more ? next + skip : at;
-        for (Long i = 0; i < lines; ++i) __builtin_prefetch(panel + from + i * LINE);
+// body(p, apart) for panels p, p + apart, ... to the number of P; the first that is left.
+template <int P, typename Body>
+inline Long side_by_side(Long first, Long last, const Body &body) {
+    while (last - first >= P) {
+        const Long apart = std::min(RUN, (last - first) / P);
+        for (Long p = first; p < first + apart; ++p) body(p, apart);
+        first += P * apart;
     }
-};
+    return first;
+}
+
+// Have what comes 2 KiB behind a line brought nearer: into the second cache, and line by line, as
+// the first takes but few requests at a time.
+inline void ask_behind(const unsigned char *line) { __builtin_prefetch(line + 2048); }
 
 // Rows from n on, as many at a time as asked for; fewer at the end.
 template <class Kernel, int P, int R>
-inline void all_rows(const Work &w, Long p, Long n, Long at_once, const Ahead &ahead) {
+inline void all_rows(const Work &w, Long p, Long apart, Long n, Long at_once) {
     if (at_once >= R) {
-        const unsigned char *panels = w.matrix.lines + size_t(p) * w.matrix.panel_bytes();
         for (; n + R <= w.rows; n += R) {
             Vector sums[P][R][PARTS];
-            Kernel::template block<P, R>(w, panels, n, ahead, sums);
+            Kernel::template block<P, R>(w, p, apart, n, sums);
             for (int i = 0; i < P; ++i)
-                put_out(w, p + i, n, R, reinterpret_cast<const float *>(sums[i]));
+                put_out(w, p + i * apart, n, R, reinterpret_cast<const float *>(sums[i]));
         }
     }
     if constexpr (R > 1)
-        if (n < w.rows) all_rows<Kernel, P, R - 1>(w, p, n, at_once, ahead);
+        if (n < w.rows) all_rows<Kernel, P, R - 1>(w, p, apart, n, at_once);
 }
 
 // The most rows that P panels are multiplied by at a time.
@@ -100,12 +103,9 @@ template <class Kernel, int P>
 inline Long panels_at_once(const Work &w, Long first, Long last) {
     // Evenly, as a few sums at once leave the processor waiting for each.
     const Long parts = passes<Kernel, P>(w.rows), at_once = (w.rows + parts - 1) / parts;
-    const Long bytes = Long(w.matrix.panel_bytes());
-    Long p = first;
-    for (; p + P <= last; p += P)
-        all_rows<Kernel, P, most_rows<Kernel, P>()>(
-            w, p, 0, at_once, Ahead{bytes, (P - 1) * bytes, p + 2 * P <= last});
-    return p;
+    return side_by_side<P>(first, last, [&](Long p, Long apart) {
+        all_rows<Kernel, P, most_rows<Kernel, P>()>(w, p, apart, 0, at_once);
+    });
 }
 
 template <class Kernel>

@@ -51,6 +51,9 @@ Decoder::Decoder(const Shape &shape, const Tensor *tensors, Long count, int thre
         own.joined.resize(size_t(FEW * wide_));
         own.input = Input(FEW, deepest);
         own.attention = std::make_unique<AttentionRoom>(rounded_up(head, BLOCK));
+        if (model_.planes.outputs == 0) continue;
+        own.rough = Input(1, width);
+        own.room = Memory(model_.planes.room());
     }
     for (const Layer &layer : model_.layers) {
         const auto found = std::find(windows_.begin(), windows_.end(), layer.window);
@@ -115,6 +118,8 @@ Trouble Decoder::read(Cache &cache, const Feeds &feeds) {
         c.apart = true;
         c.ids = feeds.ids + read;
         c.logits = feeds.logits + logits * model_.shape.vocabulary;
+        c.margin = float(feeds.margin);
+        c.among = feeds.among;
         while (feed < feeds.count && c.tokens < CHUNK) {
             const Long row = feeds.rows[feed], left = feeds.counts[feed] - done;
             const Long some = std::min(left, CHUNK - c.tokens);
@@ -143,9 +148,21 @@ Trouble Decoder::read(Cache &cache, const Feeds &feeds) {
         if (c.wanted < c.tokens)
             plans_.back().share_out(c.wanted_block, c.wanted, model_.layers.back().window, heads,
                                     threads);
+        c.near = feeds.margin >= 0 && c.wanted == 1 && model_.planes.outputs > 0 &&
+                 model_.shape.softcap == 0 && feeds.among >= 1 &&
+                 feeds.among <= model_.shape.vocabulary && --resting_ < 0;
         pool_.run([&](Team &team, int thread) { step(cache, team, thread); });
+        if (c.near) learn();
     }
     return FINE;
+}
+
+// Where most panels were read whole after all, the guess was in vain, and would be again.
+void Decoder::learn() {
+    constexpr Long REST = 32;
+    Long exact = 0;
+    for (int thread = 0; thread < pool_.threads(); ++thread) exact += own_[size_t(thread)].exact;
+    resting_ = exact * 4 > model_.planes.rough().panels() ? REST : 0;
 }
 
 // One thread's part of a step.
@@ -224,7 +241,11 @@ struct Decoder::Run {
         const Shape &s = d.model_.shape;
         for (Long token = bench.begin; token < bench.end; ++token) {
             float *x = bench.x + token * s.width;
-            row(d.model_.embedding, d.chunk_.ids[token], x);
+            const int32_t id = d.chunk_.ids[token];
+            if (d.model_.embedding.lines != nullptr)
+                row(d.model_.embedding, id, x);
+            else
+                d.model_.planes.row(id, x, d.own_[size_t(thread)].room.start());
             if (s.embedding_scale != 1)
                 for (Long c = 0; c < s.width; ++c) x[c] *= float(s.embedding_scale);
             if (d.model_.positions != nullptr)
@@ -311,11 +332,62 @@ struct Decoder::Run {
         const Long vocabulary = d.model_.shape.vocabulary;
         Long first, last;
         share(head.panels(), 1, thread, team.threads, first, last);
-        multiply(head, *bench.input, rows, nullptr, d.chunk_.logits, vocabulary, first, last);
+        if (head.lines != nullptr)
+            multiply(head, *bench.input, rows, nullptr, d.chunk_.logits, vocabulary, first, last);
+        else
+            d.model_.planes.multiply(*bench.input, rows, d.chunk_.logits, vocabulary, first, last,
+                                     d.own_[size_t(thread)].room.start());
         const float bound = float(d.model_.shape.softcap);
         const Long begin = first * PANEL, count = std::min(last * PANEL, vocabulary) - begin;
         for (Long row = 0; row < rows && bound > 0 && count > 0; ++row)
             cap(d.chunk_.logits + row * vocabulary + begin, bound, count);
+    }
+
+    // The highest scores of one row, and those that are within the margin of it: what others can be
+    // at most is found first, then one that is high for certain, then all that may reach as far.
+    void near_scores() {
+        Own &own = d.own_[size_t(thread)];
+        const Planes &planes = d.model_.planes;
+        const Long vocabulary = planes.outputs, among = d.chunk_.among;
+        float *scores = d.chunk_.logits;
+        const auto exactly = [&](Long from, Long to) {
+            planes.multiply(*bench.input, 1, scores, vocabulary, from, to, own.room.start());
+            own.exact += to - from;
+        };
+        Long first, last;
+        share((among + PANEL - 1) / PANEL, 1, thread, team.threads, first, last);
+        own.exact = 0;
+        own.best = -INFINITY;
+        if (first < last) {
+            ready(planes.rough(), bench.normed, 1, planes.inputs, own.rough, 0, 1);
+            const Long best = planes.guess(own.rough, bench.normed, first, last, scores);
+            exactly(best, best + 1);
+            own.best = scores[best * PANEL];
+            for (Long o = best * PANEL; o < std::min((best + 1) * PANEL, among); ++o)
+                own.best = std::max(own.best, scores[o]);
+        }
+        team.barrier();
+        float least = -INFINITY;
+        bool numbers = true;
+        for (int other = 0; other < team.threads; ++other) {
+            const float best = d.own_[size_t(other)].best;
+            numbers &= best < INFINITY;
+            least = std::max(least, best);
+        }
+        least -= d.chunk_.margin;
+        Long from = first;  // of the panels that are wanted and follow one another
+        for (Long p = first; p < last; ++p) {
+            float *of = scores + p * PANEL, *end = scores + std::min((p + 1) * PANEL, vocabulary);
+            bool wanted = !numbers;
+            for (const float *most = of; most < end; ++most) wanted |= !(*most < least);
+            if (wanted) continue;
+            if (from < p) exactly(from, p);
+            from = p + 1;
+            std::fill(of, end, -INFINITY);
+        }
+        if (from < last) exactly(from, last);
+        if (thread == team.threads - 1)
+            std::fill(scores + std::min(last * PANEL, vocabulary), scores + vocabulary, -INFINITY);
     }
 };
 
@@ -342,7 +414,7 @@ void Decoder::step(Cache &cache, Team &team, int thread) {
         run.take(layer.mlp_output_norm);
     }
     run.norm(model_.final_norm, model_.head);
-    run.scores();
+    chunk_.near ? run.near_scores() : run.scores();
 }
 
 }  // namespace ownwords::engine

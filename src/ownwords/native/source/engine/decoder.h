@@ -20,6 +20,10 @@ struct Feeds {
     const int32_t *ids;
     bool every;     // scores after each id, not only after the last of each feed
     float *logits;  // [feeds or ids, vocabulary]
+    // Not below 0: only scores of the first `among` ids are wanted, and of these only such as are
+    // within the margin of the highest; others may be minus infinity.
+    double margin = -1;
+    Long among = 0;
 };
 
 class Decoder {
@@ -40,6 +44,9 @@ class Decoder {
     struct Chunk {
         Long tokens = 0, wanted = 0, blocks = 0, wanted_blocks = 0;
         bool apart = false;  // every token is of another row
+        bool near = false;   // not all scores are wanted
+        float margin = 0;
+        Long among = 0;
         const int32_t *ids = nullptr;
         float *logits = nullptr;
         Long rows[CHUNK], positions[CHUNK];
@@ -59,12 +66,17 @@ class Decoder {
         std::vector<float> x, normed, joined;
         Input input;
         std::unique_ptr<AttentionRoom> attention;
+        Input rough;       // for the planes of the head
+        Memory room;
+        float best = 0;    // the highest score that it knows of
+        Long exact = 0;    // panels whose scores it has found
     };
 
     struct Run;
 
     Trouble check(Cache &cache, const Feeds &feeds) const;
     void step(Cache &cache, Team &team, int thread);
+    void learn();
     Heads heads(const Layer &layer) const;
 
     std::mutex reading_;
@@ -76,6 +88,7 @@ class Decoder {
     std::vector<Long> plan_of_;  // by layer
     std::vector<Own> own_;       // by thread
     Long made_stride_, wide_, hidden_;
+    Long resting_ = 0;  // reads to come for which all scores are found in any case
     Memory memory_;
     float *x_, *kept_, *normed_, *written_, *made_, *seen_, *gate_, *up_, *angles_;
     Input input_;

@@ -69,10 +69,9 @@ void ready_wide(const Matrix &m, const float *in, Long rows, Long n, Input &inpu
 // Whole numbers from here to the one rounding of each output, so that sums made in any way agree.
 void put_bytes(const Work &w, Long panel, Long n, Long rows, const int32_t *high,
                const int32_t *low) {
-    const unsigned char *end = w.matrix.lines + (panel + 1) * Long(w.matrix.panel_bytes());
     const Long first = panel * PANEL, there = std::min(PANEL, w.matrix.outputs - first);
     const __mmask16 only = __mmask16((1u << there) - 1);
-    const __m512 scales = _mm512_load_ps(end - LINE), much = _mm512_set1_ps(128);
+    const __m512 scales = _mm512_load_ps(scales_of(w, panel)), much = _mm512_set1_ps(128);
     const __m512 bias =
         w.bias == nullptr ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(only, w.bias + first);
     for (Long r = 0; r < rows; ++r) {

@@ -5,6 +5,8 @@
 
 namespace ownwords::engine {
 
+struct Planes;
+
 struct Work {
     const Matrix &matrix;
     const Input &input;
@@ -12,6 +14,7 @@ struct Work {
     const float *bias;
     float *out;
     Long stride;
+    const Planes *planes = nullptr;  // of a head in two: the matrix has no lines then
 };
 
 // A panel's sums of some rows, with the bias, into their place. Apart from what makes the sums, or
@@ -23,6 +26,9 @@ void multiply_floats(const Work &work, Long first, Long last);
 void multiply_halves(const Work &work, Long first, Long last);
 void multiply_codes8(const Work &work, Long first, Long last);
 void multiply_codes4(const Work &work, Long first, Long last);
+
+// Of int8, the scales of a panel.
+const float *scales_of(const Work &work, Long panel);
 
 // On AMX, where a few rows cost what many do.
 #if defined(__AMX_INT8__) && defined(__AMX_BF16__)

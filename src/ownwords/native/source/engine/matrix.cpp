@@ -212,6 +212,11 @@ size_t Matrix::panel_bytes() const {
 }
 
 bool pack(const Matrix &m, const Source *sources, Long count, Long first, Long last) {
+    return pack_into(m, sources, count, first, last, m.lines + size_t(first) * m.panel_bytes());
+}
+
+bool pack_into(const Matrix &m, const Source *sources, Long count, Long first, Long last,
+               unsigned char *to) {
     const Stored own = m.kind == Kind::INT8 ? Stored::CODES8 : Stored::CODES4;
     const bool coded = m.kind == Kind::INT8 || m.kind == Kind::INT4;
     const Long deep = m.depth(), bytes = Long(m.panel_bytes()) / PANEL;  // of a strand
@@ -241,7 +246,7 @@ bool pack(const Matrix &m, const Source *sources, Long count, Long first, Long l
                     strand.write(rows.data() + (o - low) * deep);
             }
         }
-        turn(strands.data(), bytes, m.lines + size_t(p) * m.panel_bytes());
+        turn(strands.data(), bytes, to + size_t(p - first) * m.panel_bytes());
     }
     return all;
 }

@@ -54,6 +54,10 @@ struct Source {
 // of the own kind are taken as they are. False, the rest left, where a number is not finite.
 bool pack(const Matrix &matrix, const Source *sources, Long count, Long first, Long last);
 
+// The same to where panel `first` is to begin.
+bool pack_into(const Matrix &matrix, const Source *sources, Long count, Long first, Long last,
+               unsigned char *to);
+
 // The weights of one output as floats: the embedding of a token.
 void row(const Matrix &matrix, Long output, float *into);
 

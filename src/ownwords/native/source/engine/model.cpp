@@ -143,6 +143,8 @@ Model::Model(const Shape &given_shape, const Tensor *tensors, Long count, Pool &
     place(embedding, given, shape.ends, {EMBEDDING}, 0, shape.vocabulary, width);
     if (given.of(HEAD, 0) != nullptr)
         place(head, given, shape.ends, {HEAD}, 0, shape.vocabulary, width);
+    if (Planes::pay(jobs_.back().matrix))
+        jobs_.back().planes = {Long(shape.vocabulary), width, nullptr};
     positions = vector(given, POSITIONS, 0, shape.context * width);
     final_norm = norm(given, FINAL_NORM, FINAL_NORM_BIAS, 0, width);
     layers.resize(size_t(shape.layers));
@@ -183,6 +185,10 @@ Model::Model(const Shape &given_shape, const Tensor *tensors, Long count, Pool &
     pack_all(pool);
 }
 
+size_t Model::Job::bytes() const {
+    return planes.outputs > 0 ? planes.bytes() : matrix.bytes();
+}
+
 // Panels that are packed before what they were made of is forgotten.
 Long Model::Job::piece() const {
     constexpr size_t NEAR = size_t(4) << 20;
@@ -193,7 +199,9 @@ Long Model::Job::piece() const {
 
 // Whether all is finite there.
 bool Model::Job::pack_piece(Long first, Long last) const {
-    const bool fine = pack(matrix, sources.data(), Long(sources.size()), first, last);
+    const auto count = Long(sources.size());
+    const bool fine = planes.outputs > 0 ? planes.pack(sources.data(), count, first, last)
+                                         : pack(matrix, sources.data(), count, first, last);
     Long begin = 0;  // the output that a source begins with
     for (size_t s = 0; s < sources.size(); begin += sources[s++].rows) {
         const Long low = std::max(first * PANEL - begin, Long(0));
@@ -206,12 +214,12 @@ bool Model::Job::pack_piece(Long first, Long last) const {
 // All matrices in one room, in the order in which they were placed, and then known by their layers.
 void Model::pack_all(Pool &pool) {
     size_t bytes = 0;
-    for (Job &job : jobs_) bytes += job.matrix.bytes();
+    for (Job &job : jobs_) bytes += job.bytes();
     lines_ = Memory(bytes);
     unsigned char *at = lines_.start();
     for (Job &job : jobs_) {
-        job.matrix.lines = at;
-        at += job.matrix.bytes();
+        (job.planes.outputs > 0 ? job.planes.lines : job.matrix.lines) = at;
+        at += job.bytes();
     }
     std::atomic<int> trouble{FINE};
     pool.run([&](Team &team, int thread) {
@@ -235,7 +243,9 @@ void Model::pack_all(Pool &pool) {
     if (trouble != FINE) throw Refused{Trouble(trouble.load())};
     size_t next = 0;
     const auto take = [&](Matrix &matrix) {
-        if (matrix.outputs > 0) matrix = jobs_[next++].matrix;
+        if (matrix.outputs == 0) return;
+        if (jobs_[next].planes.outputs > 0) planes = jobs_[next].planes;
+        matrix = jobs_[next++].matrix;
     };
     take(embedding);
     take(head);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "engine/head.h"
 #include "engine/matrix.h"
 #include "engine/memory.h"
 #include "engine/parts.h"
@@ -32,6 +33,7 @@ class Model {
     Shape shape;  // its pointers are not kept
     std::vector<Layer> layers;
     Matrix embedding, head;  // the same where the head is tied
+    Planes planes;           // where it pays, what the head is kept as instead, with no lines of its own
     const float *positions = nullptr;
     Norm final_norm;
     std::vector<float> frequencies;
@@ -46,9 +48,11 @@ class Model {
 
     struct Job {
         Matrix matrix;
+        Planes planes;  // or these, if they have outputs
         std::vector<Source> sources;
         std::vector<bool> mapped;  // by source
 
+        size_t bytes() const;
         Long piece() const;
         bool pack_piece(Long first, Long last) const;
     };

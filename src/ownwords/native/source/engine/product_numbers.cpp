@@ -11,28 +11,30 @@ struct Floats {
     static constexpr bool UNPACKS = false;
 
     template <int P, int R>
-    static void block(const Work &w, const unsigned char *panels, Long n, const Ahead &ahead,
-                      Vector (&out)[P][R][PARTS]) {
-        const Long deep = w.matrix.depth(), bytes = ahead.end;
+    static void block(const Work &w, Long p, Long apart, Long n, Vector (&out)[P][R][PARTS]) {
+        const Long deep = w.matrix.depth(), bytes = Long(w.matrix.panel_bytes());
+        const unsigned char *panels = w.matrix.lines + p * bytes;
+        apart *= bytes;
         const float *in = w.input.numbers + n * deep;
         Vector sums[P][R][PARTS] = {};
         for (Long at = 0; at < bytes; at += AT_ONCE * LINE) {
-            for (int i = 0; i < P; ++i) ahead.fetch(panels + i * bytes, at, AT_ONCE);
             const float *here = in + at / LINE;
 #pragma GCC unroll 8
             for (int j = 0; j < AT_ONCE; ++j)
 #pragma GCC unroll 4
-                for (int i = 0; i < P; ++i)
+                for (int i = 0; i < P; ++i) {
+                    const unsigned char *line = panels + i * apart + at + j * LINE;
+                    ask_behind(line);
 #pragma GCC unroll 4
                     for (int v = 0; v < PARTS; ++v) {
-                        const auto *line =
-                            reinterpret_cast<const float *>(panels + i * bytes + at + j * LINE);
-                        const Vector weights = load(line + v * LANES);
+                        const Vector weights =
+                            load(reinterpret_cast<const float *>(line) + v * LANES);
 #pragma GCC unroll 8
                         for (int r = 0; r < R; ++r)
                             sums[i][r][v] =
                                 plus_product(sums[i][r][v], weights, here[r * deep + j]);
                     }
+                }
         }
         std::memcpy(out, sums, sizeof sums);
     }
@@ -44,21 +46,22 @@ struct Halves16 {
     static constexpr bool UNPACKS = false;
 
     template <int P, int R>
-    static void block(const Work &w, const unsigned char *panels, Long n, const Ahead &ahead,
-                      Vector (&out)[P][R][PARTS]) {
-        const Long deep = w.matrix.depth(), bytes = ahead.end;
+    static void block(const Work &w, Long p, Long apart, Long n, Vector (&out)[P][R][PARTS]) {
+        const Long deep = w.matrix.depth(), bytes = Long(w.matrix.panel_bytes());
+        const unsigned char *panels = w.matrix.lines + p * bytes;
+        apart *= bytes;
         Vector sums[P][R][PARTS] = {};
         for (Long at = 0; at < bytes; at += AT_ONCE * LINE) {
-            for (int i = 0; i < P; ++i) ahead.fetch(panels + i * bytes, at, AT_ONCE);
 #pragma GCC unroll 8
             for (int j = 0; j < AT_ONCE; ++j)
 #pragma GCC unroll 4
                 for (int i = 0; i < P; ++i)
 #pragma GCC unroll 4
                     for (int v = 0; v < PARTS; ++v) {
+                        const unsigned char *line = panels + i * apart + at + j * LINE;
+                        if (v == 0) ask_behind(line);
                         Bits both;
-                        std::memcpy(&both, panels + i * bytes + at + (j * PARTS + v) * sizeof both,
-                                    sizeof both);
+                        std::memcpy(&both, line + v * sizeof both, sizeof both);
                         const Long k = n * deep + (at / LINE + j) * 2;
 #if defined(__AVX512BF16__)
                         const uint16_t *in = w.input.halves + k;

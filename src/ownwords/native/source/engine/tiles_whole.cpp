@@ -77,6 +77,10 @@ const unsigned char *activations(const Work &w) {
     return reinterpret_cast<const unsigned char *>(w.input.codes);
 }
 
+inline void ask_behind_tile(const unsigned char *tile) {
+    for (Long at = 0; at < TILE; at += LINE) __builtin_prefetch(tile + at + 2048);  // into the first cache
+}
+
 // So few rows that one tile holds them: what is waited for is memory, so four panels are read side
 // by side.
 template <class K>
@@ -87,27 +91,26 @@ void few_rows(const Work &w, Long first, Long last) {
     const Tiles tiles(shapes);
     const Long panel_bytes = Long(w.matrix.panel_bytes()), step = w.matrix.depth() * K::BYTES;
     const unsigned char *in = activations(w);
-    for (Long p = first; p < last; p += 4) {
-        // Where there are fewer than four the last one is read again.
-        const Long places[4] = {p, std::min(p + 1, last - 1), std::min(p + 2, last - 1),
-                                std::min(p + 3, last - 1)};
+    const auto four = [&](Long p, Long apart) {
+        // Where there are fewer the last one is read again.
+        const Long places[4] = {p, std::min(p + apart, last - 1), std::min(p + 2 * apart, last - 1),
+                                std::min(p + 3 * apart, last - 1)};
         const unsigned char *panels[4];
         for (int i = 0; i < 4; ++i) panels[i] = w.matrix.lines + places[i] * panel_bytes;
-        const Ahead ahead{panel_bytes, 3 * panel_bytes, p + 8 <= last};
         const Start starts[4] = {{w, places[0]}, {w, places[1]}, {w, places[2]}, {w, places[3]}};
         start_tiles(starts[0].line(), starts[1].line(), starts[2].line(), starts[3].line());
         for (Long at = 0; at < step * 16; at += TILE) {
             _tile_loadd(4, in + at / 16, step);
-            ahead.fetch(panels[0], at, 16);
+            ask_behind_tile(panels[0] + at);
             _tile_loadd(5, panels[0] + at, LINE);
             OWNWORDS_PRODUCT(0, 4, 5);
-            ahead.fetch(panels[1], at, 16);
+            ask_behind_tile(panels[1] + at);
             _tile_loadd(6, panels[1] + at, LINE);
             OWNWORDS_PRODUCT(1, 4, 6);
-            ahead.fetch(panels[2], at, 16);
+            ask_behind_tile(panels[2] + at);
             _tile_loadd(7, panels[2] + at, LINE);
             OWNWORDS_PRODUCT(2, 4, 7);
-            ahead.fetch(panels[3], at, 16);
+            ask_behind_tile(panels[3] + at);
             _tile_loadd(5, panels[3] + at, LINE);
             OWNWORDS_PRODUCT(3, 4, 5);
         }
@@ -122,7 +125,9 @@ void few_rows(const Work &w, Long first, Long last) {
             put_floats<2>(w, places[2], 0);
             put_floats<3>(w, places[3], 0);
         }
-    }
+    };
+    const Long left = side_by_side<4>(first, last, four);
+    if (left < last) four(left, 1);
 }
 
 // Two panels times two tiles of rows; where rows end within a tile, the input has room to read on.

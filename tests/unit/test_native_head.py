@@ -1,0 +1,276 @@
+"""A large int8 head in two planes: scores that are wanted come out as they do from all of it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.inference.engine import Feed, Near
+from ownwords.inference.generation import Request, generate
+from ownwords.inference.native_engine import NativeEngine
+from ownwords.inference.sampling import Sampling, choose
+from ownwords.native.engine import NativeCore, Shape, Stored, Tensor, available
+
+if not available():
+    pytest.skip("the part in C++ is not built", allow_module_level=True)
+
+VOCABULARY, WIDTH = 17_003, 1024  # 17 MB of codes, enough to be kept in two planes
+Codes = NDArray[np.int8]
+Scales = NDArray[np.float32]
+
+
+def random_codes(seed: int = 0) -> tuple[Codes, Scales]:
+    """Rows as those of models are: of like sizes, none of them round."""
+    drawn = np.random.default_rng(seed)
+    codes = drawn.normal(0, 36, (VOCABULARY, WIDTH)).round().clip(-128, 127).astype(np.int8)
+    return codes, (drawn.uniform(0.5, 1.5, VOCABULARY) * 0.002).astype(np.float32)
+
+
+def core_of(
+    head: tuple[Codes, Scales],
+    *,
+    embedding: tuple[Codes, Scales] | None = None,
+    threads: int = 2,
+    spread: float = 0.0,
+    final: float = 1.0,
+) -> NativeCore:
+    """One layer, which adds nothing where `spread` is 0; without an embedding the head is tied."""
+    drawn = np.random.default_rng(3)
+
+    def tensor(name: str, rows: int, columns: int, numbers: NDArray[np.float32]) -> Tensor:
+        kind: Stored = "f32"
+        return Tensor(name=name, stored=kind, rows=rows, columns=columns, data=numbers)
+
+    def matrix(name: str, rows: int, columns: int, by: float) -> Tensor:
+        numbers = drawn.normal(0, by, (rows, columns)).astype(np.float32)
+        return tensor(f"blocks.0.{name}.weight", rows, columns, numbers)
+
+    def norm(name: str, by: float = 1.0) -> Tensor:
+        return tensor(f"{name}.weight", 1, WIDTH, np.full(WIDTH, by, np.float32))
+
+    def large(name: str, parts: tuple[Codes, Scales]) -> Tensor:
+        return Tensor(
+            name=name,
+            stored="codes8",
+            rows=VOCABULARY,
+            columns=WIDTH,
+            data=parts[0],
+            scales=parts[1],
+        )
+
+    tensors = [
+        large("embedding.weight", embedding or head),
+        *([large("head.weight", head)] if embedding else []),
+        norm("final_norm", final),
+        norm("blocks.0.attention_norm"),
+        norm("blocks.0.mlp_norm"),
+        matrix("attention.query", 16, WIDTH, 0.05),
+        matrix("attention.key", 8, WIDTH, 0.05),
+        matrix("attention.value", 8, WIDTH, 0.05),
+        matrix("attention.output", WIDTH, 16, spread),
+        matrix("mlp.gate", 16, WIDTH, 0.05),
+        matrix("mlp.up", 16, WIDTH, 0.05),
+        matrix("mlp.down", WIDTH, 16, spread),
+    ]
+    shape = Shape(
+        vocabulary=VOCABULARY,
+        context=300,
+        width=WIDTH,
+        layers=1,
+        heads=2,
+        kv_heads=1,
+        head_dim=8,
+        hidden=16,
+        matrices="int8",
+        ends="int8",
+        narrow=True,
+        attention_scale=1.0,
+        windows=(0,),
+        turns=(-1,),
+        frequencies=np.zeros((0, 4), np.float32),
+    )
+    return NativeCore(shape, tensors, threads=threads)
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[tuple[Codes, Scales], tuple[Codes, Scales]]:
+    return random_codes(0), random_codes(1)
+
+
+def near_agrees(core: NativeCore, ids: Sequence[int], margins: Sequence[float]) -> int:
+    """How many scores were found at most; asserts what is promised of them."""
+    cache, most = core.cache(1, 4), 0
+    for one in ids:
+        (whole,) = cache.read([0], [[one]])
+        for margin in margins:
+            for among in (VOCABULARY, 9_001, 3):
+                cache.cut(0, 0)
+                (some,) = cache.read([0], [[one]], near=(margin, among))
+                wanted = whole[:among] >= whole[:among].max() - margin
+                np.testing.assert_array_equal(some[:among][wanted], whole[:among][wanted])
+                found = some > -np.inf
+                np.testing.assert_array_equal(some[found], whole[found])
+                most = max(most, int(found.sum()))
+        cache.cut(0, 0)
+    return most
+
+
+def test_scores_and_embeddings(parts: tuple[tuple[Codes, Scales], ...]) -> None:
+    """Against NumPy: the layer adds nothing, so a score is a product of two rows."""
+    codes, scales = parts[0]
+    weights = codes.astype(np.float64) * scales[:, None]
+    cache = core_of(parts[0]).cache(8, 4)
+    ids = [0, 5, 16, VOCABULARY - 1, 9_000, 77, 78, 4_096]
+    for count in (1, 2, 3, 8):  # which go different ways
+        made = cache.read(range(count), [[one] for one in ids[:count]])
+        rows_ND = weights[ids[:count]]
+        expected = rows_ND / np.sqrt((rows_ND**2).mean(1, keepdims=True)) @ weights.T
+        assert np.sqrt(((made - expected) ** 2).mean() / (expected**2).mean()) < 8e-3
+        for row in range(count):
+            cache.cut(row, 0)
+    each = [cache.read([row], [[one]])[0] for row, one in enumerate(ids)]
+    for row in range(8):
+        cache.cut(row, 0)
+    np.testing.assert_array_equal(cache.read(range(8), [[one] for one in ids]), each)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_near_scores(parts: tuple[tuple[Codes, Scales], ...], threads: int) -> None:
+    core = core_of(parts[0], embedding=parts[1], threads=threads, spread=0.3)
+    assert near_agrees(core, [3, 800, 16_999], [0.0, 0.3]) < VOCABULARY // 4
+
+
+def test_hostile_heads(parts: tuple[tuple[Codes, Scales], ...]) -> None:
+    codes, scales = parts[0]
+    drawn = np.random.default_rng(5)
+    nothing = np.zeros_like(codes)
+    equal = np.repeat(codes[:1], VOCABULARY, axis=0)
+    # What a row says stands in its low halves alone, beside one number that is huge.
+    hidden = (codes // 12).astype(np.int8)
+    hidden[:, 7] = -128
+    negative = scales * drawn.choice([-1, 1], VOCABULARY).astype(np.float32)
+    none = np.zeros_like(scales)
+    ids = [1, 12_345]
+    for head in (
+        (nothing, scales),
+        (equal, scales),
+        (equal, np.full_like(scales, 0.001)),
+        (hidden, scales),
+        (codes, negative),
+        (codes, none),
+    ):
+        core = core_of(head, embedding=parts[1], spread=0.3)
+        near_agrees(core, ids, [0.0, 0.3])
+        near_agrees(core_of(head), ids, [0.0])  # each row is most like itself
+
+
+def test_no_numbers(parts: tuple[tuple[Codes, Scales], ...]) -> None:
+    """Scores beyond all numbers are told as such, and not left out."""
+    cache = core_of(parts[0], embedding=parts[1], final=3e38, spread=0.3).cache(1, 4)
+    (whole,) = cache.read([0], [[5]])
+    assert not np.isfinite(whole).all()
+    cache.cut(0, 0)
+    np.testing.assert_array_equal(cache.read([0], [[5]], near=(0.0, VOCABULARY))[0], whole)
+    with pytest.raises(OwnwordsError, match="not numbers"):
+        choose(whole, Sampling(temperature=0), luck=0.5)
+
+
+def drawn_by(engine: NativeEngine, sampling: Sampling, seed: int, **more: object) -> list[int]:
+    request = Request(ids=[seed], tokens=100, sampling=sampling, seed=seed, **more)  # type: ignore[arg-type]
+    return [drawn.id for drawn in generate(engine, request)]
+
+
+SAMPLINGS = (
+    Sampling(temperature=0),
+    Sampling(min_p=0.02),
+    Sampling(temperature=0.6, min_p=0.05),
+    Sampling(temperature=1.3, min_p=0.3, top_k=40),
+)
+
+
+def test_texts_are_the_same(
+    parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of draws: the same with all scores and without."""
+    engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
+    asked = [(sampling, seed) for sampling in SAMPLINGS for seed in range(1, 9)]
+    some = [drawn_by(engine, sampling, seed) for sampling, seed in asked]
+    padded = drawn_by(engine, SAMPLINGS[1], 3, vocabulary=5_000)
+    monkeypatch.setattr(Sampling, "reach", None)
+    whole = [drawn_by(engine, sampling, seed) for sampling, seed in asked]
+    assert some == whole
+    assert len({one for text in some for one in text}) > 100
+    assert padded == drawn_by(engine, SAMPLINGS[1], 3, vocabulary=5_000)
+
+
+class Forbidding:
+    """A guard that forbids the likeliest tokens now and then."""
+
+    native = None
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.ids = ids
+
+    def banned(self, history: Sequence[int]) -> Sequence[int]:
+        return self.ids if len(history) % 3 else ()
+
+
+def test_what_is_forbidden_leaves_others(
+    parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
+    likely = np.argsort(engine.cache(1, 4).read([Feed(0, [7])])[0])[-50:].tolist()
+    guard = Forbidding(likely)
+    some = drawn_by(engine, SAMPLINGS[1], 7, guard=guard)
+    monkeypatch.setattr(Sampling, "reach", None)
+    assert some == drawn_by(engine, SAMPLINGS[1], 7, guard=guard)
+
+
+def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> None:
+    engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
+    cache = engine.cache(2, 4)
+    near = Near(0.0, VOCABULARY)
+    (some,) = cache.read([Feed(0, [9], near)])
+    assert np.isneginf(some).any()
+    cache.cut(0, 0)
+    both = cache.read([Feed(0, [9], near), Feed(1, [9])])
+    assert not np.isneginf(both).any()  # of several texts all are found
+    assert some.argmax() == both[0].argmax()
+
+
+@pytest.mark.parametrize("margin", [-1.0, float("nan")])
+def test_no_margin_is_all(parts: tuple[tuple[Codes, Scales], ...], margin: float) -> None:
+    cache = core_of(parts[0], embedding=parts[1], spread=0.3).cache(1, 4)
+    (whole,) = cache.read([0], [[9]])
+    for among in (VOCABULARY, 0, -5, 1 << 40):
+        cache.cut(0, 0)
+        (made,) = cache.read([0], [[9]], near=(margin, among))
+        np.testing.assert_array_equal(made, whole)
+
+
+def test_reach_leaves_out_only_what_is_never_chosen() -> None:
+    drawn = np.random.default_rng(11)
+    for number in range(2_000):
+        scores = drawn.normal(0, 3, 400).astype(np.float32)
+        temperature = float(drawn.choice([0.0, 0.3, 1.0, 2.0]))
+        sampling = Sampling(
+            temperature=temperature,
+            min_p=float(drawn.choice([0.01, 0.2, 1.0])),
+            top_k=int(drawn.choice([0, 5])),
+        )
+        assert sampling.reach is not None
+        some = np.where(scores >= scores.max() - sampling.reach, scores, -np.inf)
+        luck = (number + 0.5) / 2_000
+        one = choose(some.astype(np.float32), sampling, luck=luck)
+        assert one == choose(scores, sampling, luck=luck)
+    for needs_all in (
+        Sampling(),
+        Sampling(min_p=0.1, top_p=0.9),
+        Sampling(min_p=0.1, typical_p=0.9),
+        Sampling(temperature=0, bias={3: 1.0}),
+        Sampling(temperature=0, repetition_penalty=1.1),
+        Sampling(temperature=0, no_repeat=3),
+    ):
+        assert needs_all.reach is None
