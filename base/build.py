@@ -17,7 +17,7 @@ import lzma
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from ownwords.archive.store import Archive
 from ownwords.cli.options import DEFAULTS
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.training import corpus, recipes
 from ownwords.training.shards import Text
@@ -77,21 +78,34 @@ def main() -> int:
         fixed["train.steps"] = given.steps
     with watching(DEFAULTS) as (progress, _, _):
         look(folders, workspace=workspace.root, split=HELD_OUT, progress=progress)
-        with Archive(workspace.archive) as archive:
-            texts = corpus.of(archive)
-            made = recipes.pretrain(
-                Chapters(archive, texts.train),
-                Chapters(archive, texts.validation),
-                recipes.Work(
-                    workspace=workspace.root,
-                    seconds=given.minutes * 60,
-                    fixed=fixed,
-                    progress=progress,
-                    corpus=texts.key,
-                ),
-            )
+        made = trained(workspace, seconds=given.minutes * 60, fixed=fixed, progress=progress)
     print(f"{made.folder}: {made.bits_per_byte} bits a byte on held-out books")
     return 0
+
+
+def trained(
+    workspace: Workspace,
+    *,
+    seconds: float,
+    fixed: Mapping[str, object],
+    progress: Progress,
+    out: Path | None = None,
+) -> recipes.Made:
+    """A model of the chapters in the workspace's archive."""
+    with Archive(workspace.archive) as archive:
+        texts = corpus.of(archive)
+        return recipes.pretrain(
+            Chapters(archive, texts.train),
+            Chapters(archive, texts.validation),
+            recipes.Work(
+                workspace=workspace.root,
+                seconds=seconds,
+                fixed=fixed,
+                progress=progress,
+                corpus=texts.key,
+                out=out,
+            ),
+        )
 
 
 def parted(path: Path, beside: Path) -> Path:

@@ -10,13 +10,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from build import Chapters
-from ownwords.archive.store import Archive
+from build import trained
 from ownwords.cli.options import DEFAULTS
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
-from ownwords.training import corpus, recipes
 
 ROWS, CONTEXT, VOCABULARY = 16, 512, 8192
 _NO_END = 1e6  # seconds: the steps say when it ends
@@ -32,28 +30,18 @@ def main() -> int:
     workspace = Workspace(given.workspace)
     for size in given.sizes:
         steps = round(given.computing / size / (ROWS * CONTEXT))
-        with watching(DEFAULTS) as (progress, _, _), Archive(workspace.archive) as archive:
-            texts = corpus.of(archive)
-            made = recipes.pretrain(
-                Chapters(archive, texts.train),
-                Chapters(archive, texts.validation),
-                recipes.Work(
-                    workspace=workspace.root,
-                    seconds=_NO_END,
-                    fixed={
-                        "model.vocabulary": VOCABULARY,
-                        "model.context": CONTEXT,
-                        "model.parameters": round(size),
-                        "train.context": CONTEXT,
-                        "train.rows": ROWS,
-                        "train.steps": steps,
-                        "train.evaluations": 1,
-                    },
-                    progress=progress,
-                    corpus=texts.key,
-                    out=workspace.root / "sizes" / f"{size:.0f}",
-                ),
-            )
+        fixed = {
+            "model.vocabulary": VOCABULARY,
+            "model.context": CONTEXT,
+            "model.parameters": round(size),
+            "train.context": CONTEXT,
+            "train.rows": ROWS,
+            "train.steps": steps,
+            "train.evaluations": 1,
+        }
+        out = workspace.root / "sizes" / f"{size:.0f}"
+        with watching(DEFAULTS) as (progress, _, _):
+            made = trained(workspace, seconds=_NO_END, fixed=fixed, progress=progress, out=out)
         tokens, bits = made.outcome.tokens, made.bits_per_byte or 0
         print(f"{size / 1e6:.1f}M parameters, {tokens / 1e6:.1f}M tokens: {bits:.4f}", flush=True)
     return 0

@@ -25,6 +25,7 @@ class CountingEngine:
         self.fails: Exception | None = None  # at the next read
         self.takes_s = 0.0  # a read
         self.never: Sequence[int] = ()  # written by it
+        self.text: Sequence[int] = ()  # by heart: after n tokens comes the one at n
         self.may_go_on = threading.Event()
         self.may_go_on.set()
 
@@ -62,6 +63,10 @@ class CountingCache:
                 scores.append(drawn.normal(size=engine.vocabulary))
         made = np.array(scores, np.float32)
         made[:, list(engine.never)] = -1e9
+        if engine.text:
+            made[:] = -1e9
+            places = [self.held(feed.row) for feed in feeds]
+            made[range(len(feeds)), [engine.text[place] for place in places]] = 0
         return made
 
     def cut(self, row: int, length: int) -> None:

@@ -93,6 +93,15 @@ def test_what_is_beyond_the_length_of_the_model_does_not_count(tmp_path: Path) -
     assert not np.allclose(shorter, same, atol=1e-3)
 
 
+def test_the_tokens_that_it_reads_are_counted(tmp_path: Path) -> None:
+    model = SentenceModel(folder_in(tmp_path))
+    ends = 2  # [CLS] and [SEP], which the model reads, too
+    assert model.count(["the rain fell"]) == 3 + ends
+    assert model.count(["the rain fell", "a bus"]) == 3 + 2 + 2 * ends
+    assert model.count(["rain " * 100]) == LONGEST
+    assert model.count([]) == 0
+
+
 def test_its_name_tells_models_apart_and_not_folders(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     one = SentenceModel(folder_in(tmp_path / "first" / "small")).name
@@ -346,6 +355,23 @@ def test_cut_short_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         rest = Counting()
         assert embed_missing(index, rest) == 1
         assert len(rest.texts) == 1
+
+
+def test_only_an_embedder_that_made_all_of_its_own_drives_older_ones_out(tmp_path: Path) -> None:
+    def embedder(name: str, breaks_after: int | None = None) -> Counting:
+        made = Counting(breaks_after)
+        made.name = name
+        return made
+
+    with Index(blog(tmp_path, POSTS)) as index:
+        index.refresh()
+        for name in ("first", "second"):
+            embed_missing(index, embedder(name))
+        with pytest.raises(KeyboardInterrupt):
+            embed_missing(index, embedder("third", breaks_after=0))
+        assert len(index.vectors("first")[0]) == 3
+        embed_missing(index, embedder("third"))
+        assert [len(index.vectors(name)[0]) for name in ("first", "second", "third")] == [0, 3, 3]
 
 
 # ---- the nearest of many

@@ -195,6 +195,29 @@ def test_vectors_come_back_by_name_and_go_with_their_chunks(path: Path, index: I
     assert set(index.vectors("a")[0].tolist()) == set(index.chunks("kettle"))
 
 
+def test_vectors_of_the_last_two_that_made_any_are_kept(path: Path, index: Index) -> None:
+    def names() -> dict[str, int]:
+        with closing(sqlite3.connect(path)) as db:
+            return dict(db.execute("SELECT name, count(*) FROM vectors GROUP BY name"))
+
+    ids = index.ids()
+    rows = np.ones((len(ids), 2), np.float32)
+    for name in ("a", "b"):
+        index.put_vectors(name, ids, rows)
+        assert index.keep_vectors(name) == 0
+    index.put_vectors("c", ids[:1], rows[:1])
+    assert names() == {"a": len(ids), "b": len(ids), "c": 1}  # until all of its own are there
+    index.put_vectors("c", ids, rows)
+    assert index.keep_vectors("c") == len(ids)
+    assert names() == {"b": len(ids), "c": len(ids)}
+    assert index.vectors("a")[1].shape == (0, 0)
+    index.put_vectors("b", ids, rows)
+    index.keep_vectors("b")
+    index.put_vectors("a", ids, rows)
+    index.keep_vectors("a")
+    assert names() == {"a": len(ids), "b": len(ids)}
+
+
 def test_vectors_that_are_not_one_for_each_chunk_are_refused(index: Index) -> None:
     with pytest.raises(ValueError, match="2 ids"):
         index.put_vectors("a", [1, 2], np.zeros((1, 3), np.float32))

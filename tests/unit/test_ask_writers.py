@@ -1,6 +1,8 @@
 """Who puts an answer into words: which model is meant, and how each is asked."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,6 +12,10 @@ from ownwords.ask.faults import EndpointError, RefusedError
 from ownwords.ask.writers import EndpointWriter, OwnWriter, Writer, opened
 from ownwords.core.errors import OwnwordsError
 from played_endpoint import HERE, playing
+
+if TYPE_CHECKING:
+    from ownwords.inference.generation import Finished, Request
+    from ownwords.inference.writing import Writing
 
 MESSAGES = (
     {"role": "system", "content": "Be short."},
@@ -132,6 +138,37 @@ def test_a_model_of_ones_own_goes_on_from_the_same_words(tmp_path: Path) -> None
         assert writer.used is not None
         assert writer.used.prompt == writer.count(plain) + 1  # a token that begins it
         assert writer.ended in ("stop", "length")
+
+
+@pytest.mark.parametrize(("finished", "ended"), [("length", "length"), ("stop", "stop")])
+def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
+    finished: "Finished", ended: str, tmp_path: Path
+) -> None:
+    """As of a server, which counts the tokens that were drawn: read anew, the text has others."""
+    from ownwords.inference.writing import Outcome
+
+    folder = own_model(tmp_path)
+    asked: list[tuple[Request, Sequence[str]]] = []
+
+    def write(request: "Request", stops: Sequence[str]) -> "Writing":
+        asked.append((request, stops))
+        yield from ("It ", "rained.")
+        return Outcome(7, finished)
+
+    writer = OwnWriter(folder, written=write)
+    assert written(writer, most=7) == "It rained."
+    assert writer.used is not None
+    assert (writer.used.written, writer.ended) == (7, ended)
+    ((request, stops),) = asked
+    assert (request.tokens, request.seed, request.sampling.temperature) == (7, 1, 0.0)
+    assert "\nQuestion:" in stops
+
+
+def test_an_answer_ends_where_the_models_own_file_says(tmp_path: Path) -> None:
+    folder = own_model(tmp_path)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [10, 46]}')
+    request = OwnWriter(folder)._request(MESSAGES, most=3, seed=1, temperature=0.0)
+    assert {10, 46} <= request.stops
 
 
 def test_its_own_template_is_kept_to(tmp_path: Path) -> None:

@@ -267,6 +267,8 @@ def test_the_key_opens_the_page_once_and_for_all(tmp_path: Path) -> None:
 
         foreign = {"Origin": "http://evil.example"}
         assert (await client.post("/login", data={"key": KEY}, headers=foreign)).status_code == 403
+        many = {f"field {n}": "x" for n in range(100)} | {"key": KEY}
+        assert (await client.post("/login", data=many)).status_code == 401
 
         right = await client.post("/login", data={"key": KEY})
         assert (right.status_code, right.headers["location"]) == (303, "/")

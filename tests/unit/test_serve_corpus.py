@@ -299,7 +299,7 @@ def test_settings_of_the_workspace_are_foreseen(fresh: Served) -> None:
     ("asked", "status"),
     [
         ({"id": "no such", "decision": "keep"}, 404),
-        ({"id": ["a", "list"], "decision": "keep"}, 404),
+        ({"id": ["a", "list"], "decision": "keep"}, 400),
         ({"decision": "keep"}, 404),
         ([], 400),
         ("keep", 400),
@@ -313,7 +313,30 @@ def test_what_cannot_be_decided_is_refused(served: Served, asked: object, status
     assert served.place.choices.read_bytes() == before
 
 
-@pytest.mark.parametrize("decision", ["maybe", "", None, 3, "Keep"])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" * 100_000, 400),
+        (b"\xff", 400),
+        (b'{"id":', 400),
+        (b'{"id": "half a character: \\ud800", "decision": "keep"}', 404),
+    ],
+)
+def test_what_is_no_json_or_no_text_is_refused(served: Served, body: bytes, status: int) -> None:
+    answer = served.client.post("/api/corpus/decide", content=body)
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("decision", [None, 3, ["keep"]])
+def test_a_decision_is_a_text(served: Served, decision: object) -> None:
+    asked = {"id": ids(served)["long"], "decision": decision}
+    answer = served.client.post("/api/corpus/decide", json=asked)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("decision should be a text")
+
+
+@pytest.mark.parametrize("decision", ["maybe", "", "Keep"])
 def test_an_unknown_decision_is_refused(served: Served, decision: object) -> None:
     before = served.place.choices.read_bytes()
     asked = {"id": ids(served)["long"], "decision": decision}

@@ -259,7 +259,7 @@ def test_text_for_a_thread_ends_when_the_thread_has_enough(place: Workspace, loa
         def some() -> str:
             pieces = house.text(opened, request(Bytes(), "Dear", tokens=1_000_000))
             first = next(pieces)
-            pieces.close()  # type: ignore[attr-defined]
+            pieces.close()
             return first
 
         assert await house.run_long(some)
@@ -297,6 +297,8 @@ def test_work_is_done_elsewhere_and_its_end_is_handed_back(place: Workspace) -> 
         assert {name.split()[0] for name in names[:-1]} == {"archive"}
         with pytest.raises(ZeroDivisionError):
             await house.run(lambda: 1 // 0)
+        with pytest.raises(RuntimeError, match="iterator"):  # and not nothing for ever
+            await asyncio.wait_for(house.run(lambda: next(iter(()))), 10)
 
     within(house, work)
 
@@ -323,6 +325,35 @@ def test_too_much_work_is_refused_and_what_is_given_up_is_not_begun(place: Works
         assert done == [0, 1, 3, 4]
 
     within(house, work)
+
+
+def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def embedder(setting: str) -> bool:
+        opened.append(setting)
+        return True
+
+    monkeypatch.setattr("ownwords.ask.embed.opened", embedder)
+    without, with_one = House(place), House(place, ServeSettings(embed="minilm"))
+    go_on = threading.Event()
+
+    async def work() -> None:
+        assert await with_one.embedder()  # opened by the first who asks
+        for house in (without, with_one):
+            answers = [asyncio.create_task(house.run_long(lambda: go_on.wait(10))) for _ in "1234"]
+            await asyncio.sleep(0.05)
+            found = await asyncio.wait_for(house.embedder(), 5)
+            assert bool(found) == bool(house.settings.embed)
+            go_on.set()
+            await asyncio.gather(*answers)
+            go_on.clear()
+        await with_one.close()
+
+    within(without, work)
+    assert opened == ["minilm"]
 
 
 def test_a_pause_ends_with_the_server(place: Workspace) -> None:

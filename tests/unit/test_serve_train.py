@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ def begin(place: Workspace) -> Iterator[Callable[[str], TrainingProcess]]:
     yield of
     with suppress(OSError, ValueError):
         pid = json.loads((place.runs / "serve" / "started.json").read_text())["pid"]
-        os.killpg(pid, signal.SIGKILL)
+        if pid != os.getpid():  # which a test writes there, and a shell makes leader of a group
+            os.killpg(pid, signal.SIGKILL)
     for each in made:
         until(lambda each=each: not each.whoever_works())  # type: ignore[misc]
 
@@ -261,6 +263,11 @@ def test_it_gets_a_clean_environment_and_the_flags_of_the_order(
         *("--set", "archive.drafts=true", "--json", "--base", "shipped"),
     ]
     assert "secret" not in said["env"].values()
+    process.start(replace(ORDER, is_timed=False))
+    standing = until(lambda: (s := process.standing()) and s.ending and s)
+    assert (standing.order.minutes, standing.order.is_timed) == (4.0, False)
+    said = json.loads((place.root / "given.json").read_text())
+    assert "--minutes" not in said["arguments"]
     assert said["env"]["OWNWORDS_HOME"] == "/somewhere"
 
 
@@ -368,6 +375,7 @@ def test_another_process_is_never_taken_for_it(place: Workspace, begin: Begin) -
     (folder / ".lock").touch()
     standing = process.standing()
     assert standing is not None
+    assert standing.order.is_timed  # as before there were others
     assert not standing.is_alive
     with pytest.raises(OwnwordsError):
         process.stop()
@@ -415,7 +423,7 @@ def test_a_training_from_beginning_to_end(
     assert state["by"] == "page"
     assert (state["step"], state["steps"]) == (10, 40)
     assert state["can"] == {"start": False, "stop": True, "resume": False}
-    assert state["order"]["minutes"] == 2
+    assert (state["order"]["minutes"], state["order"]["is_timed"]) == (2, True)
     another = served.client()
     assert another.post("/api/train/stop", json={}).status_code == 200
     state = until(lambda: (s := served.state())["status"] == "stopped" and s)
@@ -426,6 +434,15 @@ def test_a_training_from_beginning_to_end(
     until(lambda: begun(place))
     assert json.loads((place.root / "given.json").read_text())["arguments"][5] == "2"
     assert served.client().post("/api/train/stop", json={}).status_code == 200
+
+
+def test_minutes_that_nobody_named_are_left_to_make(
+    place: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Served(place, begin, monkeypatch).client()
+    assert client.post("/api/train/start", json={"base": "none"}).status_code == 200
+    until(lambda: client.get("/api/train").json()["state"]["status"] == "done")
+    assert "--minutes" not in json.loads((place.root / "given.json").read_text())["arguments"]
 
 
 def test_a_training_begun_in_a_terminal_is_shown(

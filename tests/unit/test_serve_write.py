@@ -203,12 +203,20 @@ def test_the_guard_tells_where_it_closed_the_way() -> None:
     guard = guarding.build([ids], tokenizer, words=4, longest=200)
     prompt = tokenizer.encode("He said that ")
     text = "nobody spoke of a thing, nobody spoke of that boat"
-    held = write.held_back(guard, tokenizer, prompt, tokenizer.encode(text))
-    # After each "nobody spoke of" the fourth word of the post was not to be had.
-    ends = [text.index("nobody") + 15, text.rindex("nobody") + 15]
-    assert [one["at"] // 15 for one in held] == [end // 15 for end in ends]
-    assert all(one["after"].split()[-3:] == ["nobody", "spoke", "of"] for one in held)
-    assert write.held_back(guard, tokenizer, prompt, tokenizer.encode("quite another text")) == []
+
+    def held(text: str, pieces: int) -> list[str]:
+        found = write.HeldBack(guard, tokenizer, prompt)
+        ids = tokenizer.encode(text)
+        for place in range(0, len(ids), pieces):
+            found.feed(ids[place : place + pieces])
+        return found.after
+
+    for pieces in (1, 7, 1000):
+        # After each "nobody spoke of" the fourth word of the post was not to be had.
+        first, second = held(text, pieces)
+        assert first == "He said that nobody spoke of"
+        assert second == "He said that nobody spoke of a thing, nobody spoke of"
+        assert held("quite another text", pieces) == []
 
 
 def origins(place: Workspace, text: str) -> Any:  # noqa: ANN401

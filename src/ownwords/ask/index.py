@@ -12,11 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-import numpy.typing as npt
-
 from ownwords.archive.document import OWN_KINDS, Document, Segment
 from ownwords.archive.store import keeps, telling_of_the_archive
+from ownwords.ask import vectors
 from ownwords.ask.chunks import Chunk, apart, chunks_of, count_words, visible
 from ownwords.ask.passage import Passage, Whose
 from ownwords.ask.tables import (
@@ -28,6 +26,7 @@ from ownwords.ask.tables import (
     note_in_line,
     state_of,
 )
+from ownwords.ask.vectors import Floats, Ids
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Progress
 
@@ -37,9 +36,6 @@ MONTHS = (
     "July", "August", "September", "October", "November", "December",
 )
 # fmt: on
-
-Floats = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int64]
 
 _WAIT_S = 30.0  # for another process that is writing the archive: a look at 1 GB holds it so long
 _CACHE_KIB = 16384
@@ -274,12 +270,13 @@ class Index:
         """Keep vectors of chunks, one a row; those of chunks that are gone meanwhile are not."""
         if rows.ndim != 2 or len(ids) != len(rows):
             raise ValueError(f"{len(ids)} ids, but vectors of shape {rows.shape}")
-        blobs = np.ascontiguousarray(rows, "<f4")
         with self._writing() as db:
-            db.executemany(
-                "INSERT OR REPLACE INTO vectors SELECT id, ?, ? FROM chunks WHERE id = ?",
-                ((name, row.tobytes(), int(id_)) for id_, row in zip(ids, blobs, strict=True)),
-            )
+            vectors.put(db, name, ids, rows)
+
+    def keep_vectors(self, name: str) -> int:
+        """Let vectors go but those of this name and the last ones made before; how many went."""
+        with self._writing() as db:
+            return vectors.keep(db, name)
 
     def vectors(self, name: str) -> tuple[Ids, Floats]:
         """The ids of the chunks with a vector of this name, and their vectors, one a row.
@@ -290,7 +287,7 @@ class Index:
             now = generation(db)
             kept = self._vectors.get(name)
             if kept is None or kept[0] != now:
-                self._vectors[name] = kept = (now, *_load(db, name))
+                self._vectors[name] = kept = (now, *vectors.load(db, name))
         return kept[1], kept[2]
 
     @contextmanager
@@ -394,16 +391,3 @@ def _passage(id_: int, row: tuple[str, ...], score: float, found_by: tuple[str, 
         score=score,
         found_by=found_by,
     )
-
-
-def _load(db: sqlite3.Connection, name: str) -> tuple[Ids, Floats]:
-    count, size = db.execute(
-        "SELECT count(*), coalesce(max(length(vector)), 0) FROM vectors WHERE name = ?", (name,)
-    ).fetchone()
-    ids = np.zeros(count, np.int64)
-    rows = np.zeros((count, size // 4), np.float32)
-    cursor = db.execute("SELECT chunk, vector FROM vectors WHERE name = ? ORDER BY chunk", (name,))
-    for place, (id_, blob) in enumerate(cursor):
-        ids[place] = id_
-        rows[place] = np.frombuffer(blob, "<f4")
-    return ids, rows

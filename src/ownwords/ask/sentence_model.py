@@ -86,6 +86,18 @@ class SentenceModel:
         """A row for each text, in their order."""
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
+        ids = self._ids(texts)
+        model = self._model
+        if sum(map(len, ids)) <= _FEW_TOKENS:
+            with self._lock, _one_thread():
+                return self._rows(model, ids)
+        return self._rows(model, ids)
+
+    def count(self, texts: Sequence[str]) -> int:
+        """How many tokens it reads of these texts: no more than `longest` of each."""
+        return sum(map(len, self._ids(texts)))
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         said = [text.strip() for text in texts]
         if self._in_small_letters:
             said = [text.lower() for text in said]
@@ -93,12 +105,7 @@ class SentenceModel:
             encoded = self._tokenizer.encode_batch(
                 [text.encode("utf-8", "replace").decode("utf-8") for text in said]
             )
-        ids = [encoding.ids for encoding in encoded]
-        model = self._model
-        if sum(map(len, ids)) <= _FEW_TOKENS:
-            with self._lock, _one_thread():
-                return self._rows(model, ids)
-        return self._rows(model, ids)
+        return [encoding.ids for encoding in encoded]
 
     def _rows(self, model: "Bert", ids: Sequence[Sequence[int]]) -> Vectors:
         import torch  # noqa: PLC0415

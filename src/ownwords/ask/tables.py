@@ -56,18 +56,18 @@ _SCHEMA = (
 
 def are_ready(db: sqlite3.Connection) -> bool:
     """Whether the tables are there, and of this version."""
-    return _meta(db, "ask_version") == _VERSION
+    return meta(db, "ask_version") == _VERSION
 
 
 def state_of(db: sqlite3.Connection) -> str:
     """The key that `look` gives all that it knows; empty where something else made the archive."""
-    return _meta(db, "state")
+    return meta(db, "state")
 
 
 def is_in_line(db: sqlite3.Connection) -> bool:
     """Whether the tables were brought in line with what the archive still holds."""
     state = state_of(db)
-    return bool(state) and state == _meta(db, "ask_state") and are_ready(db)
+    return bool(state) and state == meta(db, "ask_state") and are_ready(db)
 
 
 def note_in_line(db: sqlite3.Connection) -> None:
@@ -90,7 +90,7 @@ def make_anew(db: sqlite3.Connection) -> None:
 
 def generation(db: sqlite3.Connection) -> str:
     """Another string whenever anything in the tables has changed."""
-    return _meta(db, "ask_generation")
+    return meta(db, "ask_generation")
 
 
 def note_a_change(db: sqlite3.Connection) -> None:
@@ -98,6 +98,7 @@ def note_a_change(db: sqlite3.Connection) -> None:
     db.execute(_ANOTHER_GENERATION)
 
 
-def _meta(db: sqlite3.Connection, key: str) -> str:
+def meta(db: sqlite3.Connection, key: str) -> str:
+    """What is noted in the archive under that key; empty where nothing is."""
     row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return row[0] if row else ""

@@ -5,7 +5,7 @@ small models that ownwords trains write in a voice, and answer nothing.
 """
 
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from ownwords.core.workspace import name_of
 if TYPE_CHECKING:
     from ownwords.inference.generation import Request
     from ownwords.inference.model import Model
+    from ownwords.inference.writing import Writing
 
 # Below this a model takes over the form of an answer and not what it says.
 LEAST_PARAMETERS: Final = 200_000_000
@@ -188,7 +189,7 @@ class OwnWriter:
         path: Path,
         *,
         model: "Model | None" = None,
-        written: "Callable[[Request, Sequence[str]], Iterator[str]] | None" = None,
+        written: "Callable[[Request, Sequence[str]], Writing] | None" = None,
     ) -> None:
         """OwnwordsError for what cannot be one."""
         from ownwords.inference.whereabouts import model_folder  # noqa: PLC0415 - NumPy's moment
@@ -227,16 +228,15 @@ class OwnWriter:
         return Model.load(self._path)
 
     @cached_property
-    def _ends(self) -> frozenset[int]:
-        """Further ids that end a turn, as generation_config.json knows them."""
+    def _ends(self) -> Sequence[int]:
+        """Further ids that end a text or a turn."""
         if self._path.suffix.lower() == _GGUF:
-            return frozenset()
+            return ()
+        from ownwords.inference.writing import ends_said  # noqa: PLC0415
         from ownwords.models import directory  # noqa: PLC0415
 
         with directory.reading(self._path) as there:
-            said = directory.read(there).generation.get("eos_token_id")
-        ids = said if isinstance(said, list) else [said]
-        return frozenset(one for one in ids if type(one) is int)
+            return ends_said(directory.read(there).generation)
 
     def count(self, text: str) -> int:
         return len(self._model.tokenizer.encode(text))
@@ -244,31 +244,18 @@ class OwnWriter:
     def write(
         self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
     ) -> Generator[str]:
-        from ownwords.inference.generation import generate  # noqa: PLC0415
-        from ownwords.inference.stopping import until  # noqa: PLC0415
+        from ownwords.inference.writing import write_on  # noqa: PLC0415
 
         self.used, self.ended = None, None
-        tokenizer = self._model.tokenizer
+        model = self._model
         asked = self._request(messages, most=most, seed=seed, temperature=temperature)
-        stops = () if tokenizer.template else _NEXT_IN_TEXT
-        count = 0
-
-        def ids() -> Iterator[int]:
-            nonlocal count
-            for drawn in generate(self._model.engine, asked):
-                count += 1
-                yield drawn.id
-
+        stops = () if model.tokenizer.template else _NEXT_IN_TEXT
         if self._written is None:
-            yield from until(tokenizer.stream(ids()), stops)
+            outcome = yield from write_on(model.engine, model.tokenizer, asked, stops)
         else:
-            text = ""
-            for piece in self._written(asked, stops):
-                text += piece
-                yield piece
-            count = self.count(text)
-        self.used = Usage(len(asked.ids), count)
-        self.ended = "length" if count >= most else "stop"
+            outcome = yield from self._written(asked, stops)
+        self.used = Usage(len(asked.ids), outcome.tokens)
+        self.ended = "length" if outcome.finished == "length" else "stop"
 
     def _request(
         self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
@@ -277,13 +264,19 @@ class OwnWriter:
         from ownwords.inference.sampling import Sampling  # noqa: PLC0415
         from ownwords.inference.writing import request  # noqa: PLC0415
 
-        tokenizer = self._model.tokenizer
-        sampling = Sampling(temperature=temperature, min_p=0.05)
-        if tokenizer.template is None:
-            text = "\n\n".join(message["content"] for message in messages) + "\n\nAnswer:"
-            return request(tokenizer, text, tokens=most, seed=seed, sampling=sampling)
-        bare = request(tokenizer, ".", tokens=most, seed=seed, sampling=sampling)
-        return replace(bare, ids=_turns(self._model, messages), stops=bare.stops | self._ends)
+        prompt: str | Sequence[int]
+        if self._model.tokenizer.template is None:
+            prompt = "\n\n".join(message["content"] for message in messages) + "\n\nAnswer:"
+        else:
+            prompt = _turns(self._model, messages)
+        return request(
+            self._model.tokenizer,
+            prompt,
+            tokens=most,
+            seed=seed,
+            sampling=Sampling(temperature=temperature, min_p=0.05),
+            ends_too=self._ends,
+        )
 
 
 def _turns(model: "Model", messages: Sequence[Message]) -> list[int]:

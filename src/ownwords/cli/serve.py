@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.desktop import has_desktop
-from ownwords.cli.writing import Device
+from ownwords.cli.writing import Device, RoundedTo, Threads
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.engine import Weights
 from ownwords.serve.settings import HOST, PORT, SHORTEST_KEY, ServeSettings
 
 if TYPE_CHECKING:
@@ -78,13 +77,9 @@ def serve(
             " endpoint's address. [default: by words alone]",
         ),
     ] = "",
-    weights: Annotated[
-        Weights, Parameter(help="Use the weights as: int8 and int4 are smaller and faster.")
-    ] = "stored",
+    weights: RoundedTo = "stored",
     device: Device = "auto",
-    threads: Annotated[
-        int | None, Parameter(help="Compute with so many. [default: a thread for each core]")
-    ] = None,
+    threads: Threads = None,
     open: Annotated[
         bool,
         Parameter(

@@ -11,9 +11,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.writing import Device, ModelFolder, Quote, Temperature
+from ownwords.cli.writing import Device, ModelFolder, Quote, RoundedTo, Temperature, Threads
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.engine import Weights
 from ownwords.inference.model import Model
 from ownwords.inference.whereabouts import model_folder
 from ownwords.inference.writing import USUAL, write_several
@@ -64,13 +63,9 @@ def write(
     samples: Annotated[
         int, Parameter(help="Write so many texts, all together: each is shown when all are done.")
     ] = 1,
-    weights: Annotated[
-        Weights, Parameter(help="Use the weights as: int8 and int4 are smaller and faster.")
-    ] = "stored",
+    weights: RoundedTo = "stored",
     device: Device = "auto",
-    threads: Annotated[
-        int | None, Parameter(help="Compute with so many. [default: a thread for each core]")
-    ] = None,
+    threads: Threads = None,
     quote: Quote = False,
     json: Annotated[
         bool,

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ownwords.inference.engine import Weights
+
 ModelFolder = Annotated[
     Path | None,
     Parameter(
@@ -17,6 +19,12 @@ Temperature = Annotated[
 ]
 Device = Annotated[
     str, Parameter(help="cpu, cuda, mps, xpu; auto is cuda where there is one, or cpu.")
+]
+RoundedTo = Annotated[
+    Weights, Parameter(help="Use the weights as: int8 and int4 are smaller and faster.")
+]
+Threads = Annotated[
+    int | None, Parameter(help="Compute with so many. [default: a thread for each core]")
 ]
 Quote = Annotated[
     bool,

@@ -5,7 +5,7 @@ are complete at once, the one that began first. What is shown does not depend on
 the text comes: only what may yet become a stop string is held back, and no longer than that.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from ownwords.core.errors import ConfigError
 
@@ -41,22 +41,6 @@ class Stopping:
         """What was held back, where the text ended without becoming a stop string."""
         held, self._held = self._held, ""
         return held
-
-
-def until(pieces: Iterable[str], stops: Sequence[str]) -> Iterator[str]:
-    """The text of the pieces up to the first stop string; no piece is asked for after it."""
-    stopping = Stopping(stops)  # checked here, and not when the first piece is asked for
-    return _until(iter(pieces), stopping)
-
-
-def _until(pieces: Iterator[str], stopping: Stopping) -> Iterator[str]:
-    for piece in pieces:
-        if shown := stopping.feed(piece):
-            yield shown
-        if stopping.found is not None:
-            return
-    if shown := stopping.finish():
-        yield shown
 
 
 def _begun(text: str, stop: str) -> int:

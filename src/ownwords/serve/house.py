@@ -16,6 +16,7 @@ from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.inference.generation import Request
+from ownwords.inference.writing import Outcome, Writing
 from ownwords.models import staging
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.safely import read_object
@@ -66,6 +67,7 @@ class House:
         self._short = Workers("archive", self.settings.workers, self.settings.tasks)
         self._long = Workers("answers", _LONG_THREADS, _LONG_WAITING)
         self._shelf = Shelf(workspace.archive, self.settings.embed)
+        self._embedder: Embedder | None = None  # once it was asked for
 
     # --- work that would hold up the event loop ------------------------------------------------
 
@@ -126,10 +128,11 @@ class House:
         for each in self._opened.values():
             yield each.name, each.pen.waiting, each.pen.writing
 
-    def text(self, opened: Opened, request: Request, stops: Sequence[str] = ()) -> Iterator[str]:
+    def text(self, opened: Opened, request: Request, stops: Sequence[str] = ()) -> Writing:
         """What a model writes, piece by piece; for work on `run_long`, which cannot await it."""
         assert self._loop is not None
-        stream, loop = _texts(opened, request, stops), self._loop
+        ends: list[Outcome] = []
+        stream, loop = _texts(opened, request, stops, ends.append), self._loop
 
         async def following() -> str | None:
             return await anext(stream, None)
@@ -144,6 +147,7 @@ class House:
                 yield piece
         finally:
             asyncio.run_coroutine_threadsafe(ended(), loop).result()
+        return ends[0]
 
     def _used(self, opened: Opened) -> Opened:
         self._opened[opened.name] = self._opened.pop(opened.name, opened)
@@ -232,7 +236,11 @@ class House:
 
     async def embedder(self) -> Embedder | None:
         """What makes vectors of meaning, None where the settings name none."""
-        return await self.run_long(self._shelf.embedder)
+        if not self.settings.embed:
+            return None  # nobody waits behind long answers to hear that
+        if self._embedder is None:
+            self._embedder = await self.run_long(self._shelf.embedder)
+        return self._embedder
 
     async def close(self) -> None:
         """End all streams and threads; the house is of no use afterwards."""
@@ -251,9 +259,11 @@ def _holds_model(folder: Path) -> bool:
 
 
 async def _texts(
-    opened: Opened, request: Request, stops: Sequence[str]
+    opened: Opened, request: Request, stops: Sequence[str], ended: Callable[[Outcome], None]
 ) -> AsyncGenerator[str, None]:
     async with opened.pen.write(request) as written:
-        async for piece in Pieces(written, opened.model.tokenizer, stops):
+        pieces = Pieces(written, opened.model.tokenizer, stops)
+        async for piece in pieces:
             if piece.text:
                 yield piece.text
+        ended(Outcome(pieces.tokens, pieces.finished or "error"))

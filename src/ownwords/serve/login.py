@@ -15,6 +15,7 @@ from ownwords.serve.keyring import SESSION_S, Keyring
 from ownwords.serve.page_files import PageFile
 from ownwords.serve.refusing import Refused
 
+_MOST_FIELDS = 8
 _WRONG = "That was not the key. It is on the line that begins with “key”."
 _UNSAID, _SAID = b" hidden></p>", b">%s</p>"  # the place in the form for what went wrong
 
@@ -26,10 +27,9 @@ def routes(keyring: Keyring, form: PageFile) -> Sequence[BaseRoute]:
         return form.answer(request) if keyring.is_needed else _home()
 
     async def tried(request: Request) -> Response:
-        body = (await request.body()).decode("utf-8", "replace")
-        key = parse_qs(body, max_num_fields=8).get("key", [""])[0].strip()
         if not keyring.is_needed:
             return _home()
+        key = _key_in(await request.body())
         try:
             fits = keyring.fits(key, request.client.host if request.client else "")
         except Refused as error:
@@ -59,6 +59,15 @@ def routes(keyring: Keyring, form: PageFile) -> Sequence[BaseRoute]:
         Route(LOGIN, tried, methods=["POST"]),
         Route("/logout", left, methods=["POST"]),
     ]
+
+
+def _key_in(body: bytes) -> str:
+    """The key in what the form sent; empty where something else was sent."""
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+    except ValueError:  # more than that
+        return ""
+    return fields.get("key", [""])[0].strip()
 
 
 def _saying(form: PageFile, sentence: str) -> PageFile:

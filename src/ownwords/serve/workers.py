@@ -53,11 +53,18 @@ def _do(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
     if future.cancelled():  # nobody waits for it any more
         return
     try:
-        result = work()
+        result = _result(work)
     except BaseException as error:  # it is for whoever waits
         _hand_over(future, _set_error, error)
     else:
         _hand_over(future, _set_result, result)
+
+
+def _result(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except StopIteration as error:  # no future takes it, and whoever waits would wait for ever
+        raise RuntimeError("an iterator came to its end before its time") from error
 
 
 def _hand_over(

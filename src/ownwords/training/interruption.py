@@ -12,8 +12,14 @@ class Interrupted(KeyboardInterrupt):
     """Training was stopped from outside, and everything is saved; the message says how to go on."""
 
 
+# The last is Ctrl-Break, by which a group of processes is asked to end on Windows, and only there.
+_ASKING = ("SIGINT", "SIGTERM", "SIGBREAK")
+
+
 class Signals:
     """Within its block the first SIGINT or SIGTERM sets `wanted`, and the second interrupts.
+
+    So does Ctrl-Break, where there is one.
 
     Outside the main thread Python cannot hear signals: there they do what they did before.
     """
@@ -25,8 +31,9 @@ class Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._asked)
+            for name in _ASKING:
+                if (number := getattr(signal, name, None)) is not None:
+                    self._before[number] = signal.signal(number, self._asked)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,6 +1,7 @@
 """The corpus report as data: every figure that the page, the terminal and `--json` show."""
 
 from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 
@@ -200,9 +201,12 @@ class Report:
         return report
 
 
+_hints = cache(get_type_hints)  # a report has a line for every post
+
+
 def _built(kind: Any, data: Any) -> Any:  # noqa: ANN401 - of the shape that the annotations say
     if isinstance(kind, type) and is_dataclass(kind):
-        kinds = get_type_hints(kind)
+        kinds = _hints(kind)
         return kind(**{name: _built(kinds[name], value) for name, value in data.items()})
     inner = get_args(kind)
     if get_origin(kind) is list:

@@ -20,6 +20,7 @@ from ownwords.core.workspace import SUFFIX, shown
 from ownwords.evaluation.card import files as card
 from ownwords.serve.api.decisions import Weighed, change, gone, of_post, overview, weighed
 from ownwords.serve.api.facts import facts
+from ownwords.serve.api.fields import Fields
 from ownwords.serve.api.known import Knowing, Known
 from ownwords.serve.api.posts import facets, line, page_of, wanted
 from ownwords.serve.house import House
@@ -29,6 +30,7 @@ from ownwords.training.corpus import as_read
 _PASSAGES = 20  # that a search shows
 _WORD = re.compile(r"[^\W_]+")
 _QUESTION = 1000  # characters of one that are looked at
+_MOST_NAME = 4000  # characters of a text's id, which may be an address
 # Of the segments that are not the author's own words, whose they are.
 _WHOSE = {"quote": "quoted", "code": "code", "table": "table", "log": "machine"}
 
@@ -44,13 +46,9 @@ def routes(house: House) -> list[BaseRoute]:
         return endpoint
 
     async def decide(request: Request) -> JSONResponse:
-        try:
-            asked = await request.json()
-        except ValueError:
-            asked = None
-        if not isinstance(asked, dict):
-            raise Refused(HTTPStatus.BAD_REQUEST, "a decision is an object with id and decision")
-        return JSONResponse(await house.run(lambda: rooms.decide(asked)))
+        fields = await Fields.of(request)
+        id_, decision = (fields.text(name, most=_MOST_NAME) for name in ("id", "decision"))
+        return JSONResponse(await house.run(lambda: rooms.decide(id_, decision)))
 
     gets = {
         "/api/place": rooms.place,
@@ -153,9 +151,9 @@ class _Rooms:
         archive = self.house.archive()
         return overview(self.house.workspace, self.known(), self._weighed(archive))
 
-    def decide(self, asked: dict[str, Any]) -> dict[str, Any]:
-        archive = self.house.archive()
-        return change(self.house.workspace, archive, self.known(), self._weighed(archive), asked)
+    def decide(self, id_: str, decision: str) -> dict[str, Any]:
+        archive, known = self.house.archive(), self.known()
+        return change(self.house.workspace, archive, known, self._weighed(archive), id_, decision)
 
     def _weighed(self, archive: Archive) -> Weighed:
         found: Weighed = self.known.drawn("weighed", lambda known: weighed(archive, known))

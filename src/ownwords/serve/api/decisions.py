@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -20,6 +21,7 @@ from ownwords.archive.provenance import (
     Verdict,
     decide,
 )
+from ownwords.archive.report import Post as Line
 from ownwords.archive.report import words as say
 from ownwords.archive.store import Archive
 from ownwords.archive.style import Outlier
@@ -27,6 +29,8 @@ from ownwords.core.config import resolve
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.api.known import Known
 from ownwords.serve.refusing import Refused
+
+_Given = tuple[ProvenanceConfig, tuple[Choice, ...]]  # what verdicts depend on beside the posts
 
 _SECTION = "provenance"
 _AS_PROPOSED = "proposed"  # instead of a decision: what ownwords would do by itself
@@ -44,25 +48,35 @@ class Weighed:
     posts: list[Post]
     pairs: list[Pair]
     outliers: list[Outlier]
+    # The last verdicts, with what they were given by: every text that is shown asks for them.
+    given: dict[_Given, dict[str, Verdict]] = field(default_factory=dict)
 
 
 def weighed(archive: Archive, known: Known) -> Weighed:
     """Read it from the archive: a millisecond for some ten texts, so it is worth keeping."""
     report = known.report
-    days = {head.id: head.date.date() if head.date else None for head in archive.heads()}
-    posts = [
-        Post(id_, report.posts[known.places[id_]].title, _light(data), days.get(id_))
-        for id_, data in archive.features()
-        if id_ in known.places
-    ]
+    posts = []
+    for id_, data in archive.features():
+        if id_ in known.places:
+            post = report.posts[known.places[id_]]
+            day = date.fromisoformat(post.day) if post.day else None
+            posts.append(Post(id_, post.title, _light(data), day))
     pairs = [Pair(one.id, one.other_id, one.exact, one.share) for one in report.duplicates]
     far = [Outlier(one.id, one.distance, tuple(one.evidence)) for one in report.unlike]
     return Weighed(posts, pairs, far)
 
 
-def foreseen(place: Workspace, weighed: Weighed, choices: Sequence[Choice]) -> dict[str, Verdict]:
+def foreseen(
+    place: Workspace, weighed: Weighed, choices: Sequence[Choice]
+) -> Mapping[str, Verdict]:
     """What becomes of every text at the next look, with these choices."""
-    return decide(weighed.posts, weighed.pairs, weighed.outliers, _config(place), choices)
+    given = _config(place), tuple(choices)
+    found = weighed.given.get(given)
+    if found is None:
+        found = decide(weighed.posts, weighed.pairs, weighed.outliers, *given)
+        weighed.given.clear()
+        weighed.given[given] = found
+    return found
 
 
 def overview(place: Workspace, known: Known, weighed: Weighed) -> dict[str, Any]:
@@ -71,11 +85,15 @@ def overview(place: Workspace, known: Known, weighed: Weighed) -> dict[str, Any]
     by_author = {choice.id for choice in choices}
     then = foreseen(place, weighed, choices)
     rows = [
-        row
+        _row(known, post.id, then, by_author)
         for post in known.report.posts
         if post.id in then
-        and (row := _row(known, post.id, then, by_author))
-        and (post.flags or post.decision != "keep" or row["by"] == "you" or row["pending"])
+        and (
+            post.flags
+            or post.decision != "keep"
+            or post.id in by_author
+            or _is_pending(post, then[post.id])
+        )
     ]
     return {
         "rows": rows,
@@ -96,16 +114,20 @@ def of_post(place: Workspace, known: Known, weighed: Weighed, id_: str) -> dict[
 
 
 def change(
-    place: Workspace, archive: Archive, known: Known, weighed: Weighed, asked: Mapping[str, Any]
+    place: Workspace,
+    archive: Archive,
+    known: Known,
+    weighed: Weighed,
+    id_: str,
+    decision: str,
 ) -> dict[str, Any]:
     """Write a decision down, the author's other ones kept; what comes of it."""
-    id_, decision = asked.get("id"), asked.get("decision")
-    if not isinstance(id_, str) or id_ not in known.places:
-        raise gone(str(id_))
+    if id_ not in known.places:
+        raise gone(id_)
     if decision != _AS_PROPOSED and decision not in get_args(Decision):
         raise Refused(
             HTTPStatus.BAD_REQUEST,
-            f"{say.plain(str(decision), 40)!r} is no decision",
+            f"{say.plain(decision, 40)!r} is no decision",
             hint=f"one of {', '.join((*get_args(Decision), _AS_PROPOSED))}",
         )
     # A look writes the file anew when it ends; until then, what is written here would be lost.
@@ -165,9 +187,12 @@ def _row(
             verdict.decision, say.decision(later), verdict.reason, verdict.training_words
         ),
         "by": "you" if id_ in by_author else "default",
-        "pending": (post.decision, post.training_words)
-        != (verdict.decision, verdict.training_words),
+        "pending": _is_pending(post, verdict),
     }
+
+
+def _is_pending(post: Line, verdict: Verdict) -> bool:
+    return (post.decision, post.training_words) != (verdict.decision, verdict.training_words)
 
 
 def _said(decision: str, word: str, reason: str, words: int) -> dict[str, Any]:

@@ -28,6 +28,10 @@ class Fields:
         except (ValueError, RecursionError) as error:
             raise Refused(_BAD, f"what was sent is not JSON: {error}") from error
 
+    def has(self, name: str) -> bool:
+        """Whether the field was sent."""
+        return name in self._said
+
     def text(self, name: str, *, most: int, default: str = "") -> str:
         """A text of at most so many characters."""
         value = self._said.get(name, default)

@@ -66,4 +66,4 @@ def _read(archive: Archive, state: str) -> Known:
             "the archive holds no report that this ownwords can read",
             hint="run `ownwords look` with the path of your blog again",
         ) from None
-    return Known(state, report, {head.id: head.tags for head in archive.heads()})
+    return Known(state, report, archive.tags())

@@ -41,6 +41,7 @@ class Order:
     base: str
     paths: tuple[str, ...]
     extra: tuple[str, ...] = ()  # flags that say how the texts were read
+    is_timed: bool = True  # somebody named the minutes; else they are those that make has itself
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ class TrainingProcess:
 
     def _begin(self, order: Order, lock: IO[bytes]) -> None:
         arguments = ["make", *order.paths, "--workspace", str(self._workspace.root)]
-        arguments += ["--minutes", f"{order.minutes:g}", *order.extra, "--json"]
+        arguments += ["--minutes", f"{order.minutes:g}"] if order.is_timed else []
+        arguments += [*order.extra, "--json"]
         if order.base:
             arguments += ["--base", order.base]
         with (
@@ -204,6 +206,7 @@ class TrainingProcess:
                 str(order["base"]),
                 tuple(map(str, order["paths"])),
                 tuple(map(str, order["extra"])),
+                bool(order.get("is_timed", True)),  # of versions that always named them
             )
             return made, float(said["started"]), int(said["pid"]), int(said["asked"])
         except (OSError, ValueError, TypeError, LookupError):

@@ -7,6 +7,8 @@ from typing import Final
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from ownwords.serve.events import HEADERS
+
 KEEP_OPEN: Final = b": still here\n\n"  # a comment, which readers pass over
 
 
@@ -19,9 +21,7 @@ class Events(StreamingResponse):
     """Events as they come. What `held` holds is let go of when they end, or their reader leaves."""
 
     def __init__(self, events: AsyncIterator[bytes], held: AsyncExitStack | None = None) -> None:
-        # What stands in between must not keep back what is to be seen as it comes.
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(events, media_type="text/event-stream", headers=headers)
+        super().__init__(events, headers=HEADERS)
         self._held = held or AsyncExitStack()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

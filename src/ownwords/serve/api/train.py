@@ -76,7 +76,7 @@ class _Train:
             if minutes <= 0:
                 raise Refused(400, f"the minutes should be more than 0, and are {minutes:g}")
             base = fields.text("base", most=200, default=catalogue.SHIPPED)
-            work = partial(self._new, minutes, base)
+            work = partial(self._new, minutes, base, is_timed=fields.has("minutes"))
         await self._house.run(partial(self._begin, work))
         return JSONResponse(await self._house.run(partial(self._parts, "")))
 
@@ -119,7 +119,7 @@ class _Train:
             )
         return standing.order
 
-    def _new(self, minutes: float, base: str) -> Order:
+    def _new(self, minutes: float, base: str, *, is_timed: bool) -> Order:
         if base not in {name for name, *_ in _bases()}:
             raise Refused(400, f"there is no base called {base}", hint="choose one that is listed")
         paths, extra = self._texts()
@@ -132,7 +132,7 @@ class _Train:
                     f"{path} is not there, seen from {Path.cwd()}",
                     hint=_START_WITH_IT,
                 )
-        return Order(minutes, base, tuple(map(str, paths)), extra)
+        return Order(minutes, base, tuple(map(str, paths)), extra, is_timed)
 
     def _texts(self) -> tuple[tuple[Path, ...], tuple[str, ...]]:
         """What is read, and with which settings: as the server was told, or as it was last read."""

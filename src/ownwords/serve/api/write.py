@@ -39,6 +39,7 @@ _MOST_SHARED, _NEAREST = 12, 4
 _QUERY_WORDS = 60  # of a text that is searched for: of more the search only gets slower
 _LOOKED_THROUGH = 64 << 20  # characters of posts, in a second or four
 _PASSAGE_WORDS = 12  # shown before a place where the guard stepped in
+_PASSAGE_TOKENS = 200  # that hold so many words in any case
 _MOST_HELD = 50
 
 
@@ -117,7 +118,11 @@ class _Write:
             found = self._house.searcher().find(query, most=_NEAREST)
             nearest = found.passages or found.nearest
         return {
-            "shared": [_of_a_post(archive, text, one) for one in shared[:_MOST_SHARED]],
+            "shared": [
+                told
+                for one in shared[:_MOST_SHARED]
+                if (told := _of_a_post(archive, text, one)) is not None
+            ],
             "nearest": [
                 {**asdict(one), "matching": _matching(text, one.text)} for one in nearest[:_NEAREST]
             ],
@@ -149,8 +154,11 @@ def _matching(text: str, passage: str) -> str:
     return passage[spans[0][0] : spans[0][1]] if spans else ""
 
 
-def _of_a_post(archive: Archive, text: str, one: Shared) -> dict[str, Any]:
-    post = next(iter(archive.documents([one.document])))
+def _of_a_post(archive: Archive, text: str, one: Shared) -> dict[str, Any] | None:
+    """What the two share; None where the post was taken out meanwhile."""
+    post = next(archive.documents([one.document]), None)
+    if post is None:
+        return None
     passage = text[one.start : one.end]
     return {
         "text": passage,
@@ -168,12 +176,14 @@ async def _told(
 ) -> AsyncIterator[bytes]:
     """The events of a text."""
     tokenizer, began = opened.model.tokenizer, time.monotonic()
-    pieces, ids = Pieces(written, tokenizer), list[int]()
+    pieces = Pieces(written, tokenizer)
+    held = HeldBack(wanted.guard, tokenizer, wanted.ids) if wanted.guard else None
     begun = {"model": opened.name, "seed": wanted.seed, "guarded": wanted.guard is not None}
     yield event("begin", json.dumps({**begun, "has_guard": opened.model.guard is not None}))
     try:
         async for piece in pieces:
-            ids += [drawn.id for drawn in piece.drawn]
+            if held:
+                held.feed([drawn.id for drawn in piece.drawn])
             if piece.text:
                 yield event("text", json.dumps(piece.text, ensure_ascii=False))
     except OwnwordsError as error:
@@ -183,37 +193,37 @@ async def _told(
         "finished": pieces.finished,
         "tokens": pieces.tokens,
         "seconds": round(time.monotonic() - began, 3),
-        "held": held_back(wanted.guard, tokenizer, wanted.ids, ids) if wanted.guard else [],
+        "held": held.after if held else [],
     }
     yield event("end", json.dumps(said, ensure_ascii=False))
 
 
-def held_back(
-    guard: Guard, tokenizer: Tokenizer, prompt: Sequence[int], ids: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Where the guard closed the way: the last words before, and how many characters in that is.
+class HeldBack:
+    """Notes where the guard closed the way of a text, token by token, by the last words before.
 
     There some token would have made a run of the author's text too long. Whether it would have
     been chosen nobody knows: it was never a choice.
     """
-    history = np.array([*prompt, *ids], np.int32)
-    found: list[dict[str, Any]] = []
-    last = -2
-    for place in range(len(prompt), len(history)):
-        if not len(guard.banned(history[:place])):
-            continue
-        if place != last + 1:  # the next token of the same passage is the same stop
-            before = tokenizer.decode([int(i) for i in history[:place]])
-            found.append(
-                {
-                    "after": " ".join(before.split()[-_PASSAGE_WORDS:]),
-                    "at": len(tokenizer.decode([int(i) for i in history[len(prompt) : place]])),
-                }
-            )
-            if len(found) == _MOST_HELD:
-                break
-        last = place
-    return found
+
+    def __init__(self, guard: Guard, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
+        self.after: list[str] = []
+        self._guard, self._tokenizer = guard, tokenizer
+        self._ids = np.array(prompt, np.int32)
+        self._was_closed = False
+
+    def feed(self, ids: Sequence[int]) -> None:
+        """These tokens come next."""
+        place = len(self._ids)
+        self._ids = np.append(self._ids, np.array(ids, np.int32))
+        for end in range(place, len(self._ids)):
+            if len(self.after) == _MOST_HELD:
+                return
+            before = self._ids[:end]
+            is_closed = len(self._guard.banned(before)) > 0
+            if is_closed and not self._was_closed:  # else it is the same passage that goes on
+                text = self._tokenizer.decode(before[-_PASSAGE_TOKENS:].tolist())
+                self.after.append(" ".join(text.split()[-_PASSAGE_WORDS:]))
+            self._was_closed = is_closed
 
 
 def _role(name: str, own: str, bases: set[str]) -> str:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
+from ownwords.inference.writing import ends_said
 from ownwords.serve.house import House
 from ownwords.serve.openai import orders, prompts
 from ownwords.serve.openai.body import parsed
@@ -91,7 +92,7 @@ def _task(
             order,
             tokenizer,
             guard=opened.model.guard if order.guarded else None,
-            ends_too=prompts.ends_of(opened.said.generation),
+            ends_too=ends_said(opened.said.generation),
         )
     ]
     return Task(

@@ -20,7 +20,7 @@ MOST_TEXTS = 2048  # as theirs
 
 @runtime_checkable
 class _Counting(Protocol):
-    """An embedder that knows how many tokens texts have for it."""
+    """An embedder that knows how many tokens it reads of texts: not one at an endpoint."""
 
     def count(self, texts: Sequence[str]) -> int: ...
 

@@ -4,9 +4,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ownwords.inference.decoding import Decoding
 from ownwords.inference.generation import Drawn
-from ownwords.inference.stopping import Stopping
-from ownwords.serve.pieces import Decoding
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 _LEAST = -9999.0  # what their API says for a chance of next to nothing; JSON has no infinity
@@ -60,17 +59,16 @@ class Following:
         self, tokenizer: Tokenizer, ids: Sequence[int], stops: Sequence[str], *, likeliest: int
     ) -> None:
         self.count = 0
-        self._stopping = Stopping(stops)
-        self._decoding = Decoding(tokenizer, ids)
+        self._decoding = Decoding(tokenizer, ids, stops)
         self._likeliest = likeliest
-        self._decoded = self._shown = 0  # characters
+        self._shown = 0  # characters
         self._held: deque[Token] = deque()
         self._gaps = frozenset(tokenizer.gaps)
 
     @property
     def stopped(self) -> bool:
         """Whether a stop string was found; nothing comes after it."""
-        return self._stopping.found is not None
+        return self._decoding.stop is not None
 
     def feed(self, drawn: Drawn) -> Piece:
         """What can be told now that this token has come."""
@@ -82,15 +80,12 @@ class Following:
                 if i not in self._gaps
             )
             own = Chance(self._decoding.bytes_of(drawn.id), max(_LEAST, drawn.logprob))
-            self._held.append(Token(own, others, self._decoded))
-        text = self._decoding.feed(drawn.id)
-        self._decoded += len(text)
-        return self._piece(self._stopping.feed(text))
+            self._held.append(Token(own, others, self._decoding.characters))
+        return self._piece(self._decoding.feed(drawn.id))
 
     def finish(self) -> Piece:
         """What was held back, where the text ends otherwise than by a stop string."""
-        rest = self._stopping.feed(self._decoding.finish())
-        piece = self._piece(rest + self._stopping.finish())
+        piece = self._piece(self._decoding.finish())
         if self.stopped:  # half a character was all that it still took
             return piece
         tokens = (*piece.tokens, *self._held)

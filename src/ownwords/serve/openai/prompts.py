@@ -1,11 +1,11 @@
 """What a model is to read: prompts and conversations as ids."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from ownwords.inference.generation import Request
 from ownwords.inference.guard import Guard
-from ownwords.inference.writing import begun, ends
+from ownwords.inference.writing import begun, request
 from ownwords.serve.openai.orders import Order
 from ownwords.serve.openai.refusals import invalid
 from ownwords.tokenizers import chat
@@ -50,9 +50,9 @@ def requests_of(
     tokenizer: Tokenizer,
     *,
     guard: Guard | None,
-    ends_too: Iterable[int],
+    ends_too: Collection[int],
 ) -> list[Request]:
-    """What is asked of the engine, a text each; all that it draws is text.
+    """What is asked of the engine, a text each.
 
     `ends_too` are tokens that end a text beside the tokenizer's own.
     """
@@ -65,25 +65,20 @@ def requests_of(
             param="logit_bias",
             code="invalid_value",
         )
-    never = dict.fromkeys(tokenizer.gaps, float("-inf"))
-    asked = Request(
-        ids=prompt.ids,
-        tokens=order.tokens,
-        sampling=replace(order.sampling, bias={**biased, **never}),
-        vocabulary=tokenizer.vocabulary_size,
-        stops=ends(tokenizer).union(ends_too),
-        # One at least, or not even the chance of the token itself is told.
-        logprobs=0 if order.likeliest is None else max(1, order.likeliest),
-        guard=guard,
-    )
-    return [replace(asked, seed=seed) for seed in order.seeds()]
-
-
-def ends_of(generation: Mapping[str, object]) -> Sequence[int]:
-    """The tokens that end a text or a turn by a model's generation_config.json."""
-    given = generation.get("eos_token_id")
-    several = given if isinstance(given, list) else [given]
-    return [i for i in several if isinstance(i, int) and not isinstance(i, bool) and i >= 0]
+    return [
+        request(
+            tokenizer,
+            prompt.ids,
+            tokens=order.tokens,
+            seed=seed,
+            sampling=order.sampling,
+            guard=guard,
+            ends_too=ends_too,
+            # One at least, or not even the chance of the token itself is told.
+            logprobs=0 if order.likeliest is None else max(1, order.likeliest),
+        )
+        for seed in order.seeds()
+    ]
 
 
 def check_length(prompt: Prompt, length: int, name: str) -> None:

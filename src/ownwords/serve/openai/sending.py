@@ -7,11 +7,8 @@ from http import HTTPStatus
 import anyio
 from starlette.types import Receive, Send
 
-_EVENTS = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-store",
-    "x-accel-buffering": "no",  # nginx would keep back what is to be seen as it comes
-}
+from ownwords.serve.events import HEADERS
+
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -31,7 +28,7 @@ class Events:
     async def begin(self) -> None:
         """Send the head of the answer."""
         self.began = True
-        headers = [(name.encode(), value.encode()) for name, value in _EVENTS.items()]
+        headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
         await self._send(
             {"type": "http.response.start", "status": HTTPStatus.OK, "headers": headers}
         )

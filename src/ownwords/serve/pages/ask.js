@@ -157,7 +157,7 @@ function answered(turn, found) {
     found.why ? el("p", { class: "quiet why" }, sentence(found.why)) : null,
     found.citations.length ? citations(turn, found.citations) : null,
     found.notes.length ? el("div", { class: "remarks" }, bullets(found.notes.map(sentence))) : null,
-    found.nearest.length ? el("div", { class: "nearest" }, el("h3", {}, "Nearest to it"), el("ul", { class: "plain-list" }, found.nearest.map((one) => el("li", {}, postLink(one, ""), dated(one.date))))) : null,
+    found.nearest.length ? el("div", { class: "nearest" }, el("h3", {}, "Nearest to it"), el("ul", { class: "plain-list" }, found.nearest.map((one) => el("li", {}, postLink(one, one.matching?.[0] ?? ""), dated(one.date), one.matching?.length ? el("p", { class: "quiet", dir: "auto" }, one.matching[0]) : null)))) : null,
     found.passages.length && !found.refused ? passagesOf(turn, found.passages, isBare) : null,
     found.model ? quiet(`In the words of ${found.model}; every citation was looked up.`) : null,
   ];

@@ -147,7 +147,7 @@ function pageOf(element, chosen) {
     const preset = MINUTES.includes(String(offer.minutes)) ? String(offer.minutes) : "other";
     const other = field("Minutes", custom);
     other.hidden = preset !== "other";
-    let minutes = preset;
+    let minutes = preset, isNamed = false; // what nobody has touched is what ownwords make takes by itself
     const hint = quiet();
     const say = () => {
       const given = Number(minutes === "other" ? custom.value : minutes);
@@ -156,15 +156,15 @@ function pageOf(element, chosen) {
         : "For reading, planning and training. Scoring comes after.";
     };
     const base = select(offer.bases.map((one) => [one.name, baseLabel(one)]), offer.bases[0].name, say);
-    custom.addEventListener("input", say);
+    custom.addEventListener("input", () => { isNamed = true; say(); });
     say();
     return el("form", { class: "begin", on: { submit: (event) => {
       event.preventDefault();
-      start({ minutes: Number(minutes === "other" ? custom.value : minutes), base: base.value }, found.status);
+      start({ ...isNamed && { minutes: Number(minutes === "other" ? custom.value : minutes) }, base: base.value }, found.status);
     } } },
     el("p", {}, "A model of ", el("strong", {}, offer.blog.join(", ")), "."),
     el("div", { class: "field" }, el("span", { class: "label" }, "Minutes"),
-      choice("Minutes", [...MINUTES.map((each) => [each, each]), ["other", "other"]], preset, (to) => { minutes = to; other.hidden = to !== "other"; say(); })),
+      choice("Minutes", [...MINUTES.map((each) => [each, each]), ["other", "other"]], preset, (to) => { minutes = to; isNamed = true; other.hidden = to !== "other"; say(); })),
     other, field("Begin with", base), hint,
     row(button("Start training", null, { kind: "primary", icon: "start", type: "submit" })));
   }

@@ -226,7 +226,7 @@ function guardSaid(held) {
   if (!held.length) return quiet("The copy guard had nothing to hold back.");
   const times = held.length === 1 ? "once" : held.length === 2 ? "twice" : `${held.length} times`;
   return folded(`The copy guard stepped in ${times}`, quiet("After these words the text would have gone on as a post of yours does; that way was closed:"),
-    bullets(held.map((one) => el("span", { dir: "auto" }, `… ${one.after}`, el("span", { class: "cut", "aria-hidden": "true" }, " ⌇")))));
+    bullets(held.map((said) => el("span", { dir: "auto" }, `… ${said}`, el("span", { class: "cut", "aria-hidden": "true" }, " ⌇")))));
 }
 
 function originsLede(found) {

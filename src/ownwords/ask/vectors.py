@@ -1,0 +1,54 @@
+"""The vectors of an archive's chunks, by the name of what made them; in its one file."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ownwords.ask.tables import meta
+
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+
+# Whoever tries another embedder can go back to theirs at once.
+NAMES_KEPT: Final = 2
+_NAMES = "ask_embedders"  # the one whose vectors were made last is the first
+
+
+def put(db: sqlite3.Connection, name: str, ids: Sequence[int] | Ids, rows: Floats) -> None:
+    """Keep a row for each chunk that is still there."""
+    blobs = np.ascontiguousarray(rows, "<f4")
+    db.executemany(
+        "INSERT OR REPLACE INTO vectors SELECT id, ?, ? FROM chunks WHERE id = ?",
+        ((name, row.tobytes(), int(id_)) for id_, row in zip(ids, blobs, strict=True)),
+    )
+
+
+def load(db: sqlite3.Connection, name: str) -> tuple[Ids, Floats]:
+    """The ids of the chunks with a vector of this name, and their vectors, one a row."""
+    count, size = db.execute(
+        "SELECT count(*), coalesce(max(length(vector)), 0) FROM vectors WHERE name = ?", (name,)
+    ).fetchone()
+    ids = np.zeros(count, np.int64)
+    rows = np.zeros((count, size // 4), np.float32)
+    cursor = db.execute("SELECT chunk, vector FROM vectors WHERE name = ? ORDER BY chunk", (name,))
+    for place, (id_, blob) in enumerate(cursor):
+        ids[place] = id_
+        rows[place] = np.frombuffer(blob, "<f4")
+    return ids, rows
+
+
+def keep(db: sqlite3.Connection, name: str) -> int:
+    """Let all go but those of this name and the last ones made before; how many went."""
+    before = json.loads(meta(db, _NAMES) or "[]")
+    there = {row[0] for row in db.execute("SELECT DISTINCT name FROM vectors")}
+    in_turn = dict.fromkeys([name, *before, *sorted(there)])
+    kept = json.dumps([one for one in in_turn if one in there][:NAMES_KEPT])
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_NAMES, kept))
+    gone = db.execute(
+        "DELETE FROM vectors WHERE name NOT IN (SELECT value FROM json_each(?))", (kept,)
+    )
+    return gone.rowcount

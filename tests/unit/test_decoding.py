@@ -1,0 +1,115 @@
+"""Tokens to text, against decoding the whole text at once and searching it for its end."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import foreign_tokenizers as foreign
+from ownwords.core.errors import ConfigError
+from ownwords.inference.decoding import Decoding
+from ownwords.tokenizers.bpe import BPE
+from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.text import TITLE
+from ownwords.tokenizers.tokenizer import Tokenizer, from_files
+
+# Tokens of parts of characters, of several characters, of both.
+ODD = BPE([b"\xc3\xa9", b"e\xc3", b"\xf0\x9f", b"\xa6\x8a", b"ab", b"abc", b"\n\n"])
+
+noise = st.lists(st.integers(0, ODD.vocabulary_size - 6), max_size=20)
+stop_strings = st.lists(
+    st.sampled_from(["ab", "c", "\n\n", "é", "🦊a", "bé", "\ufffd"]), max_size=3
+)
+
+
+def pieces_of(
+    tokenizer: Tokenizer, ids: Sequence[int], after: Sequence[int] = (), stops: Sequence[str] = ()
+) -> list[str]:
+    decoding = Decoding(tokenizer, after, stops)
+    return [*(decoding.feed(i) for i in ids), decoding.finish()]
+
+
+def cut(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
+    """Read on letter by letter until the text ends in a stop string; of several the longest."""
+    for end in range(len(text) + 1):
+        if done := [stop for stop in stops if text[:end].endswith(stop)]:
+            longest = max(done, key=len)
+            return text[: end - len(longest)], longest
+    return text, None
+
+
+@given(noise, stop_strings)
+def test_the_pieces_are_the_text_up_to_its_end(ids: list[int], stops: list[str]) -> None:
+    decoding = Decoding(ODD, [], stops)
+    text = "".join(map(decoding.feed, ids)) + decoding.finish()
+    assert (text, decoding.stop) == cut(ODD.decode_bytes(ids).decode("utf-8", "replace"), stops)
+
+
+@given(noise)
+def test_a_character_is_shown_with_its_last_byte_and_no_later(ids: list[int]) -> None:
+    decoding = Decoding(ODD, [])
+    shown = ""
+    for place, i in enumerate(ids, 1):
+        shown += decoding.feed(i)
+        assert decoding.characters == len(shown)
+        data = ODD.decode_bytes(ids[:place])
+        # What is left when all that may still become a character is taken off the end.
+        ends = [data[:end] for end in range(max(0, len(data) - 3), len(data) + 1)]
+        assert shown in [end.decode("utf-8", "replace") for end in ends]
+        if not data or data[-1] < 0x80:
+            assert shown == data.decode("utf-8", "replace")
+
+
+def test_bytes_that_are_no_text_are_replaced_once() -> None:
+    assert pieces_of(Bytes(), b"\xf0\x9f\xa6a") == ["", "", "", "\ufffda", ""]
+    assert pieces_of(Bytes(), b"a\xf0\x9f") == ["a", "", "", "\ufffd"]
+    assert "".join(pieces_of(Bytes(), b"\xff\x80b")) == "\ufffd\ufffdb"
+
+
+def test_half_a_character_may_be_what_a_stop_string_waited_for() -> None:
+    decoding = Decoding(Bytes(), [], ["a\ufffd"])
+    assert [decoding.feed(i) for i in b"ba\xc3"] == ["b", "", ""]
+    assert (decoding.finish(), decoding.stop) == ("", "a\ufffd")
+
+
+def test_after_a_stop_string_nothing_comes() -> None:
+    decoding = Decoding(Bytes(), [], ["end"])
+    assert "".join(decoding.feed(i) for i in b"the end of it") + decoding.finish() == "the "
+    assert decoding.stop == "end"
+
+
+@pytest.mark.parametrize("kind", foreign.DOCUMENTS)
+def test_what_goes_on_from_words_keeps_its_space(kind: str) -> None:
+    tokenizer = from_files(foreign.files_of(kind))
+    before, whole = "in the", "in the thing the 日"
+    ids, known = tokenizer.encode(whole), tokenizer.encode(before)
+    assert ids[: len(known)] == known
+    start = [] if tokenizer.start is None else [tokenizer.start]
+    pieces = pieces_of(tokenizer, ids[len(known) :], [*start, *known])
+    assert "".join(pieces) == " thing the 日"
+    # At the beginning of a text there is none.
+    assert "".join(pieces_of(tokenizer, ids, start)) == whole
+    assert "".join(pieces_of(tokenizer, ids)) == whole
+
+
+@pytest.mark.parametrize("kind", foreign.DOCUMENTS)
+def test_a_special_token_stands_by_its_name_and_leaves_its_neighbours_alone(kind: str) -> None:
+    tokenizer = from_files(foreign.files_of(kind))
+    name, token = next(iter(tokenizer.special.items()))
+    ids, known = tokenizer.encode("in the thing"), tokenizer.encode("in the")
+    rest = ids[len(known) :]
+    pieces = pieces_of(tokenizer, [token, *rest], known)
+    assert "".join(pieces) == f"{name} thing"
+
+
+def test_our_own_special_tokens_can_stop_a_text_by_their_names() -> None:
+    tokenizer = Bytes()
+    ids = [*b"Dear", tokenizer.special[TITLE], *b"Sir"]
+    assert "".join(pieces_of(tokenizer, ids)) == f"Dear{TITLE}Sir"
+    assert "".join(pieces_of(tokenizer, ids, stops=[TITLE])) == "Dear"
+
+
+def test_stops_without_meaning_are_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="stop strings should be"):
+        Decoding(Bytes(), [], [""])

@@ -1,0 +1,62 @@
+"""Being asked to stop: first noted, then obeyed at once; and all is as before when it is over."""
+
+import signal
+from threading import Thread
+
+import pytest
+
+from ownwords.training.interruption import Signals
+
+ASKING = ["SIGINT", "SIGTERM", "SIGBREAK"]
+
+
+@pytest.fixture(autouse=True)
+def with_ctrl_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where others have a signal that nobody else uses."""
+    if not hasattr(signal, "SIGBREAK"):
+        monkeypatch.setattr(signal, "SIGBREAK", signal.SIGUSR2, raising=False)
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_the_first_is_noted_and_the_second_interrupts(name: str) -> None:
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    with Signals() as signals:
+        wanted = [signals.wanted]
+        signal.raise_signal(number)
+        wanted.append(signals.wanted)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    assert wanted == [False, True]
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_what_can_be_done_again_is_not_waited_for(name: str) -> None:
+    with Signals() as signals:
+        with pytest.raises(KeyboardInterrupt), signals.at_once():
+            signal.raise_signal(getattr(signal, name))
+        assert signals.wanted
+        with pytest.raises(KeyboardInterrupt), signals.at_once():
+            pytest.fail("begun, though it was asked to stop")
+
+
+def test_where_there_is_no_ctrl_break_the_others_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(signal, "SIGBREAK")
+    with Signals() as signals:
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.wanted
+
+
+def test_outside_the_main_thread_nothing_changes() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def work() -> None:
+        with Signals():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
