@@ -62,6 +62,7 @@ class Found:
     is_weak: bool = False
     why: str = ""
     nearest: tuple[Passage, ...] = ()
+    instead: tuple[Any, ...] = ()
 
 
 @dataclass

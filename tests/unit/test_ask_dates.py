@@ -126,6 +126,76 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
         ("Which year did I write the most?", "You wrote most in 2018 and 2019: 2 posts each.", []),
         ("In which month did I post most?", "You wrote most in March 2018: 2 posts.", []),
         ("How many words did I write in 2018?", "You wrote 104 words in 2018, in 2 posts.", []),
+        ("What did I write first?", "Your first post is “A drain” of 12 February 2017.", ["first"]),
+        (
+            "what have I written about last about rain",
+            "Your last post that mentions “rain” is “What came down” of 31 December 2019.",
+            ["snow"],
+        ),
+        (
+            "What have I written recently?",
+            "Your last 3 posts are “The clip” of 10 November 2020, “What came down” of 31 December"
+            " 2019 and “At night” of 1 June 2019.",
+            ["last", "snow", "log"],
+        ),
+        (
+            "What is my third post?",
+            "Your third post is “Three copies” of 20 March 2018.",
+            ["backups"],
+        ),
+        (
+            "my 2nd post about the kettle",
+            "Your 2nd post that mentions “kettle” is “The clip” of 10 November 2020.",
+            ["last"],
+        ),
+        ("the 9th post", "You wrote 6 posts, no 9th one.", []),
+        (
+            "When did I write about the kettle?",
+            "You wrote 2 posts that mention “kettle”, from 5 March 2018 to 10 November 2020.",
+            ["kettle", "last"],
+        ),
+        (
+            "How many posts did I write each year?",
+            "You wrote 7 posts: 1 in 2017, 2 in 2018, 2 in 2019 and 1 in 2020, and 1 without a"
+            " date.",
+            None,
+        ),
+        (
+            "How often did I mention the kettle per month?",
+            "You wrote 2 posts that mention “kettle”: 1 in March 2018 and 1 in November 2020.",
+            ["kettle", "last"],
+        ),
+        (
+            "which years did I write about snow",
+            "You wrote 1 post that mentions “snow”: 1 in 2019.",
+            ["snow"],
+        ),
+        (
+            "posts between March 2018 and December 2019",
+            "You wrote 4 posts from March 2018 to December 2019.",
+            ["kettle", "backups", "log", "snow"],
+        ),
+        ("since 2020?", "You wrote 1 post since 2020.", ["last"]),
+        (
+            "What did I write in the last 2 years?",
+            "You wrote 3 posts in the last 2 years.",
+            ["log", "snow", "last"],
+        ),
+        (
+            "What did I write in the winter of 2019?",
+            "You wrote 1 post in the winter of 2019 (December to February).",
+            ["snow"],
+        ),
+        (
+            "What did I write on 5 March 2018?",
+            "You wrote 1 post on 5 March 2018.",
+            ["kettle"],
+        ),
+        (
+            "What did I write yesterday?",
+            "You wrote no post yesterday: yours are from 12 February 2017 to 10 November 2020.",
+            [],
+        ),
         ("When did I write “The Kettle”?", "You wrote “The kettle” on 5 March 2018.", ["kettle"]),
         (
             "When was three copies published",
@@ -192,6 +262,10 @@ def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path
         "Wann habe ich zuerst über Regen geschrieben?",
         "What happened in 2018?",
         "When did I first meet her?",
+        "When did I write about a zebra?",
+        "What was the second post office like?",
+        "What did I write on 31 February 2018?",
+        "In what year did I buy the kettle?",
         "When did I write " + "x " * 400,
     ],
 )
@@ -224,10 +298,61 @@ def test_any_topic_can_be_asked_about(index: Index, question: str, topic: str) -
         ("this year", "2021-01-01", "2022-01-01", "in 2021"),
         ("last month", "2020-12-01", "2021-01-01", "in December 2020"),
         ("this month", "2021-01-01", "2021-02-01", "in January 2021"),
+        ("this week", "2021-01-11", "2021-01-18", "this week"),
+        ("last week", "2021-01-04", "2021-01-11", "last week"),
+        ("today", "2021-01-15", "2021-01-16", "today"),
+        ("in the past month", "2020-12-15", "2021-01-16", "in the past month"),
+        ("in the last ten days", "2021-01-05", "2021-01-16", "in the last ten days"),
+        ("on March 3rd, 2019", "2019-03-03", "2019-03-04", "on 3 March 2019"),
+        ("on 2020-02-29", "2020-02-29", "2020-03-01", "on 29 February 2020"),
+        (
+            "from May 2019 to June 2018",
+            "2018-06-01",
+            "2019-06-01",
+            "from June 2018 to May 2019",
+        ),
+        (
+            "last summer",
+            "2020-06-01",
+            "2020-09-01",
+            "in the summer of 2020 (June to August)",
+        ),
+        # The one of 2020 is not over yet.
+        (
+            "last winter",
+            "2019-12-01",
+            "2020-03-01",
+            "in the winter of 2019 (December to February)",
+        ),
     ],
 )
 def test_periods(question: str, start: str, end: str, said: str) -> None:
     assert found_in(question, TODAY)[0] == Period(start, end, said)
+
+
+@pytest.mark.parametrize(
+    ("today", "said", "start"),
+    [
+        (date(2021, 3, 31), "the past month", "2021-02-28"),
+        (date(2024, 3, 31), "the past month", "2024-02-29"),
+        (date(2024, 2, 29), "the past year", "2023-02-28"),
+        (date(2021, 1, 15), "the last 13 months", "2019-12-15"),
+        (date(2021, 1, 15), "the last couple of weeks", "2021-01-01"),
+    ],
+)
+def test_a_while_ago_is_a_day_that_the_calendar_has(today: date, said: str, start: str) -> None:
+    period, _ = found_in(f"posts from {said}", today)
+    assert period is not None
+    assert period.start == start
+    assert period.holds(today.isoformat())
+
+
+@given(st.integers(0, 999), st.sampled_from(["day", "week", "month", "year"]), st.dates())
+def test_any_while_ago_can_be_asked_about(many: int, unit: str, today: date) -> None:
+    if today.year > 1020 and today < date.max:
+        period, _ = found_in(f"in the last {many} {unit}s", today)
+        assert period is not None
+        assert period.start <= today.isoformat()
 
 
 def test_what_names_no_time_stays_as_it_is() -> None:

@@ -7,7 +7,7 @@ what was looked up in the passages.
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ownwords.archive.report.words import count
@@ -16,14 +16,14 @@ from ownwords.ask.cite import LONGEST_QUOTE, Checked
 from ownwords.ask.composing import Citation, Composer, citation, with_marks
 from ownwords.ask.faults import ContextError
 from ownwords.ask.marks import LEAST_QUOTE
-from ownwords.ask.matching import best, sentences
+from ownwords.ask.matching import Span, best, sentences
 from ownwords.ask.passage import Passage
 from ownwords.ask.prompt import ANSWER, UNKNOWN_ROOM, Prompt, fitting
 from ownwords.ask.writers import Writer, at_least
 from ownwords.core.errors import ConfigError, OwnwordsError
 
 if TYPE_CHECKING:
-    from ownwords.ask.search import Searcher
+    from ownwords.ask.search import Instead, Searcher
 
 NOT_THERE: Final = "That is not in your archive."
 PASSAGES: Final = 8
@@ -43,7 +43,8 @@ class Answer:
     `answer` is empty where the passages have to speak for themselves; `why` then says why, and
     `refused` that they do not hold it either. `passages` are all that were found, the best first;
     `nearest` those whose titles come closest where nothing was found. `model` is who wrote it, ""
-    where nobody had to.
+    where nobody had to. `sought` is the question with the words that took the place of those that
+    no post has: by it the sentences are chosen that are shown first.
     """
 
     question: str
@@ -55,6 +56,11 @@ class Answer:
     nearest: tuple[Passage, ...] = ()
     notes: tuple[str, ...] = ()
     model: str = ""
+    sought: str = ""
+
+    def matching(self, passage: Passage, most: int = 2) -> list[Span]:
+        """The sentences of a passage that match the question best."""
+        return best(self.sought or self.question, passage.text, most)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON; of each passage the sentences that match the question, too."""
@@ -72,6 +78,7 @@ class Answer:
                     "title": one.title,
                     "date": one.date,
                     "url": one.url,
+                    "matching": [one.text[a:b] for a, b in self.matching(one, 1)],
                 }
                 for one in self.nearest
             ],
@@ -91,7 +98,7 @@ class Answer:
             "whose": passage.whose,
             "score": round(passage.score, 6),
             "found_by": list(passage.found_by),
-            "matching": [passage.text[a:b] for a, b in best(self.question, passage.text)],
+            "matching": [passage.text[a:b] for a, b in self.matching(passage)],
         }
 
 
@@ -117,7 +124,9 @@ def answer(
         raise ConfigError("there is no question", hint='ownwords ask "What did I say about rain?"')
     if len(question) > _LONGEST_QUESTION:
         raise ConfigError(
-            f"the question has {len(question):,} characters; at most {_LONGEST_QUESTION:,} are read"
+            f"the question has {len(question):,} characters; at most {_LONGEST_QUESTION:,} are"
+            " read",
+            hint="ask in a sentence or two, or give the few words that matter most",
         )
     shown = on_passages or (lambda _: None)
     if told := dates.dated(searcher.index, question, most=most):
@@ -126,16 +135,33 @@ def answer(
             return _by_date(question, told.sentence, told.passages)
         if writer is None:
             return Answer(question, answer=told.sentence, passages=told.passages)
-        return _Asking(question, told.passages, writer, on_text, seed, told.sentence).answer()
+        return _Asking(question, told.passages, writer, on_text, seed, (told.sentence,)).answer()
     found = searcher.find(question, most)
+    notes = tuple(_told(instead) for instead in found.instead)
+    sought = " ".join([question, *(word for each in found.instead for word in each.searched)])
     if found.is_weak or not found.passages:
         shown(())
-        why = _sentence(found.why)
-        return Answer(question, answer=NOT_THERE, refused=True, why=why, nearest=found.nearest)
+        return Answer(
+            question,
+            answer=NOT_THERE,
+            refused=True,
+            why=_sentence(found.why),
+            nearest=found.nearest,
+            notes=notes,
+            sought=sought,
+        )
     shown(found.passages)
     if writer is None:
-        return Answer(question, passages=found.passages)
-    return _Asking(question, found.passages, writer, on_text, seed).answer()
+        return Answer(question, passages=found.passages, notes=notes, sought=sought)
+    asking = _Asking(question, found.passages, writer, on_text, seed, notes)
+    return replace(asking.answer(), sought=sought)
+
+
+def _told(instead: "Instead") -> str:
+    *others, last = (f"“{word}”" for word in instead.searched)
+    searched = f"{', '.join(others)} and {last}" if others else last
+    were = "were" if others else "was"
+    return f"No post has “{instead.asked}”: {searched} {were} searched for in its place."
 
 
 def _by_date(question: str, sentence: str, passages: Sequence[Passage]) -> Answer:
@@ -171,11 +197,11 @@ class _Asking:
         writer: Writer,
         on_text: Callable[[str], None] | None,
         seed: int,
-        beforehand: str = "",
+        beforehand: Sequence[str] = (),
     ) -> None:
         self._question, self._passages, self._writer = question, passages, writer
         self._on_text, self._seed = on_text, seed
-        self._notes = [beforehand] if beforehand else []
+        self._notes = [*beforehand]
 
     def answer(self) -> Answer:
         composer: Composer | None = None

@@ -15,6 +15,8 @@ from ownwords.ask.terms import plain
 
 _LONGEST = 300  # characters: what is longer asks for more than a date
 _ALIKE = 3  # months or years that are named where none has the most
+_FEW = 3  # posts of late
+_MOST_MONTHS = 24  # that are listed one by one; of more, the years are
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _COUNTED = {word: number for number, word in enumerate(_NUMBERS, 2)}
 
@@ -27,12 +29,20 @@ _SAID = (
     r"|post|posted|posting|publish|published|publishing)(?: about| of| on)?"
     r"|(?:use|used) the words?|(?:refer|referred) to)"
 )
+_OF = (
+    r"(?:(?:mention|mentioned|discuss|discussed)|(?:write|written|wrote|talk|talked|say|said|speak"
+    r"|spoke|spoken|blog|blogged|post|posted|publish|published) (?:about|of|on)) (?P<topic>.+?)"
+)
 _THOUGHT = rf"(?:{_SAID}|(?:think|thought|thinking)(?: about| of)?)"
 _TOPIC = (
     r"(?: (?:about|on|of|regarding|concerning|mentioning|containing|with"
     r"|(?:that|which) (?:mentions?|contains?|(?:is|are|was|were) about)) (?P<topic>.+))?"
 )
 _FIRST = r"(?P<which>first|earliest|oldest|last|latest|newest|most recent)"
+_ORDINALS = tuple("second third fourth fifth sixth seventh eighth ninth tenth".split())  # noqa: SIM905
+_NTH = rf"(?P<nth>{'|'.join(_ORDINALS)}|\d{{1,4}}(?:st|nd|rd|th))"
+_EACH = r" (?:(?:in )?(?:each|every)|per|a|by) (?P<each>year|month)"
+_LATELY = ("recently", "most recently", "lately")
 _OLDEST = ("first", "earliest", "oldest", "start", "begin", "started", "began")
 _PLEASE = r"(?:please )?(?:(?:can|could) you )?(?:(?:tell me|show me|show|list|give me) )?(?:all )?"
 
@@ -60,7 +70,7 @@ def dated(index: Index, question: str, *, most: int = 8, today: date | None = No
         return None
     period, rest = found_in(text, today or date.today())
     for pattern, answer in _ANSWERS:
-        if match := pattern.fullmatch(rest):
+        if match := pattern.fullmatch(rest or "posts"):
             named = match.groupdict()
             named["topic"] = named.get("topic") or named.get("mentioned")
             if found := answer(Counting(index, period, most), named):
@@ -76,9 +86,12 @@ def _first_or_last(counting: Counting, named: Named) -> Dated | None:
     posts = [post for post in counting.posts(topic) if post.day]
     if not posts:
         return _none(counting, topic)
-    is_first = _of(named, "which") in _OLDEST
-    several = _of(named, "several")
-    many = _COUNTED.get(several) or (int(several) if several.isdecimal() else 1)
+    if (which := _of(named, "which")) in _LATELY:
+        many = _FEW
+    else:
+        several = _of(named, "several")
+        many = _COUNTED.get(several) or (int(several) if several.isdecimal() else 1)
+    is_first = which in _OLDEST
     chosen = posts[:many] if is_first else posts[-many:][::-1]
     which = f"Your {'first' if is_first else 'last'}"
     when = _when(counting)
@@ -88,6 +101,43 @@ def _first_or_last(counting: Counting, named: Named) -> Dated | None:
         listed = _listed([_named(post) for post in chosen])
         said = f"{which} {len(chosen)} posts{when}{_about(topic, 2)} are {listed}."
     return Dated(said, counting.passages(chosen, topic))
+
+
+def _nth(counting: Counting, named: Named) -> Dated | None:
+    topic = counting.topic(named.get("topic"))
+    posts = [post for post in counting.posts(topic) if post.day]
+    said = _of(named, "nth")
+    place = int(said[:-2]) if said[0].isdecimal() else _ORDINALS.index(said) + 2
+    if not posts or not place:
+        return _none(counting, topic)
+    about = f"{_when(counting)}{_about(topic, len(posts))}"
+    if place > len(posts):
+        return Dated(f"You wrote {count(len(posts), 'post')}{about}, no {said} one.")
+    post = posts[place - 1]
+    about = f"{_when(counting)}{_about(topic, 1)}"
+    return Dated(f"Your {said} post{about} is {_named(post)}.", counting.passages([post], topic))
+
+
+def _when_about(counting: Counting, named: Named) -> Dated | None:
+    """When posts mention something; where none does in these words, they are searched."""
+    topic = counting.topic(named.get("topic"))
+    return _how_many(counting, named) if counting.posts(topic) else None
+
+
+def _by_time(counting: Counting, named: Named) -> Dated | None:
+    topic = counting.topic(named.get("topic"))
+    posts = counting.posts(topic)
+    dated = [post for post in posts if post.day]
+    if not dated:
+        return _none(counting, topic)
+    by_month = Counter(post.day[:7] for post in dated)
+    is_monthly = _of(named, "each") == "month" and len(by_month) <= _MOST_MONTHS
+    counts = by_month if is_monthly else Counter(post.day[:4] for post in dated)
+    times = [f"{counts[time]} in {_month(time) if is_monthly else time}" for time in sorted(counts)]
+    said = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
+    undated = len(posts) - len(dated)
+    without = f", and {undated} without a date" if undated else ""
+    return Dated(f"{said}: {_listed(times)}{without}.", counting.passages(posts, topic))
 
 
 def _how_many(counting: Counting, named: Named) -> Dated | None:
@@ -261,6 +311,31 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Callable[[Counting, Named], Dated | None]
     ),
     (
         _pattern(
+            rf"(?:what|which {_POST}) (?:did|have) i(?: ever)? {_SAID}"
+            rf" (?P<which>first|last|{'|'.join(_LATELY)}){_TOPIC}"
+        ),
+        _first_or_last,
+    ),
+    (
+        _pattern(
+            rf"(?:(?:what|which|when) (?:is|was) )?(?:my|the|your) {_NTH} {_POST}{_I_WROTE}{_TOPIC}"
+        ),
+        _nth,
+    ),
+    (
+        _pattern(
+            rf"how (?:often|many times|many {_POST}) (?:did|do|have) i(?: ever)? {_SAID}"
+            rf"(?: (?P<topic>.+?))?{_EACH}"
+        ),
+        _by_time,
+    ),
+    (_pattern(rf"(?:how many )?{_POST}{_I_WROTE}{_TOPIC}{_EACH}"), _by_time),
+    (
+        _pattern(rf"(?:in )?(?:which|what) (?P<each>year|month)s? (?:did|have) i(?: ever)? {_OF}"),
+        _by_time,
+    ),
+    (
+        _pattern(
             rf"how (?:often|many times) (?:did|do|have) i(?: ever)? {_SAID}(?: (?P<topic>.+))?"
         ),
         _how_often,
@@ -306,6 +381,7 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Callable[[Counting, Named], Dated | None]
         _in_a_period,
     ),
     (_pattern(rf"what was i {_THOUGHT}"), _in_a_period),
+    (_pattern(rf"when (?:did|have|do) i(?: ever)? {_OF}"), _when_about),
     (
         _pattern(rf"when (?:did i {_WROTE}|was) (?:the {_POST} )?(?P<title>.+?)(?: {_WROTE})?"),
         _when_written,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from ownwords.ask.terms import is_telling
+from ownwords.ask.terms import emptiness, is_telling
 
 Span = tuple[int, int]
 
@@ -56,7 +56,7 @@ def best(question: str, text: str, most: int = 2) -> list[Span]:
 
     A word counts the more the fewer sentences of the text have it.
     """
-    wanted = telling(question)
+    wanted = _asked_about(question)
     spans = sentences(text)
     words = [wanted & set(stems(text[start:end])) for start, end in spans]
     in_sentences = Counter(word for each in words for word in each)
@@ -76,6 +76,12 @@ def share(words: Iterable[str], known: set[str]) -> float:
     """How much of the words is known; 1 where there are none."""
     some = list(words)
     return sum(word in known for word in some) / len(some) if some else 1.0
+
+
+def _asked_about(question: str) -> set[str]:
+    words = list(_words(question))
+    _, empty = emptiness([word.lower() for word in words])
+    return {_stem(word) for word in words if word.lower() not in empty}
 
 
 def _words(text: str) -> Iterator[str]:

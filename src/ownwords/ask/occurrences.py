@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import threading
 from collections.abc import Iterable
 
@@ -10,6 +11,7 @@ from ownwords.ask.terms import Term
 
 _LEAST = 1e-6  # of a term that stands in half of them or more
 _MOST_FOUND = 1000  # chunks with a phrase
+_MARKED = re.compile("\x01([^\x02]+)\x02")
 _MOST_KEPT = 50_000  # counts in memory
 
 
@@ -71,6 +73,21 @@ class Occurrences:
                 (wanted, _MOST_FOUND),
             )
             return [row[0] for row in rows]
+
+    def as_written(self, terms: Iterable[Term]) -> tuple[str, ...]:
+        """How the first of the places writes each term that stands anywhere."""
+        found: dict[str, None] = {}
+        with self._index.reading() as db:
+            for term in terms:
+                row = db.execute(
+                    "SELECT highlight(chunk_search, 0, char(1), char(2)) || char(10) ||"
+                    " highlight(chunk_search, 3, char(1), char(2)) FROM chunk_search"
+                    " WHERE chunk_search MATCH ? LIMIT 1",
+                    (term.match,),
+                ).fetchone()
+                if row and (marked := _MARKED.search(row[0])):
+                    found[marked[1].lower()] = None
+        return tuple(found)
 
     def _keep_up(self) -> None:
         now = self._index.generation()

@@ -1,4 +1,4 @@
-"""The times that a question names: "in March 2014", "since 2019", "last year"."""
+"""The times that a question names: "in March 2014", "since 2019", "last summer", "yesterday"."""
 
 import re
 from dataclasses import dataclass
@@ -10,20 +10,37 @@ _NUMBERS = {month.casefold(): number for number, month in enumerate(MONTHS, 1)}
 _NUMBERS |= {name[:3]: number for name, number in _NUMBERS.items()} | {"sept": 9}
 _MONTH = r"(?:" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + r")\.?"
 _YEAR = r"(?:19|20)\d\d"
+_DAY = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 _FIRST, _END = "0000-01-01", "9999-12-31"
+# By the first of their months, as north of the equator; said with the months, so nobody is misled.
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+_SMALL = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
 
 _IN = r"(?:back )?(?:in|during|of|from|for|throughout|within)(?: the)?(?: whole)?(?: year)?(?: of)?"
 _PATTERNS = tuple(
     re.compile(rf"(?<!\w)(?:{pattern})(?!\w)", re.IGNORECASE)
     for pattern in (
+        rf"(?:between|from) (?P<from_month>{_MONTH}) (?:of )?(?P<from_year>{_YEAR})"
+        rf" ?(?:and|to|until|till|-|–) ?(?P<to_month>{_MONTH}) (?:of )?(?P<to_year>{_YEAR})",
         rf"(?:between|from|in) (?P<from>{_YEAR}) ?(?:and|to|until|till|-|–) ?(?P<to>{_YEAR})",
         rf"{_IN} (?:the )?(?P<decade>(?:19|20)\d0)'?s",
         rf"(?P<side>before|until|till|after|since) (?:(?P<side_month>{_MONTH}) (?:of )?)?"
         rf"(?P<side_year>{_YEAR})",
+        rf"(?:on|of|from)(?: the)? (?P<day>{_DAY})(?: of)? (?P<day_month>{_MONTH}),?"
+        rf" (?P<day_year>{_YEAR})",
+        rf"(?:on|of|from)(?: the)? (?P<month_first>{_MONTH}) (?P<day_second>{_DAY}),?"
+        rf" (?P<year_last>{_YEAR})",
+        rf"(?:on|of|from) (?P<iso>{_YEAR}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))",
+        rf"{_IN}(?: the)? (?P<season>{'|'.join(_SEASONS)}),? (?:of )?(?P<season_year>{_YEAR})",
         rf"{_IN} (?P<month>{_MONTH}),? (?:of )?(?P<month_year>{_YEAR})",
         rf"{_IN} (?P<iso_year>{_YEAR})-(?P<iso_month>0[1-9]|1[0-2])",
         rf"{_IN} (?P<year>{_YEAR})",
-        r"(?:(?:in|during|of|from) )?(?P<near>this|last) (?P<unit>year|month)",
+        rf"(?:(?:in|during|of|from|over|within|for) )?the (?:last|past|previous)"
+        rf" (?P<many>\d{{1,3}}|{'|'.join(_SMALL)}|few|couple of) (?P<units>day|week|month|year)s?",
+        r"(?:(?:in|during|of|from|over|within) )?the past (?P<past>day|week|month|year)",
+        rf"(?:(?:in|during|of|from) )?last (?P<last_season>{'|'.join(_SEASONS)})",
+        r"(?:(?:in|during|of|from) )?(?P<near>this|last) (?P<unit>year|month|week)",
+        r"(?P<relative>today|yesterday)",
     )
 )
 
@@ -45,30 +62,106 @@ def found_in(question: str, today: date) -> tuple[Period | None, str]:
     """The first time that a question names, and the question without it."""
     for pattern in _PATTERNS:
         if match := pattern.search(question):
+            if (period := _period(match.groupdict(), today)) is None:
+                continue
             rest = f"{question[: match.start()]} {question[match.end() :]}"
-            return _period(match.groupdict(), today), " ".join(rest.split())
+            return period, " ".join(rest.split())
     return None, question
 
 
-def _period(named: dict[str, str | None], today: date) -> Period:
-    if (first := named.get("from")) and (last := named.get("to")):
-        first, last = sorted((first, last))
-        return Period(f"{first}-01-01", _january(int(last) + 1), f"from {first} to {last}")
-    if decade := named.get("decade"):
+def _period(named: dict[str, str | None], today: date) -> Period | None:
+    """The time that a pattern found; None for a day that no calendar has."""
+    said = {name: word for name, word in named.items() if word}
+    if {"near", "relative", "many", "past", "last_season"} & said.keys():
+        return _from_today(said, today)
+    if {"day", "day_second", "iso"} & said.keys():
+        return _of_day(said)
+    if "from_month" in said:
+        first = _of_month(int(said["from_year"]), _number(said["from_month"]))
+        last = _of_month(int(said["to_year"]), _number(said["to_month"]))
+        first, last = sorted((first, last), key=lambda month: month.start)
+        words = f"{first.said.removeprefix('in ')} to {last.said.removeprefix('in ')}"
+        return Period(first.start, last.end, f"from {words}")
+    if "from" in said:
+        one, other = sorted((said["from"], said["to"]))
+        return Period(f"{one}-01-01", _january(int(other) + 1), f"from {one} to {other}")
+    if decade := said.get("decade"):
         return Period(f"{decade}-01-01", _january(int(decade) + 10), f"in the {decade}s")
-    if (side := named.get("side")) and (year := named.get("side_year")):
-        return _on_one_side(side.casefold(), named.get("side_month"), int(year))
-    if (month := named.get("month")) and (year := named.get("month_year")):
-        return _of_month(int(year), _number(month))
-    if (month := named.get("iso_month")) and (year := named.get("iso_year")):
-        return _of_month(int(year), int(month))
-    if year := named.get("year"):
-        return _of_year(int(year))
-    is_last = (named.get("near") or "").casefold() == "last"
-    if (named.get("unit") or "").casefold() == "year":
+    if side := said.get("side"):
+        return _on_one_side(side.casefold(), said.get("side_month"), int(said["side_year"]))
+    if season := said.get("season"):
+        return _of_season(int(said["season_year"]), season.casefold())
+    if month := said.get("month"):
+        return _of_month(int(said["month_year"]), _number(month))
+    if month := said.get("iso_month"):
+        return _of_month(int(said["iso_year"]), int(month))
+    return _of_year(int(said["year"]))
+
+
+def _from_today(said: dict[str, str], today: date) -> Period | None:
+    if season := said.get("last_season"):
+        # The last one that is over; the one that has begun is this year's.
+        years = (_of_season(today.year - back, season.casefold()) for back in range(3))
+        return next(period for period in years if period.end <= today.isoformat())
+    tomorrow = (today + timedelta(days=1)).isoformat()
+    if many := said.get("many"):
+        words = f"in the last {many} {said['units']}s"
+        number = _many(many.casefold())
+        return Period(_back(today, said["units"].casefold(), number), tomorrow, words)
+    if past := said.get("past"):
+        return Period(_back(today, past.casefold(), 1), tomorrow, f"in the past {past}")
+    if word := said.get("relative"):
+        day = today - timedelta(days=word.casefold() == "yesterday")
+        return Period(day.isoformat(), (day + timedelta(days=1)).isoformat(), word.casefold())
+    is_last = said["near"].casefold() == "last"
+    unit = said["unit"].casefold()
+    if unit == "year":
         return _of_year(today.year - is_last)
+    if unit == "week":
+        monday = today - timedelta(days=today.weekday() + 7 * is_last)
+        words = f"{said['near'].casefold()} week"
+        return Period(monday.isoformat(), (monday + timedelta(days=7)).isoformat(), words)
     day = today.replace(day=1) - timedelta(days=1) if is_last else today
     return _of_month(day.year, day.month)
+
+
+def _of_day(said: dict[str, str]) -> Period | None:
+    year = said.get("day_year") or said.get("year_last")
+    month = said.get("day_month") or said.get("month_first")
+    number = said.get("day") or said.get("day_second") or ""
+    try:
+        if iso := said.get("iso"):
+            day = date.fromisoformat(iso)
+        else:
+            day = date(int(year or 0), _number(month or ""), int(number.rstrip("stndrh")))
+    except ValueError:
+        return None
+    words = f"on {day.day} {MONTHS[day.month - 1]} {day.year}"
+    return Period(day.isoformat(), (day + timedelta(days=1)).isoformat(), words)
+
+
+def _of_season(year: int, season: str) -> Period:
+    first = _SEASONS[season]
+    last = (first + 1) % 12 + 1
+    end = f"{year + (last < first):04}-{last + 1:02}-01"
+    months = f"{MONTHS[first - 1]} to {MONTHS[last - 1]}"
+    return Period(f"{year:04}-{first:02}-01", end, f"in the {season} of {year} ({months})")
+
+
+def _back(today: date, unit: str, many: int) -> str:
+    """The day so long before today; days that a month lacks are its last one."""
+    if unit in ("day", "week"):
+        return (today - timedelta(days=many * (7 if unit == "week" else 1))).isoformat()
+    months = today.year * 12 + today.month - 1 - many * (12 if unit == "year" else 1)
+    year, month = max(1, months // 12), months % 12 + 1
+    last = 31 if month == 12 else (date(year, month + 1, 1) - timedelta(days=1)).day
+    return date(year, month, min(today.day, last)).isoformat()
+
+
+def _many(said: str) -> int:
+    if said.isdecimal():
+        return int(said)
+    return {"few": 3, "couple of": 2}.get(said) or _SMALL.index(said) + 1
 
 
 def _on_one_side(side: str, month: str | None, year: int) -> Period:

@@ -5,12 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ownwords.archive.report import words as say
 from ownwords.ask.embed import nearest
 from ownwords.ask.fuse import reciprocal_rank
 from ownwords.ask.index import Index, folded
 from ownwords.ask.occurrences import Occurrences
 from ownwords.ask.passage import Passage
+from ownwords.ask.synonyms import alike
 from ownwords.ask.terms import Term, Terms, is_telling, plain, quotations
+from ownwords.ask.vocabulary import Vocabulary
 from ownwords.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,6 +51,16 @@ _NEAR_ENOUGH = 0.4
 # In so few chunks nobody can tell a rare word: there it is enough that half of them stand in one.
 _FEW, _HALF = 50, 0.5
 _SAID = 4  # words named in the sentence that says why a search is weak
+_LONGEST_SAID = 40  # characters of each
+_MISSED = 12  # words that stand nowhere, for which others are sought
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """A word of a question that stands nowhere, and the words that were searched for instead."""
+
+    asked: str
+    searched: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +68,15 @@ class Found:
     """The passages of a search, the best first; there may be some also where it `is_weak`.
 
     A weak search found nothing that is about the question: `why` says so in a sentence, and
-    `nearest` holds a passage of each of the posts that come closest.
+    `nearest` holds a passage of each of the posts that come closest. `instead` tells which words
+    of the question stand nowhere, where others took their place.
     """
 
     passages: tuple[Passage, ...]
     is_weak: bool = False
     why: str = ""
     nearest: tuple[Passage, ...] = ()
+    instead: tuple[Instead, ...] = ()
 
 
 class Searcher:
@@ -71,6 +86,7 @@ class Searcher:
         self.index = index
         self.embedder = embedder
         self._occurrences = Occurrences(index)
+        self._vocabulary = Vocabulary(index)
 
     def find(self, question: str, most: int = 8, how: How = "", *, titles: bool = True) -> Found:
         """The passages that answer a question best, `most` of them at most, three of a post.
@@ -85,7 +101,7 @@ class Searcher:
                 "there are no vectors to search with", hint="name a model for them with --embed"
             )
         terms = Terms.of(question)
-        counts = self._occurrences.counts(terms.words)
+        counts = self._counts(terms)
         by_text = self._by_text(counts, titles) if how != "vectors" else []
         by_vectors = self._by_vectors(question) if how != "text" else []
         said = self._occurrences.with_all(terms.phrases) if terms.phrases else []
@@ -103,11 +119,40 @@ class Searcher:
         }
         passages = self._chosen(ranking, most, found_by)
         why = "" if is_title else self._weakness(terms, counts, said, by_text, by_vectors)
+        instead = self._searched_instead(counts)
         if not why:
-            return Found(tuple(passages))
+            return Found(tuple(passages), instead=instead)
         firsts = {one.document: one for one in reversed(passages)}
         near = [one for one in passages if firsts[one.document] is one][:_NEAREST]
-        return Found(tuple(passages), True, why, tuple(near))
+        return Found(tuple(passages), True, why, tuple(near if terms.is_about else ()), instead)
+
+    def _counts(self, terms: Terms) -> dict[Term, int]:
+        """In how many chunks each word stands; of one that stands nowhere, what may be meant."""
+        counted: dict[Term, int] = {}
+        missed = 0
+        for term, number in self._occurrences.counts(terms.words).items():
+            found = (term, number)
+            if not number and len(term.words) == 1 and missed < _MISSED:
+                missed += 1
+                found = self._instead(term, terms.language)
+            counted[found[0]] = found[1]
+        return counted
+
+    def _instead(self, term: Term, language: str) -> tuple[Term, int]:
+        (word,) = term.words
+        named = Term(term.words, alike(word))
+        if not (number := self._occurrences.counts([named])[named]):
+            named = Term(term.words, self._vocabulary.instead(word, language))
+            number = self._occurrences.counts([named])[named]
+        return (named, number) if number else (term, 0)
+
+    def _searched_instead(self, counts: Iterable[Term]) -> tuple[Instead, ...]:
+        """The words that stand nowhere, and what was searched for in their place, as written."""
+        return tuple(
+            Instead(term.said, self._occurrences.as_written(Term((other,)) for other in term.alike))
+            for term in counts
+            if term.alike
+        )
 
     def _by_text(self, counts: Mapping[Term, int], titles: bool) -> Ranking:
         rare, common = _divided(counts)
@@ -253,7 +298,7 @@ def _with_their_posts(rows: Iterable[tuple[int, str, float]]) -> Ranking:
 
 
 def _listed(terms: Sequence[Term], joined: str) -> str:
-    words = [f"“{' '.join(term.words)}”" for term in terms[:_SAID]]
+    words = [f"“{say.plain(term.said, _LONGEST_SAID)}”" for term in terms[:_SAID]]
     return f" {joined} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 

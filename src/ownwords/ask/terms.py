@@ -1,11 +1,13 @@
 """From a question, in whatever form it comes, to the words and phrases that are searched for."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ownwords.archive.clean import repair
 from ownwords.ask.chunks import visible
+from ownwords.ask.languages import empty_words, is_written_out, without_particles
 
 # What is longer is no question but a text, whose beginning says what it is about.
 _LONGEST = 10_000  # characters
@@ -87,16 +89,26 @@ for _line in _FORMS.split(","):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Something to search for: one word in any of its forms, or several words side by side."""
+    """Something to search for: one word in any of its forms, or several words side by side.
+
+    `alike` is what is searched for beside it, or in its place.
+    """
 
     words: tuple[str, ...]
+    alike: tuple[str, ...] = ()
 
     @property
     def match(self) -> str:
         """The term as FTS5 reads it: strings, in which nothing has a meaning."""
         forms = _SAME.get(self.words[0], ()) if len(self.words) == 1 else ()
-        said = " OR ".join(f'"{form}"' for form in (" ".join(self.words), *forms))
-        return f"({said})" if forms else said
+        every = (" ".join(self.words), *forms, *self.alike)
+        said = " OR ".join(f'"{form}"' for form in every)
+        return f"({said})" if len(every) > 1 else said
+
+    @property
+    def said(self) -> str:
+        """The term as it was asked for; between Chinese signs there is no space."""
+        return ("" if _UNSPACED.fullmatch("".join(self.words)) else " ").join(self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +117,21 @@ class Terms:
 
     `words` are its telling words, each once; `phrases` what stands in it in quotation marks. Both
     may be empty. `is_about` is False where its words would stand in a question about anything.
+    `language` is what it is asked in, "en" in doubt.
     """
 
     words: tuple[Term, ...]
     phrases: tuple[Term, ...]
     is_about: bool
+    language: str = "en"
 
     @classmethod
     def of(cls, question: str) -> "Terms":
         """The terms of any text at all."""
         text = plain(question)
-        every = _words(text)
-        telling = _telling(every)
+        every = _words(without_particles(text)) or _words(text)
+        language, empty = emptiness([unit[0] for unit in every])
+        telling = _telling(every, empty)
         words = list(dict.fromkeys(Term(unit) for unit in every if unit in telling))
         phrases = [
             Term(tuple(part for unit in _words(said) for part in unit)) for said in quotations(text)
@@ -124,7 +139,8 @@ class Terms:
         return cls(
             tuple(words[:MOST_WORDS]),
             tuple(dict.fromkeys(phrase for phrase in phrases if phrase.words)),
-            any(unit[0] not in _EMPTY for unit in every),
+            any(unit[0] not in (_EMPTY if language == "en" else empty) for unit in every),
+            language,
         )
 
 
@@ -136,6 +152,11 @@ def plain(question: str) -> str:
 def is_telling(word: str) -> bool:
     """Whether a word may say what a text is about."""
     return word.casefold() not in _EMPTY | _OF_ANY_POST
+
+
+def emptiness(words: Sequence[str]) -> tuple[str, frozenset[str]]:
+    """The language that words in small letters are of, and its words that say nothing."""
+    return empty_words(words, _EMPTY | _OF_ANY_POST)
 
 
 def words_of(text: str) -> list[str]:
@@ -156,17 +177,18 @@ def _words(text: str) -> list[tuple[str, ...]]:
         start = 0
         for run in _UNSPACED.finditer(word):
             if before := word[start : run.start()]:
-                found.append((before.casefold(),))
+                found.append((before.lower(),))
             signs = run[0]
             found += list(pairwise(signs)) if len(signs) > 1 else [(signs,)]
             start = run.end()
         if rest := word[start:]:
-            found.append((rest.casefold(),))
+            found.append((rest.lower(),))
     return found
 
 
-def _telling(every: list[tuple[str, ...]]) -> set[tuple[str, ...]]:
-    for ignored in (_EMPTY | _OF_ANY_POST, _EMPTY):
-        if left := {unit for unit in every if unit[0] not in ignored}:
-            return left
+def _telling(every: list[tuple[str, ...]], empty: frozenset[str]) -> set[tuple[str, ...]]:
+    for ignored in (empty, _EMPTY):
+        left = {unit for unit in every if unit[0] not in ignored}
+        if left:
+            return {unit for unit in left if not is_written_out(unit)} or left
     return set(every)

@@ -13,6 +13,7 @@ from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Progress
 
 if TYPE_CHECKING:
+    from ownwords.ask.answer import Answer
     from ownwords.ask.index import Index
     from ownwords.ask.search import Searcher
     from ownwords.ask.writers import Writer
@@ -24,6 +25,10 @@ _LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
 _ADVICE = (
     "No model runs on this machine, so these are the passages themselves. With Ollama, LM Studio or"
     " llama.cpp running, or a model named with --model, the answer is put into words."
+)
+_BY_WORDS = (
+    "Your posts were searched by their words. They may say it in others: ask it another way, or"
+    " search by meaning, too, with --embed minilm."
 )
 HELP = "Ask your archive, a question a line. An empty line, or Ctrl-D, ends it."
 
@@ -168,9 +173,14 @@ class _Asking:
                     most=self._passages,
                     seed=self._seed,
                 )
-            view.show(told, "" if told.answer else self._advice)
+            view.show(told, self._advice_for(told))
         finally:
             view.end()
+
+    def _advice_for(self, told: "Answer") -> str:
+        if told.nearest and not self._searcher.embedder:
+            return _BY_WORDS
+        return self._advice if told.passages and not told.answer else ""
 
     def talk(self, line: Callable[[], str]) -> None:
         """Answer question after question, until the lines end or one is empty."""

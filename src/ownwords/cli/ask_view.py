@@ -13,7 +13,7 @@ from ownwords.archive.report.sheet import ACCENT, LOUD, QUIET, Sheet
 from ownwords.ask.answer import Answer
 from ownwords.ask.composing import Citation
 from ownwords.ask.index import MONTHS
-from ownwords.ask.matching import Span, best, sentences
+from ownwords.ask.matching import Span, sentences
 from ownwords.ask.passage import Passage, Whose
 from ownwords.cli.flow import Flow
 
@@ -21,6 +21,7 @@ _INDENT = 4
 _SHOWN = 420  # characters of a passage, about four lines
 _FURTHER = 240  # of a second sentence that matches and stands further down
 _QUOTED = 280
+_NEAREST = 160
 _FENCE = re.compile(r"^```\w*[ \t]*$", re.MULTILINE)
 _WHOSE: dict[Whose, str] = {
     "quoted": "not your own words: a quotation, or what a machine wrote",
@@ -68,8 +69,8 @@ class AskView(Sheet):
         if not answer.citations and answer.passages:
             self._passages(answer)
         if answer.nearest:
-            self._nearest(answer.nearest)
-        notes = [*answer.notes, *([advice] if advice and answer.passages else [])]
+            self._nearest(answer)
+        notes = [*answer.notes, *([advice] if advice else [])]
         if notes:
             self.space()
         for note in notes:
@@ -99,14 +100,17 @@ class AskView(Sheet):
             self._head(f"{number}", passage.title, passage.date, passage.whose)
             if passage.heading:
                 self.line(say.plain(passage.heading, 120), QUIET, indent=_INDENT)
-            self.put(self._excerpt(answer.question, passage), indent=_INDENT)
+            self.put(self._excerpt(passage, answer.matching(passage)), indent=_INDENT)
             self._address(passage.url)
 
-    def _nearest(self, nearest: tuple[Passage, ...]) -> None:
+    def _nearest(self, answer: Answer) -> None:
         self.space()
         self.line("The nearest there is:", QUIET)
-        for passage in nearest:
+        for passage in answer.nearest:
+            self.space()
             self.put(self._titled(passage.title, passage.date), indent=_INDENT)
+            for begin, end in answer.matching(passage, 1):
+                self.line(say.plain(passage.text[begin:end], _NEAREST), QUIET, indent=_INDENT)
             self._address(passage.url)
 
     def _head(self, number: str, title: str, day: str | None, whose: Whose) -> None:
@@ -126,10 +130,9 @@ class AskView(Sheet):
         if url:
             self.line(say.plain(url, 300), QUIET, indent=_INDENT)
 
-    def _excerpt(self, question: str, passage: Passage) -> Text:
+    def _excerpt(self, passage: Passage, matching: list[Span]) -> Text:
         """The sentence that matches best, first and bright, and what follows it there."""
         text = passage.text
-        matching = best(question, text)
         begin, end = _window(text, matching)
         shown = Text().append("" if begin == 0 else "… ", QUIET)
         at = begin

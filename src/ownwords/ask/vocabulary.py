@@ -1,0 +1,192 @@
+"""Which words an archive has, and which of them somebody may mean who asks for one it lacks."""
+
+import sqlite3
+import threading
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from ownwords.ask.index import Index
+from ownwords.ask.languages import OTHERS
+from ownwords.ask.tables import TOKENIZER
+from ownwords.evaluation.lexicon import Lexicon
+
+_MOST = 6  # words in place of one
+# Letters that a name is typed without where the keyboard lacks them, and no accent makes of others.
+_TYPED = str.maketrans(
+    {"ß": "ss", "ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
+)
+_UMLAUTS = (("ae", "a"), ("oe", "o"), ("ue", "u"))
+# Forms of a word begin alike, and end in so few letters of their own.
+_BEGINNING, _ENDING = 4, 3
+_COMPOUND = 5  # letters of a word that is looked for within longer ones
+# Of shorter words too many are one slip away from another that is meant as it stands.
+_MISTYPED = 7
+# Of an archive in a language so much of its commonest words is there.
+_PRESENT = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The words of an index as it keeps them: their stems, without accents, in order."""
+
+    generation: str
+    ordered: list[str]
+    typed: dict[str, list[str]]
+    is_english: bool
+
+
+class Vocabulary:
+    """The words of an index; they are read when one is missed for the first time."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._known: _Known | None = None
+
+    def instead(self, word: str, language: str = "en") -> tuple[str, ...]:
+        """What stands in the archive and may be meant by a word that does not.
+
+        The same word written otherwise ("strasse", "email"); in other languages than English its
+        other forms and the longer words that it is a part of; last, what is one slip away.
+        """
+        known = self._now()
+        (stem,) = _stems([word])
+        is_english = known.is_english and language == "en"
+        found = (
+            known.typed.get(_typed(stem, is_english), [])
+            or self._parted(word, known.ordered)
+            or ([] if is_english else _forms(stem, known.ordered))
+            or ([] if is_english else _compounds(stem, known.ordered))
+            or ([] if _is_a_word(word) else _slips(stem, known.ordered))
+        )
+        return tuple(found[:_MOST])
+
+    def _parted(self, word: str, ordered: Sequence[str]) -> list[str]:
+        """The word as two that stand side by side somewhere: "e mail"."""
+        pairs = [(word[:at], word[at:]) for at in range(1, len(word))]
+        stems = dict(zip(words := sum(pairs, ()), _stems(words), strict=True))
+        here = [f"{a} {b}" for a, b in pairs if _has(ordered, stems[a]) and _has(ordered, stems[b])]
+        with self._index.reading() as db:
+            sought = "SELECT 1 FROM chunk_search WHERE chunk_search MATCH ? LIMIT 1"
+            return [two for two in here if db.execute(sought, (f'"{two}"',)).fetchone()]
+
+    def _now(self) -> _Known:
+        generation = self._index.generation()
+        with self._lock:
+            if self._known is None or self._known.generation != generation:
+                self._known = _read(self._index, generation)
+            return self._known
+
+
+def _read(index: Index, generation: str) -> _Known:
+    with index.reading() as db:
+        db.execute(
+            "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, chunk_search, row)"
+        )
+        ordered = [row[0] for row in db.execute("SELECT term FROM temp.words ORDER BY term")]
+    there = set(ordered)
+    others = (set(_stems(sorted(words))) for words in OTHERS)
+    is_english = all(len(words & there) < _PRESENT * len(words) for words in others)
+    typed: dict[str, list[str]] = {}
+    for term in ordered:
+        if not is_english or not term.isascii():
+            typed.setdefault(_typed(term, is_english), []).append(term)
+    return _Known(generation, ordered, typed, is_english)
+
+
+@cache
+def _lexicon() -> Lexicon:
+    return Lexicon.load(Path(str(files("ownwords") / "base" / "reference")))
+
+
+def _is_a_word(word: str) -> bool:
+    """Whether it is English as it stands: "drought" is no slip for "draught"."""
+    return len(word) < _MISTYPED or _lexicon().knows(word)
+
+
+def _stems(words: Iterable[str]) -> list[str]:
+    """Words as the index keeps them."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute(f"CREATE VIRTUAL TABLE said USING fts5(word, tokenize='{TOKENIZER}')")
+        db.execute("CREATE VIRTUAL TABLE kept USING fts5vocab(said, instance)")
+        db.executemany("INSERT INTO said VALUES (?)", ((word,) for word in words))
+        found = dict(db.execute("SELECT doc, group_concat(term, ' ') FROM kept GROUP BY doc"))
+        (many,) = db.execute("SELECT count(*) FROM said").fetchone()
+    return [found.get(number, "") for number in range(1, many + 1)]
+
+
+def _typed(stem: str, is_english: bool) -> str:
+    """A word as it is typed on a keyboard that lacks its letters."""
+    parts = unicodedata.normalize("NFKD", stem.translate(_TYPED))
+    plain = "".join(letter for letter in parts if not unicodedata.combining(letter))
+    if not is_english:
+        for two, one in _UMLAUTS:
+            plain = plain.replace(two, one)
+    return plain
+
+
+def _has(ordered: Sequence[str], stem: str) -> bool:
+    at = bisect_left(ordered, stem)
+    return bool(stem) and at < len(ordered) and ordered[at] == stem
+
+
+def _beginning(ordered: Sequence[str], start: str) -> Iterator[str]:
+    for at in range(bisect_left(ordered, start), len(ordered)):
+        if not ordered[at].startswith(start):
+            return
+        yield ordered[at]
+
+
+def _forms(stem: str, ordered: Sequence[str]) -> list[str]:
+    """Words that are the same but for a few letters at their end, the most alike first."""
+    start = stem[: max(_BEGINNING, len(stem) - _ENDING)]
+    if len(start) < _BEGINNING:
+        return []
+    found = []
+    for term in _beginning(ordered, start):
+        common = _common(stem, term)
+        if len(term) - common <= _ENDING:
+            found.append((common, term))
+    most = max((common for common, _ in found), default=0)
+    return [term for common, term in found if common == most]
+
+
+def _common(a: str, b: str) -> int:
+    """How many letters two words have in common from their beginning on."""
+    return next((at for at, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))  # noqa: B905
+
+
+def _compounds(stem: str, ordered: Sequence[str]) -> list[str]:
+    """Longer words that begin or end with the word, the shortest first."""
+    if len(stem) < _COMPOUND:
+        return []
+    found = [term for term in ordered if term.startswith(stem) or term.endswith(stem)]
+    return sorted(found, key=lambda term: (len(term), term))
+
+
+def _slips(stem: str, ordered: Sequence[str]) -> list[str]:
+    """Words of which one letter is another, missing, one too many, or changed places."""
+    if len(stem) < _MISTYPED or any(sign.isdigit() for sign in stem):
+        return []
+    return [
+        term
+        for term in _beginning(ordered, stem[:1])
+        if abs(len(term) - len(stem)) <= 1 and _is_a_slip(stem, term)
+    ]
+
+
+def _is_a_slip(a: str, b: str) -> bool:
+    at = _common(a, b)
+    rest_a, rest_b = a[at:], b[at:]
+    return (
+        rest_a[1:] == rest_b[1:]
+        or rest_a[1:] == rest_b
+        or rest_a == rest_b[1:]
+        or (rest_a[:2] == rest_b[1::-1] and len(rest_b) > 1 and rest_a[2:] == rest_b[2:])
+    )

@@ -1,0 +1,188 @@
+"""Words that an archive lacks, and what is searched for in their place."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ownwords.ask.answer import answer
+from ownwords.ask.index import Index
+from ownwords.ask.search import Instead, Searcher
+from ownwords.ask.synonyms import alike
+from ownwords.ask.terms import Terms
+from ownwords.ask.vocabulary import Vocabulary
+from small_archives import Entry, put
+
+ENGLISH = {
+    "music": Entry("Lot 212", ("I bought a concertina at the auction in the rain.",)),
+    "letters": Entry("Letters", ("They come from Ísafjörður, and the e-mail never does.",)),
+    "weather": Entry("The glass", ("The barometer fell. A draught came in.",)),
+    "cycle": Entry("Two wheels", ("The bicycle needs a new chain. My grandmother rode it.",)),
+    "pot": Entry("A pot", ("The pot stood on the stove.",)),
+}
+OTHERS = {
+    "gauge": Entry(
+        "Der Regenmesser",
+        ("Ich lese ihn jeden Morgen ab, auch wenn es nicht geregnet hat und mir kalt ist.",),
+    ),
+    "tram": Entry(
+        "Die Straßenbahn",
+        ("Sie fährt bis zum Friedhof und wieder zurück, und ich bin immer gern mit ihr gefahren.",),
+    ),
+    "copies": Entry(
+        "Die Küche",
+        ("Von jeder Datei habe ich drei Kopien, weil ich einmal keine hatte, als es so weit war.",),
+    ),
+    "fish": Entry("Karp w wannie", ("Przed świętami pływał karp, kosztował dziesięć złotych.",)),
+    "cake": Entry("奶奶的蛋糕", ("做蛋糕需要黄油和面粉。",)),
+    "cat": Entry("猫について", ("猫は箱の中で寝る。",)),
+}
+
+
+def searching(path: Path, posts: dict[str, Entry]) -> Iterator[Searcher]:
+    put(path, posts)
+    with Index(path) as index:
+        index.refresh()
+        yield Searcher(index)
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searcher]:
+    yield from searching(tmp_path_factory.mktemp("english") / "archive.sqlite", ENGLISH)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searcher]:
+    yield from searching(tmp_path_factory.mktemp("others") / "archive.sqlite", OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("question", "document", "searched"),
+    [
+        ("concertena", "music", "concertina"),  # another letter
+        ("concertinaa", "music", "concertina"),  # one too many
+        ("barometr", "weather", "barometer"),  # one too few
+        ("baromteer", "weather", "barometer"),  # two that changed places
+        ("Isafjordur", "letters", "ísafjörður"),
+        ("email", "letters", "e-mail"),
+        ("Where is my bike?", "cycle", "bicycle"),
+        ("bikes", "cycle", "bicycle"),
+        ("my granny", "cycle", "grandmother"),
+    ],
+)
+def test_a_word_that_no_post_has_is_searched_for_as_it_may_be_meant(
+    english: Searcher, question: str, document: str, searched: str
+) -> None:
+    found = english.find(question)
+    assert [passage.document for passage in found.passages] == [document]
+    assert not found.is_weak
+    assert [each.searched for each in found.instead] == [(searched,)]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "drought",  # a word of its own, not a slip for "draught"
+        "poet",  # not "pot" with an umlaut
+        "rains and gains",  # too short to be a slip
+        "zebra",
+        "Quxibo",
+    ],
+)
+def test_a_word_that_is_meant_as_it_stands_has_nothing_in_its_place(
+    english: Searcher, question: str
+) -> None:
+    assert english.find(question).instead == ()
+
+
+def test_a_word_that_some_post_has_is_searched_for_as_it_is(english: Searcher) -> None:
+    assert english.find("bicycle").instead == ()
+    assert [term.match for term in Terms.of("bicycle").words] == ['"bicycle"']
+
+
+def test_the_answer_says_what_was_searched_for(english: Searcher) -> None:
+    told = answer("Where did I buy the concertena?", english)
+    assert told.notes == ("No post has “concertena”: “concertina” was searched for in its place.",)
+    assert told.to_dict()["passages"][0]["matching"] == [
+        "I bought a concertina at the auction in the rain."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("question", "document"),
+    [
+        ("Straßenbahn", "tram"),
+        ("STRASSENBAHN", "tram"),
+        ("Wo habe ich über Regen geschrieben?", "gauge"),
+        ("Wie viele Dateien habe ich?", "copies"),
+        ("Kueche", "copies"),
+        ("Co pisałem o karpiu?", "fish"),
+        ("zlotych", "fish"),
+        ("我奶奶怎么做蛋糕?", "cake"),
+        ("猫についてどう思いますか", "cat"),
+    ],
+)
+def test_questions_in_other_languages_find_their_posts(
+    others: Searcher, question: str, document: str
+) -> None:
+    found = others.find(question)
+    assert found.passages[0].document == document
+    assert not found.is_weak
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        ("Was habe ich über Elefanten geschrieben?", "no post has “elefanten”"),
+        ("Co myślę o polityce?", "no post has “polityce”"),
+        ("我写过关于火车的文章吗", "no post has “火车”"),
+    ],
+)
+def test_a_refusal_names_only_what_the_question_is_about(
+    others: Searcher, question: str, why: str
+) -> None:
+    found = others.find(question)
+    assert found.is_weak
+    assert found.why == why
+
+
+@pytest.mark.parametrize(
+    ("question", "language", "words"),
+    [
+        ("What did I say about backups?", "en", ["backups"]),
+        ("On Running After One's Hat", "en", ["running", "hat"]),  # "hat" is a word in German
+        ("Was habe ich über den Hut gesagt?", "de", ["hut"]),
+        ("Qu'est-ce que j'ai écrit sur le pain ?", "fr", ["pain"]),
+        ("¿Qué escribí sobre la lluvia?", "es", ["lluvia"]),
+        ("backups", "en", ["backups"]),
+    ],
+)
+def test_the_empty_words_are_those_of_the_language_that_is_asked_in(
+    question: str, language: str, words: list[str]
+) -> None:
+    terms = Terms.of(question)
+    assert terms.language == language
+    assert [term.said for term in terms.words] == words
+
+
+def test_the_words_are_read_anew_when_the_archive_changes(tmp_path: Path) -> None:
+    path = tmp_path / "archive.sqlite"
+    put(path, ENGLISH)
+    with Index(path) as index:
+        index.refresh()
+        vocabulary = Vocabulary(index)
+        assert vocabulary.instead("accordian") == ()
+        put(path, {**ENGLISH, "new": Entry("Another", ("An accordion, too.",))})
+        index.refresh()
+        assert vocabulary.instead("accordian") == ("accordion",)
+
+
+def test_words_alike_are_alike_both_ways_and_never_themselves() -> None:
+    for word in ("bike", "bicycle", "granny", "colour", "attic"):
+        assert word not in alike(word)
+        assert all(word in alike(other) for other in alike(word))
+    assert alike("xylophone") == ()
+
+
+def test_what_was_searched_for_is_said_as_the_post_writes_it(others: Searcher) -> None:
+    assert others.find("strasse").instead == (Instead("strasse", ("straßenbahn",)),)
