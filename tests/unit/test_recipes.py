@@ -1,5 +1,6 @@
 import json
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,12 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import Event, Progress
 from ownwords.models import bundle, peft
+from ownwords.models.configs.config import Config
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.bytes import Bytes
 from ownwords.training import corpus, measure, planned, pruning, validation
-from ownwords.training.device import choose
+from ownwords.training.device import Device, choose
 from ownwords.training.distributed import ALONE
 from ownwords.training.laws import LAWS
 from ownwords.training.objective import Task, next_token
@@ -228,3 +230,24 @@ def test_samples_end_when_they_took_their_share(tmp_path: Path) -> None:
     tokenizer = bpe.train(["a b c"], 261)
     model = families.tiny("qwen3")
     assert Samples(tokenizer, 4, 0.0)(model) == ()
+
+
+def test_a_small_model_of_a_large_vocabulary_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A fifth of it, which is timed beside it, would be less than its table of tokens takes.
+    timed: list[int] = []
+
+    def measured(device: Device, shapes: Sequence[Config], **_: object) -> measure.Speeds:
+        timed.append(len(shapes))
+        return measure.assumed(device)
+
+    monkeypatch.setattr(measure, "measured", measured)
+    draw = random.Random(1)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = ["".join(draw.choices(letters, k=6)) for _ in range(3000)]
+    texts = [Text(f"t{i}", " ".join(draw.choices(words, k=400))) for i in range(40)]
+    fixed = {**TINY, "model.parameters": 150_000, "model.vocabulary": 2048, "train.steps": 2}
+    made = pretrain(texts, texts[:1], work(tmp_path, fixed))
+    assert bundle.load(made.folder).config.vocabulary == 2048
+    assert timed == [1]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ownwords.archive.report import Report
+from ownwords.archive.report import Post, Report
 from ownwords.archive.report import words as say
 from ownwords.archive.report.sheet import LOUD, QUIET, Sheet
+from ownwords.base.catalogue import BOXED
 from ownwords.cli.flow import Flow
 from ownwords.core.progress import in_words
 from ownwords.evaluation.scorecard import Scorecard
@@ -66,8 +67,10 @@ class MakeView(Sheet, Onlooker):
             held = {side: split.posts.get(side, 0) for side in ("train", "validation", "test")}
             self.stage(
                 "Held out",
-                f"It learns from {say.count(held['train'])} texts; {held['validation']} choose the"
-                f" best moment, and {held['test']} judge it in the end. It never reads those.",
+                f"It learns from {say.count(held['train'])} texts; "
+                f" {held['validation']} {'chooses' if held['validation'] == 1 else 'choose'} the"
+                f" best moment, and {held['test']} {'judges' if held['test'] == 1 else 'judge'} it"
+                " in the end. It never reads those.",
             )
 
     def changed(self, sentence: str) -> None:
@@ -82,7 +85,9 @@ class MakeView(Sheet, Onlooker):
         size = number(recipe.model.parameters)
         what = f"a model of {size} parameters, from nothing"
         if base:
-            what = f"a model of {size} parameters that knows English, bent to your manner"
+            # What language another base knows is for its maker to say.
+            knows = "that knows English" if base == BOXED else f"made from {base}"
+            what = f"a model of {size} parameters {knows}, bent to your manner"
         self.stage(
             "Plan",
             f"{what[:1].upper()}{what[1:]}: {in_words(expected.seconds)}, in which it reads your"
@@ -137,6 +142,23 @@ class MakeView(Sheet, Onlooker):
             self.stage("To compare", f"There is no model from nothing: {why_not}.")
         else:
             self.stage("From nothing", _what_came_of(trained), seconds)
+
+    def weighs(self, post: Post, seconds: float) -> None:
+        if self._stages:
+            what = "left it out" if post.decision == "leave out" else "took a part of it"
+            self.stage(
+                "To compare",
+                f"The same once more, with all of {say.quoted(post.title, 60)}, to see whether it"
+                f" was right that yours {what}: about {in_words(seconds)}.",
+            )
+
+    def weighed(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
+        if not self._stages:
+            return
+        if trained is None:
+            self.stage("To compare", f"There is no model with all of that post: {why_not}.")
+        else:
+            self.stage("In full", _what_came_of(trained), seconds)
 
     def scores(self, seconds: float) -> None:
         if self._stages:

@@ -23,7 +23,7 @@ def score(
     model: Annotated[
         Path | None,
         Parameter(
-            name="MODEL",
+            name="--model",
             help="A model directory, or a workspace that holds one. [default: that of the only"
             " NAME.ownwords here]",
         ),
@@ -79,21 +79,28 @@ def score(
 def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "Rivals":
     """What it is compared with: the base given, or the one it says it was tuned from.
 
-    And the one made from nothing, if it was made of the same texts: of others it may have seen what
-    it is to be judged by.
+    And those that `make` has made to compare, if they were made of the same texts: of others they
+    may have seen what they are to be judged by.
     """
     from ownwords.base import catalogue
     from ownwords.evaluation.scoring import Rivals, base_of
     from ownwords.models.directory import PROVENANCE
     from ownwords.models.safely import read_object
 
-    beside = place.runs / "from-nothing" / "model"
-    told = beside / PROVENANCE
-    same = beside != folder and told.exists() and read_object(told).get("corpus") == texts
-    scratch = beside if same else None
+    def told(of: Path) -> dict[str, object]:
+        path = of / PROVENANCE
+        return read_object(path) if path.exists() else {}
+
+    def made_here(name: str) -> Path | None:
+        path = place.runs / name / "model"
+        return path if path != folder and told(path).get("corpus") == texts else None
+
+    scratch, undivided = made_here("from-nothing"), made_here("in-full")
+    if undivided and told(undivided).get("recipe") != told(folder).get("recipe"):
+        undivided = None  # it was made to be compared with another
     name = base if base is not None else base_of(folder)
     if name is None or name == _NONE:
-        return Rivals(scratch=scratch)
+        return Rivals(scratch=scratch, undivided=undivided)
     try:
         found = catalogue.find(name)
     except OwnwordsError as error:
@@ -103,7 +110,7 @@ def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "Ri
             f"{folder} says that it was tuned from {name}, which is not here",
             hint="say where it is with --base PATH, or leave it out with --base none",
         ) from error
-    return Rivals(base=found, base_name=catalogue.called(found), scratch=scratch)
+    return Rivals(found, catalogue.called(found), scratch, undivided)
 
 
 def _report(archive: "Archive") -> "Report":

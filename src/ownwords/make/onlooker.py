@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ownwords.archive.report import Report
+from ownwords.archive.report import Post, Report
 
 if TYPE_CHECKING:
     from ownwords.evaluation.scorecard import Scorecard
@@ -38,6 +38,12 @@ class Onlooker:
         """A model from nothing is trained beside it, for so long."""
 
     def compared(self, trained: "Trained | None", why_not: str, seconds: float | None) -> None:
+        """What that one came to; or why there is none."""
+
+    def weighs(self, post: Post, seconds: float) -> None:
+        """A model is trained that learns all of a post, of which the author's learned less."""
+
+    def weighed(self, trained: "Trained | None", why_not: str, seconds: float | None) -> None:
         """What that one came to; or why there is none."""
 
     def scores(self, seconds: float) -> None:

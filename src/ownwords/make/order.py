@@ -57,7 +57,12 @@ class Order:
     @property
     def is_compared(self) -> bool:
         """Whether a model from nothing is trained beside it."""
-        return self.base is not None and self.minutes >= COMPARED_FROM
+        return self.base is not None and self.has_time_to_compare
+
+    @property
+    def has_time_to_compare(self) -> bool:
+        """Whether models are trained only to see what the author's own is worth."""
+        return self.minutes >= COMPARED_FROM
 
     @property
     def comparing_s(self) -> float:

@@ -6,8 +6,9 @@ Nothing heavy is imported before there is something to compute.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,15 @@ from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
 from ownwords.base import catalogue
-from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError
+from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import telling_of_the_disk, try_lock
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import Rivals
 from ownwords.inference.model import Model
 from ownwords.inference.writing import USUAL
-from ownwords.make import scoring, searched
+from ownwords.make import scoring, searched, undivided
+from ownwords.make.beside import Beside
 from ownwords.make.finished import Finished
 from ownwords.make.onlooker import Onlooker
 from ownwords.make.order import Order
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from ownwords.training.planned import Plan
     from ownwords.training.recipes import Made
 
+_STAGES = ("train", "write", "compare", "weigh")
 _NAMES = {
     "texts": "other texts",
     "minutes": "other minutes",
@@ -75,7 +78,8 @@ def make(
         trained = making.train(texts, report)
         paragraph = making.write(trained, report)
         compared = making.compare(texts, report)
-        card = making.score(archive, texts, report, trained, paragraph, compared)
+        weighed = making.weigh(texts, report, trained)
+        card = making.score(archive, texts, report, trained, paragraph, compared, weighed)
     return making.result(report, trained, paragraph, compared, card)
 
 
@@ -105,6 +109,7 @@ class _Making:
         self.place = order.place
         self.model = self.place.root / "model"
         self.from_nothing = self.place.runs / "from-nothing" / "model"
+        self.in_full = self.place.runs / "in-full" / "model"
         self.folder = self.place.runs / "make"
         self.base_key = contents_key(order.base, provenance=True) if order.base else ""
         self.finished = Finished(self.folder / "finished.json")
@@ -156,7 +161,7 @@ class _Making:
             "texts": texts.key,
             "minutes": f"{self.order.minutes:g}",
             "base": self.base_key,
-            "settings": repr(sorted(self.order.fixed.items())),
+            "settings": _said(self.order.fixed),
         }
         found = self.finished.found("train", depends_on, Trained)
         if found and contents_key(self.model) == found.key:
@@ -226,35 +231,43 @@ class _Making:
         order = self.order
         if not order.is_compared:
             return None
-        seconds = order.comparing_s
+        seconds, out = order.comparing_s, self.from_nothing
         # How to train is for both; with which rates is another matter for a base than for none.
         fixed = {key: value for key, value in order.fixed.items() if key.startswith("train.")}
-        depends_on = {
-            "texts": texts.key,
-            "seconds": f"{seconds:g}",
-            "settings": repr(sorted(fixed.items())),
-        }
-        found = self.finished.found("compare", depends_on, Trained)
-        if found and contents_key(self.from_nothing) == found.key:
-            self.onlooker.compared(found, "", None)
-            return found
-        before = self.finished.last("compare", Trained)
-        self.onlooker.compares(seconds)
-        with self._interrupted(self._goes_on()):
-            began = time.perf_counter()
-            try:
-                made = self.run(texts, None, seconds, self.from_nothing, fixed)
-            except (ConfigError, CorpusError) as error:  # too little time or text for it
-                self.onlooker.compared(None, error.message, None)
-                return None
-            compared = Trained.of(made, contents_key(self.from_nothing), len(report.posts))
-            took = time.perf_counter() - began
-            self.finished.keep("compare", depends_on, compared, took)
-        if before and before.run != compared.run:
-            self._forget(before.run)
-        self.is_new = True
-        self.onlooker.compared(compared, "", took)
-        return compared
+        beside = Beside(
+            "compare",
+            {"texts": texts.key, "seconds": f"{seconds:g}", "settings": _said(fixed)},
+            out,
+            lambda: self.onlooker.compares(seconds),
+            self.onlooker.compared,
+        )
+        return self._beside(beside, lambda: self.run(texts, None, seconds, out, fixed), report)
+
+    def weigh(self, texts: Corpus, report: Report, trained: Trained) -> Trained | None:
+        """A model that learned all of the post that outweighs the others: was it well left out?"""
+        order, took_s = self.order, self.finished.seconds("train")
+        post = undivided.outweighing(report)
+        if post is None or not (order.has_time_to_compare and len(texts.test)):
+            return None
+        if took_s > undivided.MOST_S:
+            return None
+        base, seconds, out = order.base, self.tuning_s, self.in_full
+        fixed = undivided.same_settings(trained, has_base=base is not None)
+        whole = replace(texts, train=undivided.in_full(texts.train, post))
+        beside = Beside(
+            "weigh",
+            {
+                "texts": texts.key,
+                "post": post.id,
+                "base": self.base_key,
+                "seconds": f"{seconds:g}",
+                "settings": _said(fixed),
+            },
+            out,
+            lambda: self.onlooker.weighs(post, took_s),
+            self.onlooker.weighed,
+        )
+        return self._beside(beside, lambda: self.run(whole, base, seconds, out, fixed), report)
 
     def score(
         self,
@@ -264,6 +277,7 @@ class _Making:
         trained: Trained,
         paragraph: Paragraph,
         compared: Trained | None,
+        weighed: Trained | None,
     ) -> Scorecard | None:
         """How good it is, on whole posts that neither training nor choosing has seen."""
         if not len(texts.test):
@@ -272,6 +286,7 @@ class _Making:
             "model": trained.key,
             "base": self.base_key,
             "compared": compared.key if compared else "",
+            "weighed": weighed.key if weighed else "",
             "texts": texts.key,
             "how": f"{scoring.VERSION} {self.order.measured!r} {USUAL!r}",
         }
@@ -293,6 +308,7 @@ class _Making:
                     base=base,
                     base_name=catalogue.called(base) if base else "",
                     scratch=self.from_nothing if compared else None,
+                    undivided=self.in_full if weighed else None,
                 ),
                 archive,
                 texts,
@@ -341,7 +357,7 @@ class _Making:
         """A model of the texts, from a base or from nothing; gone on with where it was begun."""
         from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
 
-        name = base.name if base else ""
+        name = catalogue.called(base) if base else ""
         work = recipes.Work(
             workspace=self.place.root,
             seconds=seconds,
@@ -353,10 +369,20 @@ class _Making:
             out=out,
             began=self._began() if out is None else time.perf_counter(),
             planned=(lambda plan: self.onlooker.planned(plan, name)) if out is None else None,
+            ends_in_time=out == self.in_full,  # whose steps are those of another training
         )
         if base is None:
             return recipes.pretrain(texts.train, texts.validation, work)
         return recipes.finetune(base, texts.train, texts.validation, work)
+
+    def _beside(self, beside: Beside, make: "Callable[[], Made]", report: Report) -> Trained | None:
+        found = beside.standing(self.finished)
+        if found:
+            return found
+        with self._interrupted(self._goes_on()):
+            made = beside.made(self.finished, make, len(report.posts), self._forget)
+        self.is_new = self.is_new or made is not None
+        return made
 
     def _timed(self, ask: "Ask") -> "Ask":
         def asking(question: "Question") -> str:
@@ -402,4 +428,8 @@ class _Making:
                 staging.delete(checkpoints)
 
     def _spent(self) -> dict[str, float]:
-        return {name: self.finished.seconds(name) for name in ("train", "write", "compare")}
+        return {name: self.finished.seconds(name) for name in _STAGES}
+
+
+def _said(settings: Mapping[str, object]) -> str:
+    return repr(sorted(settings.items()))

@@ -60,7 +60,7 @@ def of(archive: Archive, *, by_date: bool = False) -> Corpus:
     if not parts["train"]:
         raise CorpusError(
             f"{archive.path} holds {len(selection):,} texts, and none is to be learned from",
-            hint="run `ownwords look` again, and see its report for what was left out and why",
+            hint="report.html beside it says what was left out and why; `ownwords ask` searches it",
         )
     keys = archive.keys()
     said = [f"{id_} {keys[id_]} {side} {n}" for side in parts for id_, n in parts[side].items()]

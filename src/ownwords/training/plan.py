@@ -214,11 +214,13 @@ class _Planning:
         least = laws.least_steps
         if length.steps < (1 if "train.steps" in self.fixed else least):
             needs = least * length.step_s / (1 - self.evaluating) + facts.spent_s + laws.close_s
+            enough = math.ceil(needs / (1 - laws.unforeseen) / 6) / 10
             raise ConfigError(
                 f"{in_words(self.seconds)} are too few: {in_words(max(0, facts.spent_s))} go for"
-                f" the start, and {least:.0f} steps of the smallest model that helps take"
-                f" {in_words(least * length.step_s)}",
-                hint=f"give {math.ceil(needs / (1 - laws.unforeseen))} seconds or more",
+                f" the start, {least:.0f} steps of the smallest model that helps take"
+                f" {in_words(least * length.step_s)}, and something is kept for looking how good"
+                " it is, for saving, and for what cannot be foreseen",
+                hint=f"give --minutes {enough:g} or more",
             )
         tokens = length.rows * self.context
         self.put(

@@ -1,0 +1,61 @@
+"""A model that is made only to be compared with the author's own."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ownwords.core.errors import ConfigError, CorpusError
+from ownwords.make.finished import Finished
+from ownwords.make.result import Trained
+from ownwords.models.contents import contents_key
+
+if TYPE_CHECKING:
+    from ownwords.training.recipes import Made
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Its stage, all that it depends on, where it lies, and who is told how it went.
+
+    `ended` hears of the model, or why there is none, and the seconds it took, if it was made now.
+    """
+
+    stage: str
+    depends_on: Mapping[str, str]
+    folder: Path
+    begins: Callable[[], None]
+    ended: Callable[[Trained | None, str, float | None], None]
+
+    def standing(self, finished: Finished) -> Trained | None:
+        """The model that was made before, if it is there and nothing has changed."""
+        found = finished.found(self.stage, self.depends_on, Trained)
+        if found is None or contents_key(self.folder) != found.key:
+            return None
+        self.ended(found, "", None)
+        return found
+
+    def made(
+        self,
+        finished: Finished,
+        make: "Callable[[], Made]",
+        posts: int,
+        forget: Callable[[str], None],
+    ) -> Trained | None:
+        """Make it; None where that cannot be. `forget` is given the run of the one it replaces."""
+        before = finished.last(self.stage, Trained)
+        self.begins()
+        began = time.perf_counter()
+        try:
+            made = make()
+        except (ConfigError, CorpusError) as error:  # too little time or text for it
+            self.ended(None, error.message, None)
+            return None
+        trained = Trained.of(made, contents_key(self.folder), posts)
+        took = time.perf_counter() - began
+        finished.keep(self.stage, self.depends_on, trained, took)
+        if before and before.run != trained.run:
+            forget(before.run)
+        self.ended(trained, "", took)
+        return trained

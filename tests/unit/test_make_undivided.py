@@ -1,0 +1,185 @@
+"""Where a post outweighs the others, a second model shows what the decision about it was worth."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import makings
+from ownwords.archive.report import Post, Report
+from ownwords.archive.store import Archive
+from ownwords.cli import score
+from ownwords.core.workspace import Workspace
+from ownwords.evaluation.scorecard import Dominant
+from ownwords.evaluation.wording import what_dropping_did
+from ownwords.make import pipeline, scoring, undivided
+from ownwords.make.onlooker import Onlooker
+from ownwords.make.result import Result, Trained
+from ownwords.models.directory import PROVENANCE
+from ownwords.models.safely import read_object
+from ownwords.training import corpus, measure, recipes
+
+LONG = 12  # times the others' length
+
+
+class Listener(Onlooker):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def weighs(self, post: Post, seconds: float) -> None:
+        self.told.append(f"weighs {post.decision}")
+
+    def weighed(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
+        self.told.append("weighed" if seconds else why_not or "was weighed")
+
+
+def quick(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    patch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
+    patch.setattr(scoring, "REFERENCE", folder / "no such folder")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    quick(monkeypatch, tmp_path_factory.getbasetemp())
+
+
+def long_post(blog: Path) -> None:
+    """One post that is a third of the blog."""
+    said = "\n\n".join(
+        f"On day {n} the miller counted {n * 7} sacks, and of them {n * n} were the baker's; the"
+        f" sailor, who had lent {n + 3} of the sacks, was told of it a year later."
+        for n in range(8 * LONG)
+    )
+    (blog / "long.md").write_text(f"---\ntitle: All the sacks\n---\n\n{said}\n", "utf-8")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str], Result]]:
+    folder = tmp_path_factory.mktemp("undivided")
+    with pytest.MonkeyPatch.context() as patch:
+        quick(patch, tmp_path_factory.getbasetemp())
+        makings.blog(folder / "blog")
+        long_post(folder / "blog")
+        makings.base(folder / "base")
+        listener = Listener()
+        result = pipeline.make(makings.order(folder), onlooker=listener)
+    yield folder, listener.told, result
+
+
+def dominant(result: Result) -> Dominant:
+    assert result.scorecard is not None
+    assert result.scorecard.dominant is not None
+    return result.scorecard.dominant
+
+
+def test_the_card_has_figures_before_and_after(made: tuple[Path, list[str], Result]) -> None:
+    _, told, result = made
+    assert told[0].startswith("weighs ")
+    assert told[1:] == ["weighed"]
+    found = dominant(result)
+    assert found.title == "All the sacks"
+    assert found.decision in ("cap", "leave out")
+    before, after = found.rows
+    assert before.words > after.words
+    assert before.bits is not None
+    assert after.bits is not None
+    assert result.scorecard is not None
+    assert result.scorecard.ours is not None
+    assert after.bits == result.scorecard.ours.bits
+    assert before.bits != after.bits
+    assert found.gain_low is not None
+    assert "not measured" not in what_dropping_did(found)
+
+
+def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], Result]) -> None:
+    folder, _, result = made
+    place = folder / "w"
+    ours, beside = (
+        read_object(path / PROVENANCE)
+        for path in (place / "model", place / "runs" / "in-full" / "model")
+    )
+    assert ours["recipe"] == beside["recipe"]
+    assert ours["corpus"] == beside["corpus"]
+    post = undivided.outweighing(result.report)
+    assert post is not None
+    with Archive(place / "archive.sqlite") as archive:
+        texts = corpus.of(archive)
+        whole = {text.id: text.text for text in undivided.in_full(texts.train, post)}
+        parted = {text.id: text.text for text in texts.train}
+    assert "On day 95 " in whole[post.id]
+    assert "On day 95 " not in parted.pop(post.id, "")
+    assert whole.keys() - {post.id} == parted.keys()
+
+
+def test_a_second_time_nothing_is_trained(
+    made: tuple[Path, list[str], Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _, before = made
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("nothing was to be trained")
+
+    monkeypatch.setattr(recipes, "finetune", never)
+    monkeypatch.setattr(recipes, "pretrain", never)
+    listener = Listener()
+    result = pipeline.make(makings.order(folder), onlooker=listener)
+    assert listener.told == ["was weighed"]
+    assert not result.is_new
+    assert dominant(result) == dominant(before)
+
+
+def test_score_finds_it_again_unless_it_was_made_for_another(
+    made: tuple[Path, list[str], Result], tmp_path: Path
+) -> None:
+    folder, _, result = made
+    place = Workspace(folder / "w")
+    with Archive(place.archive) as archive:
+        key = corpus.of(archive).key
+    beside = place.runs / "in-full" / "model"
+    found = score._rivals(result.model, str(folder / "base" / "model"), place, key)
+    assert found.undivided == beside
+    assert score._rivals(result.model, "none", place, key).undivided == beside
+    assert score._rivals(result.model, "none", place, "other texts").undivided is None
+    # The model from nothing was trained otherwise, so the one in full says nothing about it.
+    nothing = place.runs / "from-nothing" / "model"
+    assert score._rivals(nothing, "none", place, key).undivided is None
+
+
+def report(*posts: Post) -> Report:
+    return Report(name="", fingerprint="", version="", made_on="", posts=list(posts))
+
+
+def post(decision: str, words: int = 900, *flags: str) -> Post:
+    said = {"title": "", "url": "", "day": "", "kind": "post", "share": 0.5}
+    return Post(
+        id=f"{decision}{words}",
+        words=words,
+        own_words=words,
+        flags=list(flags),
+        decision=decision,
+        **said,  # type: ignore[arg-type]
+    )
+
+
+def test_nothing_is_weighed_where_all_of_it_is_learned() -> None:
+    kept, out = post("keep", 900, "dominant"), post("leave out", 800, "dominant")
+    assert undivided.outweighing(report(post("leave out"))) is None
+    assert undivided.outweighing(report(kept)) is None
+    assert undivided.outweighing(report(out)) is out
+    # The card speaks of the one that outweighs the others most.
+    assert undivided.outweighing(report(kept, out)) is None
+
+
+def test_little_time_is_not_spent_on_it(
+    made: tuple[Path, list[str], Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder, _, _ = made
+    monkeypatch.setattr(undivided, "MOST_S", 0.0)
+    listener = Listener()
+    order = replace(makings.order(folder), workspace=tmp_path / "w")
+    result = pipeline.make(order, onlooker=listener)
+    assert listener.told == []
+    assert dominant(result).rows[0].bits is None
+    assert "not measured" in what_dropping_did(dominant(result))
