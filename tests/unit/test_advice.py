@@ -76,6 +76,8 @@ def test_it_reads_well_at_any_size(words: int, posts: int, effective: float) -> 
         (1, "1"),
         (2.5, "2.5"),
         (999, "1,000"),
+        (1_650, "1,700"),
+        (24_500, "25,000"),
         (48_123, "48,000"),
         (999_999, "1 million"),
         (1_340_000, "1.3 million"),

@@ -73,6 +73,24 @@ def test_a_base_is_added_listed_verified_and_removed(
     assert [one.name for one in catalogue.entries()] == ["shipped"]
 
 
+def test_a_folder_that_is_there_is_never_asked_of_a_hub(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], server: Server
+) -> None:
+    (tmp_path / "mine" / "posts").mkdir(parents=True)
+    assert main(["base", "add", "mine/posts"]) == 2
+    assert "mine/posts holds no config.json" in capsys.readouterr().err
+    assert server.paths() == []
+
+
+def test_the_list_has_a_name_and_no_other_word_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["base", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert main(["base", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == listed
+    assert main(["base", "lsit"]) == 2
+    assert "ownwords base knows no 'lsit'; did you mean list?" in capsys.readouterr().err
+
+
 def test_an_install_without_its_base_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["base"]) == 0
     said = " ".join(capsys.readouterr().out.split())

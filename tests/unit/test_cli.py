@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ownwords
+from ownwords.cli.main import main
 from ownwords.inference.opening import serving
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and pseudo-terminals")
@@ -340,3 +341,33 @@ def test_questions_are_asked_on_a_terminal_alone(
 
 def test_nobody_is_asked_without_a_terminal() -> None:
     assert "chosen: nobody" in play(ASKS, "look", "x").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lok"], "ownwords knows no 'lok'; did you mean look?"),
+        (["zzz"], "ownwords knows no 'zzz'; it knows make, look, "),
+        (["make", "blog", "--minutes", "x"], "--minutes should be a number, and is 'x'"),
+        (["tune", "blog", "--trials", "few"], "--trials should be a whole number, and is 'few'"),
+        (["look", "blog", "--yes=3"], "--yes is said or not said, and takes no value"),
+        (["doctor", "now"], "ownwords doctor has no use for 'now'"),
+        (["export"], "ownwords export needs a MODEL"),
+    ],
+)
+def test_what_was_typed_wrong_is_said_in_words_of_ours(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"ownwords: {said}")
+
+
+@POSIX
+def test_with_all_three_streams_closed_it_still_works(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Some words of mine.", encoding="utf-8")
+    program = [sys.executable, "-m", "ownwords", "look", "a.txt", "--yes"]
+    closed = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *program], cwd=tmp_path, check=False
+    )
+    assert closed.returncode == 0
+    assert (tmp_path / "a.ownwords" / "report.html").exists()

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from ownwords.archive.report import Post, Report, SourceRead, Split, Totals
+from ownwords.base.catalogue import BOXED
 from ownwords.cli.chat import Chat
 from ownwords.cli.main import main
 from ownwords.cli.make_view import MakeView
@@ -96,6 +97,7 @@ class Play:
         self.orders: list[Order] = []
         self.asked: list[bool] = []
         self.fails: BaseException | None = None
+        self.base = BOXED
         self.title = "The gutter in March"
         self.result = Result(
             workspace=folder / "blog.ownwords",
@@ -113,13 +115,15 @@ class Play:
         self.orders.append(order)
         self.asked.append(ask is not None)
         onlooker.read(REPORT, 0.6)
-        onlooker.planned(PLAN, "shipped")
+        onlooker.planned(PLAN, self.base)
         if self.fails:
             raise self.fails
         onlooker.trained(TRAINED, 178.0)
         onlooker.writes(self.title, iter(TEXT))
         onlooker.compares(48.0)
         onlooker.compared(self.result.compared, "", 47.0)
+        onlooker.weighs(replace(REPORT.posts[0], flags=["dominant"]), 178.0)
+        onlooker.weighed(replace(TRAINED, bits_per_byte=1.62), "", 180.0)
         onlooker.scores(30.0)
         onlooker.scored(CARD, 24.0)
         return self.result
@@ -141,6 +145,16 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
     return played
 
 
+def test_only_the_base_in_the_box_is_said_to_know_english(
+    play: Play, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play.base = "qwen-pl"
+    assert main(["make", BLOG, "--base", "none"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "English" not in shown
+    assert "parameters made from qwen-pl, bent to your manner" in shown
+
+
 def test_each_stage_is_a_line_and_the_end_says_where_things_are(
     play: Play, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -157,6 +171,9 @@ def test_each_stage_is_a_line_and_the_end_says_where_things_are(
         "You have a post called “The gutter in March”. It never read that one;",
         "The gutter was full, and so was I.",
         "From nothing 2.40 bits a byte on posts it has not seen.",
+        "The same once more, with all of “What it says in the night”, to see whether it was right"
+        " that yours left it out: about 3 min.",
+        "In full 1.62 bits a byte on posts it has not seen; before, the base had 1.81.",
         "It writes like you. Because of this.",
         "Your model blog.ownwords/model",
         "Its scorecard blog.ownwords/scorecard.html",

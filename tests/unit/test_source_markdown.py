@@ -40,7 +40,7 @@ def test_a_jekyll_site(tmp_path: Path) -> None:
     assert shoes.url == "https://hats.example.org/blog/shoes/"
     counted = {item.reason: item.count for item in items if isinstance(item, Skipped)}
     assert counted["about the project (README, LICENSE and the like), no post"] == 1
-    assert counted["not Markdown (.txt)"] == 1
+    assert counted["not Markdown (.txt); to take it in, give its path, too"] == 1
     assert sum(i.what == "folder" for i in items if isinstance(i, Skipped)) == 3
 
 

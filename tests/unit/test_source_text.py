@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import text as export
-from ownwords.archive.document import RawDocument, Skipped
+from ownwords.archive.document import Expected, RawDocument, Skipped
 from ownwords.archive.files import safely
-from ownwords.archive.sources import text
+from ownwords.archive.sources import recognise, text
 from ownwords.core.errors import SourceError
 
 
@@ -155,3 +155,36 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes) -> 
         assert list(text.read(path))
     except SourceError as error:
         assert "binary" in error.message
+
+
+def test_a_folder_names_what_it_leaves_out_as_texts_of_other_kinds(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.md", "d.html", "e.pdf", "f.jpeg"):
+        (tmp_path / name).write_text("Some words of mine.", encoding="utf-8")
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (tmp_path / "link").symlink_to(other, target_is_directory=True)
+    assert text.detect(tmp_path) == "a folder of text files"
+    left = {each.reason: each.count for each in text.read(tmp_path) if isinstance(each, Skipped)}
+    apart = "; to take it in, give its path, too"
+    assert left == {
+        f"not plain text (.md){apart}": 1,
+        f"not plain text (.html){apart}": 1,
+        "not plain text (.pdf)": 1,
+        "a link to another folder; not followed": 1,
+    }
+
+
+def test_a_workspace_inside_a_folder_does_not_change_what_the_folder_is(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Some words of mine.", encoding="utf-8")
+    made = tmp_path / "blog.ownwords"
+    made.mkdir()
+    for name in ("report.html", "scorecard.html", "card.md"):
+        (made / name).write_text("<p>ours</p>", encoding="utf-8")
+    assert recognise(tmp_path) == ("text", "a folder of text files")
+
+
+def test_a_file_in_parts_is_expected_to_give_them(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("word " * 500_000, encoding="utf-8")
+    items = list(text.read(tmp_path))
+    expected = sum(each.documents for each in items if isinstance(each, Expected))
+    assert expected == sum(isinstance(each, RawDocument) for each in items) > 1

@@ -54,6 +54,12 @@ def test_what_has_no_date_is_for_training_when_split_by_date() -> None:
     assert {id_ for id_ in found.sides if id_[0] == "u"} <= side(found, "train")
 
 
+def test_what_cannot_be_held_out_by_date_is_said_of_the_date_alone() -> None:
+    undated = [Part(f"u{i:02}", bytes([i]), 100) for i in range(20)]
+    assert divide(undated, [], CONFIG, "random").note == ""
+    assert divide(undated, [], CONFIG, "by date").note.startswith("By date nothing could")
+
+
 def test_a_group_is_dated_by_its_first() -> None:
     found = divide(parts(50), [frozenset({"000", "049"})], CONFIG, "by date")
     assert found.sides["049"] == "train"

@@ -197,7 +197,8 @@ def _number(n: float) -> str:
     """To two figures, as people say it: 48,000; 1.3 million; 2.5 billion."""
     if n < 10:
         return f"{n:.1f}".removesuffix(".0")
-    rounded = round(n, 1 - math.floor(math.log10(n)))
+    unit_of_two = 10.0 ** (math.floor(math.log10(n)) - 1)
+    rounded = math.floor(n / unit_of_two + 0.5) * unit_of_two  # half goes up, as people round
     for unit, name in ((1e9, "billion"), (1e6, "million")):
         if rounded >= unit:
             return f"{rounded / unit:.3g} {name}"

@@ -27,6 +27,7 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import (
     SUFFIX,
     Workspace,
+    name_of,
     shown,
     telling_of_the_disk,
     write_atomically,
@@ -54,6 +55,7 @@ def look(
     if not paths:
         raise SourceError("nothing to look at", hint="give the path of a blog, export or folder")
     place = Workspace(workspace) if workspace else Workspace.beside(paths[0])
+    paths = list({path.resolve(): path for path in paths}.values())  # one named twice is one
     _refuse_to_read_itself(paths, place)
     if export:
         _refuse_no_file(export)
@@ -77,7 +79,7 @@ def look(
             if known and not (ask and store.get_meta("asked") == "no"):
                 report = Report.from_dict(json.loads(known))
             else:
-                report = _new_report(place, intake)
+                report = _new_report(paths, place, intake)
                 report.command = command
                 choices = analyse(
                     store,
@@ -173,10 +175,12 @@ def _fingerprint(intake: Intake) -> str:
     return digest(*(part for item in sorted(intake.keys.items()) for part in item))
 
 
-def _new_report(place: Workspace, intake: Intake) -> Report:
+def _new_report(paths: Sequence[Path], place: Workspace, intake: Intake) -> Report:
     first = intake.sources[0]
+    # Several sources have no name of their own but the folder's they are brought together in.
+    name = name_of(paths[0]) if len(paths) == 1 else place.root.name.removesuffix(SUFFIX)
     return Report(
-        name=first.site_name or shown(Path(place.root.name.removesuffix(SUFFIX))),
+        name=first.site_name or shown(Path(name)),
         fingerprint=_fingerprint(intake),
         version=__version__,
         made_on=datetime.now(UTC).date().isoformat(),

@@ -173,5 +173,7 @@ def _posts(n: int) -> str:
 
 
 def _missing(sides: Sequence[str], name: Name) -> str:
-    why = "are dated and short" if name == "by date" else "are short"
-    return f"Nothing could be held out for {' and '.join(sides)}: too few posts {why} enough."
+    for_what = f"be held out for {' and '.join(sides)}"
+    if name == "by date":
+        return f"By date nothing could {for_what}: too few posts are dated and short enough."
+    return f"Nothing could {for_what}: too few posts are short enough."

@@ -42,7 +42,8 @@ def add(
     local = _model_in(path)
     name = name or catalogue.name_for(str(local) if local else source)
     check_free(name, home)
-    if local is None and not catalogue.is_hub_name(source):
+    # A folder that is there is what was meant: no hub is asked for a model of its name.
+    if local is None and (path.exists() or not catalogue.is_hub_name(source)):
         raise _neither(source, path)
     bases = catalogue.bases_folder(home)
     folder = bases / name

@@ -22,6 +22,7 @@ from ownwords.models.names import shapes
 from ownwords.models.safely import read_object
 
 SHIPPED: Final = "shipped"
+BOXED: Final = "the base in the box"  # as people call it, who did not name it
 # Words that stand for something else wherever a base can be named.
 RESERVED = frozenset({SHIPPED, "none"})
 HOME = "OWNWORDS_HOME"
@@ -146,7 +147,7 @@ def find(name: str, home: Path | None = None) -> Path:
 
 def called(folder: Path) -> str:
     """What people call the base of that folder."""
-    return "the base in the box" if folder == _BOX else folder.name
+    return BOXED if folder == _BOX else folder.name
 
 
 def is_hub_name(text: str) -> bool:

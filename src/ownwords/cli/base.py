@@ -1,6 +1,7 @@
 """`ownwords base`."""
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -49,6 +50,12 @@ Name = Annotated[
 ]
 
 
+@app.command(
+    name="list",
+    usage="Usage: ownwords base [list] [OPTIONS]",
+    help_epilogue="Example: ownwords base list --json",
+    sort_key=0,
+)
 @app.default
 def listed(*, common: Common = DEFAULTS) -> None:
     """List the bases: how large they are, where they came from."""
@@ -69,7 +76,9 @@ def listed(*, common: Common = DEFAULTS) -> None:
 def verify(
     name: Annotated[
         str,
-        Parameter(name="NAME", help="A base, or a model directory. [default: all]"),
+        Parameter(
+            name="NAME", help="A base, or a model directory. [default: all]", show_default=False
+        ),
     ] = "",
     /,
     *,
@@ -311,7 +320,8 @@ def _print_fetched(fetched: "Fetched", asked: int, mirror: str, console: "Consol
         where = "The mirror" if mirror else "The robot harvest"
         advice = "" if mirror else "; a mirror may have more (--mirror ADDRESS)"
         console.print(Text(f"{where} has no more that can be used{advice}."))
-    console.print(Text(f"Train on them: ownwords base pretrain {fetched.folder}"), soft_wrap=True)
+    folder = shlex.quote(str(fetched.folder))
+    console.print(Text(f"Train on them: ownwords base pretrain {folder}"), soft_wrap=True)
     console.print(
         Text(
             "They are free of copyright in the United States; elsewhere, your own law says.",

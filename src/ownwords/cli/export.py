@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def export(
     model: Annotated[
-        Path, Parameter(name="MODEL", help="A model directory, or a GGUF file of one.")
+        Path, Parameter(name="--model", help="A model directory, or a GGUF file of one.")
     ],
     *,
     to: Annotated[

@@ -16,7 +16,8 @@ def finetune(
         str,
         Parameter(
             help="The model to begin with, which stays as it is: a directory, or a name that"
-            " `ownwords base` lists. [default: the one in the box]"
+            " `ownwords base` lists. [default: the one in the box]",
+            show_default=False,
         ),
     ] = "",
     replay: Annotated[

@@ -17,7 +17,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 
 if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError
+    from cyclopts import App
     from rich.console import Console
 
 # What the file system refuses for reasons outside the program; anything else is a bug.
@@ -29,6 +29,10 @@ _REFUSED = {
     errno.EROFS: "the disk is read-only",
     errno.EIO: "the disk cannot be read or written",
     errno.ENAMETOOLONG: "the name is too long",
+    errno.EFBIG: "the file is larger than this disk, or a limit of this account, allows",
+    errno.EMFILE: "too many files are open",
+    errno.ENOMEM: "there is not enough memory",
+    errno.ELOOP: "it is a link that leads to itself",
 }
 
 
@@ -39,9 +43,9 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the arguments say; the exit status, one of `output.EXIT_STATUSES`."""
-    for name in ("stdout", "stderr"):
+    for name, how in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by whoever started this
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, Path(os.devnull).open(how, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A title with a letter that the terminal lacks must not end the program.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -84,8 +88,10 @@ def _call(arguments: Sequence[str]) -> None:
             result_action="return_value",
         )
     except CycloptsError as error:
+        from ownwords.cli import misused
+
         verb = " ".join(["ownwords", *(error.command_chain or ())])
-        raise OwnwordsError(_in_a_sentence(error, verb), hint=f"{verb} --help") from error
+        raise OwnwordsError(misused.sentence(error, verb), hint=f"{verb} --help") from error
 
 
 def _console_for_help(arguments: Sequence[str]) -> "Console | None":
@@ -95,16 +101,6 @@ def _console_for_help(arguments: Sequence[str]) -> "Console | None":
     from ownwords.cli.output import stdout
 
     return stdout()
-
-
-def _in_a_sentence(error: "CycloptsError", verb: str) -> str:
-    from cyclopts import MissingArgumentError
-
-    if isinstance(error, MissingArgumentError) and error.argument:
-        name = error.argument.name
-        return f"{name} needs a value" if error.keyword else f"{verb} needs a {name}"
-    message = str(error)
-    return message[:1].lower() + message[1:].rstrip(".")
 
 
 def build() -> "App":
@@ -149,7 +145,7 @@ def build() -> "App":
         name="finetune",
         sort_key=3,
         help="Bend a model that can write already towards the manner of a blog.",
-        usage="Usage: ownwords finetune PATH [PATH ...] --base MODEL [OPTIONS]",
+        usage="Usage: ownwords finetune PATH [PATH ...] [--base MODEL] [OPTIONS]",
         help_epilogue="Example: ownwords finetune my-blog --base path/to/model --minutes 10",
     )
     app.command(
@@ -237,7 +233,8 @@ def build() -> "App":
         "ownwords.cli.base:app",
         name="base",
         sort_key=8,
-        help="The models that tuning may begin with: list, verify, add, fetch books, pretrain.",
+        help="The models that tuning may begin with: list, verify, add, remove, fetch books,"
+        " pretrain.",
     )
     return app
 

@@ -1,5 +1,6 @@
 """The plan of a training, and what came of it, as a terminal shows them."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,10 +110,10 @@ def print_made(made: "Made", samples: Sequence[str], seen: "Seen", console: "Con
             say(f'"{text}"' if plain else f"“{text}”", "italic")
     console.print()
     say("The model", LOUD)
-    folder = _near(made.folder)
+    folder = shlex.quote(str(_near(made.folder)))
     # Whole on one line, however long: they are to be copied.
     for text, style in (
-        (str(folder), ""),
+        (str(_near(made.folder)), ""),
         (f"For other tools: ownwords export {folder} --to gguf", QUIET),
         (f"All figures: {_near(made.run.folder)}", QUIET),
     ):

@@ -11,6 +11,7 @@ from pathlib import Path
 from ownwords.archive.document import Expected, Item, Skipped
 from ownwords.archive.files import safely
 from ownwords.core.errors import SourceError
+from ownwords.core.workspace import SUFFIX
 
 # No one writes a post of this size; a file above it is data.
 MAX_FILE_BYTES = 64 << 20
@@ -22,12 +23,21 @@ PROGRAM_FOLDERS = frozenset({"node_modules", "__pycache__", "__MACOSX", "bower_c
 
 
 NOT_TEXTS = PROGRAM_FOLDERS | {".git"}
+# What people keep texts in; of these a folder read as one kind names those it leaves out.
+_READ_BY_THEMSELVES = frozenset(
+    {".md", ".markdown", ".mdown", ".mkd", ".html", ".htm", ".txt", ".text", ".epub"}
+)
+_WRITTEN = _READ_BY_THEMSELVES | {
+    *(".org", ".rst", ".adoc", ".tex", ".docx", ".doc", ".odt", ".rtf", ".pages", ".pdf"),
+    ".canvas",
+}
 
 
 def first_files(folder: Path) -> Iterator[Path]:
     """The first few thousand files below a folder, those on top first, however many there are.
 
-    Hidden folders and those of programs are not entered, nor is what cannot be listed.
+    Hidden folders, those of programs and our own workspaces are not entered, nor is what cannot
+    be listed.
     """
     waiting, opened, seen = deque([folder]), 0, 0
     while waiting and opened < _FIRST_FOLDERS:
@@ -39,6 +49,8 @@ def first_files(folder: Path) -> Iterator[Path]:
                     if seen > _FIRST_NAMES:
                         return
                     if entry.name.startswith(".") or entry.name in PROGRAM_FOLDERS:
+                        continue
+                    if entry.name.endswith(SUFFIX):  # what we made of it is no part of it
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
@@ -111,20 +123,44 @@ def unread(error: SourceError, path: Path, name: str) -> Skipped:
     return Skipped("file", error.message.removeprefix(f"{path} "), ref=name)
 
 
+def files_below(
+    folder: Path, suffixes: frozenset[str], leave: frozenset[str], kind: str
+) -> list[Path | Skipped]:
+    """The files with one of the suffixes, and as Skipped all that cannot be looked at.
+
+    So are the texts of other kinds, counted: a folder is read as texts of one `kind`.
+    """
+    found: list[Path | Skipped] = []
+    others: Counter[str] = Counter()
+    for file in safely.walk(folder, suffixes | _WRITTEN, leave):
+        if isinstance(file, Path) and file.suffix.lower() not in suffixes:
+            others[file.suffix.lower()] += 1
+        else:
+            found.append(file)
+    for suffix, count in sorted(others.items()):
+        apart = "; to take it in, give its path, too" if suffix in _READ_BY_THEMSELVES else ""
+        found.append(Skipped("file", f"not {kind} ({suffix}){apart}", count))
+    return found
+
+
 def texts_below(
     folder: Path,
     suffixes: frozenset[str],
     leave: frozenset[str],
     read: Callable[[Path, str], Iterator[Item]],
     missing: SourceError,
+    *,
+    kind: str,
+    expected: Callable[[Path], int] = lambda _: 1,
 ) -> Iterator[Item]:
     """What `read` gives of each file with one of the suffixes and its name below the folder.
 
     Folders named in `leave` are not entered. A file that `read` refuses is Skipped with its reason;
-    `missing` is raised where there is none at all.
+    `missing` is raised where there is none at all. `kind` is what they are, and `expected` says how
+    many texts one of them holds, about.
     """
-    files = list(safely.walk(folder, suffixes, leave))
-    yield Expected(len(files))
+    files = files_below(folder, suffixes, leave, kind)
+    yield Expected(sum(expected(file) for file in files if isinstance(file, Path)))
     seen = False
     for file in files:
         if isinstance(file, Skipped):

@@ -74,8 +74,8 @@ def walk(
     """The files below `folder` with these suffixes (".md", lower case), in order of their names.
 
     Folders named in `leave` are not entered, and Skipped; nor are workspaces of our own.
-    Links to folders are not followed, so a circle of links ends; a folder that cannot be listed
-    is Skipped.
+    Links to folders are not followed, so a circle of links ends; they are Skipped, and so is a
+    folder that cannot be listed.
     """
     trouble: list[Skipped] = []
 
@@ -89,6 +89,10 @@ def walk(
         for name in sorted(left):
             ref = Path(where, name).relative_to(folder).as_posix()
             yield Skipped("folder", "of a program, or made by one; not entered", ref=ref)
+        for name in sorted(set(folders) - left):
+            if Path(where, name).is_symlink():
+                ref = Path(where, name).relative_to(folder).as_posix()
+                yield Skipped("folder", "a link to another folder; not followed", ref=ref)
         folders[:] = sorted(set(folders) - left)
         yield from trouble
         trouble.clear()

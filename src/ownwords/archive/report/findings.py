@@ -117,9 +117,9 @@ def unlike(report: Report) -> Section | None:
 
 def links(report: Report) -> Section | None:
     """Links that lead nowhere, and posts that no link leads to."""
-    if not report.posts:
-        return None
     dead = report.dead_links
+    if not (dead or len(report.posts) > 1):
+        return None
     rows: list[list[str]] = [
         [
             tag("bdi", say.title_of(link.title)),

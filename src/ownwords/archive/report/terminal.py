@@ -185,13 +185,14 @@ class _Printer(Sheet):
         self.rest(len(report.unlike), _FEW, "post")
 
     def _links(self, report: Report) -> None:
-        if not (report.dead_links or report.orphans):
+        orphans = say.orphans(report)
+        if not (report.dead_links or orphans):
             return
         self.heading("Links within the site")
         for link in report.dead_links[:_FEW]:
             self.line(f"{say.address(link)} leads nowhere, in {say.quoted(link.title, 60)}")
         self.rest(len(report.dead_links), _FEW, "dead link")
-        if orphans := say.orphans(report):
+        if orphans:
             self.line(orphans)
 
     def _phrases(self, report: Report) -> None:

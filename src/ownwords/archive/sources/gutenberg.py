@@ -77,7 +77,9 @@ def read(path: Path) -> Iterator[Item]:
     """Each book in parts of about 100,000 characters, cut before a chapter where one begins."""
     if path.is_dir():
         missing = SourceError(f"{path} holds no .txt files", hint="give a folder of plain texts")
-        yield from folders.texts_below(path, SUFFIXES, folders.NOT_TEXTS, _parts, missing)
+        yield from folders.texts_below(
+            path, SUFFIXES, folders.NOT_TEXTS, _parts, missing, kind="plain text"
+        )
     else:
         yield from _parts(path, folders.name_as_text(path.name))
     yield Note(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped
-from ownwords.archive.files import dates, folders, pages, safely
+from ownwords.archive.files import dates, folders, pages
 from ownwords.core.errors import SourceError
 
 LABEL = "a folder of web pages"
@@ -87,7 +87,7 @@ def read(path: Path) -> Iterator[Item]:
         yield _document(page, path.name, _Folder())
         return
     found: list[Path] = []
-    for each in safely.walk(path, SUFFIXES, folders.NOT_TEXTS):
+    for each in folders.files_below(path, SUFFIXES, folders.NOT_TEXTS, "a web page"):
         if isinstance(each, Skipped):
             yield each
         else:

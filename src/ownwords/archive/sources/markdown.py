@@ -24,8 +24,7 @@ LABEL = "a folder of Markdown files"
 
 SUFFIXES = frozenset({".md", ".markdown", ".mdown", ".mkd"})
 _PAGES = frozenset({".html", ".htm"})
-# Other texts in the same folder, counted so that nobody thinks they were read.
-_OTHER_TEXTS = frozenset({".txt", ".org", ".rst", ".adoc", ".docx", ".odt", ".pdf", ".canvas"})
+_WITH_PAGES = frozenset({"hugo", "jekyll", "eleventy"})
 _CONFIGS = {
     "hugo": ("hugo.toml", "hugo.yaml", "hugo.json", "config.toml", "config.yaml", "config.yml"),
     "jekyll": ("_config.yml", "_config.yaml", "_config.toml"),
@@ -143,8 +142,8 @@ def _folder(path: Path) -> Iterator[Item]:
         yield _document(meta, name, site)
 
     missing = SourceError(f"{path} holds no texts", hint="give the folder your posts are in")
-    suffixes = SUFFIXES | _PAGES | _OTHER_TEXTS
-    yield from folders.texts_below(path, suffixes, _NEVER, read_file, missing)
+    suffixes = SUFFIXES | (_PAGES if site.tool in _WITH_PAGES else frozenset())
+    yield from folders.texts_below(path, suffixes, _NEVER, read_file, missing, kind="Markdown")
     for reason, count in left.items():
         yield Skipped("file", reason, count)
     yield from _notes(len(broken))
@@ -187,15 +186,13 @@ def _configured(folder: Path) -> _Site:
 
 def _no_post(path: PurePosixPath, tool: str, project: bool) -> str:
     """Why a file of the folder is no post, by its name alone; "" where it may be one."""
-    parts, suffix = path.parts, path.suffix.lower()
+    parts = path.parts
     if len(parts) == 1 and project and _ABOUT_A_PROJECT.fullmatch(path.stem):
         return "about the project (README, LICENSE and the like), no post"
     if tool == "hugo" and parts[0] != "content":
         return "outside Hugo's content folder"
     if tool and parts[0] in _OUTPUTS:
         return "made by the site's program, not by you"
-    if suffix in _OTHER_TEXTS or (suffix in _PAGES and tool not in ("hugo", "jekyll", "eleventy")):
-        return f"not Markdown ({suffix})"
     if tool and path.stem == "404":
         return "an error page"
     if re.fullmatch(r"_index(\.[\w-]+)?", path.stem):

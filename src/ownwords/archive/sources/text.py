@@ -44,7 +44,15 @@ def read(path: Path) -> Iterator[Item]:
         yield from _documents(path, folders.name_as_text(path.name))
         return
     missing = SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
-    yield from folders.texts_below(path, SUFFIXES, folders.NOT_TEXTS, _documents, missing)
+    yield from folders.texts_below(
+        path,
+        SUFFIXES,
+        folders.NOT_TEXTS,
+        _documents,
+        missing,
+        kind="plain text",
+        expected=_expected,
+    )
 
 
 def _expected(file: Path) -> int:
