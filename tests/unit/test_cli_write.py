@@ -157,6 +157,14 @@ def test_what_is_no_text_is_refused(
     assert "there is no standard input" in capsys.readouterr().err
 
 
+def test_a_chat_without_standard_input_is_over_at_once(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["chat"]) == 0
+    assert not capsys.readouterr().out.strip()
+
+
 def test_tokens_that_only_pad_the_vocabulary_are_never_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ import sqlite3
 import threading
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +14,7 @@ from pathlib import Path
 from ownwords.ask.index import Index
 from ownwords.ask.languages import OTHERS
 from ownwords.ask.tables import TOKENIZER
+from ownwords.ask.terms import emptiness
 from ownwords.evaluation.lexicon import Lexicon
 
 _MOST = 6  # words in place of one
@@ -27,7 +28,7 @@ _BEGINNING, _ENDING = 4, 3
 _COMPOUND = 5  # letters of a word that is looked for within longer ones
 # Of shorter words too many are one slip away from another that is meant as it stands.
 _MISTYPED = 7
-# Of an archive in a language so much of its commonest words is there.
+# Of an archive in a language so much of its commonest words is there, or more than of English ones.
 _PRESENT = 0.25
 
 
@@ -91,13 +92,20 @@ def _read(index: Index, generation: str) -> _Known:
         )
         ordered = [row[0] for row in db.execute("SELECT term FROM temp.words ORDER BY term")]
     there = set(ordered)
-    others = (set(_stems(sorted(words))) for words in OTHERS)
-    is_english = all(len(words & there) < _PRESENT * len(words) for words in others)
+    _, english = emptiness(())
+    most = max(_present(words, there) for words in OTHERS)
+    is_english = most < _PRESENT and most <= _present(english, there)
     typed: dict[str, list[str]] = {}
     for term in ordered:
         if not is_english or not term.isascii():
             typed.setdefault(_typed(term, is_english), []).append(term)
     return _Known(generation, ordered, typed, is_english)
+
+
+def _present(words: Iterable[str], there: Set[str]) -> float:
+    """How much of a language's commonest words is there."""
+    stems = set(_stems(sorted(words)))
+    return len(stems & there) / len(stems)
 
 
 @cache
@@ -163,16 +171,18 @@ def _common(a: str, b: str) -> int:
 
 
 def _compounds(stem: str, ordered: Sequence[str]) -> list[str]:
-    """Longer words that begin or end with the word, the shortest first."""
+    """Longer words that begin or end with the word, however typed, the shortest first."""
     if len(stem) < _COMPOUND:
         return []
-    found = [term for term in ordered if term.startswith(stem) or term.endswith(stem)]
+    part = _typed(stem, is_english=False)
+    keys = ((term, _typed(term, is_english=False)) for term in ordered)
+    found = [term for term, key in keys if key.startswith(part) or key.endswith(part)]
     return sorted(found, key=lambda term: (len(term), term))
 
 
 def _slips(stem: str, ordered: Sequence[str]) -> list[str]:
     """Words of which one letter is another, missing, one too many, or changed places."""
-    if len(stem) < _MISTYPED or any(sign.isdigit() for sign in stem):
+    if any(sign.isdigit() for sign in stem):
         return []
     return [
         term

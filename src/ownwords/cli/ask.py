@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ownwords.cli.output import are_terminals
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Progress
 
@@ -236,7 +237,7 @@ def _given(question: Sequence[str], as_json: bool) -> str:
 
 
 def _is_talk() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    return are_terminals(sys.stdin, sys.stdout)
 
 
 def _writer(model: str) -> "Writer | None":

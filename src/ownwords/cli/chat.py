@@ -12,6 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.flow import Flow
+from ownwords.cli.output import are_terminals
 from ownwords.cli.writing import Device, ModelFolder, Quote, Temperature
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.model import Model
@@ -45,7 +46,7 @@ def chat(
     if tokens < 1:
         raise ConfigError(f"--tokens should be 1 or more, and is {tokens}")
     loaded = Model.load(model_folder(model, Path.cwd()), device=device)
-    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    on_terminal = are_terminals(sys.stdin, sys.stdout)
     if on_terminal:
         print(HELP, file=sys.stderr)
     Chat(loaded, tokens=tokens, temperature=temperature, seed=seed, quote=quote).talk(
@@ -170,7 +171,7 @@ def _line() -> str:
 
 
 def _piped_line() -> str:
-    line = sys.stdin.readline()
+    line = sys.stdin.readline() if sys.stdin is not None else ""  # closed by whoever started this
     if not line:
         raise EOFError
     return line.rstrip("\r\n")

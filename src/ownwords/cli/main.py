@@ -43,9 +43,9 @@ def run() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Do what the arguments say; the exit status, one of `output.EXIT_STATUSES`."""
-    for name, how in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this
-            setattr(sys, name, Path(os.devnull).open(how, encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A title with a letter that the terminal lacks must not end the program.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

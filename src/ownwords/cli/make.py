@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from ownwords.cli.desktop import has_desktop, opened
 from ownwords.cli.options import DEFAULTS, Common
-from ownwords.cli.output import stderr, stdout
+from ownwords.cli.output import are_terminals, stderr, stdout
 from ownwords.cli.torch_needed import torch_for
 from ownwords.cli.training import Texts, fixed, plan_figures
 from ownwords.cli.training_report import print_plan
@@ -121,7 +121,7 @@ def make(
     common.show(made.to_dict(), lambda _: view.result(made))
     if open_ and made.scorecard:
         opened(made.scorecard_page)
-    if sys.stdin.isatty() and sys.stdout.isatty() and not (common.yes or common.json):
+    if are_terminals(sys.stdin, sys.stdout) and not (common.yes or common.json):
         _offer(made, view)
 
 

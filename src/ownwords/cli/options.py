@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ownwords.cli.bars import TerminalBars
-from ownwords.cli.output import ask, print_json, stdout
+from ownwords.cli.output import are_terminals, ask, print_json, stdout
 from ownwords.cli.settings import Settings, settings_files
 from ownwords.core.config import Resolved, resolve, settings_of
 from ownwords.core.progress import Progress
@@ -81,7 +81,7 @@ class Common:
     @contextmanager
     def watched(self) -> Iterator[tuple[Progress, "Ask | None"]]:
         """Progress on stderr, and how to ask; None where there is nobody to be asked."""
-        may_ask = sys.stdin.isatty() and sys.stderr.isatty() and not (self.yes or self.json)
+        may_ask = are_terminals(sys.stdin, sys.stderr) and not (self.yes or self.json)
         if self.quiet:
             yield Progress(), (lambda question: ask(question, None)) if may_ask else None
             return

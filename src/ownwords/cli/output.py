@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.prompt import Prompt
@@ -38,6 +38,11 @@ def stdout() -> Console:
 def stderr() -> Console:
     """For all that is not the result."""
     return _Console(stderr=True, highlight=False)
+
+
+def are_terminals(*streams: TextIO | None) -> bool:
+    """Whether somebody sits at all of these; closed ones are None."""
+    return all(stream is not None and stream.isatty() for stream in streams)
 
 
 def print_json(figures: Mapping[str, Any]) -> None:
