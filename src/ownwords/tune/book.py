@@ -1,5 +1,6 @@
 """The record of a search, in Optuna's storage: one file, or a database that machines share."""
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -45,8 +46,7 @@ def storage(where: str | Path) -> BaseStorage:
         return _database(where, where.partition("://")[0] + " storage", {})
     path = Path(where).expanduser()
     with telling_of_the_disk(path):
-        # Symbolic links, its usual lock, take rights on Windows that few users have.
-        lock = JournalFileOpenLock(str(path)) if sys.platform == "win32" else None
+        lock = JournalFileOpenLock(str(path)) if sys.platform == "win32" else _Lock(path)
         try:
             return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
         except (ValueError, KeyError) as error:
@@ -54,6 +54,32 @@ def storage(where: str | Path) -> BaseStorage:
                 f"{path} is no journal of a search, or it is damaged",
                 hint="give another file to --storage",
             ) from error
+
+
+class _Lock(JournalFileOpenLock):
+    """Is let go when its process ends, however that ends: Optuna's own locks outlive a kill."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._path = path.with_name(path.name + ".held")
+        self._held: int | None = None
+
+    def acquire(self) -> bool:
+        import fcntl  # noqa: PLC0415 - not on Windows
+
+        held = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(held)
+            raise
+        self._held = held
+        return True
+
+    def release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
 
 
 def _database(address: str, name: str, options: dict[str, object]) -> BaseStorage:
