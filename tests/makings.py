@@ -2,13 +2,18 @@
 
 import lzma
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import families  # noqa: F401 - one thread is enough for so little
 from ownwords.evaluation.judging import ScoreConfig
+from ownwords.make import scoring
 from ownwords.make.order import Order
-from ownwords.training import rehearsal
+from ownwords.training import measure, rehearsal
 from ownwords.training.recipes import Work, pretrain
 from ownwords.training.shards import Text
+
+if TYPE_CHECKING:
+    import pytest
 
 SMALL = {
     "train.rows": 4,
@@ -22,6 +27,14 @@ LITTLE = ScoreConfig(
 )
 _WHO = ("gardener", "miller", "teacher", "sailor", "baker")
 _WHAT = ("the gutter", "the hat", "old letters", "a borrowed boat", "the ninth hour")
+
+
+def quick(patch: "pytest.MonkeyPatch", folder: Path) -> None:
+    """No speed is measured, and no voice."""
+    patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    patch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
+    # They have tests of their own.
+    patch.setattr(scoring, "REFERENCE", folder / "no such folder")
 
 
 def blog(folder: Path, posts: int = 24) -> Path:

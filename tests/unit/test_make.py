@@ -17,13 +17,13 @@ from ownwords.archive.report import Report
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.inference.whereabouts import model_folder
-from ownwords.make import pipeline, scoring
+from ownwords.make import pipeline
 from ownwords.make.onlooker import Onlooker
 from ownwords.make.order import Order, base_of
 from ownwords.make.result import Result, Trained
 from ownwords.models.contents import contents_key
 from ownwords.models.directory import PROVENANCE
-from ownwords.training import measure, recipes, rehearsal
+from ownwords.training import recipes, rehearsal
 from ownwords.training.planned import Plan
 
 
@@ -76,16 +76,9 @@ ALL = [
 NONE = ["read", "was trained", "writes", "was compared", "was scored"]
 
 
-def quick(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    patch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
-    # Voice and fluency have tests of their own.
-    patch.setattr(scoring, "REFERENCE", folder / "no such folder")
-
-
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    quick(monkeypatch, tmp_path_factory.getbasetemp())
+    makings.quick(monkeypatch, tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +86,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], Re
     """A blog, a base, and what was made of them once; nobody changes it."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        quick(patch, tmp_path_factory.getbasetemp())
+        makings.quick(patch, tmp_path_factory.getbasetemp())
         makings.blog(folder / "blog")
         makings.base(folder / "base")
         listener = Listener()

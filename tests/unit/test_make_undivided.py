@@ -13,12 +13,12 @@ from ownwords.cli import score
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scorecard import Dominant
 from ownwords.evaluation.wording import what_dropping_did
-from ownwords.make import pipeline, scoring, undivided
+from ownwords.make import pipeline, undivided
 from ownwords.make.onlooker import Onlooker
 from ownwords.make.result import Result, Trained
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.safely import read_object
-from ownwords.training import corpus, measure, recipes
+from ownwords.training import corpus, recipes
 
 LONG = 12  # times the others' length
 
@@ -34,15 +34,9 @@ class Listener(Onlooker):
         self.told.append("weighed" if seconds else why_not or "was weighed")
 
 
-def quick(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    patch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
-    patch.setattr(scoring, "REFERENCE", folder / "no such folder")
-
-
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    quick(monkeypatch, tmp_path_factory.getbasetemp())
+    makings.quick(monkeypatch, tmp_path_factory.getbasetemp())
 
 
 def long_post(blog: Path) -> None:
@@ -59,7 +53,7 @@ def long_post(blog: Path) -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str], Result]]:
     folder = tmp_path_factory.mktemp("undivided")
     with pytest.MonkeyPatch.context() as patch:
-        quick(patch, tmp_path_factory.getbasetemp())
+        makings.quick(patch, tmp_path_factory.getbasetemp())
         makings.blog(folder / "blog")
         long_post(folder / "blog")
         makings.base(folder / "base")

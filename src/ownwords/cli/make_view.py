@@ -68,7 +68,7 @@ class MakeView(Sheet, Onlooker):
             self.stage(
                 "Held out",
                 f"It learns from {say.count(held['train'])} texts; "
-                f" {held['validation']} {'chooses' if held['validation'] == 1 else 'choose'} the"
+                f"{held['validation']} {'chooses' if held['validation'] == 1 else 'choose'} the"
                 f" best moment, and {held['test']} {'judges' if held['test'] == 1 else 'judge'} it"
                 " in the end. It never reads those.",
             )
