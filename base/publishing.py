@@ -22,7 +22,6 @@ from ownwords.evaluation import bits
 from ownwords.evaluation.baselines import xz_bytes
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.inference.model import Model
-from ownwords.inference.writing import write_several
 from ownwords.models import bundle, staging
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training.corpus import Corpus
@@ -63,9 +62,7 @@ def publish(
         with progress.stage("Writing samples"):
             model = Model.load(rounded)
             seeds = range(1, SAMPLES + 1)
-            samples = write_several(
-                model.engine, model.tokenizer, "", seeds=seeds, tokens=SAMPLE_TOKENS
-            )
+            samples = model.write_several("", seeds=seeds, tokens=SAMPLE_TOKENS)
         said = dict(found.provenance) | {"held_out": figures(by_book(score), xz)}
         bundle.save(
             stored,

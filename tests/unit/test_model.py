@@ -1,5 +1,6 @@
 """`ownwords.load`: a model and its own tokenizer, from a directory, and what it writes."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,12 @@ import families  # noqa: F401 - it sees to it that one thread computes
 import ownwords
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference import guard
+from ownwords.inference.generation import generate
+from ownwords.inference.sampling import Sampling
 from ownwords.inference.speculate import PromptLookup
 from ownwords.models import bundle
 from ownwords.models.configs import qwen3
-from ownwords.models.directory import COPY_GUARD
+from ownwords.models.directory import COPY_GUARD, GENERATION
 from ownwords.models.family import build
 from ownwords.native import engine as native
 from ownwords.tokenizers.bpe import train
@@ -74,6 +77,23 @@ def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:
     assert "".join(model.write("The trouble", tokens=30, stops=[stop])) == text.split(stop)[0]
     with pytest.raises(ConfigError, match="top_p"):
         model.write("The trouble", top_p=7)
+
+
+def test_what_ends_a_text_by_the_models_own_file_ends_it(folder: Path, tmp_path: Path) -> None:
+    """As of models with a token for the end of a turn, beside that for the end of a text."""
+    plain, greedy = ownwords.load(folder), Sampling(temperature=0)
+    asked = plain.request("The trouble", tokens=30, sampling=greedy)
+    ids = [drawn.id for drawn in generate(plain.engine, asked)]
+    before = "".join(plain.write("The trouble", tokens=ids.index(ids[5]), temperature=0))
+    said = json.loads((folder / GENERATION).read_text())
+    shutil.copytree(folder, tmp_path / "model")
+    (tmp_path / "model" / GENERATION).write_text(
+        json.dumps(said | {"eos_token_id": [said["eos_token_id"], ids[5]]})
+    )
+    model = ownwords.load(tmp_path / "model")
+    assert "".join(model.write("The trouble", tokens=30, temperature=0)) == before
+    together = model.write_several("The trouble", seeds=[1, 2], tokens=30, temperature=0)
+    assert together == [before] * 2
 
 
 @pytest.mark.parametrize("weights", ["f32", "bf16", "int8", "int4"])

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -145,7 +146,8 @@ def test_a_text_goes_on_from_its_prompt_with_the_space_that_stands_between() -> 
     engine = CountingEngine(tokenizer.vocabulary_size)
     engine.text = [tokenizer.start, *tokenizer.encode(whole), tokenizer.end]
     assert "".join(write(engine, tokenizer, prompt, tokens=9, sampling=GREEDY)) == " thing the"
-    texts = write_several(engine, tokenizer, prompt, seeds=[1, 2], tokens=9, sampling=GREEDY)
+    asked = request(tokenizer, prompt, tokens=9, sampling=GREEDY)
+    texts = write_several(engine, tokenizer, asked, seeds=[1, 2])
     assert texts == [" thing the"] * 2
     assert "".join(write(engine, tokenizer, "", tokens=9, sampling=GREEDY)) == whole
 
@@ -210,13 +212,11 @@ def test_several_texts_are_each_as_if_alone() -> None:
         "".join(write(ENGINE, Bytes(), "ab", tokens=50, seed=seed, sampling=WILD, stops=["e"]))
         for seed in seeds
     ]
-    together = write_several(
-        ENGINE, Bytes(), "ab", seeds=seeds, tokens=50, sampling=WILD, stops=["e"]
-    )
-    assert together == alone
+    asked = request(Bytes(), "ab", tokens=50, sampling=WILD)
+    assert write_several(ENGINE, Bytes(), asked, ["e"], seeds=seeds) == alone
     assert len(set(alone)) > 5
-    assert write_several(ENGINE, Bytes(), "ab", seeds=[], tokens=5) == []
-    assert write_several(ENGINE, Bytes(), "ab", seeds=[1], tokens=0) == [""]
+    assert write_several(ENGINE, Bytes(), asked, seeds=[]) == []
+    assert write_several(ENGINE, Bytes(), replace(asked, tokens=0), seeds=[1]) == [""]
 
 
 def test_tokens_that_are_no_text_are_never_written() -> None:
@@ -235,17 +235,16 @@ def test_tokens_that_are_no_text_are_never_written() -> None:
             "".join(write(engine, tokenizer, "a", tokens=40, seed=seed, sampling=sampling))
             for seed in range(4)
         ]
-        together = write_several(
-            engine, tokenizer, "a", seeds=range(4), tokens=40, sampling=sampling
-        )
-        assert together == alone
+        asked = request(tokenizer, "a", tokens=40, sampling=sampling)
+        assert write_several(engine, tokenizer, asked, seeds=range(4)) == alone
     assert len(set(alone)) == 4
 
 
 def test_what_goes_wrong_with_one_of_several_is_said() -> None:
     never = Sampling(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
+    asked = request(Bytes(), "ab", tokens=5, sampling=never)
     with pytest.raises(OwnwordsError, match="forbidden"):
-        write_several(ENGINE, Bytes(), "ab", seeds=[1, 2], tokens=5, sampling=never)
+        write_several(ENGINE, Bytes(), asked, seeds=[1, 2])
 
 
 def test_reading_leaves_training_and_the_reader_as_they_were() -> None:

@@ -227,17 +227,6 @@ class OwnWriter:
 
         return Model.load(self._path)
 
-    @cached_property
-    def _ends(self) -> Sequence[int]:
-        """Further ids that end a text or a turn."""
-        if self._path.suffix.lower() == _GGUF:
-            return ()
-        from ownwords.inference.writing import ends_said  # noqa: PLC0415
-        from ownwords.models import directory  # noqa: PLC0415
-
-        with directory.reading(self._path) as there:
-            return ends_said(directory.read(there).generation)
-
     def count(self, text: str) -> int:
         return len(self._model.tokenizer.encode(text))
 
@@ -262,21 +251,14 @@ class OwnWriter:
     ) -> "Request":
         """The copy guard is not asked: here the model has read what it is to quote."""
         from ownwords.inference.sampling import Sampling  # noqa: PLC0415
-        from ownwords.inference.writing import request  # noqa: PLC0415
 
         prompt: str | Sequence[int]
         if self._model.tokenizer.template is None:
             prompt = "\n\n".join(message["content"] for message in messages) + "\n\nAnswer:"
         else:
             prompt = _turns(self._model, messages)
-        return request(
-            self._model.tokenizer,
-            prompt,
-            tokens=most,
-            seed=seed,
-            sampling=Sampling(temperature=temperature, min_p=0.05),
-            ends_too=self._ends,
-        )
+        sampling = Sampling(temperature=temperature, min_p=0.05)
+        return self._model.request(prompt, tokens=most, seed=seed, sampling=sampling, quote=True)
 
 
 def _turns(model: "Model", messages: Sequence[Message]) -> list[int]:
@@ -306,12 +288,14 @@ def _from_gguf(path: Path) -> "Model":
             hint='pip install "ownwords[train]"',
         ) from error
     from ownwords.inference.model import Model  # noqa: PLC0415
+    from ownwords.inference.writing import ends_said  # noqa: PLC0415
     from ownwords.tokenizers import tokenizer  # noqa: PLC0415
 
     bundle = gguf.load(path)
     its_own = tokenizer.from_files(bundle.tokenizer_files)
     bundle.check_tokenizer(its_own)
-    return Model(TorchEngine(bundle.model, settled=True), its_own)
+    engine = TorchEngine(bundle.model, settled=True)
+    return Model(engine, its_own, ends=ends_said(bundle.generation))
 
 
 def estimated(text: str) -> int:

@@ -272,17 +272,10 @@ def _curves(wanted: bool, place: Workspace, kind: str, progress: Progress) -> It
 def _samples(made: "Made", progress: Progress) -> list[str]:
     """What the model writes now, read back from its folder as everybody will read it."""
     from ownwords.inference.model import Model
-    from ownwords.inference.writing import write_several
 
     with progress.stage("Writing samples"):
         model = Model.load(made.folder)
-        return write_several(
-            model.engine,
-            model.tokenizer,
-            "",
-            seeds=range(1, SAMPLES + 1),
-            tokens=_SAMPLE_TOKENS,
-        )
+        return model.write_several("", seeds=range(1, SAMPLES + 1), tokens=_SAMPLE_TOKENS)
 
 
 def _may_begin() -> bool:

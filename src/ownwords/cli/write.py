@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,7 +15,7 @@ from ownwords.cli.writing import Device, ModelFolder, Quote, RoundedTo, Temperat
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.model import Model
 from ownwords.inference.whereabouts import model_folder
-from ownwords.inference.writing import USUAL, write_several
+from ownwords.inference.writing import USUAL
 
 _STDIN = "-"
 _SEEDS = 1 << 31
@@ -88,7 +88,7 @@ def write(
     for name, value in (("--tokens", tokens), ("--samples", samples), ("--threads", threads)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} should be 1 or more, and is {value}")
-    sampling = replace(
+    chosen = replace(
         USUAL,
         temperature=temperature,
         top_p=top_p,
@@ -99,34 +99,22 @@ def write(
     beginning = _given(prompt)
     folder = model_folder(model, Path.cwd())
     loaded = Model.load(folder, device=device, weights=weights, threads=threads)
-    kept = None if quote else loaded.guard
+    is_guarded = loaded.guard is not None and not quote
     first = secrets.randbelow(_SEEDS) if seed is None else seed
     seeds = range(first, first + samples)
     texts: Iterable[Iterable[str]]  # of each the pieces
+    how: Any = {"tokens": tokens, "stops": stop, "quote": quote, **vars(chosen)}
     if samples > 1:
-        written = write_several(
-            loaded.engine,
-            loaded.tokenizer,
-            beginning,
-            seeds=seeds,
-            tokens=tokens,
-            sampling=sampling,
-            stops=stop,
-            guard=kept,
-        )
-        texts = [[text] for text in written]
+        texts = [[text] for text in loaded.write_several(beginning, seeds=seeds, **how)]
     else:
-        pieces = loaded.write(
-            beginning, tokens=tokens, seed=first, stops=stop, quote=quote, **vars(sampling)
-        )
-        texts = [pieces]
+        texts = [loaded.write(beginning, seed=first, **how)]
     if json:
         from ownwords.cli.output import print_json
 
         figures = {
             "model": str(folder),
             "engine": loaded.engine.name,
-            "copy_guard": kept is not None,
+            "copy_guard": is_guarded,
             "prompt": beginning,
             "texts": [
                 {"seed": its, "text": "".join(parts)}
@@ -140,7 +128,7 @@ def write(
             _show([f"--- seed {its}"])
         _show(chain([beginning], parts))
     if sys.stderr.isatty() and not quiet:
-        said = f"seed {first}, {loaded.engine.name}" + (", copy guard" if kept else "")
+        said = f"seed {first}, {loaded.engine.name}" + (", copy guard" if is_guarded else "")
         print(said, file=sys.stderr)
 
 

@@ -17,7 +17,6 @@ from ownwords.evaluation.memorisation import extraction, novelty, words
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verbatim import longest_run
 from ownwords.inference.model import Model
-from ownwords.inference.writing import write_several
 from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -92,13 +91,8 @@ class Subject:
         writer = self._writer
         texts: dict[tuple[str, int], str] = {}
         for prompt, seeds in asked.by_prompt():
-            found = write_several(
-                writer.engine,
-                writer.tokenizer,
-                prompt,
-                seeds=seeds,
-                tokens=asked.tokens,
-                guard=writer.guard if guarded else None,
+            found = writer.write_several(
+                prompt, seeds=seeds, tokens=asked.tokens, quote=not guarded
             )
             texts |= {(prompt, seed): text for seed, text in zip(seeds, found, strict=True)}
         return Written(

@@ -134,21 +134,17 @@ def _written(decoding: Decoding, most: int, drawing: Iterable[Drawn]) -> Writing
 def write_several(
     engine: Engine,
     tokenizer: Tokenizer,
-    prompt: str,
+    asked: Request,
+    stops: Sequence[str] = (),
     *,
     seeds: Sequence[int],
-    tokens: int,
-    sampling: Sampling = USUAL,
-    stops: Sequence[str] = (),
-    guard: Guard | None = None,
 ) -> list[str]:
-    """A text for each seed, each as `write` would have it; written together, and sooner done."""
+    """What is asked for once for each seed, as `write_on` would have it; together, sooner done."""
     if not seeds:
         return []
-    asked = request(tokenizer, prompt, tokens=tokens, sampling=sampling, guard=guard)
     under_way = [Decoding(tokenizer, asked.ids, stops) for _ in seeds]
     texts = [""] * len(seeds)
-    desk = Desk(engine, rows=min(len(seeds), _AT_ONCE), length=len(asked.ids) + tokens)
+    desk = Desk(engine, rows=min(len(seeds), _AT_ONCE), length=len(asked.ids) + asked.tokens)
     try:
         numbers: dict[Ticket, int] = {
             desk.submit(replace(asked, seed=seed)): number for number, seed in enumerate(seeds)

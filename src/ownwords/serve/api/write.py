@@ -21,7 +21,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation.verbatim import Shared, shared_passages
 from ownwords.inference import generation
 from ownwords.inference.guard import Guard
-from ownwords.inference.writing import USUAL, request
+from ownwords.inference.writing import USUAL
 from ownwords.serve.api.fields import Fields
 from ownwords.serve.api.sending import Events, event
 from ownwords.serve.engine_thread import Written
@@ -86,9 +86,8 @@ class _Write:
         tokens = fields.whole("tokens", least=1, most=_MOST_TOKENS, default=_TOKENS)
         seed = fields.whole("seed", least=0, most=_SEEDS, default=1)
         opened = await self._house.opened(fields.text("model", most=300))
-        guard = opened.model.guard if is_guarded else None
-        wanted = request(
-            opened.model.tokenizer, prompt, tokens=tokens, seed=seed, sampling=sampling, guard=guard
+        wanted = opened.model.request(
+            prompt, tokens=tokens, seed=seed, sampling=sampling, quote=not is_guarded
         )
         async with AsyncExitStack() as stack:
             # What must be refused is refused while the answer can still have a status of its own.

@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
-from ownwords.inference.writing import ends_said
 from ownwords.serve.house import House
 from ownwords.serve.openai import orders, prompts
 from ownwords.serve.openai.body import parsed
@@ -84,17 +83,7 @@ def _task(
     tokenizer = opened.model.tokenizer
     for prompt in found:
         prompts.check_length(prompt, opened.pen.length, name)
-    asked = [
-        one
-        for prompt in found
-        for one in prompts.requests_of(
-            prompt,
-            order,
-            tokenizer,
-            guard=opened.model.guard if order.guarded else None,
-            ends_too=ends_said(opened.said.generation),
-        )
-    ]
+    asked = [one for prompt in found for one in prompts.requests_of(opened.model, prompt, order)]
     return Task(
         pen=opened.pen,
         asked=asked,

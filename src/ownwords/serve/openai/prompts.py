@@ -1,11 +1,11 @@
 """What a model is to read: prompts and conversations as ids."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ownwords.inference.generation import Request
-from ownwords.inference.guard import Guard
-from ownwords.inference.writing import begun, request
+from ownwords.inference.model import Model
+from ownwords.inference.writing import begun
 from ownwords.serve.openai.orders import Order
 from ownwords.serve.openai.refusals import invalid
 from ownwords.tokenizers import chat
@@ -44,36 +44,24 @@ def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
     return of_prompt(tokenizer, text)
 
 
-def requests_of(
-    prompt: Prompt,
-    order: Order,
-    tokenizer: Tokenizer,
-    *,
-    guard: Guard | None,
-    ends_too: Collection[int],
-) -> list[Request]:
-    """What is asked of the engine, a text each.
-
-    `ends_too` are tokens that end a text beside the tokenizer's own.
-    """
+def requests_of(model: Model, prompt: Prompt, order: Order) -> list[Request]:
+    """What is asked of the engine, a text each."""
     biased = order.sampling.bias
-    if biased and max(biased) >= tokenizer.vocabulary_size:
+    if biased and max(biased) >= model.tokenizer.vocabulary_size:
         raise invalid(
             f"logit_bias names the token {max(biased)}, and the model has"
-            f" {tokenizer.vocabulary_size:,}",
+            f" {model.tokenizer.vocabulary_size:,}",
             hint="use the ids of this model's own tokenizer",
             param="logit_bias",
             code="invalid_value",
         )
     return [
-        request(
-            tokenizer,
+        model.request(
             prompt.ids,
             tokens=order.tokens,
             seed=seed,
             sampling=order.sampling,
-            guard=guard,
-            ends_too=ends_too,
+            quote=not order.guarded,
             # One at least, or not even the chance of the token itself is told.
             logprobs=0 if order.likeliest is None else max(1, order.likeliest),
         )
