@@ -17,7 +17,7 @@ from ownwords.archive.report import Report
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.inference.whereabouts import model_folder
-from ownwords.make import pipeline
+from ownwords.make import language, pipeline
 from ownwords.make.onlooker import Onlooker
 from ownwords.make.order import Order, base_of
 from ownwords.make.result import Result, Trained
@@ -39,6 +39,9 @@ class Listener(Onlooker):
 
     def changed(self, sentence: str) -> None:
         self.told.append(sentence)
+
+    def in_a_new_language(self) -> None:
+        self.told.append("in a new language")
 
     def planned(self, plan: Plan, base: str) -> None:
         self.told.append(f"planned from {base or 'nothing'}")
@@ -282,6 +285,15 @@ def test_a_search_of_something_else_is_no_answer(other: dict[str, str], made: Pa
     told, result = again(made)
     assert "trained" in told
     assert result.trained.key != key
+
+
+def test_another_language_than_that_of_the_base_is_told_before_it_is_planned(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language, "is_new_to", lambda base, texts: len(texts) > 0)
+    (made / "blog" / "new.md").write_text("# Nowy\n\nZażółć gęślą jaźń.\n", "utf-8")
+    told, _ = again(made)
+    assert [one.split()[0] for one in told[2:4]] == ["in", "planned"]
 
 
 def test_from_nothing_there_is_nothing_to_compare(tmp_path: Path) -> None:

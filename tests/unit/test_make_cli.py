@@ -309,6 +309,15 @@ def test_what_was_there_is_said_to_be(play: Play, capsys: pytest.CaptureFixture[
     assert "Nothing has changed since then." in " ".join(capsys.readouterr().out.split())
 
 
+def test_who_writes_in_another_language_hears_it(capsys: pytest.CaptureFixture[str]) -> None:
+    MakeView(Console(width=80)).in_a_new_language()
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Language Your posts are not in English" in said
+    assert "ownwords base add ORG/NAME" in said
+    MakeView(Console(width=80), stages=False).in_a_new_language()
+    assert not capsys.readouterr().out
+
+
 def test_without_torch_one_sentence_says_what_to_install(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"

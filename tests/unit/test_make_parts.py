@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.archive.report import Post, Report
+from ownwords.base import catalogue
 from ownwords.cli.desktop import has_desktop
 from ownwords.cli.flow import Flow
+from ownwords.make import language
 from ownwords.make.finished import Finished
 from ownwords.make.paragraph import Paragraph, ended_well, prompt_of, title_for
 from ownwords.models.contents import contents_key
+from ownwords.training.shards import Text
 
 SENTENCE = "It rained on the hat, and nobody minded at all. "
 
@@ -82,6 +85,21 @@ def test_the_title_is_of_a_post_that_was_held_out_and_will_do() -> None:
     report.posts.reverse()
     assert title_for(report) == title
     assert prompt_of(title) == f"{title}\n\n"
+
+
+@pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
+def test_the_base_in_the_box_has_read_english_alone(tmp_path: Path) -> None:
+    box = catalogue.shipped()
+    english = [Text("a", "The hat was on the table, and it was not his, as far as he could see.")]
+    german = [
+        Text("b", "Der Hut lag auf dem Tisch, und soweit er sehen konnte, war es nicht seiner.")
+    ]
+    assert not language.is_new_to(box, english)
+    assert language.is_new_to(box, german)
+    assert language.is_new_to(box, [*german, *german, *english])
+    # Of other models nobody knows, and where there is none nothing is promised.
+    assert not language.is_new_to(tmp_path, german)
+    assert not language.is_new_to(None, german)
 
 
 def test_a_stage_is_found_again_with_just_what_it_was_made_from(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from ownwords.archive.report.words import count
 from ownwords.cli.options import DEFAULTS, Common
 from ownwords.cli.settings import Settings
 from ownwords.core.config import Resolved, settings_of
@@ -60,7 +61,7 @@ def _rows(
         (
             "Cores",
             f"{cpu.physical_cores or 'unknown'} physical, {cpu.logical_cores} logical,"
-            f" {cpu.usable_cores} usable here; computing with {machine.threads} threads",
+            f" {cpu.usable_cores} usable here; computing with {count(machine.threads, 'thread')}",
         ),
         ("Memory", f"{_gb(memory.total_bytes)}, {_gb(memory.available_bytes)} available"),
         ("Disk", f"{_gb(disk.available_bytes)} free of {_gb(disk.total_bytes)}"),

@@ -30,6 +30,11 @@ _BIT = (
     "A bit a byte is how much each letter surprises it: the fewer, the better it foresees what"
     " you write."
 )
+_IN_A_NEW_LANGUAGE = (
+    "Your posts are not in English, and English is all that the base in the box has read: it has"
+    " your language yet to learn, from them alone. A model that knows it is the better start:"
+    " ownwords base add ORG/NAME, then make --base NAME."
+)
 
 
 class MakeView(Sheet, Onlooker):
@@ -77,6 +82,10 @@ class MakeView(Sheet, Onlooker):
         self._has_changed = True
         if self._stages:
             self.stage("Changed", sentence)
+
+    def in_a_new_language(self) -> None:
+        if self._stages:
+            self.stage("Language", _IN_A_NEW_LANGUAGE)
 
     def planned(self, plan: "Plan", base: str) -> None:
         if not self._stages:

@@ -42,7 +42,7 @@ def torch_product(torch: ModuleType, kind: str, dtype: str) -> Speed:
 
         return run
 
-    where = f"cpu, {torch.get_num_threads()} threads" if device == "cpu" else kind
+    where = f"cpu, {_threads(torch.get_num_threads())}" if device == "cpu" else kind
     return _product_speed(product, dtype, f"torch on {where}")
 
 
@@ -69,8 +69,12 @@ def memory_read(cores: int) -> Speed:
     parts = np.array_split(np.ones(megabytes * 2**18, np.float32), cores)
     with ThreadPoolExecutor(cores) as pool:
         seconds = _median_s(lambda: list(pool.map(np.max, parts)))
-    what = f"memory read, {megabytes} MB by {cores} threads, numpy"
+    what = f"memory read, {megabytes} MB by {_threads(cores)}, numpy"
     return Speed(what, megabytes * 2**20 / seconds / 1e9, "GB/s")
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def _median_s(run: Callable[[], object], for_s: float = 0.2) -> float:

@@ -23,6 +23,9 @@ class Onlooker:
     def changed(self, sentence: str) -> None:
         """Something is not as it was when a model was made here before, if one was."""
 
+    def in_a_new_language(self) -> None:
+        """The texts are in another language than what the base in the box has read."""
+
     def planned(self, plan: "Plan", base: str) -> None:
         """The plan is made; `base` is the name of what is tuned. What this raises ends the work."""
 

@@ -23,7 +23,7 @@ from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import Rivals
 from ownwords.inference.model import Model
 from ownwords.inference.writing import USUAL
-from ownwords.make import scoring, searched, undivided
+from ownwords.make import language, scoring, searched, undivided
 from ownwords.make.beside import Beside
 from ownwords.make.finished import Finished
 from ownwords.make.onlooker import Onlooker
@@ -176,6 +176,8 @@ class _Making:
             return self._searched(there, depends_on, before)
         if changes:
             self.onlooker.changed(self._what_changed(changes, before, posts))
+        if language.is_new_to(self.order.base, texts.train):
+            self.onlooker.in_a_new_language()
         so_far = f"what there is so far is kept in {self.place.root}"
         with self._interrupted(f"{so_far}, and the same command goes on from there"):
             began = time.perf_counter()
