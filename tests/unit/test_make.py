@@ -17,7 +17,7 @@ from ownwords.archive.report import Report
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.inference.whereabouts import model_folder
-from ownwords.make import language, pipeline
+from ownwords.make import language, pipeline, stages
 from ownwords.make.onlooker import Onlooker
 from ownwords.make.order import Order, base_of
 from ownwords.make.result import Result, Trained
@@ -268,7 +268,7 @@ def test_a_search_before_the_first_making_is_enough(
     shutil.rmtree(made / "w" / "runs" / "make")
     with monkeypatch.context() as patch:
         without_training(patch)
-        patch.setattr(pipeline._Making, "compare", lambda *_: None)
+        patch.setattr(stages.Making, "compare", lambda *_: None)
         told, result = again(made)
     assert told == ["read", FOUND, "was trained", "writes", "scores", "scored"]
     assert result.trained.key == key

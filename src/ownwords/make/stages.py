@@ -1,0 +1,384 @@
+"""The stages of a making: what each depends on, whether it was done already, and doing it.
+
+Each is kept under the names of all that it depends on. Nothing heavy is imported before there is
+something to compute.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ownwords.archive.look import look
+from ownwords.archive.report import Report
+from ownwords.archive.store import Archive
+from ownwords.base import catalogue
+from ownwords.core.errors import InUseError, OwnwordsError
+from ownwords.core.progress import Progress
+from ownwords.core.workspace import telling_of_the_disk, try_lock
+from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.scoring import Rivals
+from ownwords.inference.model import Model
+from ownwords.inference.writing import USUAL
+from ownwords.make import language, scoring, searched, undivided
+from ownwords.make.beside import Beside
+from ownwords.make.finished import Finished
+from ownwords.make.onlooker import Onlooker
+from ownwords.make.order import Order
+from ownwords.make.paragraph import MOST_TOKENS, SEED, Paragraph, ended_well, prompt_of, title_for
+from ownwords.make.result import Result, Trained
+from ownwords.make.scoring import Scored
+from ownwords.make.searched import Searched
+from ownwords.models import staging
+from ownwords.models.contents import contents_key
+from ownwords.training.corpus import Corpus
+
+if TYPE_CHECKING:
+    from ownwords.archive.analysis import Ask, Question
+    from ownwords.training.recipes import Made
+
+_STAGES = ("train", "write", "compare", "weigh")
+_NAMES = {
+    "texts": "other texts",
+    "minutes": "other minutes",
+    "base": "another base",
+    "settings": "other settings",
+}
+
+
+class Making:
+    """One making under way; its stages are called in their order."""
+
+    def __init__(self, order: Order, progress: Progress, onlooker: Onlooker) -> None:
+        self.order, self.progress, self.onlooker = order, progress, onlooker
+        self.place = order.place
+        self.model = self.place.root / "model"
+        self.from_nothing = self.place.runs / "from-nothing" / "model"
+        self.in_full = self.place.runs / "in-full" / "model"
+        self.folder = self.place.runs / "make"
+        self.base_key = contents_key(order.base, provenance=True) if order.base else ""
+        self.finished = Finished(self.folder / "finished.json")
+        self.is_new = False
+        self._asking_s = 0.0  # the author may think as long as the author likes
+
+    @property
+    def tuning_s(self) -> float:
+        return self.order.minutes * 60 - self.order.comparing_s
+
+    # --- the stages -------------------------------------------------------------------------------
+
+    def read(self, ask: "Ask | None") -> Report:
+        """The archive and the report on it; of a blog that has not changed the ones there are."""
+        order = self.order
+        with self._interrupted("nothing was changed, and the same command begins again"):
+            began = time.perf_counter()
+            report = look(
+                order.paths,
+                workspace=self.place.root,
+                archive=order.archive,
+                provenance=order.provenance,
+                split=order.split,
+                progress=self.progress,
+                ask=self._timed(ask) if ask else None,
+            )
+            self.onlooker.read(report, time.perf_counter() - began - self._asking_s)
+        return report
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process makes anything in the workspace meanwhile."""
+        path = self.folder / ".lock"
+        with ExitStack() as stack:
+            with telling_of_the_disk(path):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(path.open("a+", encoding="utf-8"))
+            if not try_lock(lock.fileno()):
+                raise InUseError(
+                    f"another ownwords is making a model in {self.place.root}",
+                    hint="wait for it to end, or give another folder to --workspace",
+                )
+            yield
+
+    def train(self, texts: Corpus, report: Report) -> Trained:
+        """The author's model."""
+        posts = len(report.posts)
+        depends_on = {
+            "texts": texts.key,
+            "minutes": f"{self.order.minutes:g}",
+            "base": self.base_key,
+            "settings": _said(self.order.fixed),
+        }
+        found = self.finished.found("train", depends_on, Trained)
+        if found and contents_key(self.model) == found.key:
+            self.onlooker.trained(found, None)
+            return found
+        before = self.finished.last("train", Trained)
+        changes = self.finished.changed("train", depends_on)
+        there = None
+        if not changes and (before or not self.order.is_timed):
+            there = searched.found(self.model, depends_on, posts)
+        if there:
+            return self._searched(there, depends_on, before)
+        if changes:
+            self.onlooker.changed(self._what_changed(changes, before, posts))
+        if language.is_new_to(self.order.base, texts.train):
+            self.onlooker.in_a_new_language()
+        so_far = f"what there is so far is kept in {self.place.root}"
+        with self._interrupted(f"{so_far}, and the same command goes on from there"):
+            began = time.perf_counter()
+            made = self.run(texts, self.order.base, self.tuning_s, None)
+            trained = Trained.of(made, contents_key(self.model), posts)
+            seconds = time.perf_counter() - began
+            self.finished.keep("train", depends_on, trained, seconds)
+        if before and before.run != trained.run:
+            self._forget(before.run)
+        self.is_new = True
+        self.onlooker.trained(trained, seconds)
+        return trained
+
+    def _searched(
+        self, there: Searched, depends_on: Mapping[str, str], before: Trained | None
+    ) -> Trained:
+        """What a search has left, which had compared it with the model before."""
+        self.onlooker.changed(there.sentence)
+        self.finished.keep("train", depends_on, there.trained, there.seconds)
+        if before and before.run != there.trained.run:
+            self._forget(before.run)
+        self.onlooker.trained(there.trained, None)
+        return there.trained
+
+    def write(self, trained: Trained, report: Report) -> Paragraph:
+        """The first paragraph in the author's voice, as it comes."""
+        title = title_for(report)
+        depends_on = {"model": trained.key, "title": title, "choice": repr(USUAL)}
+        found = self.finished.found("write", depends_on, Paragraph)
+        if found:
+            self.onlooker.writes(title, iter([found.text]))
+            return found
+        text = ""
+        with self._interrupted(self._goes_on()):
+            model = Model.load(self.model)
+            began = time.perf_counter()
+            pieces = ended_well(model.write(prompt_of(title), tokens=MOST_TOKENS, seed=SEED))
+
+            def heard() -> Iterator[str]:
+                nonlocal text
+                for piece in pieces:
+                    text += piece
+                    yield piece
+
+            self.onlooker.writes(title, heard())
+            paragraph = Paragraph(title, text)
+            self.finished.keep("write", depends_on, paragraph, time.perf_counter() - began)
+        self.is_new = True
+        return paragraph
+
+    def compare(self, texts: Corpus, report: Report) -> Trained | None:
+        """A model from nothing, of the same texts: what the base is good for."""
+        order = self.order
+        if not order.is_compared:
+            return None
+        seconds, out = order.comparing_s, self.from_nothing
+        # How to train is for both; with which rates is another matter for a base than for none.
+        fixed = {key: value for key, value in order.fixed.items() if key.startswith("train.")}
+        beside = Beside(
+            "compare",
+            {"texts": texts.key, "seconds": f"{seconds:g}", "settings": _said(fixed)},
+            out,
+            lambda: self.onlooker.compares(seconds),
+            self.onlooker.compared,
+        )
+        return self._beside(beside, lambda: self.run(texts, None, seconds, out, fixed), report)
+
+    def weigh(self, texts: Corpus, report: Report, trained: Trained) -> Trained | None:
+        """A model that learned all of the post that outweighs the others: was it well left out?"""
+        order, took_s = self.order, self.finished.seconds("train")
+        post = undivided.outweighing(report)
+        if post is None or not (order.has_time_to_compare and len(texts.test)):
+            return None
+        if took_s > undivided.MOST_S:
+            return None
+        base, seconds, out = order.base, self.tuning_s, self.in_full
+        fixed = undivided.same_settings(trained, has_base=base is not None)
+        whole = replace(texts, train=undivided.in_full(texts.train, post))
+        beside = Beside(
+            "weigh",
+            {
+                "texts": texts.key,
+                "post": post.id,
+                "base": self.base_key,
+                "seconds": f"{seconds:g}",
+                "settings": _said(fixed),
+            },
+            out,
+            lambda: self.onlooker.weighs(post, took_s),
+            self.onlooker.weighed,
+        )
+        return self._beside(beside, lambda: self.run(whole, base, seconds, out, fixed), report)
+
+    def score(
+        self,
+        archive: Archive,
+        texts: Corpus,
+        report: Report,
+        trained: Trained,
+        paragraph: Paragraph,
+        compared: Trained | None,
+        weighed: Trained | None,
+    ) -> Scorecard | None:
+        """How good it is, on whole posts that neither training nor choosing has seen."""
+        if not len(texts.test):
+            return None
+        depends_on = {
+            "model": trained.key,
+            "base": self.base_key,
+            "compared": compared.key if compared else "",
+            "weighed": weighed.key if weighed else "",
+            "texts": texts.key,
+            "how": f"{scoring.VERSION} {self.order.measured!r} {USUAL!r}",
+        }
+        done = self.finished.found("score", depends_on, Scored)
+        card = scoring.standing(self.place.root, done) if done else None
+        if card:
+            self.onlooker.scored(card, None)
+            return card
+        self.onlooker.scores(
+            scoring.about_s(self.order.measured, paragraph, self._spent()["write"])
+        )
+        with self._interrupted(self._goes_on()):
+            began = time.perf_counter()
+            base = self.order.base
+            card = scoring.scored(
+                self.place.root,
+                self.model,
+                Rivals(
+                    base=base,
+                    base_name=catalogue.called(base) if base else "",
+                    scratch=self.from_nothing if compared else None,
+                    undivided=self.in_full if weighed else None,
+                ),
+                archive,
+                texts,
+                report,
+                spent=self._spent(),
+                config=self.order.measured,
+                progress=self.progress,
+            )
+            seconds = time.perf_counter() - began
+            self.finished.keep("score", depends_on, scoring.written(self.place.root), seconds)
+        self.is_new = True
+        self.onlooker.scored(card, seconds)
+        return card
+
+    def result(
+        self,
+        report: Report,
+        trained: Trained,
+        paragraph: Paragraph,
+        compared: Trained | None,
+        card: Scorecard | None,
+    ) -> Result:
+        """All of it."""
+        return Result(
+            workspace=self.place.root,
+            model=self.model,
+            report=report,
+            trained=trained,
+            paragraph=paragraph,
+            compared=compared,
+            scorecard=card,
+            seconds={**self._spent(), "score": self.finished.seconds("score")},
+            is_new=self.is_new,
+        )
+
+    # --- what they share --------------------------------------------------------------------------
+
+    def run(
+        self,
+        texts: Corpus,
+        base: Path | None,
+        seconds: float,
+        out: Path | None,
+        fixed: Mapping[str, object] | None = None,
+    ) -> "Made":
+        """A model of the texts, from a base or from nothing; gone on with where it was begun."""
+        from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
+
+        name = catalogue.called(base) if base else ""
+        work = recipes.Work(
+            workspace=self.place.root,
+            seconds=seconds,
+            fixed=self.order.fixed if fixed is None else fixed,
+            progress=self.progress,
+            device=self.order.device,
+            own_share=texts.own_share,
+            corpus=texts.key,
+            out=out,
+            began=self._began() if out is None else time.perf_counter(),
+            planned=(lambda plan: self.onlooker.planned(plan, name)) if out is None else None,
+            ends_in_time=out == self.in_full,  # whose steps are those of another training
+        )
+        if base is None:
+            return recipes.pretrain(texts.train, texts.validation, work)
+        return recipes.finetune(base, texts.train, texts.validation, work)
+
+    def _beside(self, beside: Beside, make: "Callable[[], Made]", report: Report) -> Trained | None:
+        found = beside.standing(self.finished)
+        if found:
+            return found
+        with self._interrupted(self._goes_on()):
+            made = beside.made(self.finished, make, len(report.posts), self._forget)
+        self.is_new = self.is_new or made is not None
+        return made
+
+    def _timed(self, ask: "Ask") -> "Ask":
+        def asking(question: "Question") -> str:
+            began = time.perf_counter()
+            try:
+                return ask(question)
+            finally:
+                self._asking_s += time.perf_counter() - began
+
+        return asking
+
+    def _began(self) -> float | None:
+        return None if self.order.began is None else self.order.began + self._asking_s
+
+    @staticmethod
+    @contextmanager
+    def _interrupted(sentence: str) -> Iterator[None]:
+        """Whoever interrupts hears what is kept, unless what was interrupted says it itself."""
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            if str(error):
+                raise
+            raise KeyboardInterrupt(sentence) from None
+
+    def _goes_on(self) -> str:
+        return (
+            f"your model is finished, in {self.model}; the same command goes on with what is left"
+        )
+
+    def _what_changed(self, changes: Sequence[str], before: Trained | None, posts: int) -> str:
+        said = [_NAMES[name] for name in changes if name in _NAMES]
+        if "texts" in changes and before and before.posts != posts:
+            said[said.index(_NAMES["texts"])] = f"{posts:,} posts where there were {before.posts:,}"
+        start = "from the base" if self.order.base else "from nothing"
+        return f"Since the last model here: {', '.join(said)}. It is trained anew, {start}."
+
+    def _forget(self, run: str) -> None:
+        """The checkpoints of a run whose model was replaced; what it tells about itself stays."""
+        checkpoints = self.place.runs / run / "checkpoints"
+        if run and checkpoints.is_dir():
+            with suppress(OwnwordsError, OSError):  # as where Windows has one of them open
+                staging.delete(checkpoints)
+
+    def _spent(self) -> dict[str, float]:
+        return {name: self.finished.seconds(name) for name in _STAGES}
+
+
+def _said(settings: Mapping[str, object]) -> str:
+    return repr(sorted(settings.items()))
