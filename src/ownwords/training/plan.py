@@ -220,7 +220,7 @@ class _Planning:
                 f" the start, {least:.0f} steps of the smallest model that helps take"
                 f" {in_words(least * length.step_s)}, and something is kept for looking how good"
                 " it is, for saving, and for what cannot be foreseen",
-                hint=f"give --minutes {enough:g} or more",
+                hint=f"give --minutes {enough:g} or more; fewer do if the machine is busy only now",
             )
         tokens = length.rows * self.context
         self.put(
