@@ -312,7 +312,7 @@ def test_what_was_there_is_said_to_be(play: Play, capsys: pytest.CaptureFixture[
 def test_who_writes_in_another_language_hears_it(capsys: pytest.CaptureFixture[str]) -> None:
     MakeView(Console(width=80)).in_a_new_language()
     said = " ".join(capsys.readouterr().out.split())
-    assert "Language Your posts are not in English" in said
+    assert "Language Your texts do not read as English" in said
     assert "ownwords base add ORG/NAME" in said
     MakeView(Console(width=80), stages=False).in_a_new_language()
     assert not capsys.readouterr().out

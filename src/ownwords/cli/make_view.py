@@ -31,8 +31,8 @@ _BIT = (
     " you write."
 )
 _IN_A_NEW_LANGUAGE = (
-    "Your posts are not in English, and English is all that the base in the box has read: it has"
-    " your language yet to learn, from them alone. A model that knows it is the better start:"
+    "Your texts do not read as English, and that is all that the base in the box has read: it has"
+    " their language yet to learn, from them alone. A model that knows it is the better start:"
     " ownwords base add ORG/NAME, then make --base NAME."
 )
 
