@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library of that name
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from bench.fresh import SHARED, run
+from bench.fresh import SHARED, own_peak_mb, run
 
 if TYPE_CHECKING:
     from ownwords.make.result import Result
@@ -109,7 +109,8 @@ def main() -> int:
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)  # one corpus, in here
     given = parser.parse_args()
     if given.make:
-        print(json.dumps(made(given.make, given.workspace, given.minutes, given.base)))
+        done = made(given.make, given.workspace, given.minutes, given.base)
+        print(json.dumps(done | {"peak_mb": own_peak_mb()}))
         return 0
     if missing := [str(path) for path in given.books if not path.exists()]:
         print(f"skipped: {', '.join(missing)} not there")
@@ -267,7 +268,8 @@ def shown(case: Case, folder: Path, given: argparse.Namespace, place: Path) -> b
     options = ["--make", str(folder), "--workspace", str(place / f"{case.name}.ownwords")]
     options += ["--minutes", f"{given.minutes:g}", "--base", given.base]
     ran = run("corpora", *options)
-    found, cost = ran.figures, f"{ran.seconds:.0f} s, {ran.peak_mb:,.0f} MB at most"
+    found = ran.figures
+    cost = f"{ran.seconds:.0f} s, {found['peak_mb']:,.0f} MB at most"
     print(f"\n{case.name} ({case.kind}): {size:,} bytes of files; {cost}")
     if "crash" in found or "error" in found:
         print(f"  {found.get('crash') or found['error']}", flush=True)

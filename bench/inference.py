@@ -43,7 +43,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.engines import LlamaCpp, Ours, Runner, Transformers, some_ids
-from bench.fresh import run
+from bench.fresh import own_peak_mb, run
 from bench.random_models import DIRECTORY, TITLES, config, gguf_file
 
 PROMPT, STEPS, STREAMS, THREADS = 128, 128, 8, 2
@@ -150,7 +150,7 @@ def measure(folder: Path, row: Row, seconds: float) -> Figures:
     """In this process: one text, the memory so far, many texts."""
     one = _runner(folder, row, 1)
     prompt_s, steps_s = _timed(one, 1, STEPS, seconds)
-    peak_mb = _peak_mb()
+    peak_mb = own_peak_mb()
     del one
     many = _runner(folder, row, STREAMS)
     _, streams_s = _timed(many, STREAMS, STREAM_STEPS, seconds)
@@ -184,18 +184,6 @@ def _timed(runner: Runner, rows: int, steps: int, seconds: float) -> tuple[float
             runner.step(ids)
             least[number] = min(least[number], time.perf_counter() - began)
     return prompt_s, sum(least)
-
-
-def _peak_mb() -> float:
-    """The most that this process had resident; what its parent had does not count."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        return int(next(line for line in lines if "VmHWM" in line).split()[1]) / 1024
-    except (OSError, StopIteration):
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (1024 if sys.platform == "linux" else 1 << 20)
 
 
 def show(shape: str, folder: Path, found: dict[Row, list[Figures]]) -> None:
