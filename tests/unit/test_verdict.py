@@ -168,7 +168,7 @@ def test_one_held_out_post_is_enough_to_see_gibberish_and_too_little_for_praise(
 def test_what_could_be_otherwise_decides_nothing(changes: dict[str, object]) -> None:
     card = judged(**changes)
     assert card.verdict.kind == TOO_FEW
-    assert "too few posts" in card.verdict.sentence
+    assert "So few texts" in card.verdict.sentence
 
 
 def test_no_better_than_the_base_on_few_posts_cannot_be_told() -> None:

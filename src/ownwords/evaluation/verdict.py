@@ -1,7 +1,7 @@
 """What the figures come to, in plain words; thresholds are counted from the author's own posts.
 
-A figure that could lie on either side of its threshold with other posts decides nothing: where it
-is needed, the verdict is that there are too few posts to tell.
+A figure that could lie on either side of its threshold with other posts, or with other samples,
+decides nothing: where it is needed, the verdict is that so few texts cannot tell.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ WORDS_ONLY = "learns your words but not your sentences"
 GIBBERISH = "gibberish"
 COPIES = "copies you"
 ANOTHER_VOICE = "writes, but not like you"
-TOO_FEW = "too few posts to tell"
+TOO_FEW = "too few texts to tell"
 # About one topic.
 BETTER, NO_BETTER = "foresees you better", "foresees you no better"
 YOURS, NOT_YOURS = "your voice", "not your voice"
@@ -34,7 +34,7 @@ SENTENCES = {
     GIBBERISH: "It writes gibberish.",
     COPIES: "It copies you.",
     ANOTHER_VOICE: "It writes, but not like you.",
-    TOO_FEW: "There are too few posts to tell whether it writes like you.",
+    TOO_FEW: "So few texts cannot tell whether it writes like you.",
 }
 
 # Of passages of the posts learned from, gone on with word for word: models of many books know fewer
@@ -207,7 +207,7 @@ def _said_of_language(fluency: Fluency) -> str:
         ("of its sentences", fluency.broken, "are broken", 0.0),
         (
             "of its new turns of words",
-            fluency.odd_turns if _beyond(fluency.odd_turns, ODD) == "above" else None,
+            fluency.odd_turns if _beyond(fluency.odd_turns, ODD) != "below" else None,
             "are in an order that is none of yours",
             0.0,
         ),
