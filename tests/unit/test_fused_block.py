@@ -1,6 +1,5 @@
 """Whole blocks in C++ against the same blocks in PyTorch: the same numbers, and when they act."""
 
-import ctypes
 import re
 import threading
 import weakref
@@ -16,6 +15,7 @@ from torch import Tensor
 from torch.autograd import backward
 
 from families import some_ids
+from native_levels import kernels_at, levels
 from ownwords.models import fused, fused_block, lora
 from ownwords.models.configs.config import Config
 from ownwords.models.configs.gpt2 import GPT2Config
@@ -26,7 +26,6 @@ from ownwords.models.family import build
 from ownwords.models.layers import Sight
 from ownwords.models.rope import Rotary
 from ownwords.native import build as native_build
-from ownwords.native import library
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import OptimConfig
 
@@ -140,10 +139,8 @@ def test_every_level_that_runs_here_gives_the_same(
 ) -> None:
     truth = _slopes(_model(name).double(), False)
     monkeypatch.setattr(fused, "QUICK", 0)
-    best = fused.level()
-    built = (each for each in native_build.LEVELS if native_build.library(each).exists())
-    for level in (each for each in built if each <= best):
-        found = library.Kernels(ctypes.CDLL(str(native_build.library(level))), level)
+    for level in levels():
+        found = kernels_at(level)
         monkeypatch.setattr(fused, "_library", lambda found=found: found)
         assert _errors(_slopes(_model(name), True), truth).max() < 0.04
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd import backward
 
 from families import TINY, some_ids, tiny
+from native_levels import levels
 from ownwords.models import fused, loss
 from ownwords.models.layers import RMSNorm, Sight, attend, gelu_tanh, split_heads
 from ownwords.models.rope import Rotary, rotate
@@ -229,11 +230,8 @@ def test_adamw_is_that_of_torch(dtype: torch.dtype) -> None:
 
 
 def test_every_level_that_runs_here_gives_the_same() -> None:
-    best = library.kernels()
-    assert best is not None
-    for level in (
-        each for each in build.LEVELS if each <= best.level and build.library(each).exists()
-    ):
+    assert levels()
+    for level in levels():
         code = (
             "from ownwords.native import library; import ctypes, math\n"
             f"lib = library.Kernels(ctypes.CDLL(str(library.library({level}))), {level})\n"

@@ -1,18 +1,17 @@
 """A large int8 head in two planes: scores that are wanted come out as they do from all of it."""
 
-import ctypes
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from native_levels import kernels_at, levels
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import Feed, Near
 from ownwords.inference.generation import Request, generate
 from ownwords.inference.native_engine import NativeEngine
 from ownwords.inference.sampling import Sampling, choose
-from ownwords.native import build, library
 from ownwords.native.engine import NativeCore, Shape, Stored, Tensor, available
 
 if not available():
@@ -144,16 +143,11 @@ def test_near_scores(parts: tuple[tuple[Codes, Scales], ...], threads: int) -> N
     assert near_agrees(core, [3, 800, 16_999], [0.0, 0.3]) < VOCABULARY // 4
 
 
-@pytest.mark.parametrize(
-    "level", [level for level in build.LEVELS if build.library(level).exists()]
-)
+@pytest.mark.parametrize("level", levels())
 def test_at_every_level_that_runs_here(
     level: int, parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = library.kernels()
-    if best is None or level > best.level:
-        pytest.skip("this processor has no such instructions")
-    lesser = library.Kernels(ctypes.CDLL(str(build.library(level))), level)
+    lesser = kernels_at(level)
     monkeypatch.setattr("ownwords.native.engine.kernels", lambda: lesser)
     core = core_of(parts[0], embedding=parts[1], spread=0.3)
     assert near_agrees(core, [3, 800], [0.0, 0.3]) < VOCABULARY // 4

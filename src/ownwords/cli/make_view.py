@@ -145,12 +145,7 @@ class MakeView(Sheet, Onlooker):
             )
 
     def compared(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
-        if not self._stages:
-            return
-        if trained is None:
-            self.stage("To compare", f"There is no model from nothing: {why_not}.")
-        else:
-            self.stage("From nothing", _what_came_of(trained), seconds)
+        self._beside("From nothing", trained, f"from nothing: {why_not}", seconds)
 
     def weighs(self, post: Post, seconds: float) -> None:
         if self._stages:
@@ -162,12 +157,17 @@ class MakeView(Sheet, Onlooker):
             )
 
     def weighed(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
+        self._beside("In full", trained, f"with all of that post: {why_not}", seconds)
+
+    def _beside(
+        self, label: str, trained: Trained | None, missing: str, seconds: float | None
+    ) -> None:
         if not self._stages:
             return
         if trained is None:
-            self.stage("To compare", f"There is no model with all of that post: {why_not}.")
+            self.stage("To compare", f"There is no model {missing}.")
         else:
-            self.stage("In full", _what_came_of(trained), seconds)
+            self.stage(label, _what_came_of(trained), seconds)
 
     def scores(self, seconds: float) -> None:
         if self._stages:
