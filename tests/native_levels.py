@@ -2,18 +2,18 @@
 
 import ctypes
 
-from ownwords.native import build, library
-from ownwords.native.library import Kernels
+from ownwords.native import bindings, build
+from ownwords.native.bindings import NativeLibrary
 
 
 def levels() -> list[int]:
     """The plain one first; none where nothing was built."""
-    best = library.kernels()
+    best = bindings.load_library()
     if best is None:
         return []
     return [each for each in build.LEVELS if each <= best.level and build.library(each).exists()]
 
 
-def kernels_at(level: int) -> Kernels:
+def kernels_at(level: int) -> NativeLibrary:
     """Those of a level, whatever else this processor could do."""
-    return Kernels(ctypes.CDLL(str(build.library(level))), level)
+    return NativeLibrary(ctypes.CDLL(str(build.library(level))), level)

@@ -47,7 +47,7 @@ TEXTS = [
 
 HEARD: list[float] = []  # every loss of the run that is in progress
 BLOCKS: list[bool] = []  # of each that was computed: whether the library did it
-_seen, _whole = LossWatch.seen, fused_block.whole
+_seen, _whole = LossWatch.seen, fused_block.forward
 
 
 def seen(watch: LossWatch, loss: float, gradient_norm: float) -> str:
@@ -134,7 +134,7 @@ def run(
 def main(folder: Path, disturbance: str, at: str) -> None:
     torch.set_num_threads(1)
     setattr(LossWatch, "seen", seen)  # noqa: B010
-    setattr(fused_block, "whole", whole)  # noqa: B010
+    setattr(fused_block, "forward", whole)  # noqa: B010
     world = join(torch.device("cpu"), "fsdp")
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     for number, mode in enumerate(("ddp", "fsdp") if world.size > 1 else ("ddp",)):

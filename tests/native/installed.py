@@ -3,18 +3,18 @@
 import ctypes
 import sys
 
-from ownwords.native.library import described, kernels, missing
+from ownwords.native.bindings import describe, load_library, missing_reason
 
 
 def main() -> int:
     """1 where there is none, or it computes something else."""
-    found = kernels()
+    found = load_library()
     if found is None:
-        sys.stdout.write(missing() + "\n")
+        sys.stdout.write(missing_reason() + "\n")
         return 1
     given, made = (ctypes.c_float * 2)(0.0, 3.0), (ctypes.c_float * 1)(1.0)
     found["gate"](0, 0, ctypes.addressof(given), ctypes.addressof(made), 1, 1)
-    sys.stdout.write(described() + "\n")
+    sys.stdout.write(describe() + "\n")
     return int(made[0] != 0.0)  # silu(0) * 3
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ownwords.native import build
-from ownwords.native.library import kernels
+from ownwords.native.bindings import load_library
 
 HERE = Path(__file__).parent
 # Without first.h: each source is to include all that it needs.
@@ -29,7 +29,7 @@ def main() -> int:
     if compiler is None:
         _say("skipped: there is no C++ compiler")
         return 0
-    found = kernels()
+    found = load_library()
     best = found.level if found is not None else 0
     failed = False
     for sanitizer, levels in (

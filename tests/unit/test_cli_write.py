@@ -27,7 +27,7 @@ from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.directory import COPY_GUARD
 from ownwords.models.family import build
-from ownwords.native import library
+from ownwords.native import bindings
 from ownwords.tokenizers.bytes import Bytes
 
 torch.set_num_threads(1)  # where it computes, it does so on models too small for two
@@ -339,7 +339,7 @@ def test_a_reader_who_stops_reading_ends_it(here: Path) -> None:
     assert err == b""
 
 
-@pytest.mark.skipif(not library.kernels(), reason="the part in C++ is not there")
+@pytest.mark.skipif(not bindings.load_library(), reason="the part in C++ is not there")
 def test_torch_is_not_waited_for(here: Path) -> None:
     code = (
         "import sys; from ownwords.cli.main import main;"

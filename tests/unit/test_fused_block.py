@@ -29,7 +29,7 @@ from ownwords.native import build as native_build
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import OptimConfig
 
-if fused.level() < fused.QUICK:
+if fused.isa() < fused.FAST_BF16:
     pytest.skip(
         "this processor has no bfloat16 products, or nothing was built", allow_module_level=True
     )
@@ -60,14 +60,14 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """One entry for each block that the library computed."""
     torch.set_num_threads(1)
     blocks: list[int] = []
-    whole = fused_block.whole
+    whole = fused_block.forward
 
     def counted(*arguments: Any) -> Tensor | None:  # noqa: ANN401
         made = whole(*arguments)
         blocks.extend([1] * (made is not None))
         return made
 
-    monkeypatch.setattr(fused_block, "whole", counted)
+    monkeypatch.setattr(fused_block, "forward", counted)
     yield blocks
     torch.set_num_threads(1)
 
@@ -107,7 +107,7 @@ def _errors(made: list[Tensor], truth: list[Tensor]) -> Tensor:
 
 
 def _plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_block, "ready", lambda *_: None)
+    monkeypatch.setattr(fused_block, "fusable_weights", lambda *_: None)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -138,10 +138,10 @@ def test_every_level_that_runs_here_gives_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     truth = _slopes(_model(name).double(), False)
-    monkeypatch.setattr(fused, "QUICK", 0)
+    monkeypatch.setattr(fused, "FAST_BF16", 0)
     for level in levels():
         found = kernels_at(level)
-        monkeypatch.setattr(fused, "_library", lambda found=found: found)
+        monkeypatch.setattr(fused, "_load", lambda found=found: found)
         assert _errors(_slopes(_model(name), True), truth).max() < 0.04
 
 
@@ -266,10 +266,11 @@ def test_the_structure_is_that_of_the_header() -> None:
         for one in each.split(",")
         if one.strip()
     ]
-    assert names == [name for name, *_ in fused_block._Block._fields_]
+    assert names == [name for name, *_ in fused_block._BlockArgs._fields_]
     weights = header.split("enum Weight {")[1].split("WEIGHTS")[0].lower()
     assert (
-        tuple(each.strip() for each in weights.split(",") if each.strip()) == fused_block._WEIGHTS
+        tuple(each.strip() for each in weights.split(",") if each.strip())
+        == fused_block.WEIGHT_NAMES
     )
 
 

@@ -12,7 +12,7 @@ from ownwords.training import fused_muon
 from ownwords.training.gate import Gate
 from ownwords.training.muon import Muon
 
-if fused.level() < fused.QUICK:
+if fused.isa() < fused.FAST_BF16:
     pytest.skip("no bfloat16 products here, or nothing was built", allow_module_level=True)
 
 SHAPES = {"square": (64, 64), "square too": (64, 64), "lies": (32, 96), "stands": (160, 64)}
@@ -38,7 +38,7 @@ def _apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
 
 def test_it_is_as_near_to_float32_as_its_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, momenta = _steps(torch.bfloat16)
-    monkeypatch.setattr(fused_muon, "ready", lambda *_: False)
+    monkeypatch.setattr(fused_muon, "is_supported", lambda *_: False)
     twin, twins_momenta = _steps(torch.bfloat16)
     truth, _ = _steps(torch.float32)
     assert _apart(momenta, twins_momenta) < 1e-6
@@ -52,6 +52,6 @@ def test_threads_change_nothing() -> None:
 
 @pytest.mark.parametrize("side", [1, 30, 48])
 def test_odd_sizes_are_not_taken(side: int) -> None:
-    assert fused_muon.ready(64, 32)
-    assert not fused_muon.ready(64, side)
-    assert not fused_muon.ready(side, 64)
+    assert fused_muon.is_supported(64, 32)
+    assert not fused_muon.is_supported(64, side)
+    assert not fused_muon.is_supported(side, 64)

@@ -22,7 +22,7 @@ from ownwords.training.objective import next_token
 from ownwords.training.settings import LoopConfig, Precision
 from training_jobs import LOOP, checksum, job, model, with_adapter
 
-if fused.level() < fused.QUICK:
+if fused.isa() < fused.FAST_BF16:
     pytest.skip("no bfloat16 products here, or nothing was built", allow_module_level=True)
 
 RICH = replace(LOOP, dropout=0.2, average_half_life=0.2, micro_rows=3)
@@ -33,7 +33,7 @@ PRECISIONS: tuple[Precision, ...] = ("autocast", "masters")
 def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     """How many blocks and how many steps of Muon were computed by the library."""
     counts = {"blocks": 0, "steps": 0}
-    whole, advance_ = fused_block.whole, fused_muon.advance_
+    whole, advance_ = fused_block.forward, fused_muon.update_
 
     def counted(*arguments: Any) -> Tensor | None:  # noqa: ANN401
         made = whole(*arguments)
@@ -44,8 +44,8 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         counts["steps"] += 1
         advance_(*arguments, **options)
 
-    monkeypatch.setattr(fused_block, "whole", counted)
-    monkeypatch.setattr(fused_muon, "advance_", advanced)
+    monkeypatch.setattr(fused_block, "forward", counted)
+    monkeypatch.setattr(fused_muon, "update_", advanced)
     yield counts
     torch.set_num_threads(1)
 
@@ -96,8 +96,8 @@ def test_it_follows_the_plain_layers(
     """A whole run of the loop, its held-out text included, which is read in evaluation mode."""
     loop = replace(LOOP, steps=30, precision=precision)
     ours = train(_job(tmp_path, loop, "ours"))
-    monkeypatch.setattr(fused_block, "ready", lambda *_: None)
-    monkeypatch.setattr(fused_muon, "ready", lambda *_: False)
+    monkeypatch.setattr(fused_block, "fusable_weights", lambda *_: None)
+    monkeypatch.setattr(fused_muon, "is_supported", lambda *_: False)
     plain = train(_job(tmp_path, loop, "plain"))
     heard = [[each.bits_per_byte for each in outcome.evaluations] for outcome in (ours, plain)]
     assert heard[0] == pytest.approx(heard[1], rel=0.01)

@@ -195,7 +195,7 @@ def test_a_chooser_with_a_guard_chooses_as_one_that_is_told_what_is_banned(
     size = tokenizer.vocabulary_size
     sampling = Sampling(temperature=0.8, repetition_penalty=1.1, bias={3: 0.5})
     told, asking = Chooser(sampling, size), Chooser(sampling, size, watching)
-    monkeypatch.setattr("ownwords.native.sampling.chooser", lambda *_: None)
+    monkeypatch.setattr("ownwords.native.sampling.native_sampler", lambda *_: None)
     plain = Chooser(sampling, size, watching)
     hindered = 0
     for _ in range(300):

@@ -18,9 +18,9 @@ from native_levels import levels
 from ownwords.models import fused, loss
 from ownwords.models.layers import RMSNorm, Sight, attend, gelu_tanh, split_heads
 from ownwords.models.rope import Rotary, rotate
-from ownwords.native import build, library
+from ownwords.native import bindings, build
 
-if library.kernels() is None:
+if bindings.load_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
 
 EXACT = {torch.float32: 2e-6, torch.bfloat16: 1.2e-2}
@@ -79,7 +79,7 @@ def test_gate(dtype: torch.dtype, gelu: bool) -> None:
     ours, twins = _twins(dtype, 4 * _random(3, 5, 2 * 37))
     gate, up = twins[0].chunk(2, dim=-1)
     expected = (gelu_tanh if gelu else F.silu)(gate) * up
-    _compare(fused.gated(ours[0], gelu), expected, ours, twins, EXACT[dtype])
+    _compare(fused.gated_activation(ours[0], gelu), expected, ours, twins, EXACT[dtype])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -92,9 +92,9 @@ def test_gelu_alone(dtype: torch.dtype) -> None:
 def test_gates_at_the_ends() -> None:
     gate = torch.tensor([-1e4, -100.0, -30.0, 0.0, 30.0, 100.0, 1e4])
     for gelu, twin in ((False, F.silu), (True, gelu_tanh)):
-        made = fused.gated(torch.cat((gate, torch.ones(7)))[None], gelu)[0]
+        made = fused.gated_activation(torch.cat((gate, torch.ones(7)))[None], gelu)[0]
         torch.testing.assert_close(made, twin(gate), rtol=2e-6, atol=1e-11)
-    assert fused.gated(torch.tensor([[float("nan"), 1.0]]), False).isnan().all()
+    assert fused.gated_activation(torch.tensor([[float("nan"), 1.0]]), False).isnan().all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -105,7 +105,9 @@ def test_heads(dtype: torch.dtype, normed: bool, rows: int) -> None:
     ours, twins = _twins(dtype, x, _random(10) + 2, _random(10, seed=1) - 2)
     positions = torch.arange(9).repeat(rows, 1) + torch.arange(rows)[:, None]
     angles = Rotary(10, 100.0).angles(positions, torch.float64)
-    made = fused.turned_heads(ours[0], (ours[1], ours[2]) if normed else None, angles, 2, 1e-3, 1.0)
+    made = fused.norm_and_rope(
+        ours[0], (ours[1], ours[2]) if normed else None, angles, 2, 1e-3, 1.0
+    )
     parts = list(torch.split(twins[0].transpose(1, 2), [3, 2, 2], dim=1))
     for i in (0, 1):
         if normed:
@@ -157,7 +159,7 @@ def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
 def test_models_learn_the_same(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 to its rounding; in bfloat16 no farther from the truth than the plain twins."""
     made = _slopes(name, way)
-    monkeypatch.setattr(fused, "_library", lambda: None)
+    monkeypatch.setattr(fused, "_load", lambda: None)
     plain, truth = _slopes(name, way), _slopes(name, way, exactly=True)
     ours, twins = (
         torch.tensor([_apart(one, true) for one, true in zip(each, truth, strict=True)])
@@ -180,7 +182,7 @@ def test_threads_change_nothing_but_the_last_bits() -> None:
         made.append(weight.grad)
     torch.set_num_threads(1)
     torch.testing.assert_close(made[0], made[1], rtol=1e-5, atol=0)
-    found = fused._library()
+    found = fused._load()
     assert found is not None
     assert found.shares_threads == (sys.platform == "linux")
 
@@ -189,7 +191,7 @@ def test_the_loss_in_place_is_the_one_in_many_passes(monkeypatch: pytest.MonkeyP
     made = []
     for ready in (True, False):
         if not ready:
-            monkeypatch.setattr(fused, "_library", lambda: None)
+            monkeypatch.setattr(fused, "_load", lambda: None)
         hidden, head = _random(30, 16).requires_grad_(), _random(101, 16).requires_grad_()
         targets = torch.arange(30)
         targets[3] = -100
@@ -234,7 +236,7 @@ def test_every_level_that_runs_here_gives_the_same() -> None:
     for level in levels():
         code = (
             "from ownwords.native import library; import ctypes, math\n"
-            f"lib = library.Kernels(ctypes.CDLL(str(library.library({level}))), {level})\n"
+            f"lib = bindings.NativeLibrary(ctypes.CDLL(str(bindings.library({level}))), {level})\n"
             "x = (ctypes.c_float * 6)(1, -2, 3, 1, 1, 1); y = (ctypes.c_float * 3)()\n"
             "lib['gate'](0, 0, ctypes.addressof(x), ctypes.addressof(y), 1, 3)\n"
             "assert all(abs(b - a / (1 + math.exp(-a))) < 1e-6 for a, b in zip(x, y)), list(y)\n"
@@ -245,18 +247,18 @@ def test_every_level_that_runs_here_gives_the_same() -> None:
 def test_without_a_library_nothing_is_said_and_nothing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library.kernels.cache_clear()
+    bindings.load_library.cache_clear()
     try:
-        assert library.kernels(tmp_path) is None
+        assert bindings.load_library(tmp_path) is None
         (tmp_path / "kernels-0.so").write_bytes(b"no library")
-        library.kernels.cache_clear()
-        assert library.kernels(tmp_path) is None
+        bindings.load_library.cache_clear()
+        assert bindings.load_library(tmp_path) is None
         monkeypatch.setenv("OWNWORDS_NATIVE", "0")
-        library.kernels.cache_clear()
-        assert library.kernels() is None
-        assert not library.described()
+        bindings.load_library.cache_clear()
+        assert bindings.load_library() is None
+        assert not bindings.describe()
     finally:
-        library.kernels.cache_clear()
+        bindings.load_library.cache_clear()
 
 
 def test_no_compiler_and_a_failing_one_are_told(

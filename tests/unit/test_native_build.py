@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.native import build, library
+from ownwords.native import bindings, build
 
 needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="there is no C++ compiler")
 needs_library = pytest.mark.skipif(
@@ -38,7 +38,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def _forget() -> None:
-    library.kernels.cache_clear()
+    bindings.load_library.cache_clear()
 
 
 @needs_compiler
@@ -174,13 +174,13 @@ def test_what_cannot_be_loaded_is_passed_over(tmp_path: Path) -> None:
     for level in build.LEVELS:
         if level > 0:
             build.library(level, tmp_path).write_bytes(b"damaged")
-    found = library.kernels(tmp_path)
+    found = bindings.load_library(tmp_path)
     assert found is not None
     assert found.level == 0
     others = tmp_path / "others"
     others.mkdir()
     build.library(0, others).write_bytes(b"damaged")
-    assert library.kernels(others) is None
+    assert bindings.load_library(others) is None
 
 
 @needs_library

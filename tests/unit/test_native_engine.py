@@ -23,7 +23,7 @@ from ownwords.models.layers import RMSNorm
 from ownwords.models.quantize import quantize, quantized_tensors
 from ownwords.models.scheme import INT4, INT8, Scheme
 from ownwords.native import engine
-from ownwords.native.engine import Kind, NativeCache, NativeCore, Shape, Stored, Tensor
+from ownwords.native.engine import Kind, ModelShape, NativeCache, NativeModel, SourceTensor, Stored
 
 if not engine.available():
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -34,14 +34,14 @@ NAMES = list(TINY)
 BOUNDS: dict[Kind, float] = {"f32": 2e-6, "bf16": 3e-2, "int8": 8e-2, "int4": 8e-2}
 
 
-def shape_of(model: CausalLM, kind: Kind = "f32", ends: Kind | None = None) -> Shape:
+def shape_of(model: CausalLM, kind: Kind = "f32", ends: Kind | None = None) -> ModelShape:
     config = model.config
     windows = config.windows()
     rotaries = [
         getattr(model, name) for name in ("rotary", "rotary_sliding") if hasattr(model, name)
     ]
     norm = model.final_norm
-    return Shape(
+    return ModelShape(
         vocabulary=config.vocabulary,
         context=config.context,
         width=config.width,
@@ -71,17 +71,17 @@ def shape_of(model: CausalLM, kind: Kind = "f32", ends: Kind | None = None) -> S
     )
 
 
-def tensors_of(model: CausalLM) -> Iterator[Tensor]:
+def tensors_of(model: CausalLM) -> Iterator[SourceTensor]:
     for name, weight in model.state_dict().items():
         stored: Stored = "bf16" if weight.dtype == torch.bfloat16 else "f32"
         data = weight.view(torch.uint16) if stored == "bf16" else weight
         rows, columns = weight.shape if weight.ndim == 2 else (1, weight.numel())
-        yield Tensor(name=name, stored=stored, rows=rows, columns=columns, data=data.numpy())
+        yield SourceTensor(name=name, stored=stored, rows=rows, columns=columns, data=data.numpy())
 
 
-def core_of(model: CausalLM, kind: Kind = "f32", threads: int = 2) -> NativeCore:
+def core_of(model: CausalLM, kind: Kind = "f32", threads: int = 2) -> NativeModel:
     ends: Kind = "int8" if kind == "int4" else kind
-    return NativeCore(shape_of(model, kind, ends), tensors_of(model), threads=threads)
+    return NativeModel(shape_of(model, kind, ends), tensors_of(model), threads=threads)
 
 
 def expected(model: CausalLM, ids: Sequence[int]) -> NDArray[np.float32]:
@@ -213,7 +213,7 @@ def test_stored_codes(scheme: Scheme) -> None:
             rows, columns = int(str(module.rows)), int(str(module.columns))
             is_int8 = tensor.dtype == torch.int8
             packed.append(
-                Tensor(
+                SourceTensor(
                     name=name.replace(".packed", ".weight"),
                     stored="codes8" if is_int8 else "codes4",
                     rows=rows,
@@ -225,10 +225,12 @@ def test_stored_codes(scheme: Scheme) -> None:
             )
         elif not name.endswith(".scale"):
             packed.append(
-                Tensor(name=name, stored="f32", rows=1, columns=len(tensor), data=tensor.numpy())
+                SourceTensor(
+                    name=name, stored="f32", rows=1, columns=len(tensor), data=tensor.numpy()
+                )
             )
     ids = some(30)
-    made = NativeCore(shape, packed, threads=2).cache(1, 64).read([0], [ids], every=True)
+    made = NativeModel(shape, packed, threads=2).cache(1, 64).read([0], [ids], every=True)
     assert apart(made, expected(model, ids)) < BOUNDS["int4"]
 
 
@@ -246,7 +248,7 @@ def test_transposed_and_half_precision() -> None:
         for one in tensors_of(model)
     ]
     assert any(one.transposed for one in turned)
-    cache = NativeCore(shape_of(model), turned, threads=2).cache(1, 64)
+    cache = NativeModel(shape_of(model), turned, threads=2).cache(1, 64)
     made = cache.read([0], [ids], every=True)
     assert apart(made, expected(model.float(), ids)) < BOUNDS["f32"]
     model = model.half().float()
@@ -254,7 +256,7 @@ def test_transposed_and_half_precision() -> None:
         dataclasses.replace(one, stored="f16", data=one.data.astype(np.float16))
         for one in tensors_of(model)
     ]
-    made = NativeCore(shape_of(model), halves, threads=2).cache(1, 64).read([0], [ids], every=True)
+    made = NativeModel(shape_of(model), halves, threads=2).cache(1, 64).read([0], [ids], every=True)
     assert apart(made, expected(model, ids)) < BOUNDS["f32"]
 
 
@@ -321,7 +323,7 @@ def test_hostile_models() -> None:
         ({"frequencies": np.zeros((1, 3), np.float32)}, "frequencies"),
     ):
         with pytest.raises(OwnwordsError, match=said):
-            NativeCore(dataclasses.replace(shape, **change), tensors, threads=2)
+            NativeModel(dataclasses.replace(shape, **change), tensors, threads=2)
     for given, said in (
         (others, "missing"),
         ([*tensors, query], "there twice"),
@@ -335,14 +337,14 @@ def test_hostile_models() -> None:
         ([], "missing"),
     ):
         with pytest.raises(OwnwordsError, match=said):
-            NativeCore(shape, given, threads=2)
+            NativeModel(shape, given, threads=2)
     with pytest.raises(OwnwordsError, match="out of range"):
-        NativeCore(shape, tensors, threads=0)
+        NativeModel(shape, tensors, threads=0)
 
 
 def test_a_cache_beyond_all_memory() -> None:
     model = tiny("llama")
-    core = NativeCore(
+    core = NativeModel(
         dataclasses.replace(shape_of(model), context=2**30), tensors_of(model), threads=1
     )
     with pytest.raises(OwnwordsError, match="not enough memory"):

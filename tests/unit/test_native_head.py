@@ -12,7 +12,7 @@ from ownwords.inference.engine import Feed, Near
 from ownwords.inference.generation import Request, generate
 from ownwords.inference.native_engine import NativeEngine
 from ownwords.inference.sampling import Sampling, choose
-from ownwords.native.engine import NativeCore, Shape, Stored, Tensor, available
+from ownwords.native.engine import ModelShape, NativeModel, SourceTensor, Stored, available
 
 if not available():
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -36,23 +36,23 @@ def core_of(
     threads: int = 2,
     spread: float = 0.0,
     final: float = 1.0,
-) -> NativeCore:
+) -> NativeModel:
     """One layer, which adds nothing where `spread` is 0; without an embedding the head is tied."""
     drawn = np.random.default_rng(3)
 
-    def tensor(name: str, rows: int, columns: int, numbers: NDArray[np.float32]) -> Tensor:
+    def tensor(name: str, rows: int, columns: int, numbers: NDArray[np.float32]) -> SourceTensor:
         kind: Stored = "f32"
-        return Tensor(name=name, stored=kind, rows=rows, columns=columns, data=numbers)
+        return SourceTensor(name=name, stored=kind, rows=rows, columns=columns, data=numbers)
 
-    def matrix(name: str, rows: int, columns: int, by: float) -> Tensor:
+    def matrix(name: str, rows: int, columns: int, by: float) -> SourceTensor:
         numbers = drawn.normal(0, by, (rows, columns)).astype(np.float32)
         return tensor(f"blocks.0.{name}.weight", rows, columns, numbers)
 
-    def norm(name: str, by: float = 1.0) -> Tensor:
+    def norm(name: str, by: float = 1.0) -> SourceTensor:
         return tensor(f"{name}.weight", 1, WIDTH, np.full(WIDTH, by, np.float32))
 
-    def large(name: str, parts: tuple[Codes, Scales]) -> Tensor:
-        return Tensor(
+    def large(name: str, parts: tuple[Codes, Scales]) -> SourceTensor:
+        return SourceTensor(
             name=name,
             stored="codes8",
             rows=VOCABULARY,
@@ -75,7 +75,7 @@ def core_of(
         matrix("mlp.up", 16, WIDTH, 0.05),
         matrix("mlp.down", WIDTH, 16, spread),
     ]
-    shape = Shape(
+    shape = ModelShape(
         vocabulary=VOCABULARY,
         context=300,
         width=WIDTH,
@@ -92,7 +92,7 @@ def core_of(
         turns=(-1,),
         frequencies=np.zeros((0, 4), np.float32),
     )
-    return NativeCore(shape, tensors, threads=threads)
+    return NativeModel(shape, tensors, threads=threads)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def parts() -> tuple[tuple[Codes, Scales], tuple[Codes, Scales]]:
     return random_codes(0), random_codes(1)
 
 
-def near_agrees(core: NativeCore, ids: Sequence[int], margins: Sequence[float]) -> int:
+def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float]) -> int:
     """How many scores were found at most; asserts what is promised of them."""
     cache, most = core.cache(1, 4), 0
     for one in ids:
@@ -148,7 +148,7 @@ def test_at_every_level_that_runs_here(
     level: int, parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lesser = kernels_at(level)
-    monkeypatch.setattr("ownwords.native.engine.kernels", lambda: lesser)
+    monkeypatch.setattr("ownwords.native.engine.load_library", lambda: lesser)
     core = core_of(parts[0], embedding=parts[1], spread=0.3)
     assert near_agrees(core, [3, 800], [0.0, 0.3]) < VOCABULARY // 4
     test_scores_and_embeddings(parts)

@@ -13,8 +13,8 @@ from ownwords.inference.opening import open_engine, opened, serving
 from ownwords.models import bundle, quantize
 from ownwords.models.safely import ModelError
 from ownwords.models.scheme import INT8
+from ownwords.native import bindings
 from ownwords.native import engine as native
-from ownwords.native import library
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 def without_the_part_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "available", lambda: False)
-    monkeypatch.setattr(library, "missing", lambda: "the part in C++ was not compiled")
+    monkeypatch.setattr(bindings, "missing_reason", lambda: "the part in C++ was not compiled")
 
 
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ from ownwords.inference.passages import (
 )
 from ownwords.models.header import encoded_header, read_header
 from ownwords.models.safely import ModelError
-from ownwords.native import guard as native
+from ownwords.native import copy_guard as native
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -82,7 +82,7 @@ class Guard:
         self._tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
         self._words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
         self._hashes: dict[bytes, int] = {}
-        self.native = native.guard(
+        self.native = native.native_copy_guard(
             self.longest, self.words, (self._tokens.bits, self._words.bits), arrays
         )
 

@@ -38,8 +38,8 @@ from ownwords.models.mapped import Array, is_mapped
 from ownwords.models.names import shapes
 from ownwords.models.safely import ModelError
 from ownwords.models.scheme import ENDS, Scheme
+from ownwords.native import bindings
 from ownwords.native import engine as native
-from ownwords.native import library
 
 _NUMBERS: Mapping[str, native.Stored] = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
 _KINDS: Mapping[int, native.Kind] = {8: "int8", 4: "int4"}
@@ -48,11 +48,11 @@ _KINDS: Mapping[int, native.Kind] = {8: "int8", 4: "int4"}
 class NativeEngine:
     """A model in the part in C++, on threads of its own."""
 
-    def __init__(self, core: native.NativeCore, weights: Weights) -> None:
+    def __init__(self, core: native.NativeModel, weights: Weights) -> None:
         self.weights = weights
         self.vocabulary = core.shape.vocabulary
         self.context = core.shape.context
-        found = library.described().removeprefix("compiled kernels for ")
+        found = bindings.describe().removeprefix("compiled kernels for ")
         self.name = f"native {core.shape.matrices}, {found}"
         self._core = core
 
@@ -134,7 +134,7 @@ def load(
     floats = {each.stored.dtype for each in numbers if each.stored.dtype in FLOATS}
     is_narrow = weights == "bf16" or (weights != "f32" and floats == {"BF16"})
     try:
-        core = native.NativeCore(
+        core = native.NativeModel(
             _shape(config, kinds, is_narrow),
             tensors,
             threads=threads or hardware.threads(hardware.read_cpu()),
@@ -162,9 +162,11 @@ def _kinds(stored: set[str], weights: Weights) -> tuple[tuple[native.Kind, nativ
     return ("f32", "f32"), "stored" if weights == "stored" and stored == {"F16"} else "f32"
 
 
-def _tensor(each: Fitted, shape: tuple[int, ...], arrays: Mapping[str, Array]) -> native.Tensor:
+def _tensor(
+    each: Fitted, shape: tuple[int, ...], arrays: Mapping[str, Array]
+) -> native.SourceTensor:
     rows, columns = (1, *shape)[-2:]
-    return native.Tensor(
+    return native.SourceTensor(
         name=each.ours,
         stored=_NUMBERS[each.stored.dtype],
         rows=rows,
@@ -180,13 +182,13 @@ def _of_codes(
     arrays: Mapping[str, Array],
     sizes: Mapping[str, tuple[int, ...]],
     made_with: tuple[Scheme, Scheme],
-) -> Iterator[native.Tensor]:
+) -> Iterator[native.SourceTensor]:
     for each in fitted:
         owner, _, part = each.ours.rpartition(".")
         if part == "packed":
             scheme = made_with[owner in ENDS]
             rows, columns = sizes[f"{owner}.weight"]
-            yield native.Tensor(
+            yield native.SourceTensor(
                 name=f"{owner}.weight",
                 stored="codes8" if scheme.bits == 8 else "codes4",
                 rows=rows,
@@ -207,7 +209,9 @@ def _is_finite(each: Fitted, arrays: Mapping[str, Array]) -> bool:
     return bool(np.isfinite(array).all())
 
 
-def _shape(config: Config, kinds: tuple[native.Kind, native.Kind], is_narrow: bool) -> native.Shape:
+def _shape(
+    config: Config, kinds: tuple[native.Kind, native.Kind], is_narrow: bool
+) -> native.ModelShape:
     """A family in the engine's words; `is_narrow`: its numbers are bfloat16."""
     layers, windows, head_dim = config.layers, config.windows(), config.head_dim
     scale, root, softcap = head_dim**-0.5, 1.0, None
@@ -225,7 +229,7 @@ def _shape(config: Config, kinds: tuple[native.Kind, native.Kind], is_narrow: bo
         ]
     else:
         turns = (-1,) * layers
-    return native.Shape(
+    return native.ModelShape(
         vocabulary=config.vocabulary,
         context=config.context,
         width=config.width,

@@ -10,8 +10,8 @@ from ownwords.inference import native_engine
 from ownwords.inference.engine import Engine, Weights
 from ownwords.models import directory
 from ownwords.models.directory import Directory
+from ownwords.native import bindings
 from ownwords.native import engine as native
-from ownwords.native import library
 
 DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
 MOST_THREADS = 1024
@@ -57,7 +57,9 @@ def opened(
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            why = f"on {device} that takes PyTorch" if device != "cpu" else library.missing()
+            why = (
+                f"on {device} that takes PyTorch" if device != "cpu" else bindings.missing_reason()
+            )
             raise OwnwordsError(
                 f"there is nothing to run this model with: {why}, and PyTorch is not installed",
                 hint='pip install "ownwords[train]"; `ownwords doctor` says more',
@@ -68,9 +70,9 @@ def opened(
 def serving() -> tuple[str, str]:
     """What reads on the processor, for people, and where it is not the native engine, why not."""
     if native.available():
-        return f"native engine, {library.described()}", ""
+        return f"native engine, {bindings.describe()}", ""
     with_torch = importlib.util.find_spec("torch") is not None
-    return "PyTorch" if with_torch else "", library.missing()
+    return "PyTorch" if with_torch else "", bindings.missing_reason()
 
 
 def _has_cuda() -> bool:

@@ -150,7 +150,7 @@ class Chooser:
         self.vocabulary = vocabulary
         self._guard = guard
         _check_bias(sampling, vocabulary)
-        self._native = native.chooser(sampling, vocabulary, guard.native if guard else None)
+        self._native = native.native_sampler(sampling, vocabulary, guard.native if guard else None)
 
     def choose(
         self,

@@ -201,7 +201,7 @@ class CausalLM(nn.Module):
         borders_BT = torch.ones_like(documents_BT, dtype=torch.bool)
         borders_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
         starts_BT = torch.where(borders_BT, row_1T, 0).cummax(dim=1).values
-        if fused.reads(ids_BT):
+        if fused.supports_attention(ids_BT):
             return Reading(row_1T - starts_BT, _packed(row_1T, starts_BT, windows))
         same_B1TT = (starts_BT[:, :, None] == starts_BT[:, None, :])[:, None]
         sights = {window: Sight(same_B1TT & visible(row_1T, row_1T, window)) for window in windows}
@@ -287,6 +287,6 @@ def _packed(
 def _causal(row_1T: Tensor, window: int | None) -> Sight:
     if window is None or window >= row_1T.shape[1]:
         return Sight(None, causal=True)
-    if fused.reads(row_1T):
+    if fused.supports_attention(row_1T):
         return Sight(None, first_BT=(row_1T - window + 1).clamp(min=0).to(torch.int32))
     return Sight(visible(row_1T, row_1T, window))

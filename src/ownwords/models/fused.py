@@ -17,58 +17,58 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ownwords.native import library
-from ownwords.native.library import Kernels
+from ownwords.native import bindings
+from ownwords.native.bindings import NativeLibrary
 
-LONGEST = 1024  # a block of scores, and each head's keys and values, then stay in the cache
-# The library's level from which bfloat16 is multiplied faster than float32, and what the sides of
+MAX_TOKENS = 1024  # a block of scores, and each head's keys and values, then stay in the cache
+# The library's isa from which bfloat16 is multiplied faster than float32, and what the sides of
 # matrices must be multiples of for it to do so.
-QUICK = 5
-UNIT = 32
-_KINDS = {torch.float32: 0, torch.bfloat16: 1}
+FAST_BF16 = 5
+TILE = 32
+_DTYPES = {torch.float32: 0, torch.bfloat16: 1}
 
 
 @cache
-def _library() -> Kernels | None:
-    found = library.kernels()
+def _load() -> NativeLibrary | None:
+    found = bindings.load_library()
     if found is not None:
         for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
             found.use_threads_of(ctypes.CDLL(str(path)))
     return found
 
 
-def kernels() -> Kernels:
+def library() -> NativeLibrary:
     """The library, where `ready` or `reads` said that there is one."""
-    found = _library()
+    found = _load()
     assert found is not None
     return found
 
 
-def level() -> int:
+def isa() -> int:
     """That of the library's instructions; -1 where there is none."""
-    found = _library()
+    found = _load()
     return -1 if found is None else found.level
 
 
-def ready(*tensors: Tensor) -> bool:
+def is_supported(*tensors: Tensor) -> bool:
     """Whether the library can take these."""
     return (
         not torch.compiler.is_compiling()
         and all(
-            one.device.type == "cpu" and one.dtype in _KINDS and type(one) is not _Fake
+            one.device.type == "cpu" and one.dtype in _DTYPES and type(one) is not _Fake
             for one in tensors
         )
-        and _library() is not None
+        and _load() is not None
     )
 
 
-def reads(ids_BT: Tensor) -> bool:
+def supports_attention(ids_BT: Tensor) -> bool:
     """Whether attention over these tokens needs no mask, only the first token each may see."""
     return (
         ids_BT.device.type == "cpu"
-        and ids_BT.shape[1] <= LONGEST
+        and ids_BT.shape[1] <= MAX_TOKENS
         and not torch.compiler.is_compiling()
-        and _library() is not None
+        and _load() is not None
     )
 
 
@@ -78,7 +78,7 @@ def rms_norm(x: Tensor, weight_C: Tensor, eps: float, offset: float) -> Tensor:
     return made
 
 
-def gated(both: Tensor, gelu: bool) -> Tensor:
+def gated_activation(both: Tensor, gelu: bool) -> Tensor:
     """activation(gate) * up, where the last dimension is gate and up side by side."""
     made: Tensor = _Gate.apply(both, gelu)  # type: ignore[no-untyped-call]
     return made
@@ -90,7 +90,7 @@ def gelu(x: Tensor) -> Tensor:
     return made
 
 
-def turned_heads(
+def norm_and_rope(
     x_BTXD: Tensor,
     norms: tuple[Tensor, Tensor] | None,
     angles: tuple[Tensor, Tensor],
@@ -116,13 +116,13 @@ def attention(x_BTXD: Tensor, kv_heads: int, first_BT: Tensor | None, scale: flo
     return made
 
 
-def entropy_(
+def cross_entropy_(
     logits_NV: Tensor, targets_N: Tensor, weights_N: Tensor, z_weight: float, slope: bool
 ) -> float:
     """The weighted sum of the rows' losses; with `slope` that of the logits takes their place."""
     total = ctypes.c_double(0.0)
-    kernels()["entropy"](
-        _KINDS[logits_NV.dtype],
+    library()["entropy"](
+        _DTYPES[logits_NV.dtype],
         logits_NV.data_ptr(),
         targets_N.data_ptr(),
         weights_N.data_ptr(),
@@ -153,8 +153,8 @@ def adamw_(
     `weight` and the moments are float32, the gradient float32 or bfloat16, all contiguous;
     `narrow` is a bfloat16 copy of the weight, written too.
     """
-    kernels()["adamw"](
-        _KINDS[gradient.dtype],
+    library()["adamw"](
+        _DTYPES[gradient.dtype],
         weight.data_ptr(),
         None if narrow is None else narrow.data_ptr(),
         gradient.data_ptr(),
@@ -185,8 +185,8 @@ class _Norm(torch.autograd.Function):
         x, weight = x.contiguous(), weight_C.float()
         made = torch.empty_like(x)
         inverse = torch.empty(x.shape[:-1], dtype=torch.float32)
-        kernels()["norm"](
-            _KINDS[x.dtype],
+        library()["norm"](
+            _DTYPES[x.dtype],
             x.data_ptr(),
             weight.data_ptr(),
             made.data_ptr(),
@@ -207,8 +207,8 @@ class _Norm(torch.autograd.Function):
         grad, weight = grad.contiguous(), weight_C.float()
         made = torch.empty_like(x)
         dweight_C = torch.empty_like(weight)
-        kernels()["norm_back"](
-            _KINDS[x.dtype],
+        library()["norm_back"](
+            _DTYPES[x.dtype],
             x.data_ptr(),
             weight.data_ptr(),
             inverse.data_ptr(),
@@ -229,8 +229,8 @@ class _Gate(torch.autograd.Function):
         hidden = both.shape[-1] // 2
         made = both.new_empty(*both.shape[:-1], hidden)
         rows = both.numel() // both.shape[-1]
-        kernels()["gate"](
-            _KINDS[both.dtype], int(gelu), both.data_ptr(), made.data_ptr(), rows, hidden
+        library()["gate"](
+            _DTYPES[both.dtype], int(gelu), both.data_ptr(), made.data_ptr(), rows, hidden
         )
         ctx.save_for_backward(both)
         ctx.gelu = gelu
@@ -243,8 +243,8 @@ class _Gate(torch.autograd.Function):
         grad = grad.contiguous()
         made = torch.empty_like(both)
         rows = both.numel() // both.shape[-1]
-        kernels()["gate_back"](
-            _KINDS[both.dtype],
+        library()["gate_back"](
+            _DTYPES[both.dtype],
             int(ctx.gelu),
             both.data_ptr(),
             grad.data_ptr(),
@@ -260,7 +260,7 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: _Context, x: Tensor) -> Tensor:
         x = x.contiguous()
         made = torch.empty_like(x)
-        kernels()["gelu"](_KINDS[x.dtype], x.data_ptr(), made.data_ptr(), x.numel())
+        library()["gelu"](_DTYPES[x.dtype], x.data_ptr(), made.data_ptr(), x.numel())
         ctx.save_for_backward(x)
         return made
 
@@ -270,8 +270,8 @@ class _Gelu(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         grad = grad.contiguous()
         made = torch.empty_like(x)
-        kernels()["gelu_back"](
-            _KINDS[x.dtype], x.data_ptr(), grad.data_ptr(), made.data_ptr(), x.numel()
+        library()["gelu_back"](
+            _DTYPES[x.dtype], x.data_ptr(), grad.data_ptr(), made.data_ptr(), x.numel()
         )
         return made
 
@@ -297,8 +297,8 @@ class _Heads(torch.autograd.Function):
         norms = [] if query_norm is None or key_norm is None else [query_norm, key_norm]
         wide = [norm.float() for norm in norms]
         ctx.save_for_backward(x_BTXD, cos, sin, *norms)
-        kernels()["heads"](
-            _KINDS[x_BTXD.dtype],
+        library()["heads"](
+            _DTYPES[x_BTXD.dtype],
             x_BTXD.data_ptr(),
             *_addresses(wide),
             cos.data_ptr(),
@@ -316,8 +316,8 @@ class _Heads(torch.autograd.Function):
         made = torch.empty_like(x_BTXD)
         dnorms = torch.empty(2, x_BTXD.shape[-1], dtype=torch.float32)
         wide = [norm.float() for norm in norms]
-        kernels()["heads_back"](
-            _KINDS[x_BTXD.dtype],
+        library()["heads_back"](
+            _DTYPES[x_BTXD.dtype],
             x_BTXD.data_ptr(),
             *_addresses(wide),
             cos.data_ptr(),
@@ -346,8 +346,8 @@ class _Attention(torch.autograd.Function):
         alike = first_BT is None or first_BT.shape[0] == 1
         ctx.sizes = (0 if alike else T, B, T, heads, kv_heads, D, scale)
         ctx.save_for_backward(x_BTXD, log_sums, first_BT)
-        kernels()["attention"](
-            _KINDS[x_BTXD.dtype],
+        library()["attention"](
+            _DTYPES[x_BTXD.dtype],
             x_BTXD.data_ptr(),
             made.data_ptr(),
             log_sums.data_ptr(),
@@ -362,8 +362,8 @@ class _Attention(torch.autograd.Function):
         x_BTXD, log_sums, first_BT = ctx.saved_tensors
         grad = grad.contiguous()
         made = torch.empty_like(x_BTXD)
-        kernels()["attention_back"](
-            _KINDS[x_BTXD.dtype],
+        library()["attention_back"](
+            _DTYPES[x_BTXD.dtype],
             x_BTXD.data_ptr(),
             grad.data_ptr(),
             log_sums.data_ptr(),

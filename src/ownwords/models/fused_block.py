@@ -1,4 +1,4 @@
-"""A whole block in one call of the C++ library: norms, attention, MLP, all products in bfloat16.
+"""A whole transformer block in one call of the C++ library, with all products in bfloat16.
 
 PyTorch starts some forty operations for a block and its way back, each of which writes to memory
 what the next one reads. For a small model that is most of its time. Here a block is one operation,
@@ -26,18 +26,18 @@ from ownwords.models.layers import Attention, GatedMLP, RMSNorm, Sight, gelu_tan
 from ownwords.models.rope import Angles
 
 # As in block.h.
-_WEIGHTS = (
+WEIGHT_NAMES = (
     *("attention_norm", "attention_norm_bias"),
     *("query", "key", "value", "query_bias", "key_bias", "value_bias", "query_norm", "key_norm"),
     *("output", "output_bias", "mlp_norm", "mlp_norm_bias"),
     *("gate", "up", "up_bias", "down", "down_bias"),
 )
-_QUERY, _KEY, _QUERY_BIAS = map(_WEIGHTS.index, ("query", "key", "query_bias"))
-_OUTPUT, _DOWN = map(_WEIGHTS.index, ("output", "down"))
+_QUERY, _KEY, _QUERY_BIAS = map(WEIGHT_NAMES.index, ("query", "key", "query_bias"))
+_OUTPUT, _DOWN = map(WEIGHT_NAMES.index, ("output", "down"))
 _KINDS = {torch.float32: 0, torch.bfloat16: 1}
 
 
-class _Block(ctypes.Structure):
+class _BlockArgs(ctypes.Structure):
     """`Block` of block.h."""
 
     _fields_ = [
@@ -47,8 +47,8 @@ class _Block(ctypes.Structure):
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_float) for name in ("dropout", "norm_eps", "norm_offset")),
         *((name, ctypes.c_float) for name in ("head_eps", "head_offset", "scale")),
-        ("weights", ctypes.c_void_p * len(_WEIGHTS)),
-        ("slopes", ctypes.c_void_p * len(_WEIGHTS)),
+        ("weights", ctypes.c_void_p * len(WEIGHT_NAMES)),
+        ("slopes", ctypes.c_void_p * len(WEIGHT_NAMES)),
         *((name, ctypes.c_void_p) for name in ("cosine", "sine", "first", "x", "dy")),
         *((name, ctypes.c_void_p) for name in ("y", "dx", "kept", "work")),
         *((name, ctypes.c_int64) for name in ("kept_bytes", "forward_bytes", "backward_bytes")),
@@ -56,7 +56,7 @@ class _Block(ctypes.Structure):
 
 
 @dataclass(slots=True)
-class Parts:
+class BlockModules:
     """What a block is made of. `joined`: query, key and value, or one layer that makes all three.
 
     `head_norms`: of queries and keys; `gate`: None where the MLP has none.
@@ -94,14 +94,14 @@ class Parts:
         return found
 
 
-def gated(
+def llama_modules(
     attention_norm: RMSNorm, attention: Attention, mlp_norm: RMSNorm, mlp: GatedMLP
-) -> Parts | None:
+) -> BlockModules | None:
     """The parts of a block of the Llama kind; None for an activation that is not known here."""
     if mlp.activation not in (F.silu, gelu_tanh):
         return None
     norms = (attention.query_norm, attention.key_norm)
-    return Parts(
+    return BlockModules(
         attention_norm,
         (attention.query, attention.key, attention.value),
         None if norms[0] is None or norms[1] is None else (norms[0], norms[1]),
@@ -117,15 +117,15 @@ def gated(
     )
 
 
-def whole(
-    parts: Parts | None, x_BTC: Tensor, sight: Sight, angles: Angles | None, dropout: float
+def forward(
+    parts: BlockModules | None, x_BTC: Tensor, sight: Sight, angles: Angles | None, dropout: float
 ) -> Tensor | None:
     """What the block makes of x; None where it has to be computed layer by layer.
 
     `dropout` is the share of what the block adds that is left out. Which numbers these are follows
     from one that is drawn from PyTorch's random state, whatever the threads.
     """
-    weights = ready(parts, x_BTC, sight) if parts is not None else None
+    weights = fusable_weights(parts, x_BTC, sight) if parts is not None else None
     if parts is None or weights is None:
         return None
     seed = int(torch.randint(2**63 - 1, ())) if dropout else 0
@@ -135,10 +135,16 @@ def whole(
     return made
 
 
-def ready(parts: Parts, x_BTC: Tensor, sight: Sight) -> Sequence[Tensor | None] | None:
+def fusable_weights(
+    parts: BlockModules, x_BTC: Tensor, sight: Sight
+) -> Sequence[Tensor | None] | None:
     """The weights in the order of `_WEIGHTS`, if the library takes the block, and is faster."""
     # `reads` first: torch.compile is not to trace how the library is found.
-    if not fused.reads(x_BTC) or not fused.ready(x_BTC) or fused.level() < fused.QUICK:
+    if (
+        not fused.supports_attention(x_BTC)
+        or not fused.is_supported(x_BTC)
+        or fused.isa() < fused.FAST_BF16
+    ):
         return None
     if (
         x_BTC.numel() == 0
@@ -159,9 +165,9 @@ def ready(parts: Parts, x_BTC: Tensor, sight: Sight) -> Sequence[Tensor | None] 
             continue
         if each.dtype != dtype or not each.is_contiguous() or (learns and not each.requires_grad):
             return None
-        if each.dim() == 2 and any(side % fused.UNIT for side in each.shape):
+        if each.dim() == 2 and any(side % fused.TILE for side in each.shape):
             return None
-    return None if parts.head_dim % fused.UNIT else weights
+    return None if parts.head_dim % fused.TILE else weights
 
 
 def _weight(layer: nn.Module | None) -> Tensor | None:
@@ -174,19 +180,19 @@ def _bias(layer: nn.Module | None) -> Tensor | None:
 
 def _described(
     x_BTC: Tensor,
-    parts: Parts,
+    parts: BlockModules,
     first_BT: Tensor | None,
     angles: Angles | None,
     dropout: float,
     seed: int,
     weights: Sequence[Tensor | None],
-) -> _Block:
+) -> _BlockArgs:
     B, T, C = x_BTC.shape
     output, down = weights[_OUTPUT], weights[_DOWN]
     assert output is not None
     assert down is not None
     norms = parts.head_norms
-    made = _Block(
+    made = _BlockArgs(
         kind=_KINDS[x_BTC.dtype],
         batch=B,
         tokens=T,
@@ -212,11 +218,11 @@ def _described(
         made.period = angles[0].shape[0] * angles[0].shape[-2]
         made.cosine, made.sine = (each.data_ptr() for each in angles)
     _point(made.weights, weights, made)
-    fused.kernels()["block_sizes"](ctypes.addressof(made))
+    fused.library()["block_sizes"](ctypes.addressof(made))
     return made
 
 
-def _point(to: Any, tensors: Sequence[Tensor | None], described: _Block) -> None:  # noqa: ANN401
+def _point(to: Any, tensors: Sequence[Tensor | None], described: _BlockArgs) -> None:  # noqa: ANN401
     """Write down where the tensors are; of a joined one where each of its three parts is."""
     for i, tensor in enumerate(tensors):
         if tensor is not None:
@@ -261,7 +267,7 @@ class _Whole(torch.autograd.Function):
     def forward(
         ctx: _Context,
         x_BTC: Tensor,
-        parts: Parts,
+        parts: BlockModules,
         first_BT: Tensor | None,
         angles: Angles | None,
         dropout: float,
@@ -278,7 +284,7 @@ class _Whole(torch.autograd.Function):
         made_BTC = torch.empty_like(x_BTC)
         described.kept, described.work = kept.data_ptr(), work.data_ptr()
         described.y = made_BTC.data_ptr()
-        fused.kernels()["block"](ctypes.addressof(described))
+        fused.library()["block"](ctypes.addressof(described))
         ctx.described = described
         # All that the addresses lead to; weights changed meanwhile are found out.
         ctx.save_for_backward(x_BTC, kept, first_BT, *(angles or (None, None)), *weights)
@@ -289,7 +295,7 @@ class _Whole(torch.autograd.Function):
     def backward(ctx: _Context, grad_BTC: Tensor) -> tuple[Tensor | None, ...]:
         x_BTC, kept, first_BT, *rest = ctx.saved_tensors
         angles, weights = rest[:2], rest[2:]
-        described: _Block = ctx.described
+        described: _BlockArgs = ctx.described
         grad_BTC = grad_BTC.contiguous()
         slopes = [None if each is None else torch.empty_like(each) for each in weights]
         work = _scratch.of(described.backward_bytes)
@@ -305,5 +311,5 @@ class _Whole(torch.autograd.Function):
         _point(described.weights, weights, described)
         described.dy, described.dx = grad_BTC.data_ptr(), made_BTC.data_ptr()
         _point(described.slopes, slopes, described)
-        fused.kernels()["block_back"](ctypes.addressof(described))
+        fused.library()["block_back"](ctypes.addressof(described))
         return made_BTC, None, None, None, None, None, *slopes

@@ -12,7 +12,7 @@ from ownwords.models import fused, fused_block
 from ownwords.models.cache import Cache
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.decoder import CausalLM
-from ownwords.models.fused_block import Parts
+from ownwords.models.fused_block import BlockModules
 from ownwords.models.layers import Embedding, Residual, Sight, attend, gelu_tanh, split_heads
 
 
@@ -29,7 +29,7 @@ class FusedAttention(nn.Module):
     def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
         made_BTX = self.query_key_value(x_BTC)
         plain = sight.view is None and (sight.causal or sight.first_BT is not None)
-        if plain and fused.ready(made_BTX) and fused.reads(made_BTX):
+        if plain and fused.is_supported(made_BTX) and fused.supports_attention(made_BTX):
             made_BTXD = made_BTX.view(*made_BTX.shape[:2], -1, self.head_dim)
             heads, scale = made_BTXD.shape[2] // 3, self.head_dim**-0.5
             alone: Tensor = self.output(fused.attention(made_BTXD, heads, sight.first_BT, scale))
@@ -67,16 +67,16 @@ class Block(Residual):
         self.mlp = MLP(config.width, config.hidden)
 
     def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
-        whole = fused_block.whole(self.parts(), x_BTC, sight, None, self.share_dropped)
+        whole = fused_block.forward(self.parts(), x_BTC, sight, None, self.share_dropped)
         if whole is not None:
             return whole
         x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), sight))
         return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 
-    def parts(self) -> Parts:
+    def parts(self) -> BlockModules:
         """What the block is made of, for the library."""
         attention = self.attention
-        return Parts(
+        return BlockModules(
             self.attention_norm,
             (attention.query_key_value,),
             None,

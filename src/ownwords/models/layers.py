@@ -29,7 +29,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.empty(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        if fused.ready(x, self.weight):
+        if fused.is_supported(x, self.weight):
             return fused.rms_norm(x, self.weight, self.eps, self.offset)
         precise = torch.promote_types(x.dtype, torch.float32)
         wide = x.to(precise)
@@ -163,7 +163,7 @@ class Attention(nn.Module):
     def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
         parts = side_by_side(x_BTC, self.query, self.key, self.value)
         plain = sight.view is None and (sight.causal or sight.first_BT is not None)
-        if plain and fused.reads(x_BTC) and fused.ready(*parts):
+        if plain and fused.supports_attention(x_BTC) and fused.is_supported(*parts):
             made_BTX = torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
             return self._fused(made_BTX, angles, sight)
         if len(parts) == 1:
@@ -188,7 +188,7 @@ class Attention(nn.Module):
             norms = (self.query_norm.weight, self.key_norm.weight)
             eps, offset = self.query_norm.eps, self.query_norm.offset
         kv_heads = self.sizes[1] // self.head_dim
-        made_BTXD = fused.turned_heads(made_BTXD, norms, angles, kv_heads, eps, offset)
+        made_BTXD = fused.norm_and_rope(made_BTXD, norms, angles, kv_heads, eps, offset)
         out_BTC: Tensor = self.output(
             fused.attention(made_BTXD, kv_heads, sight.first_BT, self.scale)
         )
@@ -207,9 +207,9 @@ class GatedMLP(nn.Module):
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         parts = side_by_side(x_BTC, self.gate, self.up)
-        if fused.ready(*parts) and self.activation in (F.silu, gelu_tanh):
+        if fused.is_supported(*parts) and self.activation in (F.silu, gelu_tanh):
             both = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-            hidden_BTF = fused.gated(both, gelu=self.activation is gelu_tanh)
+            hidden_BTF = fused.gated_activation(both, gelu=self.activation is gelu_tanh)
         else:
             gate_BTF, up_BTF = parts[0].chunk(2, dim=-1) if len(parts) == 1 else parts
             hidden_BTF = self.activation(gate_BTF) * up_BTF
@@ -219,4 +219,4 @@ class GatedMLP(nn.Module):
 
 def gelu_tanh(x: Tensor) -> Tensor:
     """The tanh approximation of gelu, which GPT-2 and Gemma were trained with."""
-    return fused.gelu(x) if fused.ready(x) else F.gelu(x, approximate="tanh")
+    return fused.gelu(x) if fused.is_supported(x) else F.gelu(x, approximate="tanh")

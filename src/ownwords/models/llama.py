@@ -33,8 +33,10 @@ class Block(Residual):
         self.mlp = GatedMLP(config.width, config.hidden, F.silu)
 
     def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
-        parts = fused_block.gated(self.attention_norm, self.attention, self.mlp_norm, self.mlp)
-        whole = fused_block.whole(parts, x_BTC, sight, angles, self.share_dropped)
+        parts = fused_block.llama_modules(
+            self.attention_norm, self.attention, self.mlp_norm, self.mlp
+        )
+        whole = fused_block.forward(parts, x_BTC, sight, angles, self.share_dropped)
         if whole is not None:
             return whole
         x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), angles, sight))

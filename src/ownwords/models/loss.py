@@ -119,9 +119,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             part = slice(start, start + rows)
             hidden, weights = hidden_NC[part].to(compute), weights_N[part]
             logits = hidden @ head.T
-            if softcap is None and fused.ready(logits, weights):
+            if softcap is None and fused.is_supported(logits, weights):
                 sums = (logits, targets_N[part].contiguous(), weights, z_weight, any(wanted))
-                loss += fused.entropy_(*sums)
+                loss += fused.cross_entropy_(*sums)
                 if any(wanted):
                     _gather(part, logits, hidden, head, grad_hidden_NC, grad_head_VC)
                 continue

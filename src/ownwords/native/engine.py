@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.native.library import Kernels, kernels
+from ownwords.native.bindings import NativeLibrary, load_library
 
 Kind = Literal["f32", "bf16", "int8", "int4"]
 Stored = Literal["f32", "bf16", "f16", "codes8", "codes4"]
@@ -73,7 +73,7 @@ _TROUBLES: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class ModelShape:
     """A model as the engine sees it: one graph, of which the families are different parts.
 
     `windows` and `turns` are by layer: how many tokens it sees (0: all), and which row of
@@ -106,7 +106,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class SourceTensor:
     """One tensor of a model: [rows, columns] of a matrix, whose rows belong to the outputs.
 
     `data` may be any contiguous array of the right number of bytes: NumPy has no bfloat16. Of codes
@@ -124,10 +124,10 @@ class Tensor:
     mapped: bool = False  # the data is a mapped file's, whose pages may go once it is packed
 
 
-class NativeCore:
+class NativeModel:
     """A model on the engine's own threads. Weights are packed here: `tensors` may go after."""
 
-    def __init__(self, shape: Shape, tensors: Iterable[Tensor], *, threads: int) -> None:
+    def __init__(self, shape: ModelShape, tensors: Iterable[SourceTensor], *, threads: int) -> None:
         self._library = _library()
         self._loaded = self._library.loaded
         self.shape = shape
@@ -172,7 +172,7 @@ class NativeCache:
     """Texts that a model has read, each in a row; made by `NativeCore.cache`."""
 
     def __init__(
-        self, core: NativeCore, loaded: ctypes.CDLL, made: ctypes.c_void_p, rows: int, length: int
+        self, core: NativeModel, loaded: ctypes.CDLL, made: ctypes.c_void_p, rows: int, length: int
     ) -> None:
         self._core = core
         self._loaded = loaded
@@ -253,7 +253,7 @@ class NativeCache:
 
 def available() -> bool:
     """Whether the compiled library is there."""
-    return kernels() is not None
+    return load_library() is not None
 
 
 _SIZES: Final = (
@@ -281,8 +281,8 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-def _library() -> Kernels:
-    found = kernels()
+def _library() -> NativeLibrary:
+    found = load_library()
     if found is None:
         raise OwnwordsError(
             "the compiled part of ownwords is not there",
@@ -309,7 +309,7 @@ def _library() -> Kernels:
     return found
 
 
-def _shape(shape: Shape) -> _Shape:
+def _shape(shape: ModelShape) -> _Shape:
     if len(shape.windows) != shape.layers or len(shape.turns) != shape.layers:
         raise OwnwordsError(
             f"{len(shape.windows)} windows and {len(shape.turns)} turns were given for "
@@ -341,7 +341,7 @@ def _shape(shape: Shape) -> _Shape:
     return made
 
 
-def _tensor(one: Tensor, known: dict[str, int]) -> _Tensor:
+def _tensor(one: SourceTensor, known: dict[str, int]) -> _Tensor:
     layer = _LAYER.match(one.name)
     role = known.get(_LAYER.sub("blocks.{i}.", one.name))
     if role is None:

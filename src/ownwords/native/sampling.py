@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.native import library
+from ownwords.native import bindings
 
 NO_NUMBERS = -1
 _OUT_OF_MEMORY = -3
@@ -45,7 +45,7 @@ class Sampling(Protocol):
 
 
 class Guard(Protocol):
-    """An index in C++; native/guard.py."""
+    """An index in C++; native/copy_guard.py."""
 
     at: int
 
@@ -62,7 +62,7 @@ class _Settings(ctypes.Structure):
     )
 
 
-class Chooser:
+class NativeSampler:
     """One request's settings, ready to be passed on."""
 
     def __init__(
@@ -146,7 +146,7 @@ def pointer(
 
 def function(name: str, arguments: Sequence[type]) -> Callable[..., int] | None:
     """A function of the compiled library that gives a whole number, or None if it is not there."""
-    found = library.kernels()
+    found = bindings.load_library()
     if found is None:
         return None
     try:
@@ -162,7 +162,9 @@ def _function() -> Callable[..., int] | None:
     return function("next", [_P, _P, _P, _L, _L, _P, _L, _P, _D])
 
 
-def chooser(sampling: Sampling, vocabulary: int, guard: Guard | None = None) -> Chooser | None:
+def native_sampler(
+    sampling: Sampling, vocabulary: int, guard: Guard | None = None
+) -> NativeSampler | None:
     """The choice in C++, or None where the compiled library is not there."""
     found = _function()
-    return None if found is None else Chooser(found, sampling, vocabulary, guard)
+    return None if found is None else NativeSampler(found, sampling, vocabulary, guard)

@@ -57,7 +57,7 @@ class AdamW:
         if self.fused and wide:
             self.gradients = found
             return list(torch._foreach_norm(found))
-        if self.fused and fused.ready(*found):
+        if self.fused and fused.is_supported(*found):
             self.gradients = [gradient.contiguous() for gradient in found]
             return [_norm(self.gradients)]
         if self._copy is None:

@@ -24,13 +24,13 @@ class _Momentum(ctypes.Structure):
     )
 
 
-def ready(rows: int, columns: int) -> bool:
+def is_supported(rows: int, columns: int) -> bool:
     """Whether the library takes matrices of this shape, and is the faster way."""
-    return fused.level() >= fused.QUICK and rows % fused.UNIT == columns % fused.UNIT == 0
+    return fused.isa() >= fused.FAST_BF16 and rows % fused.TILE == columns % fused.TILE == 0
 
 
 @torch.no_grad()
-def advance_(
+def update_(
     updates: Sequence[Tensor],
     momenta: Sequence[Tensor],
     *,
@@ -48,4 +48,4 @@ def advance_(
         for update_RC, mean_RC in zip(update_NRC, mean_NRC, strict=True)
     ]
     each = (_Momentum * len(found))(*found)
-    fused.kernels()["muon"](ctypes.addressof(each), len(found), factor, momentum, rounds)
+    fused.library()["muon"](ctypes.addressof(each), len(found), factor, momentum, rounds)

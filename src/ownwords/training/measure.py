@@ -26,8 +26,8 @@ from ownwords.core.workspace import write_atomically
 from ownwords.models.configs.config import Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.models.fused import QUICK
-from ownwords.native import library
+from ownwords.models.fused import FAST_BF16
+from ownwords.native import bindings
 from ownwords.training import flops
 from ownwords.training.device import Device
 from ownwords.training.laws import LAWS, Laws, optimizer_flops
@@ -92,7 +92,7 @@ def assumed(device: Device, laws: Laws = LAWS) -> Speeds:
         laws.assumed_cpu_layer_s if cpu else laws.assumed_gpu_layer_s,
         laws.assumed_cpu_flops if cpu else laws.assumed_gpu_flops,
     )
-    fused = cpu and library.kernels() is not None
+    fused = cpu and bindings.load_library() is not None
     return Speeds(device.kind, device.name, {precisions(device)[0]: pace}, fused)
 
 
@@ -161,8 +161,8 @@ def measured(
 def precisions(device: Device) -> tuple[Precision, ...]:
     """Those worth trying on a device, the likeliest first: there may be time for one only."""
     if device.kind == "cpu":
-        found = library.kernels()
-        if found is not None and found.level >= QUICK:
+        found = bindings.load_library()
+        if found is not None and found.level >= FAST_BF16:
             return ("autocast", "masters", "float32")
         return ("float32", "autocast", "masters")
     if device.kind == "mps":

@@ -108,7 +108,7 @@ class Muon:
         """Change the weights (of a split one: the piece that lies here) by what was gathered."""
         native = [stack for stack in self.stacks if self._is_native(stack, gate)]
         if native:
-            fused_muon.advance_(
+            fused_muon.update_(
                 [stack.update_NRC for stack in native],
                 [stack.momentum_NRC for stack in native],
                 factor=float(gate.factor),
@@ -132,7 +132,7 @@ class Muon:
             self.precision == torch.bfloat16
             and stack.update_NRC.device.type == "cpu"
             and gate.ok is None
-            and fused_muon.ready(*stack.update_NRC.shape[1:])
+            and fused_muon.is_supported(*stack.update_NRC.shape[1:])
         )
 
     def _advance(self, stack: Stack, momentum: float, gate: Gate) -> None:

@@ -48,7 +48,7 @@ class _Index(ctypes.Structure):
     )
 
 
-class Guard:
+class NativeCopyGuard:
     """An index ready to be asked; it keeps the arrays that it is made of."""
 
     def __init__(
@@ -99,9 +99,9 @@ def _function() -> Callable[..., int] | None:
     return function("guard", [_P, _P, _L, ctypes.c_int, _P, _L])
 
 
-def guard(
+def native_copy_guard(
     longest: int, words: int, bits: tuple[int, int], arrays: Mapping[str, npt.NDArray[Any]]
-) -> Guard | None:
+) -> NativeCopyGuard | None:
     """The index of inference/guard.py in C++, or None where the compiled library is not there."""
     found = _function()
-    return None if found is None else Guard(found, longest, words, bits, arrays)
+    return None if found is None else NativeCopyGuard(found, longest, words, bits, arrays)

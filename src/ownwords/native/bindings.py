@@ -35,7 +35,7 @@ _SIGNATURES: dict[str, Sequence[type]] = {
 _THREADS = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
 
 
-class Kernels:
+class NativeLibrary:
     """The functions of a loaded library, by name; `level` is that of its instructions."""
 
     def __init__(self, loaded: ctypes.CDLL, level: int) -> None:
@@ -62,7 +62,7 @@ class Kernels:
 
 
 @cache
-def kernels(folder: Path = SOURCES.parent) -> Kernels | None:
+def load_library(folder: Path = SOURCES.parent) -> NativeLibrary | None:
     """The best library for this processor that can be loaded; None if left aside, or there is none.
 
     The plain one is there to be asked what the processor has: others may not even be loaded.
@@ -77,13 +77,13 @@ def kernels(folder: Path = SOURCES.parent) -> Kernels | None:
         return None
     for level in sorted((each for each in LEVELS if each <= best), reverse=True):
         try:
-            return Kernels(ctypes.CDLL(str(library(level, folder))), level)
+            return NativeLibrary(ctypes.CDLL(str(library(level, folder))), level)
         except (OSError, AttributeError):
             continue  # not built, damaged, or of another version
     return None
 
 
-def described() -> str:
+def describe() -> str:
     """Which library is in use, for people; empty where none is."""
     names = {
         0: "for any processor",
@@ -91,13 +91,13 @@ def described() -> str:
         3: "for AVX2",
         6: "for AVX-512 and AMX",
     }
-    found = kernels()
+    found = load_library()
     return f"compiled kernels {names.get(found.level, 'for AVX-512')}" if found else ""
 
 
-def missing() -> str:
+def missing_reason() -> str:
     """Why there is none in use, in a few words; empty where there is one."""
-    if kernels() is not None:
+    if load_library() is not None:
         return ""
     if os.environ.get("OWNWORDS_NATIVE") == "0":
         return "the part in C++ is switched off by OWNWORDS_NATIVE=0"
