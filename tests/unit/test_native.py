@@ -235,7 +235,7 @@ def test_every_level_that_runs_here_gives_the_same() -> None:
     assert levels()
     for level in levels():
         code = (
-            "from ownwords.native import library; import ctypes, math\n"
+            "from ownwords.native import bindings; import ctypes, math\n"
             f"lib = bindings.NativeLibrary(ctypes.CDLL(str(bindings.library({level}))), {level})\n"
             "x = (ctypes.c_float * 6)(1, -2, 3, 1, 1, 1); y = (ctypes.c_float * 3)()\n"
             "lib['gate'](0, 0, ctypes.addressof(x), ctypes.addressof(y), 1, 3)\n"
