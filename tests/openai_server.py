@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from ownwords.core.workspace import Workspace
 from ownwords.inference import guard as guarding
 from ownwords.models.directory import COPY_GUARD
-from ownwords.serve.house import House
+from ownwords.serve.app_state import AppState
 from ownwords.serve.openai.routes import routes
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.bytes import Bytes
@@ -114,9 +114,9 @@ def settings(**changed: Any) -> ServeSettings:  # noqa: ANN401
 class Client:
     """Calls the routes as a client does, without a socket."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self._app = Starlette(routes=routes(house))
+    def __init__(self, state: AppState) -> None:
+        self.state = state
+        self._app = Starlette(routes=routes(state))
         self._http = httpx.AsyncClient(
             transport=httpx.ASGITransport(self._app), base_url="http://here"
         )
@@ -166,11 +166,11 @@ async def at_home(
     place: Workspace, models: Mapping[str, Path] | None = None, **changed: object
 ) -> AsyncIterator[Client]:
     """A house that is open within the block, and a client of it."""
-    house = House(place, settings(**changed), models=models or {})
+    state = AppState(place, settings(**changed), models=models or {})
     try:
-        yield Client(house)
+        yield Client(state)
     finally:
-        await house.close()
+        await state.close()
 
 
 def calling(

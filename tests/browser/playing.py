@@ -39,7 +39,7 @@ def _main(port: int, arguments: list[str]) -> int:
     from ownwords.ask import endpoints
     from ownwords.cli.main import main
     from ownwords.serve.api import train
-    from ownwords.serve.api.process import TrainingProcess
+    from ownwords.serve.api.training_process import TrainingProcess
 
     command = (sys.executable, str(MAKE), "as told")
     setattr(train, "TrainingProcess", lambda place: TrainingProcess(place, command))  # noqa: B010

@@ -15,7 +15,7 @@ from openai_server import OWN, Client, events_of
 from ownwords.core.workspace import Workspace
 from ownwords.serve.openai.routes import routes
 
-House = tuple[asyncio.Runner, Client]
+AppState = tuple[asyncio.Runner, Client]
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
 PATHS = (WRITE, CHAT, EMBED)
 NOT_ANSWERED = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
@@ -83,7 +83,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture(scope="module")
-def house(place: Workspace) -> Iterator[House]:
+def state(place: Workspace) -> Iterator[AppState]:
     """One for many requests: opening it takes longer than most of them."""
     with asyncio.Runner() as runner:
         home = openai_server.at_home(place)
@@ -120,14 +120,14 @@ def fuzzed(examples: int) -> settings:
     return settings(max_examples=examples, deadline=None, suppress_health_check=checks)
 
 
-def any_request(house: House, body: dict[str, Any], path: str) -> None:
-    runner, client = house
+def any_request(state: AppState, body: dict[str, Any], path: str) -> None:
+    runner, client = state
     answer = runner.run(client.post(path, body))
     check(answer.status_code, answer.text, streamed=body.get("stream") is True)
 
 
-def any_bytes(house: House, data: bytes, path: str) -> None:
-    runner, client = house
+def any_bytes(state: AppState, data: bytes, path: str) -> None:
+    runner, client = state
     answer = runner.run(client.post(path, data))
     check(answer.status_code, answer.text, streamed=answer.text.startswith("data:"))
 
@@ -144,35 +144,35 @@ def damaged(draw: st.DrawFn) -> bytes:
 @fuzzed(40)
 @given(body=requests | odd, path=st.sampled_from(PATHS))
 def test_any_request_is_answered_or_refused_in_form(
-    house: House, body: dict[str, Any], path: str
+    state: AppState, body: dict[str, Any], path: str
 ) -> None:
-    any_request(house, body, path)
+    any_request(state, body, path)
 
 
 @fuzzed(40)
 @given(data=damaged(), path=st.sampled_from(PATHS))
-def test_any_bytes_are_answered_or_refused_in_form(house: House, data: bytes, path: str) -> None:
-    any_bytes(house, data, path)
+def test_any_bytes_are_answered_or_refused_in_form(state: AppState, data: bytes, path: str) -> None:
+    any_bytes(state, data, path)
 
 
 @pytest.mark.fuzz
 @fuzzed(2000)
 @given(body=requests | odd, path=st.sampled_from(PATHS))
-def test_any_request_for_longer(house: House, body: dict[str, Any], path: str) -> None:
-    any_request(house, body, path)
+def test_any_request_for_longer(state: AppState, body: dict[str, Any], path: str) -> None:
+    any_request(state, body, path)
 
 
 @pytest.mark.fuzz
 @fuzzed(2000)
 @given(data=damaged(), path=st.sampled_from(PATHS))
-def test_any_bytes_for_longer(house: House, data: bytes, path: str) -> None:
-    any_bytes(house, data, path)
+def test_any_bytes_for_longer(state: AppState, data: bytes, path: str) -> None:
+    any_bytes(state, data, path)
 
 
 @fuzzed(40)
 @given(st.text(st.characters(codec="ascii", exclude_characters="?#%"), max_size=12))
-def test_any_path_is_refused_in_form(house: House, rest: str) -> None:
-    runner, client = house
+def test_any_path_is_refused_in_form(state: AppState, rest: str) -> None:
+    runner, client = state
     path = "/v1/" + "".join(c for c in rest if c.isprintable() and c not in "\\ ")
     answer = runner.run(client.get(path))
     if answer.status_code != HTTPStatus.OK:
@@ -212,7 +212,7 @@ async def leave(client: Client, body: dict[str, Any], after: int) -> list[bytes]
 
     if not after:
         asyncio.get_running_loop().call_later(0.01, gone.set)
-    (route,) = [one for one in routes(client.house) if getattr(one, "path", "") == WRITE]
+    (route,) = [one for one in routes(client.state) if getattr(one, "path", "") == WRITE]
     await asyncio.wait_for(route.handle(scope, receive, send), 20)
     return sent
 
@@ -224,11 +224,11 @@ def test_who_goes_away_leaves_no_seat_taken(place: Workspace, stream: bool) -> N
     body["logit_bias"] = {"256": -100, "257": -100}
 
     async def work(client: Client) -> None:
-        opened = await client.house.opened(OWN)
+        opened = await client.state.opened(OWN)
         for after in (3, 9, 3) if stream else (0, 0, 0):
             sent = await leave(client, body, after)
             assert b"[DONE]" not in b"".join(sent)
-            assert opened.pen.is_idle
+            assert opened.worker.is_idle
         answer = await client.asked(WRITE, prompt="x", max_tokens=3)
         assert answer["usage"]["prompt_tokens"] == 2
 
@@ -241,11 +241,11 @@ def test_a_house_that_ends_says_so_in_its_streams(place: Workspace) -> None:
 
     async def work(client: Client) -> str:
         asking = asyncio.create_task(client.post(WRITE, body))
-        opened = await client.house.opened(OWN)
-        while not opened.pen.writing:
+        opened = await client.state.opened(OWN)
+        while not opened.worker.writing:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
-        await client.house.close()
+        await client.state.close()
         return (await asyncio.wait_for(asking, 20)).text
 
     *chunks, last = events_of(openai_server.calling(place, work), ended=False)

@@ -181,15 +181,15 @@ def test_torch_is_not_loaded_to_serve(tmp_path: Path) -> None:
     code = """
 import asyncio, pathlib, sys
 from ownwords.core.workspace import Workspace
-from ownwords.serve import running
+from ownwords.serve import http_server
 from ownwords.serve.app import create_app
-from ownwords.serve.house import House
+from ownwords.serve.app_state import AppState
 
 async def main():
-    house = House(Workspace(pathlib.Path("diary.ownwords")))
-    create_app(house)
-    await house.run(house.models)
-    await house.close()
+    state = AppState(Workspace(pathlib.Path("diary.ownwords")))
+    create_app(state)
+    await state.run(state.models)
+    await state.close()
 
 asyncio.run(main())
 print("torch" in sys.modules)

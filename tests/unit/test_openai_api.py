@@ -15,7 +15,7 @@ import openai_server
 from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Client, Letters
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
-from ownwords.serve.house import House
+from ownwords.serve.app_state import AppState
 
 T = TypeVar("T")
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
@@ -358,10 +358,10 @@ def test_the_models_there_are(place: Workspace, chatty: Path) -> None:
 def embedding(monkeypatch: pytest.MonkeyPatch) -> Letters:
     letters = Letters()
 
-    async def embedder(_: House) -> Letters:
+    async def embedder(_: AppState) -> Letters:
         return letters
 
-    monkeypatch.setattr(House, "embedder", embedder)
+    monkeypatch.setattr(AppState, "embedder", embedder)
     return letters
 
 
@@ -496,7 +496,7 @@ def test_a_bug_is_told_without_a_trace(
     async def work(client: Client) -> Any:  # noqa: ANN401
         return await client.post(WRITE, {"model": OWN, "prompt": "x", "stream": True, "n": 2})
 
-    monkeypatch.setattr("ownwords.serve.openai.shapes.Completions.chunk", fail)
+    monkeypatch.setattr("ownwords.serve.openai.formatters.CompletionFormatter.chunk", fail)
     answer = openai_server.calling(place, work)
     (event,) = openai_server.events_of(answer.text, ended=False)
     assert event["error"]["type"] == "server_error"

@@ -29,12 +29,12 @@ from ownwords.inference.model import Model
 from ownwords.inference.writing import ends
 from ownwords.models import directory
 from ownwords.models.directory import Directory
-from ownwords.serve import house as house_module
-from ownwords.serve import page_files, running
+from ownwords.serve import app_state as house_module
+from ownwords.serve import http_server, static_files
 from ownwords.serve.app import create_app
-from ownwords.serve.guarding import HEADERS
-from ownwords.serve.house import House
-from ownwords.serve.opened import Stamp, stamp_of
+from ownwords.serve.middleware import HEADERS
+from ownwords.serve.app_state import AppState
+from ownwords.serve.loaded_model import Stamp, stamp_of
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.bytes import Bytes
 from this_machine import reachable
@@ -60,8 +60,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
     return made
 
 
-def house_of(tmp_path: Path, settings: ServeSettings | None = None) -> House:
-    return House(Workspace(tmp_path / "diary.ownwords"), settings or ServeSettings())
+def house_of(tmp_path: Path, settings: ServeSettings | None = None) -> AppState:
+    return AppState(Workspace(tmp_path / "diary.ownwords"), settings or ServeSettings())
 
 
 def asking(app: Starlette, work: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
@@ -81,9 +81,9 @@ def asking(app: Starlette, work: Callable[[httpx.AsyncClient], Awaitable[None]])
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starlette]:
     """The app over a workspace that is not there, and is not there afterwards."""
     folder = tmp_path_factory.mktemp("empty")
-    house = house_of(folder)
-    yield create_app(house)
-    asyncio.run(house.close())
+    state = house_of(folder)
+    yield create_app(state)
+    asyncio.run(state.close())
     assert list(folder.iterdir()) == []
 
 
@@ -124,7 +124,7 @@ def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
         front = await client.get("/")
         assert front.status_code == 200
         assert front.headers["content-type"] == "text/html; charset=utf-8"
-        for name in ("frame.js", "parts.js", "style.css", "icons.svg"):
+        for name in ("app.js", "components.js", "style.css", "icons.svg"):
             answer = await client.get(f"/{name}")
             assert answer.status_code == 200
             assert answer.headers["cache-control"] == "no-cache"
@@ -138,7 +138,7 @@ def test_the_page_is_there_with_all_its_files(tmp_path: Path) -> None:
 
 
 def test_the_pages_run_nothing_that_the_policy_forbids() -> None:
-    for name, file in page_files.read().items():
+    for name, file in static_files.read().items():
         text = file.data.decode("utf-8")
         if name.endswith(".html"):
             assert " style=" not in text, name
@@ -315,10 +315,10 @@ def test_without_a_key_there_is_nothing_to_log_in_to(tmp_path: Path) -> None:
 class Running:
     """A server in a thread of its own."""
 
-    def __init__(self, house: House, app: Starlette | None = None) -> None:
-        self.listening = running.bound(replace(house.settings, port=0))
+    def __init__(self, state: AppState, app: Starlette | None = None) -> None:
+        self.listening = http_server.bound(replace(state.settings, port=0))
         self.port: int = self.listening.getsockname()[1]
-        self.server = running.server_of(app or create_app(house), house)
+        self.server = http_server.server_of(app or create_app(state), state)
         self._thread = threading.Thread(target=self.server.run, args=([self.listening],))
         self._thread.start()
 
@@ -508,16 +508,16 @@ def test_who_reads_nothing_is_cut_off(serve: Serve) -> None:
 
 
 def test_a_port_that_is_taken_is_said_or_the_next_one_is_used() -> None:
-    with closing(running.bound(ServeSettings(port=0))) as first:
+    with closing(http_server.bound(ServeSettings(port=0))) as first:
         taken = first.getsockname()[1]
         if taken > 65000:
             pytest.skip("there are no ports after this one")
         with pytest.raises(OwnwordsError, match=f"port {taken} is taken"):
-            running.bound(ServeSettings(port=taken))
-        with closing(running.bound(ServeSettings(port=taken), tries=20)) as second:
+            http_server.bound(ServeSettings(port=taken))
+        with closing(http_server.bound(ServeSettings(port=taken), tries=20)) as second:
             assert taken < second.getsockname()[1] < taken + 20
 
 
 def test_an_address_of_another_machine_is_said_to_be_none_of_this_one() -> None:
     with pytest.raises(OwnwordsError, match="no address of this machine"):
-        running.bound(ServeSettings(host="192.0.2.1", key=KEY, port=0))
+        http_server.bound(ServeSettings(host="192.0.2.1", key=KEY, port=0))

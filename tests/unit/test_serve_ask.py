@@ -20,8 +20,8 @@ from ownwords.ask import endpoints
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import ask
-from ownwords.serve.house import House
-from ownwords.serve.refusing import refusal
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import refusal
 from played_endpoint import Played, drips, is_silent, playing
 
 POSTS = {
@@ -65,14 +65,14 @@ def calling(place: Workspace, work: Callable[[httpx.AsyncClient], Awaitable[Any]
         return refusal(request.url.path, error)
 
     async def run() -> Any:  # noqa: ANN401
-        house = House(place, openai_server.settings())
-        app = Starlette(routes=ask.routes(house), exception_handlers={OwnwordsError: told})
+        state = AppState(place, openai_server.settings())
+        app = Starlette(routes=ask.routes(state), exception_handlers={OwnwordsError: told})
         transport = httpx.ASGITransport(app)
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
                 return await work(client)
         finally:
-            await house.close()
+            await state.close()
 
     return asyncio.run(run())
 

@@ -24,10 +24,10 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import corpus
-from ownwords.serve.api.known import Known
+from ownwords.serve.api.report_cache import CachedReport
 from ownwords.serve.api.posts import page_of, wanted
-from ownwords.serve.house import House
-from ownwords.serve.refusing import refusal
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import refusal
 
 SEASONS = ("spring", "summer", "autumn", "winter")
 RAIN = "The gauge stood empty on the wall and nobody came to read it for {0} weeks of that year. "
@@ -110,11 +110,11 @@ def _served(blog: Path, place: Workspace, *, is_read: bool = True) -> Iterator[S
         assert isinstance(error, OwnwordsError)
         return refusal(request.url.path, error)
 
-    house = House(place)
-    app = Starlette(routes=corpus.routes(house), exception_handlers={OwnwordsError: mistake})
+    state = AppState(place)
+    app = Starlette(routes=corpus.routes(state), exception_handlers={OwnwordsError: mistake})
     with TestClient(app) as client:
         yield Served(blog, place, client)
-        client.portal.call(house.close)  # type: ignore[union-attr]
+        client.portal.call(state.close)  # type: ignore[union-attr]
 
 
 def ids(served: Served) -> dict[str, str]:
@@ -206,7 +206,7 @@ def test_facets_say_how_many_texts_each_leaves(served: Served) -> None:
 def test_any_query_has_an_answer(query: dict[str, str]) -> None:
     posts = [Post(f"p{n}", f"T{n}", "", f"201{n}-01-01", "post", n, n, n / 45) for n in range(10)]
     report = Whole("n", "f", "v", "2026-01-01", posts=posts)
-    page = page_of(Known("s", report, {}), wanted(query))
+    page = page_of(CachedReport("s", report, {}), wanted(query))
     assert 0 <= len(page["rows"]) <= 200
     assert page["total"] <= 10
 

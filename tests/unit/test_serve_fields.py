@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ownwords.serve.api.fields import Fields
-from ownwords.serve.refusing import Refused
+from ownwords.serve.api.fields import JsonFields
+from ownwords.serve.errors import ApiError
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -18,7 +18,7 @@ ANYTHING = st.recursive(
 
 
 def test_what_is_not_there_is_the_default() -> None:
-    fields = Fields({})
+    fields = JsonFields({})
     assert fields.text("a", most=5, default="x") == "x"
     assert fields.number("a", least=0, most=1, default=0.5) == 0.5
     assert fields.whole("a", least=0, most=9, default=3) == 3
@@ -29,7 +29,7 @@ def test_what_is_not_there_is_the_default() -> None:
 @settings(max_examples=40)
 @given(ANYTHING)
 def test_whatever_is_sent_is_of_its_kind_or_refused(value: Any) -> None:  # noqa: ANN401
-    fields = Fields({"a": value})
+    fields = JsonFields({"a": value})
     for ask, fits in (
         (lambda: fields.text("a", most=5), lambda x: isinstance(x, str) and len(x) <= 5),
         (lambda: fields.number("a", least=-1, most=1, default=0), lambda x: -1 <= x <= 1),
@@ -39,17 +39,17 @@ def test_whatever_is_sent_is_of_its_kind_or_refused(value: Any) -> None:  # noqa
     ):
         try:
             assert fits(ask())
-        except Refused as refused:
+        except ApiError as refused:
             assert refused.status == 400
             assert refused.message
 
 
 @pytest.mark.parametrize("sent", [[], "text", 5, None, True])
 def test_only_an_object_has_fields(sent: object) -> None:
-    with pytest.raises(Refused, match="a JSON object"):
-        Fields(sent)
+    with pytest.raises(ApiError, match="a JSON object"):
+        JsonFields(sent)
 
 
 def test_half_a_pair_is_no_letter_in_a_file() -> None:
-    text = Fields(json.loads('{"a": "x\\ud800y"}')).text("a", most=9)
+    text = JsonFields(json.loads('{"a": "x\\ud800y"}')).text("a", most=9)
     assert text.encode("utf-8") == b"x?y"

@@ -16,7 +16,7 @@ from ownwords.evaluation.card import files
 from ownwords.evaluation.card.page import render
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.serve.api import score
-from ownwords.serve.house import House
+from ownwords.serve.app_state import AppState
 from unit import sample_card
 
 CARDS = [pytest.param(card, id=name) for name, card in sample_card.every()]
@@ -31,10 +31,10 @@ def place(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def client(place: Workspace) -> Iterator[TestClient]:
-    house = House(place)
-    with TestClient(Starlette(routes=score.routes(house))) as made:
+    state = AppState(place)
+    with TestClient(Starlette(routes=score.routes(state))) as made:
         yield made
-        made.portal.call(house.close)  # type: ignore[union-attr]
+        made.portal.call(state.close)  # type: ignore[union-attr]
 
 
 def said(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON

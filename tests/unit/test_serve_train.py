@@ -23,15 +23,15 @@ from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace, try_lock
 from ownwords.serve.api import train
-from ownwords.serve.api.process import Order, TrainingProcess, clean_environment
-from ownwords.serve.api.runs import MOST_POINTS, Course, Lines, Runs
-from ownwords.serve.api.watching import Watch
-from ownwords.serve.house import House
-from ownwords.serve.refusing import refusal
+from ownwords.serve.api.training_process import StartTraining, TrainingProcess, clean_environment
+from ownwords.serve.api.run_history import MOST_POINTS, RunHistory, MetricsTail, RunReader
+from ownwords.serve.api.training_monitor import TrainingMonitor
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import refusal
 from played_make import PLAN, metric
 
 PLAYED = Path(__file__).resolve().parents[1] / "played_make.py"
-ORDER = Order(4.0, "shipped", ("blog",), ("--set", "archive.drafts=true"))
+ORDER = StartTraining(4.0, "shipped", ("blog",), ("--set", "archive.drafts=true"))
 
 
 Begin = Callable[[str], TrainingProcess]
@@ -78,8 +78,8 @@ def begun(place: Workspace) -> bool:
 # --- what events tell ----------------------------------------------------------------------------
 
 
-def taken(*events: Event) -> Course:
-    course = Course()
+def taken(*events: Event) -> RunHistory:
+    course = RunHistory()
     for one in events:
         course.take(
             {
@@ -153,7 +153,7 @@ def test_a_run_that_went_back_to_a_checkpoint_has_one_curve() -> None:
 @settings(max_examples=20)
 @given(st.integers(1, 2000))
 def test_a_curve_is_never_longer_than_a_screen_and_ends_where_the_run_is(many: int) -> None:
-    course = Course()
+    course = RunHistory()
     for n in range(1, many + 1):
         course.take(
             {
@@ -204,13 +204,13 @@ def test_no_log_however_damaged_is_more_than_a_log(
     run.mkdir()
     (run / "plan.toml").write_text("broken = [")
     (run / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n{half")
-    watch = Watch(folder, TrainingProcess(Workspace(folder.parent / "nobody")))
+    watch = TrainingMonitor(folder, TrainingProcess(Workspace(folder.parent / "nobody")))
     json.dumps(watch.parts(""), allow_nan=False)
 
 
 def test_lines_come_once_and_only_whole(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    lines = Lines(path)
+    lines = MetricsTail(path)
     assert lines.new() == (False, [])
     path.write_text('{"time": 1}\n{"time": 2}\n{"ti')
     assert lines.new() == (True, [{"time": 1}, {"time": 2}])
@@ -232,7 +232,7 @@ def test_a_runs_files_are_told_as_they_stand(place: Workspace) -> None:
         "\n--- step 5\nOne text.\n\nIts end.\n\n--- step 9\nAnother.\n"
     )
     (place.runs / "look").mkdir()
-    with_plan = Runs(place.runs)
+    with_plan = RunReader(place.runs)
     assert with_plan.names() == ["finetune-b"]
     assert with_plan.samples("finetune-b") == [
         {"step": 5, "text": "One text.\n\nIts end."},
@@ -396,8 +396,8 @@ class Served:
             assert isinstance(error, OwnwordsError)
             return refusal(request.url.path, error)
 
-        house = House(self.place, sources=(self.place.root,))
-        app = Starlette(routes=train.routes(house), exception_handlers={OwnwordsError: told})
+        state = AppState(self.place, sources=(self.place.root,))
+        app = Starlette(routes=train.routes(state), exception_handlers={OwnwordsError: told})
         return TestClient(app)
 
     def state(self) -> dict[str, Any]:
@@ -510,7 +510,7 @@ def test_events_come_part_by_part_and_again_only_when_they_change(
 ) -> None:
     monkeypatch.setattr(train, "_EVERY_S", 0.02)
     monkeypatch.setattr(train, "_QUIET_S", 0.1)
-    house = House(place, sources=(place.root,))
+    state = AppState(place, sources=(place.root,))
     pauses = 0
 
     async def pause(_: float) -> bool:
@@ -523,8 +523,8 @@ def test_events_come_part_by_part_and_again_only_when_they_change(
         time.sleep(0.02)
         return pauses < 12
 
-    monkeypatch.setattr(house, "pause", pause)
-    client = TestClient(Starlette(routes=train.routes(house)))
+    monkeypatch.setattr(state, "pause", pause)
+    client = TestClient(Starlette(routes=train.routes(state)))
     text = client.get("/api/train/events").text
     names = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event")]
     assert names.count("offer") == 1

@@ -20,8 +20,8 @@ from ownwords.core.workspace import Workspace
 from ownwords.inference import guard as guarding
 from ownwords.inference.model import Model
 from ownwords.serve.api import write
-from ownwords.serve.house import House
-from ownwords.serve.refusing import refusal
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import refusal
 from ownwords.tokenizers.bytes import Bytes
 
 POSTS = {
@@ -49,7 +49,7 @@ def with_archive(tmp_path: Path, place: Workspace) -> Workspace:
     return place
 
 
-def calling(place: Workspace, work: Callable[[httpx.AsyncClient, House], Awaitable[Any]]) -> Any:  # noqa: ANN401
+def calling(place: Workspace, work: Callable[[httpx.AsyncClient, AppState], Awaitable[Any]]) -> Any:  # noqa: ANN401
     """What the work comes to, with a client of the routes."""
 
     async def told(request: Asked, error: Exception) -> Response:
@@ -57,14 +57,14 @@ def calling(place: Workspace, work: Callable[[httpx.AsyncClient, House], Awaitab
         return refusal(request.url.path, error)
 
     async def run() -> Any:  # noqa: ANN401
-        house = House(place, played.settings(rows=2, queue=0))
-        app = Starlette(routes=write.routes(house), exception_handlers={OwnwordsError: told})
+        state = AppState(place, played.settings(rows=2, queue=0))
+        app = Starlette(routes=write.routes(state), exception_handlers={OwnwordsError: told})
         transport = httpx.ASGITransport(app)
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-                return await work(client, house)
+                return await work(client, state)
         finally:
-            await house.close()
+            await state.close()
 
     return asyncio.run(run())
 
@@ -80,7 +80,7 @@ def events_of(text: str) -> list[tuple[str, Any]]:
 
 
 def written(place: Workspace, **body: object) -> list[tuple[str, Any]]:
-    async def work(client: httpx.AsyncClient, _: House) -> list[tuple[str, Any]]:
+    async def work(client: httpx.AsyncClient, _: AppState) -> list[tuple[str, Any]]:
         answer = await client.post("/api/write", json=body)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -113,7 +113,7 @@ def test_the_same_seed_writes_the_same_text_and_another_another(place: Workspace
 
 
 def test_the_base_is_named_beside_the_own_model(place: Workspace) -> None:
-    async def work(client: httpx.AsyncClient, _: House) -> Any:  # noqa: ANN401
+    async def work(client: httpx.AsyncClient, _: AppState) -> Any:  # noqa: ANN401
         return (await client.get("/api/write")).json()
 
     said = calling(place, work)
@@ -140,7 +140,7 @@ def test_the_base_is_named_beside_the_own_model(place: Workspace) -> None:
 def test_what_cannot_be_written_is_refused(
     place: Workspace, body: dict[str, object], status: int, said: str
 ) -> None:
-    async def work(client: httpx.AsyncClient, _: House) -> httpx.Response:
+    async def work(client: httpx.AsyncClient, _: AppState) -> httpx.Response:
         return await client.post("/api/write", json=body)
 
     answer = calling(place, work)
@@ -149,8 +149,8 @@ def test_what_cannot_be_written_is_refused(
 
 
 def test_whoever_leaves_gives_the_seat_back_and_too_many_are_told(place: Workspace) -> None:
-    async def work(client: httpx.AsyncClient, house: House) -> None:
-        opened = await house.opened()
+    async def work(client: httpx.AsyncClient, state: AppState) -> None:
+        opened = await state.opened()
         body = {"prompt": "a", "tokens": 4000, "seed": 1, "temperature": 2, "min_p": 0}
 
         leave = asyncio.Event()
@@ -188,7 +188,7 @@ def test_whoever_leaves_gives_the_seat_back_and_too_many_are_told(place: Workspa
         leave.set()
         await asyncio.gather(*readers)
         async with asyncio.timeout(5):
-            while opened.pen.writing or opened.pen.waiting:
+            while opened.worker.writing or opened.worker.waiting:
                 await asyncio.sleep(0.01)
         again = await client.post("/api/write", json={**body, "tokens": 5})
         assert again.status_code == 200
@@ -220,7 +220,7 @@ def test_the_guard_tells_where_it_closed_the_way() -> None:
 
 
 def origins(place: Workspace, text: str) -> Any:  # noqa: ANN401
-    async def work(client: httpx.AsyncClient, _: House) -> Any:  # noqa: ANN401
+    async def work(client: httpx.AsyncClient, _: AppState) -> Any:  # noqa: ANN401
         answer = await client.post("/api/write/origins", json={"text": text})
         return answer.status_code, answer.json()
 

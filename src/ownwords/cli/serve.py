@@ -88,7 +88,7 @@ def serve(
     ] = False,
 ) -> None:
     """Serve the page, and an API as OpenAI's, until Ctrl-C."""
-    from ownwords.serve import running, whereabouts
+    from ownwords.serve import http_server, whereabouts
 
     place, sources = whereabouts.served(path, workspace, Path.cwd())
     models = whereabouts.models_called(model)
@@ -104,9 +104,9 @@ def serve(
         device=device,
         threads=threads,
     )
-    with closing(running.bound(settings, 1 if port is not None else running.PORTS_TRIED)) as there:
+    with closing(http_server.bound(settings, 1 if port is not None else http_server.PORTS_TRIED)) as there:
         from ownwords.serve.app import create_app
-        from ownwords.serve.house import House
+        from ownwords.serve.app_state import AppState
 
         settings = replace(settings, port=there.getsockname()[1])
         address = _address(settings)
@@ -115,9 +115,9 @@ def serve(
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it tells what we tell ourselves
         if open and not _opened(address):
             print("there is no desktop here to open a browser on", file=sys.stderr)
-        house = House(place, settings, sources=sources, models=models)
+        state = AppState(place, settings, sources=sources, models=models)
         try:
-            running.serve(create_app(house), house, [there])
+            http_server.serve(create_app(state), state, [there])
         except KeyboardInterrupt:  # the way to end it, and no mishap
             print("ended", file=sys.stderr)
 

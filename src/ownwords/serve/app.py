@@ -13,47 +13,47 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.serve import health, login, page_files
+from ownwords.serve import health, login, static_files
 from ownwords.serve.api import ask, corpus, score, train, write
-from ownwords.serve.guarding import LOGIN, Guard
-from ownwords.serve.house import House
-from ownwords.serve.keyring import Keyring
+from ownwords.serve.middleware import LOGIN, SecurityMiddleware
+from ownwords.serve.app_state import AppState
+from ownwords.serve.auth import Authenticator
 from ownwords.serve.openai import routes as openai
-from ownwords.serve.refusing import Refused, refusal
+from ownwords.serve.errors import ApiError, refusal
 
 _FORM = "login.html"
 _RETRY_AFTER_S = 5
 
 
-def create_app(house: House) -> Starlette:
+def create_app(state: AppState) -> Starlette:
     """The app that serves the house; the house ends when the app does."""
-    settings = house.settings
-    keyring = Keyring(settings.key, port=settings.port)
-    files = page_files.read()
+    settings = state.settings
+    authenticator = Authenticator(settings.key, port=settings.port)
+    files = static_files.read()
     form = files.pop(_FORM)
-    pages = page_files.routes(files)
+    pages = static_files.routes(files)
     rooms: list[BaseRoute] = [
-        *health.routes(house),
-        *login.routes(keyring, form),
+        *health.routes(state),
+        *login.routes(authenticator, form),
         *pages,
-        *openai.routes(house),
-        *(route for room in (corpus, score, train, write, ask) for route in room.routes(house)),
+        *openai.routes(state),
+        *(route for room in (corpus, score, train, write, ask) for route in room.routes(state)),
     ]
     # Files of the page are the same for everybody; what they show is not among them.
     public = {f"/{name}" for name in files} | {LOGIN, health.HEALTH}
     guard = Middleware(
-        Guard,
+        SecurityMiddleware,
         settings=settings,
-        keyring=keyring,
-        metrics=house.metrics,
+        authenticator=authenticator,
+        metrics=state.metrics,
         public=public,
-        pages={page_files.FRONT, LOGIN},
+        pages={static_files.FRONT, LOGIN},
     )
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None, None]:
         yield
-        await house.close()
+        await state.close()
 
     app = Starlette(
         routes=rooms,
@@ -82,7 +82,7 @@ async def _not_answered(request: Request, error: Exception) -> Response:
     }
     answer = refusal(
         request.url.path,
-        Refused(error.status_code, said.get(HTTPStatus(error.status_code), error.detail)),
+        ApiError(error.status_code, said.get(HTTPStatus(error.status_code), error.detail)),
     )
     answer.headers.update(error.headers or {})
     return answer
@@ -94,7 +94,7 @@ async def _locked(request: Request, error: Exception) -> Response:
         raise error
     return refusal(
         request.url.path,
-        Refused(
+        ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
             "another ownwords is writing the archive just now",
             hint=f"try again in {_RETRY_AFTER_S} s",

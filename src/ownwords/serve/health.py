@@ -8,19 +8,19 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.core.version import __version__
 from ownwords.serve import metrics
-from ownwords.serve.house import House
+from ownwords.serve.app_state import AppState
 
 HEALTH = "/healthz"
 
 
-def routes(house: House) -> Sequence[BaseRoute]:
+def routes(state: AppState) -> Sequence[BaseRoute]:
     """Both; the first needs no key, and says nothing but that the server answers."""
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok", "version": __version__})
 
     async def figures(_: Request) -> Response:
-        page = house.metrics.page(house.pens())
+        page = state.metrics.page(state.queue_lengths())
         return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
 
     return [

@@ -10,37 +10,37 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.serve.guarding import LOGIN
-from ownwords.serve.keyring import SESSION_S, Keyring
-from ownwords.serve.page_files import PageFile
-from ownwords.serve.refusing import Refused
+from ownwords.serve.middleware import LOGIN
+from ownwords.serve.auth import SESSION_S, Authenticator
+from ownwords.serve.static_files import StaticFile
+from ownwords.serve.errors import ApiError
 
 _MOST_FIELDS = 8
 _WRONG = "That was not the key. It is on the line that begins with “key”."
 _UNSAID, _SAID = b" hidden></p>", b">%s</p>"  # the place in the form for what went wrong
 
 
-def routes(keyring: Keyring, form: PageFile) -> Sequence[BaseRoute]:
+def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute]:
     """The form, what it sends, and the way out."""
 
     async def shown(request: Request) -> Response:
-        return form.answer(request) if keyring.is_needed else _home()
+        return form.answer(request) if authenticator.is_needed else _home()
 
     async def tried(request: Request) -> Response:
-        if not keyring.is_needed:
+        if not authenticator.is_needed:
             return _home()
         key = _key_in(await request.body())
         try:
-            fits = keyring.fits(key, request.client.host if request.client else "")
-        except Refused as error:
+            fits = authenticator.fits(key, request.client.host if request.client else "")
+        except ApiError as error:
             said = _saying(form, f"Too many wrong keys: {error.hint}.")
             return said.answer(request, error.status, {"Retry-After": str(error.retry_after_s)})
         if not fits:
             return _saying(form, _WRONG).answer(request, HTTPStatus.UNAUTHORIZED)
         answer = _home()
         answer.set_cookie(
-            keyring.cookie,
-            keyring.begin(),
+            authenticator.cookie,
+            authenticator.begin(),
             max_age=SESSION_S,
             httponly=True,
             samesite="strict",
@@ -49,9 +49,9 @@ def routes(keyring: Keyring, form: PageFile) -> Sequence[BaseRoute]:
         return answer
 
     async def left(request: Request) -> Response:
-        keyring.end(request.headers.get("cookie", ""))
+        authenticator.end(request.headers.get("cookie", ""))
         answer = JSONResponse({})
-        answer.delete_cookie(keyring.cookie, httponly=True, samesite="strict")
+        answer.delete_cookie(authenticator.cookie, httponly=True, samesite="strict")
         return answer
 
     return [
@@ -70,7 +70,7 @@ def _key_in(body: bytes) -> str:
     return fields.get("key", [""])[0].strip()
 
 
-def _saying(form: PageFile, sentence: str) -> PageFile:
+def _saying(form: StaticFile, sentence: str) -> StaticFile:
     said = _SAID % html.escape(sentence).encode()
     return replace(form, data=form.data.replace(_UNSAID, said, 1))
 

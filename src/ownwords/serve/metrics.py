@@ -42,11 +42,11 @@ class Metrics:
         self._buckets[bisect.bisect_left(_BOUNDS, seconds)] += 1
         self._first_s += seconds
 
-    def page(self, pens: Iterable[tuple[str, int, int]]) -> str:
+    def page(self, queue_lengths: Iterable[tuple[str, int, int]]) -> str:
         """All of it in Prometheus' text format."""
-        return "\n".join(self._lines(list(pens))) + "\n"
+        return "\n".join(self._lines(list(queue_lengths))) + "\n"
 
-    def _lines(self, pens: list[tuple[str, int, int]]) -> Iterator[str]:
+    def _lines(self, queue_lengths: list[tuple[str, int, int]]) -> Iterator[str]:
         yield from _head("build_info", "gauge", "The version that answers.")
         yield f'ownwords_build_info{{version="{_escaped(__version__)}"}} 1'
         yield from _head("start_time_seconds", "gauge", "When the server started, since 1970.")
@@ -69,9 +69,9 @@ class Metrics:
         yield f"ownwords_first_token_seconds_sum {self._first_s:.6f}"
         yield f"ownwords_first_token_seconds_count {seen}"
         yield from _head("texts_waiting", "gauge", "Texts that wait for a row, by model.")
-        yield from (f'ownwords_texts_waiting{{model="{_escaped(n)}"}} {w}' for n, w, _ in pens)
+        yield from (f'ownwords_texts_waiting{{model="{_escaped(n)}"}} {w}' for n, w, _ in queue_lengths)
         yield from _head("texts_writing", "gauge", "Texts that have a row, by model.")
-        yield from (f'ownwords_texts_writing{{model="{_escaped(n)}"}} {s}' for n, _, s in pens)
+        yield from (f'ownwords_texts_writing{{model="{_escaped(n)}"}} {s}' for n, _, s in queue_lengths)
         if resident := memory_bytes():
             yield from _head("resident_memory_bytes", "gauge", "Memory of this process.")
             yield f"ownwords_resident_memory_bytes {resident}"

@@ -20,11 +20,11 @@ from ownwords.ask.endpoints import Endpoint
 from ownwords.ask.passage import Passage
 from ownwords.ask.writers import LEAST_PARAMETERS, EndpointWriter, OwnWriter, Writer
 from ownwords.core.errors import OwnwordsError
-from ownwords.serve.api.fields import Fields
-from ownwords.serve.api.sending import KEEP_OPEN, Events, event
-from ownwords.serve.house import House
-from ownwords.serve.opened import Opened
-from ownwords.serve.refusing import Refused
+from ownwords.serve.api.fields import JsonFields
+from ownwords.serve.api.sending import KEEP_OPEN, EventStreamResponse, event
+from ownwords.serve.app_state import AppState
+from ownwords.serve.loaded_model import LoadedModel
+from ownwords.serve.errors import ApiError
 
 NOBODY = "none"  # the name of no writer: the passages speak for themselves
 _MOST_QUESTION = 2000  # characters, as ask.answer has it
@@ -39,9 +39,9 @@ class _Gone(Exception):  # noqa: N818 - nothing went wrong
     """Nobody reads the answer any more."""
 
 
-def routes(house: House) -> list[BaseRoute]:
+def routes(state: AppState) -> list[BaseRoute]:
     """What the Ask page asks for."""
-    pages = _Ask(house)
+    pages = _Ask(state)
     return [
         Route("/api/ask", pages.writers),
         Route("/api/ask", pages.answer, methods=["POST"]),
@@ -49,15 +49,15 @@ def routes(house: House) -> list[BaseRoute]:
 
 
 class _Ask:
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, state: AppState) -> None:
+        self._state = state
         self._endpoints = _Endpoints()
 
     async def writers(self, request: Request) -> Response:
         """Who could put an answer into words; with `again`, the endpoints are looked for anew."""
         again = "again" in request.query_params
-        found = await self._house.run(partial(self._endpoints.found, again=again))
-        own = await self._house.run(self._house.models)
+        found = await self._state.run(partial(self._endpoints.found, again=again))
+        own = await self._state.run(self._state.models)
         there = [one for endpoint in found for one in _at(endpoint)]
         named = [{"name": _OWN + name, "label": name, "where": "yours"} for name in own]
         usual = next((one["name"] for one in there if one["is_fit"]), NOBODY)
@@ -65,17 +65,17 @@ class _Ask:
 
     async def answer(self, request: Request) -> Response:
         """Events: `passages`, then `text` sentence by sentence, then `answer`, the whole of it."""
-        fields = await Fields.of(request)
+        fields = await JsonFields.of(request)
         question = " ".join(fields.text("question", most=_MOST_QUESTION).split())
         if not question:
-            raise Refused(400, "there is no question", hint="write one, then ask")
+            raise ApiError(400, "there is no question", hint="write one, then ask")
         writer = await self._writer(fields.text("writer", most=500, default=NOBODY))
         seed = fields.whole("seed", least=0, most=2**31 - 1, default=1)
         # What must be refused is refused while the answer can still have a status of its own.
-        await self._house.run(self._house.archive)
+        await self._state.run(self._state.archive)
         telling = _Telling()
         work = partial(self._answered, question, writer, seed, telling)
-        task = asyncio.ensure_future(self._house.run_long(work))
+        task = asyncio.ensure_future(self._state.run_long(work))
         task.add_done_callback(telling.end)
         held = AsyncExitStack()
         held.callback(task.cancel)  # what was not begun will not be
@@ -83,30 +83,30 @@ class _Ask:
         await asyncio.sleep(0)
         if task.done():
             task.result()
-        return Events(_told(task, telling), held)
+        return EventStreamResponse(_told(task, telling), held)
 
     async def _writer(self, name: str) -> Writer | None:
         if name == NOBODY:
             return None
         if name.startswith(_OWN):
-            return self._own(await self._house.opened(name.removeprefix(_OWN)))
-        for endpoint in await self._house.run(self._endpoints.found):
+            return self._own(await self._state.opened(name.removeprefix(_OWN)))
+        for endpoint in await self._state.run(self._endpoints.found):
             for one in endpoint.models:
                 if name == _name_of(endpoint, one.name):
                     return EndpointWriter(replace(endpoint, models=(one,)), named=True)
-        raise Refused(
+        raise ApiError(
             404,
             "the model that was to answer is not there any more",
             hint="choose another, or none: the passages are shown then",
         )
 
-    def _own(self, opened: Opened) -> Writer:
+    def _own(self, opened: LoadedModel) -> Writer:
         writer = OwnWriter(
             opened.folder,
             model=opened.model,
-            written=lambda request, stops: self._house.text(opened, request, stops),
+            written=lambda request, stops: self._state.text(opened, request, stops),
         )
-        writer.context = opened.pen.length
+        writer.context = opened.worker.length
         return writer
 
     def _answered(
@@ -118,7 +118,7 @@ class _Ask:
         telling.check()
         return answer(
             question,
-            self._house.searcher(),
+            self._state.searcher(),
             writer,
             on_text=lambda text: telling.tell("text", text),
             on_passages=found,

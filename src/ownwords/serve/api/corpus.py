@@ -19,12 +19,12 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, shown
 from ownwords.evaluation.card import files as card
 from ownwords.serve.api.decisions import Weighed, change, gone, of_post, overview, weighed
-from ownwords.serve.api.facts import facts
-from ownwords.serve.api.fields import Fields
-from ownwords.serve.api.known import Knowing, Known
+from ownwords.serve.api.report import facts
+from ownwords.serve.api.fields import JsonFields
+from ownwords.serve.api.report_cache import ReportCache, CachedReport
 from ownwords.serve.api.posts import facets, line, page_of, wanted
-from ownwords.serve.house import House
-from ownwords.serve.refusing import Refused
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import ApiError
 from ownwords.training.corpus import as_read
 
 _PASSAGES = 20  # that a search shows
@@ -35,20 +35,20 @@ _MOST_NAME = 4000  # characters of a text's id, which may be an address
 _WHOSE = {"quote": "quoted", "code": "code", "table": "table", "log": "machine"}
 
 
-def routes(house: House) -> list[BaseRoute]:
+def routes(state: AppState) -> list[BaseRoute]:
     """The addresses under /api/corpus, and /api/place, which says what is being served."""
-    rooms = _Rooms(house)
+    rooms = _Rooms(state)
 
     def answering(work: Callable[[Request], Any]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> JSONResponse:
-            return JSONResponse(await house.run(lambda: work(request)))
+            return JSONResponse(await state.run(lambda: work(request)))
 
         return endpoint
 
     async def decide(request: Request) -> JSONResponse:
-        fields = await Fields.of(request)
+        fields = await JsonFields.of(request)
         id_, decision = (fields.text(name, most=_MOST_NAME) for name in ("id", "decision"))
-        return JSONResponse(await house.run(lambda: rooms.decide(id_, decision)))
+        return JSONResponse(await state.run(lambda: rooms.decide(id_, decision)))
 
     gets = {
         "/api/place": rooms.place,
@@ -67,15 +67,15 @@ def routes(house: House) -> list[BaseRoute]:
 class _Rooms:
     """What each address answers; all of it runs on the house's threads."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.known = Knowing(house)
+    def __init__(self, state: AppState) -> None:
+        self.state = state
+        self.known = ReportCache(state)
 
     def place(self, _: Request) -> dict[str, Any]:
-        workspace = self.house.workspace
+        workspace = self.state.workspace
         try:
             name = say.name(self.known().report)
-        except Refused:  # nothing has been read yet
+        except ApiError:  # nothing has been read yet
             name = shown(workspace.root.resolve()).rpartition("/")[2].removesuffix(SUFFIX)
         return {
             "name": name,
@@ -83,7 +83,7 @@ class _Rooms:
             "workspace": shown(workspace.root),
             "has": {
                 "archive": workspace.archive.exists(),
-                "model": bool(self.house.own),
+                "model": bool(self.state.own),
                 "score": (workspace.root / card.DATA).exists(),
             },
         }
@@ -98,7 +98,7 @@ class _Rooms:
         return page_of(self.known(), wanted(request.query_params))
 
     def post(self, request: Request) -> dict[str, Any]:
-        known, archive = self.known(), self.house.archive()
+        known, archive = self.known(), self.state.archive()
         id_ = request.query_params.get("id", "")
         document = next(archive.documents([id_]), None) if id_ in known.places else None
         if document is None:
@@ -112,18 +112,18 @@ class _Rooms:
             "decision": self._decision(known, archive, id_),
         }
 
-    def _decision(self, known: Known, archive: Archive, id_: str) -> dict[str, Any]:
+    def _decision(self, known: CachedReport, archive: Archive, id_: str) -> dict[str, Any]:
         try:
-            return of_post(self.house.workspace, known, self._weighed(archive), id_)
+            return of_post(self.state.workspace, known, self._weighed(archive), id_)
         except OwnwordsError as error:  # a slip in choices.toml is no reason not to show a text
             return {"error": {"message": error.message, "hint": error.hint}}
 
     def passage(self, request: Request) -> dict[str, Any]:
         said = request.query_params.get("id", "")
         number = int(said) if said.isdecimal() and len(said) < 16 else -1
-        found = self.house.searcher().index.passages([(number, 0.0)])
+        found = self.state.searcher().index.passages([(number, 0.0)])
         if not found:
-            raise Refused(
+            raise ApiError(
                 HTTPStatus.NOT_FOUND,
                 "that passage is no longer in the archive",
                 hint="its post was changed since; search for it again",
@@ -134,7 +134,7 @@ class _Rooms:
         question = request.query_params.get("q", "")[:_QUESTION].strip()
         if not question:
             return {"passages": [], "is_weak": False, "why": "", "nearest": []}
-        found = self.house.searcher().find(question, most=_PASSAGES)
+        found = self.state.searcher().find(question, most=_PASSAGES)
         wanted = telling(question)
         return {
             "passages": [
@@ -148,12 +148,12 @@ class _Rooms:
         }
 
     def decisions(self, _: Request) -> dict[str, Any]:
-        archive = self.house.archive()
-        return overview(self.house.workspace, self.known(), self._weighed(archive))
+        archive = self.state.archive()
+        return overview(self.state.workspace, self.known(), self._weighed(archive))
 
     def decide(self, id_: str, decision: str) -> dict[str, Any]:
-        archive, known = self.house.archive(), self.known()
-        return change(self.house.workspace, archive, known, self._weighed(archive), id_, decision)
+        archive, known = self.state.archive(), self.known()
+        return change(self.state.workspace, archive, known, self._weighed(archive), id_, decision)
 
     def _weighed(self, archive: Archive) -> Weighed:
         found: Weighed = self.known.drawn("weighed", lambda known: weighed(archive, known))
@@ -204,7 +204,7 @@ def _is_learned(segment: Segment, learned: str, at: int) -> tuple[bool, int]:
     return (True, found + len(segment.text)) if found >= 0 else (False, at)
 
 
-def _findings(known: Known, id_: str) -> dict[str, Any]:
+def _findings(known: CachedReport, id_: str) -> dict[str, Any]:
     report = known.report
     twins = [
         {
@@ -220,7 +220,7 @@ def _findings(known: Known, id_: str) -> dict[str, Any]:
     return {"twins": twins[:20], "unlike": unlike, "dump_words": dumps}
 
 
-def _around(known: Known, id_: str) -> dict[str, Any]:
+def _around(known: CachedReport, id_: str) -> dict[str, Any]:
     """The texts before and after this one in time."""
     dated = sorted((post for post in known.report.posts if post.day), key=lambda p: (p.day, p.id))
     place = next((n for n, post in enumerate(dated) if post.id == id_), None)

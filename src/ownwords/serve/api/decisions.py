@@ -27,8 +27,8 @@ from ownwords.archive.store import Archive
 from ownwords.archive.style import Outlier
 from ownwords.core.config import resolve
 from ownwords.core.workspace import Workspace, write_atomically
-from ownwords.serve.api.known import Known
-from ownwords.serve.refusing import Refused
+from ownwords.serve.api.report_cache import CachedReport
+from ownwords.serve.errors import ApiError
 
 _Given = tuple[ProvenanceConfig, tuple[Choice, ...]]  # what verdicts depend on beside the posts
 
@@ -52,7 +52,7 @@ class Weighed:
     given: dict[_Given, dict[str, Verdict]] = field(default_factory=dict)
 
 
-def weighed(archive: Archive, known: Known) -> Weighed:
+def weighed(archive: Archive, known: CachedReport) -> Weighed:
     """Read it from the archive: a millisecond for some ten texts, so it is worth keeping."""
     report = known.report
     posts = []
@@ -79,7 +79,7 @@ def foreseen(
     return found
 
 
-def overview(place: Workspace, known: Known, weighed: Weighed) -> dict[str, Any]:
+def overview(place: Workspace, known: CachedReport, weighed: Weighed) -> dict[str, Any]:
     """The texts to decide about, as they are now and as they will be after the next look."""
     choices = read_choices(place.choices)
     by_author = {choice.id for choice in choices}
@@ -104,7 +104,7 @@ def overview(place: Workspace, known: Known, weighed: Weighed) -> dict[str, Any]
     }
 
 
-def of_post(place: Workspace, known: Known, weighed: Weighed, id_: str) -> dict[str, Any]:
+def of_post(place: Workspace, known: CachedReport, weighed: Weighed, id_: str) -> dict[str, Any]:
     """The same of one text."""
     choices = read_choices(place.choices)
     then = foreseen(place, weighed, choices)
@@ -116,7 +116,7 @@ def of_post(place: Workspace, known: Known, weighed: Weighed, id_: str) -> dict[
 def change(
     place: Workspace,
     archive: Archive,
-    known: Known,
+    known: CachedReport,
     weighed: Weighed,
     id_: str,
     decision: str,
@@ -125,7 +125,7 @@ def change(
     if id_ not in known.places:
         raise gone(id_)
     if decision != _AS_PROPOSED and decision not in get_args(Decision):
-        raise Refused(
+        raise ApiError(
             HTTPStatus.BAD_REQUEST,
             f"{say.plain(decision, 40)!r} is no decision",
             hint=f"one of {', '.join((*get_args(Decision), _AS_PROPOSED))}",
@@ -133,7 +133,7 @@ def change(
     # A look writes the file anew when it ends; until then, what is written here would be lost.
     with archive.transaction():
         if archive.get_meta("written") != archive.get_meta("state"):
-            raise Refused(
+            raise ApiError(
                 HTTPStatus.CONFLICT,
                 "the archive is being read anew just now",
                 hint="decide again in a moment; if it stays so, run `ownwords look` again",
@@ -160,9 +160,9 @@ def change(
     }
 
 
-def gone(id_: str) -> Refused:
+def gone(id_: str) -> ApiError:
     """What is said of a text that is not in the archive."""
-    return Refused(
+    return ApiError(
         HTTPStatus.NOT_FOUND,
         f"there is no text {say.plain(id_, 80)!r} in the archive",
         hint="it may have been deleted or renamed since: look for it by its title",
@@ -170,7 +170,7 @@ def gone(id_: str) -> Refused:
 
 
 def _row(
-    known: Known, id_: str, then: Mapping[str, Verdict], by_author: set[str]
+    known: CachedReport, id_: str, then: Mapping[str, Verdict], by_author: set[str]
 ) -> dict[str, Any]:
     post, verdict = known.report.posts[known.places[id_]], then[id_]
     later = replace(post, decision=verdict.decision, reason=verdict.reason)

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from ownwords.archive.report import Post
 from ownwords.archive.report import words as say
-from ownwords.serve.api.known import Known
+from ownwords.serve.api.report_cache import CachedReport
 
 Sort = Literal["date", "words", "share", "title", "training_words"]
 PAGE = 50  # lines a page has unless asked for otherwise
@@ -25,7 +25,7 @@ _BY: Mapping[Sort, Callable[[Post], tuple[Any, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PostQuery:
     """Which lines, in which order; what is empty narrows nothing down."""
 
     sort: Sort = "date"
@@ -41,11 +41,11 @@ class Wanted:
     title: str = ""  # words that stand in it, in any order
 
 
-def wanted(query: Mapping[str, str]) -> Wanted:
+def wanted(query: Mapping[str, str]) -> PostQuery:
     """What an address asks for; what cannot be understood is taken as not asked for."""
     sort = query.get("sort", "")
     known = [one for one in get_args(Sort) if one == sort]
-    return Wanted(
+    return PostQuery(
         sort=known[0] if known else "date",
         descending=query.get("order", "") != "up",
         first=_number(query.get("first", ""), 0, 10_000_000),
@@ -60,7 +60,7 @@ def wanted(query: Mapping[str, str]) -> Wanted:
     )
 
 
-def page_of(known: Known, ask: Wanted) -> dict[str, Any]:
+def page_of(known: CachedReport, ask: PostQuery) -> dict[str, Any]:
     """The lines asked for, how many there are in all, and how many words they come to."""
     found = [post for post in known.report.posts if _fits(post, known.tags, ask)]
     # The report's own order, longest first, settles what is equal, whichever way it is sorted.
@@ -89,7 +89,7 @@ def line(post: Post, tags: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     }
 
 
-def facets(known: Known) -> dict[str, list[tuple[str, int]]]:
+def facets(known: CachedReport) -> dict[str, list[tuple[str, int]]]:
     """What can be chosen among, with how many texts each leaves."""
     posts = known.report.posts
     tags = Counter(tag for post in posts for tag in known.tags.get(post.id, ()))
@@ -103,7 +103,7 @@ def facets(known: Known) -> dict[str, list[tuple[str, int]]]:
     }
 
 
-def _fits(post: Post, tags: Mapping[str, tuple[str, ...]], ask: Wanted) -> bool:
+def _fits(post: Post, tags: Mapping[str, tuple[str, ...]], ask: PostQuery) -> bool:
     if ask.decision and post.decision != ask.decision:
         return False
     if ask.split and post.split != ask.split:

@@ -13,17 +13,17 @@ from ownwords.evaluation import wording as say
 from ownwords.evaluation.card import files, panels
 from ownwords.evaluation.card.gauges import Panel
 from ownwords.evaluation.scorecard import Copied, Dominant, Sample, Scorecard, Topic
-from ownwords.serve.house import House
+from ownwords.serve.app_state import AppState
 
 _BROKEN = 3  # broken sentences of each kind that are shown
 
 
-def routes(house: House) -> list[BaseRoute]:
+def routes(state: AppState) -> list[BaseRoute]:
     """The one address: the scorecard, or what is to be done where there is none."""
-    folder = house.workspace.root
+    folder = state.workspace.root
 
     async def score(_: Request) -> JSONResponse:
-        return JSONResponse(await house.run(lambda: _said(folder, bool(house.own))))
+        return JSONResponse(await state.run(lambda: _said(folder, bool(state.own))))
 
     return [Route("/api/score", score)]
 

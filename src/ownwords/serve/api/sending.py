@@ -7,7 +7,7 @@ from typing import Final
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ownwords.serve.events import HEADERS
+from ownwords.serve.sse import HEADERS
 
 KEEP_OPEN: Final = b": still here\n\n"  # a comment, which readers pass over
 
@@ -17,7 +17,7 @@ def event(name: str, json_text: str) -> bytes:
     return f"event: {name}\ndata: {json_text}\n\n".encode("utf-8", "replace")
 
 
-class Events(StreamingResponse):
+class EventStreamResponse(StreamingResponse):
     """Events as they come. What `held` holds is let go of when they end, or their reader leaves."""
 
     def __init__(self, events: AsyncIterator[bytes], held: AsyncExitStack | None = None) -> None:

@@ -17,12 +17,12 @@ from starlette.routing import BaseRoute, Route
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.make.order import COMPARED_FROM, MINUTES, NOTHING
-from ownwords.serve.api.fields import Fields
-from ownwords.serve.api.process import Order, TrainingProcess
-from ownwords.serve.api.sending import KEEP_OPEN, Events, event
-from ownwords.serve.api.watching import Watch
-from ownwords.serve.house import House
-from ownwords.serve.refusing import Busy, Refused
+from ownwords.serve.api.fields import JsonFields
+from ownwords.serve.api.training_process import StartTraining, TrainingProcess
+from ownwords.serve.api.sending import KEEP_OPEN, EventStreamResponse, event
+from ownwords.serve.api.training_monitor import TrainingMonitor
+from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import TooManyRequestsError, ApiError
 
 _EVERY_S = 1.0  # a screen that changes more often cannot be read
 _QUIET_S = 15.0  # without an event, after which a sign of life is sent
@@ -34,9 +34,9 @@ _START_WITH_IT = "start the server with its path: ownwords serve PATH"
 _FLAGS = {"--drafts": "drafts", "--hidden": "hidden", "--private": "private"}
 
 
-def routes(house: House) -> list[BaseRoute]:
+def routes(state: AppState) -> list[BaseRoute]:
     """What the Train page asks for."""
-    train = _Train(house)
+    train = _Train(state)
     return [
         Route("/api/train", train.now),
         Route("/api/train/events", train.events),
@@ -46,9 +46,9 @@ def routes(house: House) -> list[BaseRoute]:
 
 
 class _Train:
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._watch = Watch(house.workspace.runs, TrainingProcess(house.workspace))
+    def __init__(self, state: AppState) -> None:
+        self._state = state
+        self._watch = TrainingMonitor(state.workspace.runs, TrainingProcess(state.workspace))
         self._watchers = 0
         self._offered: dict[str, Any] = {}
         self._offered_at = -_OFFER_AGAIN_S
@@ -56,35 +56,35 @@ class _Train:
     async def now(self, request: Request) -> Response:
         """All there is to show, once."""
         name = self._chosen(request)
-        return JSONResponse(await self._house.run(partial(self._parts, name)))
+        return JSONResponse(await self._state.run(partial(self._parts, name)))
 
     async def events(self, request: Request) -> Response:
         """The same as it changes: an event for each part, whenever that is another."""
         name = self._chosen(request)
         if self._watchers >= _MOST_WATCHERS:
-            raise Busy(f"{_MOST_WATCHERS} pages watch the training already", 10)
-        first = await self._house.run(partial(self._parts, name))
-        return Events(self._following(name, first))
+            raise TooManyRequestsError(f"{_MOST_WATCHERS} pages watch the training already", 10)
+        first = await self._state.run(partial(self._parts, name))
+        return EventStreamResponse(self._following(name, first))
 
     async def start(self, request: Request) -> Response:
         """Begin a training, or go on with the one that was stopped."""
-        fields = await Fields.of(request)
+        fields = await JsonFields.of(request)
         if fields.flag("resume", default=False):
             work = self._resumed
         else:
             minutes = fields.number("minutes", least=0, most=_MOST_MINUTES, default=MINUTES)
             if minutes <= 0:
-                raise Refused(400, f"the minutes should be more than 0, and are {minutes:g}")
+                raise ApiError(400, f"the minutes should be more than 0, and are {minutes:g}")
             base = fields.text("base", most=200, default=catalogue.SHIPPED)
             work = partial(self._new, minutes, base, is_timed=fields.has("minutes"))
-        await self._house.run(partial(self._begin, work))
-        return JSONResponse(await self._house.run(partial(self._parts, "")))
+        await self._state.run(partial(self._begin, work))
+        return JSONResponse(await self._state.run(partial(self._parts, "")))
 
     async def stop(self, request: Request) -> Response:
         """Ask the training that was started here to save and end."""
-        await Fields.of(request)
-        await self._house.run(self._watch.process.stop)
-        return JSONResponse(await self._house.run(partial(self._parts, "")))
+        await JsonFields.of(request)
+        await self._state.run(self._watch.process.stop)
+        return JSONResponse(await self._state.run(partial(self._parts, "")))
 
     # --- in a thread -----------------------------------------------------------------------------
 
@@ -94,51 +94,51 @@ class _Train:
             self._offered, self._offered_at = self._offer(), time.monotonic()
         return {**self._watch.parts(name), "offer": self._offered}
 
-    def _begin(self, order: Callable[[], Order]) -> None:
+    def _begin(self, order: Callable[[], StartTraining]) -> None:
         if importlib.util.find_spec("torch") is None:
-            raise Refused(
+            raise ApiError(
                 HTTPStatus.CONFLICT,
                 "making a model takes PyTorch, which is not installed",
                 hint='pip install "ownwords[train]", then start ownwords serve again',
             )
         try:
             self._watch.process.start(order())
-        except Refused:
+        except ApiError:
             raise
         except OwnwordsError as error:
-            raise Refused(HTTPStatus.CONFLICT, error.message, error.hint) from error
+            raise ApiError(HTTPStatus.CONFLICT, error.message, error.hint) from error
         self._watch.forget()
 
-    def _resumed(self) -> Order:
+    def _resumed(self) -> StartTraining:
         standing = self._watch.process.standing()
         if standing is None:
-            raise Refused(
+            raise ApiError(
                 HTTPStatus.CONFLICT,
                 "no training was started here that could be gone on with",
                 hint="one begun in a terminal goes on with the same command there",
             )
         return standing.order
 
-    def _new(self, minutes: float, base: str, *, is_timed: bool) -> Order:
+    def _new(self, minutes: float, base: str, *, is_timed: bool) -> StartTraining:
         if base not in {name for name, *_ in _bases()}:
-            raise Refused(400, f"there is no base called {base}", hint="choose one that is listed")
+            raise ApiError(400, f"there is no base called {base}", hint="choose one that is listed")
         paths, extra = self._texts()
         if not paths:
-            raise Refused(HTTPStatus.CONFLICT, _NO_BLOG, hint=_START_WITH_IT)
+            raise ApiError(HTTPStatus.CONFLICT, _NO_BLOG, hint=_START_WITH_IT)
         for path in paths:
             if not path.exists():
-                raise Refused(
+                raise ApiError(
                     HTTPStatus.CONFLICT,
                     f"{path} is not there, seen from {Path.cwd()}",
                     hint=_START_WITH_IT,
                 )
-        return Order(minutes, base, tuple(map(str, paths)), extra, is_timed)
+        return StartTraining(minutes, base, tuple(map(str, paths)), extra, is_timed)
 
     def _texts(self) -> tuple[tuple[Path, ...], tuple[str, ...]]:
         """What is read, and with which settings: as the server was told, or as it was last read."""
-        told = self._house.sources
+        told = self._state.sources
         try:
-            report = json.loads(self._house.archive().get_meta("report") or "{}")
+            report = json.loads(self._state.archive().get_meta("report") or "{}")
             paths, flags = read_by(str(report.get("command", "")))
         except (OwnwordsError, ValueError):  # there is no archive yet
             paths, flags = (), ()
@@ -179,11 +179,11 @@ class _Train:
                 if time.monotonic() - silent_since >= _QUIET_S:
                     silent_since = time.monotonic()
                     yield KEEP_OPEN
-                if not await self._house.pause(_EVERY_S):
+                if not await self._state.pause(_EVERY_S):
                     return
                 try:
-                    parts = await self._house.run(partial(self._parts, name))
-                except Busy:  # the next second will do
+                    parts = await self._state.run(partial(self._parts, name))
+                except TooManyRequestsError:  # the next second will do
                     continue
         finally:
             self._watchers -= 1

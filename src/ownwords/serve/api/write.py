@@ -22,12 +22,12 @@ from ownwords.evaluation.verbatim import Shared, shared_passages
 from ownwords.inference import generation
 from ownwords.inference.guard import Guard
 from ownwords.inference.writing import USUAL
-from ownwords.serve.api.fields import Fields
-from ownwords.serve.api.sending import Events, event
-from ownwords.serve.engine_thread import Written
-from ownwords.serve.house import FROM_NOTHING, House
-from ownwords.serve.opened import Opened
-from ownwords.serve.pieces import Pieces
+from ownwords.serve.api.fields import JsonFields
+from ownwords.serve.api.sending import EventStreamResponse, event
+from ownwords.serve.model_worker import GenerationStream
+from ownwords.serve.app_state import FROM_NOTHING, AppState
+from ownwords.serve.loaded_model import LoadedModel
+from ownwords.serve.text_stream import TextStream
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 _MOST_PROMPT = 20_000  # characters: more than any of our models reads
@@ -43,9 +43,9 @@ _PASSAGE_TOKENS = 200  # that hold so many words in any case
 _MOST_HELD = 50
 
 
-def routes(house: House) -> list[BaseRoute]:
+def routes(state: AppState) -> list[BaseRoute]:
     """What the Write page asks for."""
-    pages = _Write(house)
+    pages = _Write(state)
     return [
         Route("/api/write", pages.models),
         Route("/api/write", pages.write, methods=["POST"]),
@@ -54,14 +54,14 @@ def routes(house: House) -> list[BaseRoute]:
 
 
 class _Write:
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, state: AppState) -> None:
+        self._state = state
 
     async def models(self, _: Request) -> Response:
         """The models there are, and how they write unless told otherwise."""
         return JSONResponse(
             {
-                "models": await self._house.run(self._named),
+                "models": await self._state.run(self._named),
                 "usual": {
                     "tokens": _TOKENS,
                     "most_tokens": _MOST_TOKENS,
@@ -74,7 +74,7 @@ class _Write:
 
     async def write(self, asked: Request) -> Response:
         """Events: `begin`, then `text` as it comes, then `end`; `error` where it breaks off."""
-        fields = await Fields.of(asked)
+        fields = await JsonFields.of(asked)
         prompt = fields.text("prompt", most=_MOST_PROMPT)
         is_guarded = fields.flag("guard", default=True)
         sampling = replace(
@@ -85,36 +85,36 @@ class _Write:
         )
         tokens = fields.whole("tokens", least=1, most=_MOST_TOKENS, default=_TOKENS)
         seed = fields.whole("seed", least=0, most=_SEEDS, default=1)
-        opened = await self._house.opened(fields.text("model", most=300))
+        opened = await self._state.opened(fields.text("model", most=300))
         wanted = opened.model.request(
             prompt, tokens=tokens, seed=seed, sampling=sampling, quote=not is_guarded
         )
         async with AsyncExitStack() as stack:
             # What must be refused is refused while the answer can still have a status of its own.
-            written = await stack.enter_async_context(opened.pen.write(wanted))
-            return Events(_told(opened, wanted, written), stack.pop_all())
+            written = await stack.enter_async_context(opened.worker.write(wanted))
+            return EventStreamResponse(_told(opened, wanted, written), stack.pop_all())
 
     async def origins(self, asked: Request) -> Response:
         """Of a text: what stands in the posts word for word, and the passages nearest to it."""
-        text = (await Fields.of(asked)).text("text", most=_MOST_PROMPT)
-        return JSONResponse(await self._house.run_long(partial(self._origins, text)))
+        text = (await JsonFields.of(asked)).text("text", most=_MOST_PROMPT)
+        return JSONResponse(await self._state.run_long(partial(self._origins, text)))
 
     # --- in a thread -----------------------------------------------------------------------------
 
     def _named(self) -> list[dict[str, Any]]:
-        own = self._house.own
+        own = self._state.own
         bases = {each.name for each in catalogue.entries()}
-        return [{"name": name, "role": _role(name, own, bases)} for name in self._house.models()]
+        return [{"name": name, "role": _role(name, own, bases)} for name in self._state.models()]
 
     def _origins(self, text: str) -> dict[str, Any]:
-        archive = self._house.archive()
+        archive = self._state.archive()
         texts = _Texts(archive)
         shared = shared_passages(text, texts, _SHARED_WORDS)
         shared.sort(key=lambda one: one.start - one.end)
         nearest: Sequence[Passage] = ()
         if text.strip():
             query = " ".join(text.split()[-_QUERY_WORDS:])
-            found = self._house.searcher().find(query, most=_NEAREST)
+            found = self._state.searcher().find(query, most=_NEAREST)
             nearest = found.passages or found.nearest
         return {
             "shared": [
@@ -171,11 +171,11 @@ def _of_a_post(archive: Archive, text: str, one: Shared) -> dict[str, Any] | Non
 
 
 async def _told(
-    opened: Opened, wanted: generation.Request, written: Written
+    opened: LoadedModel, wanted: generation.Request, written: GenerationStream
 ) -> AsyncIterator[bytes]:
     """The events of a text."""
     tokenizer, began = opened.model.tokenizer, time.monotonic()
-    pieces = Pieces(written, tokenizer)
+    pieces = TextStream(written, tokenizer)
     held = HeldBack(wanted.guard, tokenizer, wanted.ids) if wanted.guard else None
     begun = {"model": opened.name, "seed": wanted.seed, "guarded": wanted.guard is not None}
     yield event("begin", json.dumps({**begun, "has_guard": opened.model.guard is not None}))

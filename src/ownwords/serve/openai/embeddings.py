@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ownwords.ask.embed import Embedder
-from ownwords.serve.house import House
-from ownwords.serve.openai.body import Fields, parsed, wrong_kind
-from ownwords.serve.openai.refusals import invalid, missing, no_such_model, unsupported
+from ownwords.serve.app_state import AppState
+from ownwords.serve.openai.json_body import RequestBody, parsed, wrong_kind
+from ownwords.serve.openai.errors import invalid, missing, no_such_model, unsupported
 from ownwords.serve.openai.sending import as_json
-from ownwords.serve.openai.shapes import Shape
+from ownwords.serve.openai.formatters import JsonObject
 
 MOST_TEXTS = 2048  # as theirs
 
@@ -26,7 +26,7 @@ class _Counting(Protocol):
 
 
 @dataclass(frozen=True)
-class EmbeddingOrder:
+class EmbeddingRequest:
     """Texts to be made vectors, and whether these are to come as Base64."""
 
     model: str
@@ -40,9 +40,9 @@ def name_of(embedder: Embedder) -> str:
     return embedder.name.partition(" ")[0]
 
 
-def order_of(given: Mapping[str, object]) -> EmbeddingOrder:
+def order_of(given: Mapping[str, object]) -> EmbeddingRequest:
     """The order in the body of a request."""
-    fields = Fields(given)
+    fields = RequestBody(given)
     model = fields.needed("model")
     form = fields.text("encoding_format") or "float"
     if form not in ("float", "base64"):
@@ -52,7 +52,7 @@ def order_of(given: Mapping[str, object]) -> EmbeddingOrder:
             code="invalid_value",
         )
     dimensions = fields.whole("dimensions", 1, 1 << 20)
-    return EmbeddingOrder(model, _texts(fields.get("input")), form == "base64", dimensions)
+    return EmbeddingRequest(model, _texts(fields.get("input")), form == "base64", dimensions)
 
 
 def _texts(given: object) -> Sequence[str]:
@@ -77,7 +77,7 @@ def _texts(given: object) -> Sequence[str]:
     return several
 
 
-def answered(order: EmbeddingOrder, embedder: Embedder) -> Shape:
+def answered(order: EmbeddingRequest, embedder: Embedder) -> JsonObject:
     """The vectors, in the order of their texts. It takes its time: not for the event loop."""
     if order.dimensions not in (None, embedder.dimensions):
         raise unsupported(
@@ -102,11 +102,11 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-async def made(house: House, request: Request) -> Response:
+async def made(state: AppState, request: Request) -> Response:
     """The vectors of some texts."""
     data = await request.body()
-    order = await house.run(lambda: order_of(parsed(data)))
-    embedder = await house.embedder()
+    order = await state.run(lambda: order_of(parsed(data)))
+    embedder = await state.embedder()
     if embedder is None:
         raise invalid(
             "this server has nothing to make vectors with",
@@ -116,10 +116,10 @@ async def made(house: House, request: Request) -> Response:
         )
     name = name_of(embedder)
     if order.model not in (name, embedder.name):
-        if order.model in await house.run(house.models):
+        if order.model in await state.run(state.models):
             raise unsupported("model", f"{order.model} writes; vectors are made by {name}")
         raise no_such_model(
             f"there is no model {order.model[:80]!r} here", f"vectors are made by {name}"
         )
-    shape = await house.run_long(lambda: answered(order, embedder))
+    shape = await state.run_long(lambda: answered(order, embedder))
     return Response(as_json(shape), media_type="application/json")

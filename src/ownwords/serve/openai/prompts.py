@@ -6,28 +6,28 @@ from dataclasses import dataclass
 from ownwords.inference.generation import Request
 from ownwords.inference.model import Model
 from ownwords.inference.writing import begun
-from ownwords.serve.openai.orders import Order
-from ownwords.serve.openai.refusals import invalid
+from ownwords.serve.openai.request_params import GenerationParams
+from ownwords.serve.openai.errors import invalid
 from ownwords.tokenizers import chat
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Prompt:
+class TokenizedPrompt:
     """The ids to go on from, and what was given, as text."""
 
     ids: Sequence[int]
     text: str
 
 
-def of_prompt(tokenizer: Tokenizer, given: str | Sequence[int]) -> Prompt:
+def of_prompt(tokenizer: Tokenizer, given: str | Sequence[int]) -> TokenizedPrompt:
     """A text that is to be written on, or the ids of one as they stand."""
     if isinstance(given, str):
-        return Prompt(begun(tokenizer, given), given)
-    return Prompt(given, tokenizer.decode(given))  # an error for ids that stand for nothing
+        return TokenizedPrompt(begun(tokenizer, given), given)
+    return TokenizedPrompt(given, tokenizer.decode(given))  # an error for ids that stand for nothing
 
 
-def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> Prompt:
+def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> TokenizedPrompt:
     """A conversation by the model's own chat template, or as a text where it has none.
 
     A model without a template has not learned to answer: it writes on. What it reads then are the
@@ -35,7 +35,7 @@ def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
     own is what it wrote on from the message before, and comes right after it.
     """
     if tokenizer.template is not None:
-        return Prompt(chat.encode(tokenizer, messages, add_generation_prompt=True), "")
+        return TokenizedPrompt(chat.encode(tokenizer, messages, add_generation_prompt=True), "")
     text = ""
     for message in messages:
         if text and message["role"] != "assistant":
@@ -44,7 +44,7 @@ def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
     return of_prompt(tokenizer, text)
 
 
-def requests_of(model: Model, prompt: Prompt, order: Order) -> list[Request]:
+def requests_of(model: Model, prompt: TokenizedPrompt, order: GenerationParams) -> list[Request]:
     """What is asked of the engine, a text each."""
     biased = order.sampling.bias
     if biased and max(biased) >= model.tokenizer.vocabulary_size:
@@ -69,7 +69,7 @@ def requests_of(model: Model, prompt: Prompt, order: Order) -> list[Request]:
     ]
 
 
-def check_length(prompt: Prompt, length: int, name: str) -> None:
+def check_length(prompt: TokenizedPrompt, length: int, name: str) -> None:
     """Refused where a prompt is longer than what the model is given to see of a text."""
     if len(prompt.ids) > length:
         raise invalid(

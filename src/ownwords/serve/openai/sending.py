@@ -7,7 +7,7 @@ from http import HTTPStatus
 import anyio
 from starlette.types import Receive, Send
 
-from ownwords.serve.events import HEADERS
+from ownwords.serve.sse import HEADERS
 
 _DONE = b"data: [DONE]\n\n"
 
@@ -17,7 +17,7 @@ def as_json(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
-class Events:
+class EventStreamSender:
     """An answer of server-sent events under way; several tasks may send at once."""
 
     def __init__(self, send: Send) -> None:

@@ -1,13 +1,13 @@
 // Ask: questions to the archive, answered with what was written there, each citation a way to its post.
 
-import { address, announce, entitle, get, go, place, shortcut, stream } from "/frame.js";
-import { add, bullets, button, count, day, el, fill, folded, icon, link, loading, masthead, problem, quiet, quote, row, sentence, statement, tag, textarea, title } from "/parts.js";
+import { address, announce, setTitle, get, go, place, shortcut, stream } from "/app.js";
+import { add, bullets, button, count, day, el, fill, folded, icon, link, loading, masthead, problem, quiet, quote, row, sentence, statement, tag, textarea, title } from "/components.js";
 
 const NOBODY = "none";
 const AT_ONCE = 4; // passages; more are unfolded
 const WHOSE = { quoted: "quoted there, not your words", other: "not your words" };
 // The conversation stays while the posts it cites are looked at; it is gone with the tab.
-const kept = { turns: [], writer: null, number: 0 };
+const state = { turns: [], writer: null, number: 0 };
 
 export async function show(element, { query }) {
   const offer = await get("/api/ask");
@@ -46,16 +46,16 @@ function pageOf(element, offer) {
 
   function writers(found) {
     const known = [NOBODY, ...found.endpoints.map((one) => one.name), ...found.own.map((one) => one.name)];
-    if (!known.includes(kept.writer)) kept.writer = found.usual;
+    if (!known.includes(state.writer)) state.writer = found.usual;
     const option = (value, label) => el("option", { value }, label);
-    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { kept.writer = choose.value; hint(); } } },
+    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { state.writer = choose.value; hint(); } } },
       option(NOBODY, "No model: the passages themselves"),
       found.endpoints.length ? el("optgroup", { label: "On this machine" }, found.endpoints.map((one) => option(one.name, `${one.label} (${one.where})`))) : null,
       found.own.length ? el("optgroup", { label: "Yours" }, found.own.map((one) => option(one.name, one.label))) : null);
-    choose.value = kept.writer;
+    choose.value = state.writer;
     const said = el("span", { class: "quiet" });
     const hint = () => {
-      said.textContent = kept.writer.startsWith("own:") ? "A small model writes in a voice; it seldom answers." : found.endpoints.length ? "" : "No Ollama, llama.cpp, LM Studio or vLLM runs here.";
+      said.textContent = state.writer.startsWith("own:") ? "A small model writes in a voice; it seldom answers." : found.endpoints.length ? "" : "No Ollama, llama.cpp, LM Studio or vLLM runs here.";
     };
     hint();
     const again = button("Look again", async () => {
@@ -71,9 +71,9 @@ function pageOf(element, offer) {
   }
 
   function draw() {
-    fill(head, masthead({ kicker: "Ask", heading: "What did I write?", lede: kept.turns.length ? "" : "Ask your archive. Whatever is said here stands in a post, word for word, and you can look." }));
-    fill(talk, kept.turns.length ? null : examples(), kept.turns.map(drawn));
-    clear.hidden = !kept.turns.length;
+    fill(head, masthead({ kicker: "Ask", heading: "What did I write?", lede: state.turns.length ? "" : "Ask your archive. Whatever is said here stands in a post, word for word, and you can look." }));
+    fill(talk, state.turns.length ? null : examples(), state.turns.map(drawn));
+    clear.hidden = !state.turns.length;
   }
 
   function examples() {
@@ -86,13 +86,13 @@ function pageOf(element, offer) {
     const asked = text.trim();
     if (!asked || answering) return;
     question.value = "";
-    const turn = { id: (kept.number += 1), question: asked, passages: null, text: "", answer: null, problem: null, isStopped: false, writer: kept.writer };
-    const isFirst = !kept.turns.length;
-    kept.turns.push(turn);
+    const turn = { id: (state.number += 1), question: asked, passages: null, text: "", answer: null, problem: null, isStopped: false, writer: state.writer };
+    const isFirst = !state.turns.length;
+    state.turns.push(turn);
     if (isFirst) draw();
     else add(talk, drawn(turn));
     turn.node.scrollIntoView({ block: "start" });
-    entitle(asked.slice(0, 60));
+    setTitle(asked.slice(0, 60));
     const ends = (answering = new AbortController());
     send.disabled = true;
     end.hidden = false;
@@ -124,12 +124,12 @@ function pageOf(element, offer) {
 
   function anew() {
     stop();
-    kept.turns = [];
+    state.turns = [];
     draw();
     question.focus();
   }
 
-  return { put, stop, focus: () => question.focus(), leave() { stop(); for (const turn of kept.turns) turn.draw = () => {}; } };
+  return { put, stop, focus: () => question.focus(), leave() { stop(); for (const turn of state.turns) turn.draw = () => {}; } };
 }
 
 function drawn(turn) {

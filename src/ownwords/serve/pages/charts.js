@@ -1,6 +1,6 @@
 // Charts as SVG, drawn for the width they have; every figure in them also stands on the page as text.
 
-import { count, el, fill, fresh, percent, svg } from "/parts.js";
+import { count, el, fill, uniqueId, percent, svg } from "/components.js";
 
 const share = (part, whole) => `${((100 * part) / (whole || 1)).toFixed(3)}%`;
 
@@ -8,7 +8,7 @@ const share = (part, whole) => `${((100 * part) / (whole || 1)).toFixed(3)}%`;
  *  (own, rest, k1 … k4), "out" is hatched. Labels stand below where there is the room. */
 export function stackedBar(label, slices, { slim = false, labelled = true } = {}) {
   const total = slices.reduce((sum, part) => sum + part.value, 0) || 1;
-  const hatch = fresh("hatch");
+  const hatch = uniqueId("hatch");
   let at = 0;
   const said = slices.map((part) => `${part.label} ${part.note ?? percent(part.value / total)}`).join(", ");
   const drawn = slices.map((part) => {
@@ -84,7 +84,7 @@ export function gauges(caption, rows, top) {
 export function yearColumns(label, years) {
   const holder = el("div", { class: "chart" });
   return drawnToFit(holder, (width) => {
-    const slot = width / Math.max(years.length, 8), axis = 152, hatch = fresh("hatch");
+    const slot = width / Math.max(years.length, 8), axis = 152, hatch = uniqueId("hatch");
     const most = Math.max(...years.map((one) => one.words)) || 1, many = Math.max(...years.map((one) => one.posts)) || 1;
     const parts = [hatched(hatch), svg("line", { x1: 0, x2: width, y1: axis, y2: axis, class: "axis" })];
     years.forEach((one, i) => {

@@ -1,7 +1,7 @@
 // Corpus: the report as a page, and the ways from it to every text.
 
-import { address, get, go, place, shortcut } from "/frame.js";
-import { add, answers, bullets, command, count, day, el, empty, fill, folded, link, loading, masthead, p, percent, quiet, section, statement, table, tabs, title, totals } from "/parts.js";
+import { address, get, go, place, shortcut } from "/app.js";
+import { add, answers, bullets, command, count, day, el, empty, fill, folded, link, loading, masthead, p, percent, quiet, section, statement, table, tabs, title, totals } from "/components.js";
 import { shareLine, stackedBar, yearColumns } from "/charts.js";
 
 const ROOMS = { "": ["The report", report], posts: ["Posts", () => import("/posts.js")], search: ["Search", () => import("/posts.js")],

@@ -1,7 +1,7 @@
 // What becomes of the texts that stand out: the author's word is the last.
 
-import { announce, entitle, get, post, toast } from "/frame.js";
-import { button, choice, command, count, el, fill, loading, masthead, p, percent, quiet, tag } from "/parts.js";
+import { announce, setTitle, get, post, toast } from "/app.js";
+import { button, choice, command, count, el, fill, loading, masthead, p, percent, quiet, tag } from "/components.js";
 import { postLink } from "/corpus.js";
 
 const DECISIONS = [["keep", "Keep"], ["cap", "Cap"], ["leave out", "Leave out"]];
@@ -9,7 +9,7 @@ const MEANS = [["Keep", "every word of it may be learned from."], ["Cap", "so mu
   ["Leave out", "nothing of it is learned from; it can still be searched and cited."]];
 
 export async function decisions(body) {
-  entitle("Decisions");
+  setTitle("Decisions");
   fill(body, loading("Reading"));
   const list = el("div");
   fill(body, masthead({ heading: "Decisions", follow: "Nothing is deleted, whatever you choose: a decision says only what a model learns from. What you decide is kept, and never asked about again." }), list);

@@ -1,7 +1,7 @@
 // One text, to be read: whose words stand in it, what is learned from, what becomes of it.
 
-import { address, announce, entitle, get, go, shortcut, toast } from "/frame.js";
-import { add, count, day, el, fill, icon, link, loading, masthead, outward, percent, problem, quiet, tag, title } from "/parts.js";
+import { address, announce, setTitle, get, go, shortcut, toast } from "/app.js";
+import { add, count, day, el, fill, icon, link, loading, masthead, outward, percent, problem, quiet, tag, title } from "/components.js";
 import { postAddress, postLink } from "/corpus.js";
 import { decider } from "/decisions.js";
 
@@ -13,7 +13,7 @@ export async function post(body, where) {
   const found = await get("/api/corpus/post", { id });
   const asked = where.query.get("quote"), sought = asked || (await passageText(where.query.get("chunk")));
   const line = found.post;
-  entitle(line.title);
+  setTitle(line.title);
   const text = el("article", { class: "reading", "aria-label": "The text", dir: "auto" });
   const marks = drawText(text, found.segments, sought, asked ? "" : "passage");
   fill(body, around(found.around),

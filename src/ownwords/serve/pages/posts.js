@@ -1,7 +1,7 @@
 // Every text as a line, a page at a time; and the search through what they say.
 
-import { address, announce, entitle, get, go, shortcut } from "/frame.js";
-import { button, count, day, el, empty, field, fill, input, loading, masthead, p, percent, problem, quiet, quote, select, table, tag } from "/parts.js";
+import { address, announce, setTitle, get, go, shortcut } from "/app.js";
+import { button, count, day, el, empty, field, fill, input, loading, masthead, p, percent, problem, quiet, quote, select, table, tag } from "/components.js";
 import { shareLine } from "/charts.js";
 import { postLink } from "/corpus.js";
 
@@ -11,7 +11,7 @@ const SAID = { keep: "Kept", cap: "Capped", "leave out": "Left out", train: "Tra
   dominant: "Outweighs the others", unlike: "Reads unlike the others", dump: "A machine's output", duplicate: "Shares text", none: "No date" };
 
 export async function posts(body, where) {
-  entitle("Posts");
+  setTitle("Posts");
   const asked = Object.fromEntries(where.query);
   const list = el("div", { class: "posts" }, loading("Reading"));
   const found = await get("/api/corpus/facets");
@@ -88,7 +88,7 @@ const WHOSE = { quoted: "quoted in it", other: "not your words" };
 const FOUND_BY = { title: "by its title", phrase: "word for word", text: "by its words", vectors: "by its meaning" };
 
 export async function search(body, where) {
-  entitle("Search");
+  setTitle("Search");
   const list = el("div", { class: "found" });
   const box = input({ type: "search", placeholder: "A word, a phrase, a question", value: where.query.get("q") ?? "", "aria-label": "Search the texts", autofocus: true });
   let running = null;

@@ -1,7 +1,7 @@
 // Score: how good the model is, as the scorecard says it.
 
-import { address, entitle, get, go } from "/frame.js";
-import { answers, bullets, button, command, el, empty, fill, folded, loading, masthead, outward, p, quiet, section, statement, table, title, totals } from "/parts.js";
+import { address, setTitle, get, go } from "/app.js";
+import { answers, bullets, button, command, el, empty, fill, folded, loading, masthead, outward, p, quiet, section, statement, table, title, totals } from "/components.js";
 import { gauges } from "/charts.js";
 
 const OPEN = 4; // samples that are not folded
@@ -13,7 +13,7 @@ export async function show(element) {
   const found = await get("/api/score");
   if (!found.card) return void fill(body, nothingYet(found));
   const card = found.card;
-  entitle("Score");
+  setTitle("Score");
   fill(body,
     masthead({ kicker: el("span", {}, title(card.name), ": how good the model is"), heading: card.sentence }),
     card.because.length ? el("ul", { class: "notes because" }, card.because.map((one) => el("li", {}, one))) : null,

@@ -1,10 +1,10 @@
 // Train: begin a training, watch it, stop it, go on with it; all of it as the files of the run tell.
 
-import { address, announce, ask, entitle, go, listen, post, shortcut, toast } from "/frame.js";
+import { address, announce, ask, setTitle, go, listen, post, shortcut, toast } from "/app.js";
 import { lineChart } from "/charts.js";
-import { courseChart } from "/course.js";
+import { trainingChart } from "/training-chart.js";
 import { add, bar, bullets, button, choice, count, duration, el, field, fill, folded, input, link, loading, masthead, percent, problem, quiet,
-  quote, row, section, select, sentence, size, statement, table, tag, title, totals } from "/parts.js";
+  quote, row, section, select, sentence, size, statement, table, tag, title, totals } from "/components.js";
 
 const KINDS = { finetune: "tuned from a base", pretrain: "from nothing", lora: "an adapter on a base" };
 const BUSY = ["reading", "planning", "training", "finishing"];
@@ -28,7 +28,7 @@ function pageOf(element, chosen) {
   const now = { state: null, offer: null, curve: null, plan: null };
   const head = el("div"), doing = el("div", { class: "doing" }), lostLine = el("div");
   const figures = el("div"), begin = el("div"), course = el("div"), samples = el("div"), plan = el("div"), log = el("div"), runs = el("div");
-  const chart = courseChart();
+  const chart = trainingChart();
   const speed = lineChart("Tokens a second", [], { height: 130, sayX: (step) => count(step), sayY: plain, from: 0 });
   const rate = lineChart("Learning rate", [], { height: 130, sayX: (step) => count(step), sayY: (value) => Number(value.toPrecision(2)).toString(), from: 0 });
   let measure = "bits", lastSaid = "", form = null;
@@ -75,7 +75,7 @@ function pageOf(element, chosen) {
       head.dataset.status = found.status;
       fill(head, masthead({ kicker: chosen ? `Train · ${chosen}` : "Train", heading: headingOf(found), lede: ledeOf(found), follow: followOf(found) }));
       if (focused) head.querySelector("h1").focus({ preventScroll: true });
-      entitle(headingOf(found));
+      setTitle(headingOf(found));
       if (before) announce(`${headingOf(found)}. ${ledeOf(found)}`);
       fill(doing, actions(found));
       beginning(found);

@@ -1,12 +1,12 @@
 // Write: text in the author's voice, as it comes; the base beside it; and where it may come from.
 
-import { address, announce, entitle, get, post, shortcut, stream, toast } from "/frame.js";
+import { address, announce, setTitle, get, post, shortcut, stream, toast } from "/app.js";
 import { add, bullets, button, checkbox, choice, count, day, duration, el, empty, field, fill, folded, input, link, masthead, problem, quiet, quote, row,
-  select, sentence, slider, textarea, title } from "/parts.js";
+  select, sentence, slider, textarea, title } from "/components.js";
 
 const SEEDS = 1_000_000_000;
 // What was written stays while other pages are looked at; it is gone with the tab.
-const kept = { prompt: "", settings: null, columns: [] };
+const state = { prompt: "", settings: null, columns: [] };
 
 export async function show(element, { query }) {
   const offer = await get("/api/write");
@@ -15,7 +15,7 @@ export async function show(element, { query }) {
     add(element, empty("No model yet", "When you have one, it writes here as you would.", link(address("train"), "Train one")));
     return undefined;
   }
-  if (query.get("prompt")) kept.prompt = query.get("prompt");
+  if (query.get("prompt")) state.prompt = query.get("prompt");
   const page = pageOf(element, offer);
   shortcut("Ctrl+Enter", "Write", page.begin, { whileTyping: true });
   shortcut("Escape", "Stop writing", page.stop, { whileTyping: true });
@@ -26,18 +26,18 @@ function pageOf(element, offer) {
   const tuned = offer.models.find((one) => one.role === "tuned") ?? offer.models[0];
   const base = offer.models.find((one) => one.role === "base" && one.name !== tuned.name) ?? null;
   const usual = offer.usual;
-  const set = (kept.settings ??= { model: tuned.name, beside: Boolean(base), tokens: usual.tokens, temperature: usual.temperature, cut: "min_p",
+  const set = (state.settings ??= { model: tuned.name, beside: Boolean(base), tokens: usual.tokens, temperature: usual.temperature, cut: "min_p",
     min_p: usual.min_p, top_p: 0.9, seed: "", guard: true });
   if (!offer.models.some((one) => one.name === set.model)) set.model = tuned.name;
   let writing = [];
 
   const prompt = textarea({ rows: "4", dir: "auto", spellcheck: "true", placeholder: "The trouble with backups" });
-  prompt.value = kept.prompt;
-  prompt.addEventListener("input", () => { kept.prompt = prompt.value; });
+  prompt.value = state.prompt;
+  prompt.addEventListener("input", () => { state.prompt = prompt.value; });
   const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" });
   const end = button("Stop", stop, { icon: "stop", disabled: true });
   const again = button("Once more, with other luck", () => begin(), {});
-  again.hidden = !kept.columns.length;
+  again.hidden = !state.columns.length;
   const results = el("div", { class: "columns-of-text" });
 
   // Beside the text where there is the room, folded above it where there is not.
@@ -86,19 +86,19 @@ function pageOf(element, offer) {
     const given = String(set.seed).trim();
     const seed = given === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(given)) || 0);
     const names = [set.model, ...(base && set.beside && base.name !== set.model ? [base.name] : [])];
-    kept.columns = names.map((name) => columnOf(offer.models.find((one) => one.name === name), kept.prompt, seed));
+    state.columns = names.map((name) => columnOf(offer.models.find((one) => one.name === name), state.prompt, seed));
     draw();
     start.disabled = true;
     end.disabled = false;
     again.hidden = false;
     announce(names.length > 1 ? "Two texts are being written" : "It is being written");
-    entitle("Writing");
-    const running = kept.columns.map((column) => write(column, seed));
+    setTitle("Writing");
+    const running = state.columns.map((column) => write(column, seed));
     Promise.allSettled(running).then(() => {
-      if (!kept.columns.every((column) => column.isDone)) return;
+      if (!state.columns.every((column) => column.isDone)) return;
       start.disabled = false;
       end.disabled = true;
-      entitle("Write");
+      setTitle("Write");
     });
   }
 
@@ -122,7 +122,7 @@ function pageOf(element, offer) {
     column.isDone = true;
     column.draw();
     if (column.problem) announce(sentence(column.problem.message));
-    else announce(column.isStopped ? "Stopped" : `Written: ${count(column.text.split(/\s+/).filter(Boolean).length, "word")}${kept.columns.length > 1 ? ` by ${labelOf(column.model)}` : ""}`);
+    else announce(column.isStopped ? "Stopped" : `Written: ${count(column.text.split(/\s+/).filter(Boolean).length, "word")}${state.columns.length > 1 ? ` by ${labelOf(column.model)}` : ""}`);
   }
 
   function columnOf(model, beginning, seed) {
@@ -136,9 +136,9 @@ function pageOf(element, offer) {
   }
 
   function draw() {
-    results.classList.toggle("pair", kept.columns.length > 1);
-    fill(results, kept.columns.map((column) => drawn(column)));
-    again.hidden = !kept.columns.length;
+    results.classList.toggle("pair", state.columns.length > 1);
+    fill(results, state.columns.map((column) => drawn(column)));
+    again.hidden = !state.columns.length;
   }
 
   function drawn(column) {
@@ -209,7 +209,7 @@ function pageOf(element, offer) {
     writing = [];
   }
 
-  return { begin, stop, leave() { stop(); isWide.removeEventListener("change", fold); for (const column of kept.columns) column.node = null; } };
+  return { begin, stop, leave() { stop(); isWide.removeEventListener("change", fold); for (const column of state.columns) column.node = null; } };
 }
 
 async function copy(column) {

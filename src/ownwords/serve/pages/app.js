@@ -1,0 +1,321 @@
+// The frame of the page: which part is shown, how it talks to the server, keys, colours, messages.
+
+import { button, el, fill, uniqueId, icon, kbd, loading, problem, rovingFocus, sentence } from "/components.js";
+
+const PARTS = [["corpus", "Corpus"], ["train", "Train"], ["write", "Write"], ["ask", "Ask"], ["score", "Score"]];
+const main = document.getElementById("main");
+
+// ---- addresses --------------------------------------------------------------------------------
+
+/** The address of a place: address("corpus", ["post", id], {at: 3}) -> "#/corpus/post/…?at=3". */
+export function address(part, path = [], query = {}) {
+  const asked = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false));
+  const said = asked.toString();
+  return `#/${[part, ...path].map(encodeURIComponent).join("/")}${said ? `?${said}` : ""}`;
+}
+
+function parsed(hash) {
+  const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  const [part = "", ...rest] = path.split("/").filter(Boolean).map(decoded);
+  return { part: part || PARTS[0][0], path: rest, query: new URLSearchParams(query) };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // somebody typed a lone percent sign
+  }
+}
+
+/** Go to another place. `replace`: without a step in the history; `quietly`: the shown page has
+ *  already changed by itself, so that nothing is drawn anew. */
+export function go(href, { replace = false, quietly = false } = {}) {
+  byLink = !quietly;
+  if (quietly) {
+    history[replace ? "replaceState" : "pushState"](null, "", href);
+    shown = location.hash;
+  } else if (replace) {
+    history.replaceState(null, "", href);
+    route();
+  } else location.hash = href;
+}
+
+/** Name the place in the window's title. */
+export function setTitle(text) {
+  document.title = [text, place.name, "ownwords"].filter(Boolean).join(" · ");
+}
+
+let leave = () => {};
+let byLink = false; // or by the browser's own way back, where one expects to be where one was
+const heights = new Map();
+let turn = 0;
+let shown = null;
+export const place = { name: "", version: "" };
+
+async function route() {
+  if (location.hash && !location.hash.startsWith("#/")) return; // an anchor on this page
+  if (shown === location.hash) return;
+  heights.set(shown, window.scrollY);
+  const isBack = !byLink;
+  byLink = false;
+  const first = shown === null, now = (turn += 1);
+  shown = location.hash;
+  const where = parsed(location.hash);
+  const known = PARTS.find(([name]) => name === where.part);
+  for (const each of document.querySelectorAll("#parts a")) {
+    const is = each.getAttribute("href") === `#/${where.part}`;
+    if (is) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  settleParts(document.querySelector("#parts a[aria-current]") ?? undefined);
+  leaveNow();
+  const waiting = setTimeout(() => now === turn && fill(main, loading("Opening")), 150);
+  const element = el("div", { class: `page ${where.part}` });
+  try {
+    if (!known) throw new Refusal(`there is no page ${where.part}`, "choose one of the five above");
+    const page = await import(`/${where.part}.js`);
+    setTitle(known[1]);
+    const left = await page.show(element, where);
+    if (now !== turn) return void (typeof left === "function" && left());
+    leave = typeof left === "function" ? left : () => {};
+  } catch (error) {
+    if (now !== turn) return;
+    fill(element, problem(error, () => { shown = null; route(); }));
+  } finally {
+    clearTimeout(waiting);
+  }
+  fill(main, element);
+  if (first) return;
+  window.scrollTo(0, (isBack && heights.get(shown)) || 0);
+  (element.querySelector("[autofocus]") ?? element.querySelector("h1") ?? main).focus({ preventScroll: true });
+}
+
+function leaveNow() {
+  const last = leave;
+  leave = () => {};
+  mine.clear();
+  try {
+    last();
+  } catch (error) {
+    console.error(error);
+  }
+}
+
+// ---- the server -------------------------------------------------------------------------------
+
+/** What the server refused, in a sentence, and what to do about it. */
+export class Refusal extends Error {
+  constructor(message, hint = "", status = 0) {
+    super(message);
+    this.hint = hint;
+    this.status = status;
+  }
+}
+
+/** Ask for something: get("/api/corpus/posts", {page: 2}). Throws a Refusal. */
+export async function get(path, query = {}, { signal } = {}) {
+  const asked = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined));
+  const answer = await send(asked.size ? `${path}?${asked}` : path, { signal });
+  return answer.json();
+}
+
+/** Change something, or ask with a body. Throws a Refusal. */
+export async function post(path, body = {}, { signal } = {}) {
+  const answer = await send(path, { method: "POST", body: JSON.stringify(body), signal });
+  return answer.status === 204 ? null : answer.json();
+}
+
+/** Events as they come: for await (const {event, data} of stream("/api/write", {prompt}, {signal})).
+ *  Without a body it is a GET. `data` is parsed where it is JSON. Ends when the server ends. */
+export async function* stream(path, body = null, { signal } = {}) {
+  const how = body === null ? {} : { method: "POST", body: JSON.stringify(body) };
+  const answer = await send(path, { ...how, signal, headers: { Accept: "text/event-stream" } });
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let left = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read().catch((error) => {
+        if (signal?.aborted) return { done: true };
+        throw gone(error);
+      });
+      if (done) return;
+      const blocks = (left + value).split(/\r?\n\r?\n/);
+      left = blocks.pop();
+      for (const block of blocks) {
+        const found = eventOf(block);
+        if (found) yield found;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/** The same for what goes on for ever: begins again by itself when the line drops. Gives `stop`. */
+export function listen(path, onEvent, { onLost = () => {} } = {}) {
+  const ended = new AbortController();
+  (async () => {
+    for (let tries = 0; !ended.signal.aborted; ) {
+      try {
+        for await (const found of stream(path, null, { signal: ended.signal })) {
+          tries = 0;
+          onEvent(found);
+        }
+      } catch (error) {
+        if (ended.signal.aborted) return;
+        onLost(error);
+        if (error.status >= 400 && error.status < 500 && error.status !== 429) return;
+      }
+      tries += 1;
+      await new Promise((resume) => setTimeout(resume, Math.min(15000, 500 * 2 ** tries)));
+    }
+  })();
+  return () => ended.abort();
+}
+
+function eventOf(block) {
+  let event = "message";
+  const data = [];
+  for (const line of block.split(/\r?\n/)) {
+    if (line.startsWith("event:")) event = line.slice(6).trim();
+    else if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
+  }
+  if (!data.length) return null; // a comment that keeps the line open
+  const said = data.join("\n");
+  try {
+    return { event, data: JSON.parse(said) };
+  } catch {
+    return { event, data: said };
+  }
+}
+
+async function send(path, options = {}) {
+  const headers = { "X-Ownwords": "1", ...(options.body ? { "Content-Type": "application/json" } : {}), ...options.headers };
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers, credentials: "same-origin" });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw gone(error);
+  }
+  if (answer.ok) return answer;
+  if (answer.status === 401) location.assign(`/login${location.hash}`); // a server with a key asks for it there
+  const said = await answer.json().catch(() => null);
+  throw new Refusal(said?.error?.message ?? `the server answered ${answer.status}`, said?.error?.hint ?? "", answer.status);
+}
+
+const gone = (error) => new Refusal("the server does not answer", `see whether ownwords serve is still running (${error.message})`);
+
+// ---- messages and questions -------------------------------------------------------------------
+
+/** Say something to those who listen, without showing it. */
+export function announce(text) {
+  const heard = document.getElementById("heard");
+  heard.textContent = "";
+  requestAnimationFrame(() => { heard.textContent = text; });
+}
+
+/** A message that goes by itself; an error stays until it is closed. */
+export function toast(said, { kind = "" } = {}) {
+  const isError = said instanceof Error;
+  const text = isError ? sentence(said.message) + (said.hint ? ` ${sentence(said.hint)}` : "") : said;
+  const node = el("div", { class: ["toast", isError ? "bad" : kind], role: isError ? "alert" : "status" }, el("p", {}, text),
+    el("button", { type: "button", class: "icon", "aria-label": "Close this message", on: { click: () => node.remove() } }, icon("close")));
+  document.getElementById("toasts").append(node);
+  if (!isError) setTimeout(() => node.remove(), Math.max(5000, 70 * text.length));
+  return node;
+}
+
+/** A question that must be answered before going on; `value()` of the yes, else null. */
+export function ask(heading, body, { yes = "Yes", no = "Cancel", danger = false, value = () => true } = {}) {
+  return new Promise((resolve) => {
+    let answer = null;
+    const id = uniqueId("dialog");
+    const decline = button(no, () => box.close());
+    const accept = button(yes, null, { kind: danger ? "danger" : "primary", type: "submit" });
+    const form = el("form", { method: "dialog", on: { submit: () => { answer = value(); } } },
+      el("h2", { id }, heading), el("div", { class: "dialog-body" }, body), el("div", { class: "row end" }, no ? decline : null, accept));
+    const box = el("dialog", { "aria-labelledby": id, on: { close: () => { box.remove(); resolve(answer); } } }, form);
+    document.body.append(box);
+    box.showModal();
+  });
+}
+
+// ---- keys -------------------------------------------------------------------------------------
+
+const always = new Map();
+const mine = new Map();
+
+/** A key of the shown page ("/", "j", "Enter" with `whileTyping`), told under "?"; gone when it is left. */
+export function shortcut(key, label, run, { whileTyping = false } = {}) {
+  mine.set(key, { label, run, whileTyping });
+}
+
+const typing = (node) => node instanceof HTMLElement && (node.isContentEditable || /^(TEXTAREA|SELECT)$/.test(node.tagName)
+  || (node.tagName === "INPUT" && !/^(checkbox|radio|range|button|submit)$/.test(node.type)));
+
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
+  const key = (event.ctrlKey || event.metaKey ? "Ctrl+" : "") + event.key;
+  const found = mine.get(key) ?? always.get(key);
+  const isTyping = typing(event.target);
+  if (!found && isTyping && key === "Escape") return void event.target.blur(); // keys are keys again
+  if (!found || (isTyping && !found.whileTyping)) return;
+  event.preventDefault();
+  found.run(event);
+});
+
+function showKeys() {
+  const line = ([key, { label }]) => el("div", {}, el("dt", {}, kbd(key)), el("dd", {}, label));
+  ask("Keys", [el("dl", { class: "keys" }, [...mine].map(line), [...always].map(line)),
+    el("p", { class: "quiet" }, "Tab and Shift+Tab walk through everything, arrow keys within a group. Esc closes, and leaves a field.")], { yes: "Close", no: "" });
+}
+
+// ---- colours ----------------------------------------------------------------------------------
+
+const THEMES = ["auto", "light", "dark"];
+const THEME_SAID = { auto: "Colours as the system has them", light: "Light colours", dark: "Dark colours" };
+const themeNow = () => document.documentElement.dataset.theme ?? "auto";
+
+function nextTheme() {
+  const next = THEMES[(THEMES.indexOf(themeNow()) + 1) % THEMES.length];
+  if (next === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem("ownwords.theme", next);
+  } catch {
+    // Storage may be forbidden; the choice then holds until the page is left.
+  }
+  showTheme();
+  announce(THEME_SAID[next]);
+}
+
+function showTheme() {
+  const node = document.getElementById("theme"), said = `${THEME_SAID[themeNow()]} (t)`;
+  node.title = said;
+  node.setAttribute("aria-label", said);
+  fill(node, icon(themeNow()));
+}
+
+// ---- the beginning ----------------------------------------------------------------------------
+
+PARTS.forEach(([name, label], i) => always.set(String(i + 1), { label, run: () => go(address(name)) }));
+always.set("t", { label: "Light, dark, or as the system has it", run: nextTheme });
+always.set("?", { label: "These keys", run: showKeys });
+const settleParts = rovingFocus(document.getElementById("parts"), "a");
+document.getElementById("theme").addEventListener("click", nextTheme);
+document.getElementById("keys").addEventListener("click", showKeys);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  (main.querySelector("h1") ?? main).focus();
+});
+document.addEventListener("click", (event) => { byLink ||= Boolean(event.target.closest?.('a[href^="#/"]')); });
+window.addEventListener("hashchange", route);
+showTheme();
+route();
+get("/api/place").then((found) => {
+  Object.assign(place, found);
+  document.getElementById("workspace").textContent = place.name;
+  if (place.name) document.title = document.title.replace(/ownwords$/, `${place.name} · ownwords`);
+}).catch(() => {});

@@ -1,0 +1,269 @@
+// Makers of what a page is made of. Text goes in as text, never as markup: a title is no program.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element. `options`: attributes by name; `class`; `on` {event: run}; `data`; `vars`
+ *  (custom properties of style, set by script since a strict policy forbids inline style).
+ *  Children: elements, texts, numbers, arrays of these; null and false are left out. */
+export function el(name, options = {}, ...children) {
+  return filled(document.createElement(name), options, children);
+}
+
+/** The same for what is drawn. */
+export function svg(name, options = {}, ...children) {
+  return filled(document.createElementNS(SVG, name), options, children);
+}
+
+function filled(node, options, children) {
+  for (const [key, value] of Object.entries(options ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "class") node.setAttribute("class", Array.isArray(value) ? value.filter(Boolean).join(" ") : value);
+    else if (key === "on") for (const [event, run] of Object.entries(value)) node.addEventListener(event, run);
+    else if (key === "data") Object.assign(node.dataset, value);
+    else if (key === "vars") for (const [name, said] of Object.entries(value)) node.style.setProperty(`--${name}`, said);
+    else if (key === "value" || key === "checked") node[key] = value;
+    else node.setAttribute(key, value === true ? "" : String(value));
+  }
+  return add(node, ...children);
+}
+
+/** Append children; gives the node back. */
+export function add(node, ...children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false || child === "") continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+/** Empty a node and fill it anew. */
+export function fill(node, ...children) {
+  node.replaceChildren();
+  return add(node, ...children);
+}
+
+// ---- text -------------------------------------------------------------------------------------
+
+export const p = (...children) => el("p", {}, ...children);
+export const quiet = (...children) => el("p", { class: "quiet" }, ...children);
+export const title = (text) => el("bdi", {}, text || "(untitled)");
+export const link = (href, ...children) => el("a", { href }, ...children);
+/** A text's own address, elsewhere; nothing that is not http(s) becomes a link. */
+export function outward(address, ...children) {
+  if (!/^https?:\/\//i.test(address ?? "")) return el("span", {}, ...children);
+  return el("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, ...children);
+}
+export const icon = (name) => svg("svg", { class: "icon", "aria-hidden": "true" }, svg("use", { href: `/icons.svg#${name}` }));
+export const kbd = (keys) => el("kbd", {}, keys);
+
+/** The masthead of a page: a line above, the heading, the sentence that matters. */
+export function masthead({ kicker = "", heading, lede = "", follow = "" }) {
+  return el("header", { class: "masthead" },
+    kicker && el("p", { class: "kicker" }, kicker),
+    el("h1", { tabindex: "-1" }, heading),
+    lede && el("p", { class: "lede" }, lede),
+    follow && el("p", { class: "follow" }, follow));
+}
+
+/** A part of a page: heading in the margin, the rest beside it. */
+export function section(heading, ...body) {
+  const id = uniqueId("section");
+  return el("section", { class: "part", "aria-labelledby": id },
+    el("h2", { id }, heading), el("div", { class: "body" }, ...body));
+}
+
+export const card = (...children) => el("div", { class: "card" }, ...children);
+export const row = (...children) => el("div", { class: "row" }, ...children);
+export const statement = (...children) => el("p", { class: "statement" }, ...children);
+/** A short word beside something. `tone`: "", "on" (accent), "good", "bad". */
+export const tag = (text, tone = "") => el("span", { class: ["tag", tone] }, text);
+export const folded = (summary, ...children) => el("details", {}, el("summary", {}, summary), ...children);
+export const bullets = (items) => el("ul", { class: "notes" }, items.map((item) => el("li", {}, item)));
+
+/** Large figures in a row: [{figure, label, note}]. */
+export function totals(figures) {
+  return el("dl", { class: "totals" }, figures.map(({ figure, label, note }) =>
+    el("div", {}, el("dt", {}, label), el("dd", {}, el("b", {}, figure), note && el("small", {}, note)))));
+}
+
+/** Questions and their answers: [[question, answer]]. */
+export const answers = (rows) => el("dl", { class: "answers" },
+  rows.map(([left, right]) => el("div", {}, el("dt", {}, left), el("dd", {}, right))));
+
+export function quote(text, { cite = "", class: look = "" } = {}) {
+  const lines = Array.isArray(text) ? text : [text];
+  return el("blockquote", { class: look, dir: "auto" }, cite && el("cite", {}, cite), lines.map((line) => p(line)));
+}
+
+/** `heads`: texts, or {text, numeric}; `rows`: arrays of texts or elements, the first names the row. */
+export function table({ caption, heads, rows, class: look = "", shown = false }) {
+  return el("div", { class: "scrolled" }, el("table", { class: look },
+    el("caption", { class: shown ? "shown" : "" }, caption),
+    el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
+    el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell, i) =>
+      i ? el("td", {}, cell) : el("th", { scope: "row" }, cell)))))));
+}
+
+// ---- states -----------------------------------------------------------------------------------
+
+/** What is shown where there is nothing yet: what it would be, and what to do. */
+export function empty(heading, said, ...actions) {
+  return el("div", { class: "empty" }, el("h2", {}, heading), p(said), actions.length ? el("div", { class: "row" }, ...actions) : null);
+}
+
+/** A command to type, with a button that copies it. */
+export function command(text) {
+  const copy = button("Copy", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      copy.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      copy.textContent = "Selected";
+    }
+  }, { kind: "small" });
+  const code = el("code", {}, text);
+  return el("div", { class: "command" }, code, copy);
+}
+
+/** An error as one sentence, and what to do about it. */
+export function problem(error, again = null) {
+  return el("div", { class: "problem", role: "alert" },
+    el("p", { class: "title" }, sentence(error?.message ?? error)),
+    error?.hint ? quiet(sentence(error.hint)) : null,
+    again ? button("Try again", again, { kind: "small" }) : null);
+}
+
+export const loading = (said = "Reading") => el("p", { class: "loading", role: "status" }, said, el("span", { class: "dots", "aria-hidden": "true" }));
+
+/** How far something is: `share` from 0 to 1, or null where nobody can say. */
+export function bar(label, share = null) {
+  const node = el("progress", { class: "bar", max: "1", "aria-label": label });
+  if (share !== null) node.value = share;
+  return node;
+}
+
+// ---- controls ---------------------------------------------------------------------------------
+
+/** `kind`: "", "primary", "small", "plain", "danger". */
+export function button(label, run, { kind = "", icon: name = "", title: hint = "", type = "button", disabled = false } = {}) {
+  return el("button", { type, class: kind, title: hint || null, disabled, on: run ? { click: run } : {} },
+    name ? icon(name) : null, label);
+}
+
+/** A control with its label above and a remark below. */
+export function field(label, control, hint = "") {
+  const id = control.id || (control.id = uniqueId("field"));
+  const below = hint ? el("small", { id: `${id}-hint` }, hint) : null;
+  if (below) control.setAttribute("aria-describedby", below.id);
+  return el("div", { class: "field" }, el("label", { for: id }, label), control, below);
+}
+
+export const input = (options = {}) => el("input", { type: "text", autocomplete: "off", ...options });
+export const textarea = (options = {}) => el("textarea", { rows: "3", ...options });
+
+/** `choices`: [[value, label]]. */
+export function select(choices, value, onChange) {
+  const node = el("select", { on: onChange ? { change: () => onChange(node.value) } : {} },
+    choices.map(([key, label]) => el("option", { value: key }, label)));
+  node.value = value;
+  return node;
+}
+
+export function checkbox(label, checked, onChange, hint = "") {
+  const box = el("input", { type: "checkbox", checked, on: { change: () => onChange(box.checked) } });
+  return el("label", { class: "check" }, box, el("span", {}, label, hint ? el("small", {}, hint) : null));
+}
+
+/** A slider whose figure stands beside its name. `say` puts the figure into words. */
+export function slider({ label, min, max, step, value, say = String, hint = "", onChange = () => {} }) {
+  const id = uniqueId("slider");
+  const shown = el("output", { for: id }, say(Number(value)));
+  const range = el("input", { type: "range", id, min, max, step, on: { input: moved } });
+  range.value = value;
+  const below = hint ? el("small", { id: `${id}-hint` }, hint) : null;
+  if (below) range.setAttribute("aria-describedby", below.id);
+  function drawn() {
+    const now = Number(range.value);
+    shown.textContent = say(now);
+    range.setAttribute("aria-valuetext", say(now));
+    range.style.setProperty("--filled", `${(100 * (now - min)) / (max - min || 1)}%`);
+    return now;
+  }
+  function moved() { onChange(drawn()); }
+  drawn();
+  const node = el("div", { class: "field slider" }, el("div", { class: "slider-head" }, el("label", { for: id }, label), shown), range, below);
+  return Object.assign(node, { get: () => Number(range.value), set: (to) => { range.value = to; drawn(); } });
+}
+
+/** One of a few, side by side: [[value, label]]. Arrow keys move, as in every group of radio buttons. */
+export function choice(label, choices, value, onChange) {
+  const name = uniqueId("choice");
+  return el("fieldset", { class: "choice" }, el("legend", { class: "heard" }, label),
+    choices.map(([key, said]) => el("label", {},
+      el("input", { type: "radio", name, value: key, checked: key === value, on: { change: () => onChange(key) } }), el("span", {}, said))));
+}
+
+/** Tabs with roving focus: [[key, label, href]]; each is a place of its own, so each has an address. */
+export function tabs(label, entries, current) {
+  const node = el("nav", { class: "tabs", "aria-label": label }, entries.map(([key, said, href]) =>
+    el("a", { href, "aria-current": key === current ? "page" : null }, said)));
+  rovingFocus(node, "a");
+  return node;
+}
+
+/** Arrow keys, Home and End walk among the items of a node; Tab enters and leaves it as one. */
+export function rovingFocus(node, selector) {
+  const items = () => [...node.querySelectorAll(selector)];
+  const settle = (chosen) => items().forEach((item) => item.setAttribute("tabindex", item === chosen ? "0" : "-1"));
+  settle(node.querySelector(`${selector}[aria-current]`) ?? items()[0]);
+  node.addEventListener("focusin", (event) => items().includes(event.target) && settle(event.target));
+  node.addEventListener("keydown", (event) => {
+    const all = items(), at = all.indexOf(document.activeElement);
+    const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
+    if (at < 0 || to === undefined) return;
+    event.preventDefault();
+    all[(to + all.length) % all.length].focus();
+  });
+  return settle;
+}
+
+let made = 0;
+/** An id that is nowhere else on the page. */
+export const uniqueId = (stem) => `${stem}-${(made += 1)}`;
+
+// ---- numbers and dates in words ---------------------------------------------------------------
+
+const plural = (word) => (word.endsWith("s") ? word : /[^aeiou]y$/.test(word) ? `${word.slice(0, -1)}ies` : `${word}s`);
+/** 12,345; with a noun "1 post", "12,345 posts". */
+export const count = (n, word = "") => `${Math.round(n).toLocaleString("en")}${word ? ` ${n === 1 ? word : plural(word)}` : ""}`;
+/** 54%; never "0%" for something, nor "100%" for less than everything. */
+export function percent(share) {
+  if (share > 0 && share < 0.01) return "<1%";
+  if (share > 0.99 && share < 1) return ">99%";
+  return `${Math.round(100 * share)}%`;
+}
+/** "2014-03-09" as "9 March 2014". */
+export function day(iso) {
+  const found = /^(\d{4})-(\d\d)-(\d\d)/.exec(iso ?? "");
+  if (!found) return iso ?? "";
+  const month = new Date(Date.UTC(2000, Number(found[2]) - 1, 1)).toLocaleString("en", { month: "long", timeZone: "UTC" });
+  return `${Number(found[3])} ${month} ${found[1]}`;
+}
+/** 812 bytes, 171 kB, 4.1 MB. */
+export function size(bytes) {
+  if (bytes < 1e3) return count(bytes, "byte");
+  if (bytes < 1e6) return `${count(bytes / 1e3)} kB`;
+  return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
+}
+/** 8 s, 4 min, 1 h 20 min. */
+export function duration(seconds) {
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 90 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+/** A remark as a sentence: a capital first, a stop last. */
+export function sentence(text) {
+  const line = String(text ?? "").trim();
+  return line && line[0].toUpperCase() + line.slice(1) + (/[.!?…]$/.test(line) ? "" : ".");
+}

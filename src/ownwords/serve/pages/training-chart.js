@@ -1,0 +1,168 @@
+// The course of a training as a curve: what was learned step by step, and what the held-out posts said.
+
+import { count, el, fill, folded, svg, table } from "/components.js";
+
+const HEIGHT = 300, LEFT = 48, RIGHT = 14, TOP = 12, BOTTOM = 30;
+const figure = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
+
+/** The curve with its readout and its table. `update(curve, {measure, before, expected})`:
+ *  `measure` is "bits" or "loss"; `before` the base's own bits a byte; `expected` [low, high]. */
+export function trainingChart() {
+  const legend = el("p", { class: "legend" });
+  const plot = el("div", { class: "plot", tabindex: "0", role: "slider", "aria-label": "Curve of the training. Arrow keys read it off.",
+    "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0" });
+  const rows = el("div", { class: "as-table" });
+  const tableOf = folded("The same as a table", rows);
+  let told = null, how = { measure: "bits" }, at = null, width = 0, scale = null;
+
+  const draw = () => {
+    if (!width || !told) return;
+    scale = scaled(told, how, width);
+    fill(plot, scale ? drawn(told, how, scale, width, at) : null);
+    fill(legend, readout(told, how, at));
+    const last = told.step.length - 1, here = at ?? last;
+    plot.setAttribute("aria-valuemax", String(told.step[last] ?? 0));
+    plot.setAttribute("aria-valuenow", String(told.step[here] ?? 0));
+    plot.setAttribute("aria-valuetext", legend.textContent);
+  };
+  const move = (to) => {
+    at = to;
+    draw();
+  };
+  new ResizeObserver(([entry]) => {
+    const now = Math.floor(entry.contentRect.width);
+    if (now && now !== width) {
+      width = now;
+      draw();
+    }
+  }).observe(plot);
+  plot.addEventListener("pointermove", (event) => {
+    if (!scale || !told.step.length) return;
+    const step = scale.step(event.clientX - plot.getBoundingClientRect().left);
+    move(nearest(told.step, step));
+  });
+  plot.addEventListener("pointerleave", () => move(null));
+  plot.addEventListener("blur", () => move(null));
+  plot.addEventListener("keydown", (event) => {
+    const last = told ? told.step.length - 1 : -1, here = at ?? last;
+    const to = { ArrowLeft: here - 1, ArrowDown: here - 1, ArrowRight: here + 1, ArrowUp: here + 1,
+      PageDown: here - 20, PageUp: here + 20, Home: 0, End: last }[event.key];
+    if (to === undefined || last < 0) return;
+    event.preventDefault();
+    move(Math.max(0, Math.min(last, to)));
+  });
+  tableOf.addEventListener("toggle", () => tableOf.open && told && fill(rows, asTable(told)));
+
+  const node = el("figure", { class: "course" }, legend, plot, tableOf);
+  return Object.assign(node, {
+    update(curve, options = {}) {
+      told = curve;
+      how = { ...how, ...options };
+      if (at !== null && at >= curve.step.length) at = null;
+      draw();
+      if (tableOf.open) fill(rows, asTable(told));
+    },
+  });
+}
+
+/** Bits a byte and nats a token of one run differ by a factor. */
+function factor(curve) {
+  for (let i = curve.step.length - 1; i >= 0; i -= 1) if (curve.bits[i] && curve.loss[i]) return curve.loss[i] / curve.bits[i];
+  return 1;
+}
+
+const times = (curve, { measure }) => (measure === "loss" ? factor(curve) : 1);
+const best = (mark) => Math.min(mark.bits ?? Infinity, mark.averaged ?? Infinity);
+
+function scaled(curve, how, width) {
+  const by = times(curve, how), count = curve.step.length;
+  if (!count && !curve.marks.length) return null;
+  const end = Math.max(curve.steps ?? 0, curve.step[count - 1] ?? 0, curve.marks.at(-1)?.step ?? 0, 1);
+  // The first steps' plunge does not flatten the rest.
+  const from = 0.1 * (curve.step[count - 1] ?? 0);
+  const later = (column) => column.filter((_, i) => curve.step[i] >= from);
+  const values = [...later(curve.smooth), ...later(curve.bits)].concat(curve.marks.map(best))
+    .concat(how.before ? [how.before] : []).filter(Number.isFinite).map((value) => value * by);
+  let low = Math.min(...values), high = Math.max(...values);
+  const least = Math.max(0.02, Math.abs(high) * 0.02); // or noise would look like mountains
+  if (high - low < least) [low, high] = [(low + high - least) / 2, (low + high + least) / 2];
+  const ticks = round(low, high, 5);
+  low = Math.min(low, ticks[0]);
+  high = Math.max(high, ticks.at(-1));
+  const x = (step) => LEFT + (step / end) * (width - LEFT - RIGHT);
+  const y = (value) => TOP + (1 - (Math.min(value, high) - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
+  return { x, y, by, ticks, end, step: (px) => ((px - LEFT) / (width - LEFT - RIGHT)) * end };
+}
+
+function drawn(curve, how, { x, y, by, ticks, end }, width, at) {
+  const parts = ticks.flatMap((value) => [
+    svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
+    svg("text", { class: "y", x: LEFT - 8, y: y(value) + 4 }, value.toFixed(ticks[1] - ticks[0] < 0.1 ? 2 : 1)),
+  ]);
+  for (const step of round(0, end, width < 460 ? 3 : 6).filter((value) => value <= end)) {
+    const place = step === 0 ? "start" : x(step) > width - 60 ? "end" : "middle";
+    parts.push(svg("text", { class: "x", x: place === "end" ? width - RIGHT : x(step), y: HEIGHT - 8, "text-anchor": place }, step === 0 ? "step 0" : count(step)));
+  }
+  if (how.before) {
+    parts.push(svg("line", { class: "before", x1: LEFT, x2: width - RIGHT, y1: y(how.before * by), y2: y(how.before * by) }),
+      svg("text", { class: "before", x: width - RIGHT, y: y(how.before * by) - 6 }, "the base, before"));
+  }
+  const path = (values) => values.map((value, i) => (value === null ? "" : `${i ? "L" : "M"}${x(curve.step[i]).toFixed(1)},${y(value * by).toFixed(1)}`)).join("").replace(/^L/, "M");
+  parts.push(svg("path", { class: "raw", d: path(curve.bits) }), svg("path", { class: "curve own", d: path(curve.smooth) }));
+  const marks = curve.marks.filter((mark) => Number.isFinite(best(mark)));
+  if (marks.length > 1) parts.push(svg("path", { class: "held", d: marks.map((mark, i) => `${i ? "L" : "M"}${x(mark.step).toFixed(1)},${y(best(mark) * by).toFixed(1)}`).join("") }));
+  const lowest = marks.reduce((found, mark) => (found && best(found) <= best(mark) ? found : mark), null);
+  for (const mark of marks) {
+    parts.push(svg("circle", { class: mark === lowest ? "mark best" : "mark", cx: x(mark.step), cy: y(best(mark) * by), r: mark === lowest ? 5 : 3.5 },
+      svg("title", {}, `${figure(best(mark))} bits a byte on posts held out, step ${count(mark.step)}`)));
+  }
+  if (at !== null && curve.step[at] !== undefined) {
+    parts.push(svg("line", { class: "cross", x1: x(curve.step[at]), x2: x(curve.step[at]), y1: TOP, y2: HEIGHT - BOTTOM }),
+      svg("circle", { class: "dot own", cx: x(curve.step[at]), cy: y(curve.smooth[at] * by), r: 4 }));
+  }
+  return svg("svg", { class: "curves", width, height: HEIGHT, "aria-hidden": "true" }, parts);
+}
+
+function readout(curve, how, at) {
+  const last = curve.step.length - 1, here = at ?? last, by = times(curve, how);
+  const unit = how.measure === "loss" ? "nats a token" : "bits a byte";
+  const value = curve.smooth[here];
+  const marks = curve.marks.filter((mark) => Number.isFinite(best(mark)) && (at === null || mark.step <= curve.step[here]));
+  const held = marks.at(-1);
+  return [el("span", { class: "at" }, here < 0 ? unit : `${unit} at step ${count(curve.step[here])}`),
+    el("span", {}, el("i", { class: "swatch own" }), "in training ", el("b", {}, value === undefined || value === null ? "–" : figure(value * by))),
+    el("span", {}, el("i", { class: "swatch held" }), "posts held out ", el("b", {}, held ? figure(best(held) * by) : "–"))];
+}
+
+function asTable(curve) {
+  const held = new Map(curve.marks.map((mark) => [mark.step, mark]));
+  const every = Math.max(1, Math.ceil(curve.step.length / 40));
+  const steps = [...new Set([...curve.step.filter((_, i) => i % every === 0 || i === curve.step.length - 1), ...held.keys()])].sort((a, b) => a - b);
+  return table({
+    caption: "The course of the training",
+    heads: ["Step", "Bits a byte", "Nats a token", "Held out", "Tokens/s"],
+    rows: steps.map((step) => {
+      const i = curve.step.indexOf(step), mark = held.get(step);
+      return [count(step), figure(curve.bits[i]), figure(curve.loss[i]), mark && Number.isFinite(best(mark)) ? figure(best(mark)) : "",
+        i < 0 || curve.speed[i] === null ? "" : count(curve.speed[i])];
+    }),
+  });
+}
+
+function nearest(steps, wanted) {
+  let found = 0;
+  for (let i = 1; i < steps.length; i += 1) if (Math.abs(steps[i] - wanted) < Math.abs(steps[found] - wanted)) found = i;
+  return found;
+}
+
+/** Round numbers from a little below `low` to a little above `high`. */
+function round(low, high, most) {
+  const raw = (high - low || 1) / most, ten = 10 ** Math.floor(Math.log10(raw));
+  const step = ten * [1, 2, 2.5, 5, 10].find((one) => one * ten >= raw);
+  const ticks = [];
+  for (let i = Math.floor(low / step + 1e-9); ticks.length < 20; i += 1) {
+    ticks.push(Number((i * step).toPrecision(12)));
+    if (ticks.at(-1) >= high - 1e-9) break;
+  }
+  return ticks;
+}

@@ -1,0 +1,209 @@
+"""What the fields of a request come to: everything that counts is taken, or refused by name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ownwords.inference.writing import USUAL
+from ownwords.serve.openai import request_params
+from ownwords.serve.openai.request_params import TOKENS
+from ownwords.serve.errors import ApiError, body
+
+Call = Callable[..., object]
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def completion(**fields: object) -> request_params.CompletionRequest:
+    return request_params.completion({"model": "m", "prompt": "Once", **fields})
+
+
+def chat(**fields: object) -> request_params.ChatRequest:
+    return request_params.chat({"model": "m", "messages": HELLO, **fields})
+
+
+def refusal(call: Call, **fields: object) -> dict[str, Any]:
+    with pytest.raises(ApiError) as caught:
+        call(**fields)
+    told: dict[str, Any] = body("/v1/completions", caught.value)["error"]
+    return told
+
+
+def test_what_is_not_said_is_as_write_has_it() -> None:
+    order = completion().params
+    assert order.sampling == USUAL
+    assert (order.tokens, order.texts, order.stops) == (TOKENS, 1, ())
+    assert (order.likeliest, order.streamed, order.guarded) == (None, False, True)
+    assert completion().prompts == ("Once",)
+
+
+def test_without_a_seed_texts_differ_and_with_one_it_is_kept() -> None:
+    assert len({completion().params.seed for _ in range(5)}) > 1
+    assert [*completion(seed=-3, n=3).params.seeds()] == [-3, -2, -1]
+
+
+def test_all_of_sampling_can_be_said() -> None:
+    told = {
+        "temperature": 0.5,
+        "top_p": 0.25,
+        "top_k": 7,
+        "min_p": 0.125,
+        "typical_p": 0.75,
+        "repetition_penalty": 1.5,
+        "frequency_penalty": -0.5,
+        "presence_penalty": 2,
+    }
+    sampling = completion(**told, logit_bias={"65": 100, "3": -7.5}).params.sampling
+    for name, value in told.items():
+        assert getattr(sampling, name) == value
+    assert sampling.bias == {65: 100.0, 3: -7.5}
+
+
+def test_zero_of_what_may_be_zero() -> None:
+    sampling = completion(temperature=0, top_p=0, top_k=-1).params.sampling
+    assert sampling.temperature == 0
+    assert 0 < sampling.top_p < 1e-6  # the likeliest alone
+    assert sampling.top_k == 0  # all
+    assert completion(max_tokens=0).params.tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("one", ("one",)),
+        (["one", "two"], ("one", "two")),
+        ([7, 8], ([7, 8],)),
+        ([[7], [8, 9]], ([7], [8, 9])),
+        (None, ("",)),
+        ("", ("",)),
+    ],
+)
+def test_prompts_come_in_four_forms(given: object, read: object) -> None:
+    assert completion(prompt=given).prompts == read
+
+
+@pytest.mark.parametrize(
+    "prompt", [7, {}, [], [[]], ["a", 7], [7, "a"], [[7], "a"], [[7], []], [7.5], [True], [-1]]
+)
+def test_other_prompts_are_refused(prompt: object) -> None:
+    assert refusal(completion, prompt=prompt)["param"] == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("given", "read"), [("END", ("END",)), (["a", "b"], ("a", "b")), ([], ()), (None, ())]
+)
+def test_stop_strings(given: object, read: object) -> None:
+    assert completion(stop=given).params.stops == chat(stop=given).params.stops == read
+
+
+@pytest.mark.parametrize("stop", ["", [""], 7, [7], ["a"] * 17, "x" * 1001, {"a": 1}])
+def test_other_stop_strings_are_refused(stop: object) -> None:
+    assert refusal(completion, stop=stop)["param"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("fields", "likeliest"),
+    [({"logprobs": 0}, 0), ({"logprobs": 5}, 5), ({"logprobs": None}, None), ({}, None)],
+)
+def test_chances_of_completions(fields: dict[str, Any], likeliest: int | None) -> None:
+    assert completion(**fields).params.likeliest == likeliest
+
+
+def test_chances_of_chats() -> None:
+    assert chat(logprobs=True).params.likeliest == 0
+    assert chat(logprobs=True, top_logprobs=3).params.likeliest == 3
+    assert chat(logprobs=False).params.likeliest is None
+    assert refusal(chat, top_logprobs=3)["param"] == "logprobs"
+    assert refusal(chat, logprobs=True, top_logprobs=21)["param"] == "top_logprobs"
+
+
+def test_the_newer_name_of_the_limit_is_taken_before_the_older() -> None:
+    assert chat(max_completion_tokens=5, max_tokens=9).params.tokens == 5
+    assert chat(max_tokens=9).params.tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("call", "fields", "param"),
+    [
+        (completion, {"suffix": "the end"}, "suffix"),
+        (completion, {"best_of": 3}, "best_of"),
+        (completion, {"echo": True, "logprobs": 1}, "echo"),
+        (chat, {"tools": [{"type": "function"}]}, "tools"),
+        (chat, {"functions": [{"name": "f"}]}, "functions"),
+        (chat, {"tool_choice": "required"}, "tool_choice"),
+        (chat, {"response_format": {"type": "json_object"}}, "response_format"),
+        (chat, {"modalities": ["text", "audio"]}, "modalities"),
+        (chat, {"audio": {"voice": "alloy"}}, "modalities"),
+        (chat, {"web_search_options": {}}, "web_search_options"),
+    ],
+)
+def test_what_would_change_the_answer_is_refused_where_it_cannot_be_done(
+    call: Call, fields: dict[str, Any], param: str
+) -> None:
+    told = refusal(call, **fields)
+    assert told["param"] == param
+    assert told["code"] == "unsupported_parameter"
+
+
+def test_the_same_where_it_asks_for_nothing_is_no_harm() -> None:
+    completion(suffix="", best_of=2, n=2, echo=False)
+    chat(tools=[], tool_choice="none", response_format={"type": "text"}, modalities=["text"])
+    chat(user="me", metadata={"a": "b"}, store=False, service_tier="auto", something_new=[1])
+
+
+@pytest.mark.parametrize("bias", [[1], {"a": 1}, {"-1": 1}, {"5": 101}, {"5": "1"}, {"٣": 1}])
+def test_a_bias_names_tokens_and_moderate_numbers(bias: object) -> None:
+    assert refusal(completion, logit_bias=bias)["param"] == "logit_bias"
+
+
+def test_options_of_a_stream_without_a_stream() -> None:
+    told = refusal(chat, stream_options={"include_usage": True})
+    assert told["param"] == "stream_options"
+    assert chat(stream=True, stream_options={"include_usage": True}).params.tells_usage
+
+
+@pytest.mark.parametrize("model", [None, "", 7])
+def test_a_model_has_to_be_named(model: object) -> None:
+    assert refusal(completion, model=model)["param"] == "model"
+
+
+def test_messages_are_texts_of_roles() -> None:
+    parts = [{"type": "text", "text": "How "}, {"type": "text", "text": "are you?"}]
+    order = chat(
+        messages=[
+            {"role": "developer", "content": "Be kind."},
+            {"role": "user", "content": "Hi", "name": "me"},
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+            {"role": "user", "content": parts},
+        ]
+    )
+    assert order.messages == (
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "No."},
+        {"role": "user", "content": "How are you?"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("Hi", "messages[0]"),
+        ({"content": "Hi"}, "messages[0].role"),
+        ({"role": "narrator", "content": "Hi"}, "messages[0].role"),
+        ({"role": "user"}, "messages[0].content"),
+        ({"role": "user", "content": 7}, "messages[0].content"),
+        ({"role": "user", "content": [7]}, "messages[0].content[0]"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0]"),
+        ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
+        ({"role": "tool", "content": "4"}, "messages[0]"),
+        ({"role": "assistant", "tool_calls": [{}]}, "messages[0]"),
+    ],
+)
+def test_other_messages_are_refused(message: object, param: str) -> None:
+    assert refusal(chat, messages=[message])["param"] == param
+
+
+@pytest.mark.parametrize("messages", [None, [], "Hi", {"role": "user"}])
+def test_without_messages_there_is_nothing_to_answer(messages: object) -> None:
+    assert refusal(chat, messages=messages)["param"] == "messages"

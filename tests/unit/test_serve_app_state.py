@@ -1,0 +1,431 @@
+"""What is served: models and the archive, opened when asked for, anew when replaced."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import ownwords
+from counting_engine import CountingEngine
+from ownwords.base import catalogue
+from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import Workspace
+from ownwords.inference.generation import generate
+from ownwords.inference.model import Model
+from ownwords.inference.writing import request, write
+from ownwords.models import directory
+from ownwords.models.directory import Directory
+from ownwords.serve import app_state as house_module
+from ownwords.serve import loaded_model as opened_module
+from ownwords.serve.app_state import AppState
+from ownwords.serve.loaded_model import LoadedModel, Stamp, room_for, stamp_of
+from ownwords.serve.errors import TooManyRequestsError, ApiError
+from ownwords.serve.settings import ServeSettings
+from ownwords.tokenizers.bytes import Bytes
+
+pytestmark = pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "diary.ownwords")
+
+
+@pytest.fixture(scope="module")
+def said() -> Directory:
+    return directory.read(catalogue.shipped())
+
+
+class Loads:
+    """Stands for `opened.load`: models of the counting engine, and how often they were loaded."""
+
+    def __init__(self, said: Directory) -> None:
+        self.count = 0
+        self.takes_s = 0.0
+        self.fails: OwnwordsError | None = None
+        self._said = said
+
+    def __call__(self, folder: Path, settings: ServeSettings) -> tuple[Directory, Model, Stamp]:
+        time.sleep(self.takes_s)
+        self.count += 1
+        if self.fails:
+            raise self.fails
+        tokenizer = Bytes()
+        engine = CountingEngine(tokenizer.vocabulary_size)
+        return self._said, Model(engine, tokenizer), stamp_of(folder)
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch, said: Directory) -> Loads:
+    made = Loads(said)
+    monkeypatch.setattr(house_module, "load", made)
+    return made
+
+
+def put_model(folder: Path, provenance: object = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    (folder / "ownwords.json").write_text(json.dumps(provenance or {}), encoding="utf-8")
+    return folder
+
+
+def touch(folder: Path) -> None:
+    """As if the file had been replaced."""
+    os.utime(folder / "config.json", ns=(10**18, 10**18))
+
+
+def within(state: AppState, work: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        try:
+            async with asyncio.timeout(30):
+                await work()
+        finally:
+            await state.close()
+
+    asyncio.run(run())
+
+
+async def text_of(opened: LoadedModel, seed: int = 1, tokens: int = 20) -> list[int]:
+    async with opened.worker.write(request(Bytes(), "Dear", tokens=tokens, seed=seed)) as written:
+        return [drawn.id async for drawn in written]
+
+
+def alone(seed: int = 1, tokens: int = 20) -> list[int]:
+    engine = CountingEngine(Bytes().vocabulary_size)
+    asked = request(Bytes(), "Dear", tokens=tokens, seed=seed)
+    return [drawn.id for drawn in generate(engine, asked)]
+
+
+# --- models ------------------------------------------------------------------------------------
+
+
+def test_the_models_are_those_of_the_workspace_its_base_and_what_was_given(
+    place: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
+    given = put_model(tmp_path / "given")
+    state = AppState(place, models={"given": given})
+    assert list(state.models()) == ["given", "shipped"]
+    assert state.own == ""
+
+    put_model(place.root / "model", {"base": "tuned from shipped"})
+    put_model(place.runs / "from-nothing" / "model")
+    assert list(state.models()) == ["diary", "given", "shipped", "from-nothing"]
+    assert state.own == "diary"
+    assert state.models()["shipped"] == catalogue.shipped()
+
+
+def test_a_workspace_without_anything_offers_the_model_in_the_box(place: Workspace) -> None:
+    assert list(AppState(place).models()) == ["shipped"]
+
+
+def test_a_model_is_loaded_once_however_many_ask_and_nothing_else_waits(
+    place: Workspace, loads: Loads
+) -> None:
+    put_model(place.root / "model")
+    loads.takes_s = 0.3
+    state = AppState(place)
+
+    async def work() -> None:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        found = await asyncio.gather(*(state.opened() for _ in range(10)), state.opened("diary"))
+        ticking.cancel()
+        assert len(set(map(id, found))) == 1
+        assert ticks > 10
+        assert loads.count == 1
+        assert await text_of(found[0]) == alone()
+
+    within(state, work)
+
+
+def test_a_model_that_was_replaced_is_loaded_anew_and_what_is_under_way_goes_on(
+    place: Workspace, loads: Loads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house_module, "_FRESH_S", 0.0)
+    monkeypatch.setattr(opened_module, "_SETTLING_S", 0.01)
+    folder = put_model(place.root / "model")
+    state = AppState(place)
+
+    async def work() -> None:
+        before = await state.opened()
+        assert await state.opened() is before
+        async with before.worker.write(request(Bytes(), "Dear", tokens=3000)) as written:
+            ids = [drawn.id for drawn in await written.take()]
+            (folder / "README.md").write_text("a card", encoding="utf-8")
+            assert await state.opened() is before
+            touch(folder)
+            after = await state.opened()
+            assert after is not before
+            assert await text_of(after, seed=2) == alone(seed=2)
+            async for drawn in written:
+                ids.append(drawn.id)
+        assert ids == alone(tokens=3000)
+        assert [name for name, _, _ in state.queue_lengths()] == ["diary"]
+        while before.worker._thread.is_alive():
+            await asyncio.sleep(0.01)
+
+    within(state, work)
+    assert loads.count == 2
+
+
+def test_of_many_models_the_one_used_last_stays(
+    place: Workspace, loads: Loads, tmp_path: Path
+) -> None:
+    models = {name: put_model(tmp_path / name) for name in "abc"}
+    state = AppState(place, ServeSettings(loaded=2), models=models)
+
+    async def work() -> None:
+        for name in ("a", "b", "a", "c"):
+            assert (await state.opened(name)).name == name
+        assert sorted(name for name, _, _ in state.queue_lengths()) == ["a", "c"]
+
+    within(state, work)
+
+
+def test_what_cannot_be_had_is_said(place: Workspace, loads: Loads) -> None:
+    state = AppState(place)
+
+    async def work() -> None:
+        with pytest.raises(ApiError, match=r"no model called 'dairy'.*there is shipped") as refused:
+            await state.opened("dairy")
+        assert refused.value.status == 404
+        loads.fails = OwnwordsError("its config is damaged")
+        with pytest.raises(OwnwordsError, match="damaged"):
+            await state.opened()
+        loads.fails = None
+        assert (await state.opened()).name == "shipped"
+
+    within(state, work)
+
+
+def test_without_any_model_it_says_how_to_make_one(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "_BOX", place.root / "nowhere")
+    state = AppState(place)
+
+    async def work() -> None:
+        with pytest.raises(ApiError, match="ownwords make PATH") as refused:
+            await state.opened()
+        assert refused.value.status == 404
+
+    within(state, work)
+
+
+def test_the_real_model_writes_what_write_writes(place: Workspace) -> None:
+    state = AppState(place, ServeSettings(threads=1))
+
+    async def work() -> None:
+        opened = await state.opened()
+        model = opened.model
+        asked = [request(model.tokenizer, "It was", tokens=12, seed=seed) for seed in range(6)]
+
+        async def read(number: int) -> str:
+            def follow() -> str:
+                return "".join(state.text(opened, asked[number]))
+
+            return await state.run_long(follow)
+
+        texts = await asyncio.gather(*(read(number) for number in range(6)))
+        expected = [
+            "".join(write(model.engine, model.tokenizer, "It was", tokens=12, seed=seed))
+            for seed in range(6)
+        ]
+        assert texts == expected
+
+    within(state, work)
+
+
+def test_text_for_a_thread_ends_when_the_thread_has_enough(place: Workspace, loads: Loads) -> None:
+    state = AppState(place)
+
+    async def work() -> None:
+        opened = await state.opened()
+
+        def some() -> str:
+            pieces = state.text(opened, request(Bytes(), "Dear", tokens=1_000_000))
+            first = next(pieces)
+            pieces.close()
+            return first
+
+        assert await state.run_long(some)
+        assert opened.worker.is_idle
+
+    within(state, work)
+
+
+def test_room_is_made_by_the_memory_there_is(
+    said: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = said.config
+    token = 2 * config.layers * config.kv_heads * config.head_dim * 4
+    free = 10 * token * config.context * 4  # a quarter of which holds ten texts
+    monkeypatch.setattr(
+        "ownwords.core.hardware.read_memory", lambda: type("", (), {"available_bytes": free})
+    )
+    assert room_for(config, ServeSettings()) == (10, config.context)
+    assert room_for(config, ServeSettings(rows=3, context=100)) == (3, 100)
+    assert room_for(config, ServeSettings(memory_share=1e-9)) == (1, config.context)
+
+
+# --- threads -----------------------------------------------------------------------------------
+
+
+def test_work_is_done_elsewhere_and_its_end_is_handed_back(place: Workspace) -> None:
+    state = AppState(place)
+
+    async def work() -> None:
+        names = await asyncio.gather(
+            *(state.run(lambda: threading.current_thread().name) for _ in range(20)),
+            state.run_long(lambda: threading.current_thread().name),
+        )
+        assert threading.current_thread().name not in names
+        assert {name.split()[0] for name in names[:-1]} == {"archive"}
+        with pytest.raises(ZeroDivisionError):
+            await state.run(lambda: 1 // 0)
+        with pytest.raises(RuntimeError, match="iterator"):  # and not nothing for ever
+            await asyncio.wait_for(state.run(lambda: next(iter(()))), 10)
+
+    within(state, work)
+
+
+def test_too_much_work_is_refused_and_what_is_given_up_is_not_begun(place: Workspace) -> None:
+    state = AppState(place, ServeSettings(workers=1, tasks=5))
+    go_on, done = threading.Event(), list[int]()
+
+    async def work() -> None:
+        first = asyncio.create_task(state.run(lambda: go_on.wait(10)))
+        await asyncio.sleep(0.05)
+        tasks = [
+            asyncio.create_task(state.run(lambda number=number: done.append(number)))  # type: ignore[misc]
+            for number in range(5)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequestsError):
+            await state.run(lambda: None)
+        tasks[2].cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        await first
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert done == [0, 1, 3, 4]
+
+    within(state, work)
+
+
+def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def embedder(setting: str) -> bool:
+        opened.append(setting)
+        return True
+
+    monkeypatch.setattr("ownwords.ask.embed.opened", embedder)
+    without, with_one = AppState(place), AppState(place, ServeSettings(embed="minilm"))
+    go_on = threading.Event()
+
+    async def work() -> None:
+        assert await with_one.embedder()  # opened by the first who asks
+        for state in (without, with_one):
+            answers = [asyncio.create_task(state.run_long(lambda: go_on.wait(10))) for _ in "1234"]
+            await asyncio.sleep(0.05)
+            found = await asyncio.wait_for(state.embedder(), 5)
+            assert bool(found) == bool(state.settings.embed)
+            go_on.set()
+            await asyncio.gather(*answers)
+            go_on.clear()
+        await with_one.close()
+
+    within(without, work)
+    assert opened == ["minilm"]
+
+
+def test_a_pause_ends_with_the_server(place: Workspace) -> None:
+    state = AppState(place)
+
+    async def work() -> None:
+        assert await state.pause(0.001)
+        task = asyncio.create_task(state.pause(60))
+        await asyncio.sleep(0.01)
+        await state.close()
+        assert not await task
+
+    within(state, work)
+
+
+# --- the archive -------------------------------------------------------------------------------
+
+
+def look(tmp_path: Path, place: Workspace, **posts: str) -> None:
+    source = tmp_path / "blog"
+    source.mkdir(exist_ok=True)
+    for name, text in posts.items():
+        (source / f"{name}.md").write_text(f"# {name}\n\n{text}\n", encoding="utf-8")
+    ownwords.look(source, workspace=place.root)
+
+
+WORDS = "We put the {} on the long table under the window and went on with it until the evening. "
+
+
+def test_without_an_archive_everything_says_how_to_make_one(place: Workspace) -> None:
+    state = AppState(place)
+    for ask in (state.archive, state.index, state.searcher):
+        with pytest.raises(ApiError, match="ownwords look PATH") as refused:
+            ask()
+        assert refused.value.status == 404
+    assert not place.root.exists()
+
+
+def test_each_thread_has_its_own_archive_and_searches_see_what_was_read_last(
+    place: Workspace, tmp_path: Path
+) -> None:
+    state = AppState(place)
+    look(tmp_path, place, lamps=WORDS.format("lamp") * 9)
+
+    def titles(question: str) -> list[str]:
+        return [passage.title for passage in state.searcher().find(question).passages]
+
+    async def work() -> None:
+        archives = await asyncio.gather(*(state.run(state.archive) for _ in range(40)))
+        assert 1 <= len(set(map(id, archives))) <= state.settings.workers
+        assert await state.run(lambda: titles("lamp")) == ["lamps"]
+        look(tmp_path, place, kettles=WORDS.format("kettle") * 9)
+        assert await state.run(lambda: titles("kettle")) == ["kettles"]
+        # Another file of the same name, as after it was deleted and made anew.
+        place.archive.unlink()
+        look(tmp_path, place, ladders=WORDS.format("ladder") * 9)
+        assert await state.run(lambda: titles("ladder")) == ["ladders"]
+        count = await state.run(lambda: sum(1 for _ in state.archive().heads()))
+        assert count == 3
+
+    within(state, work)
+
+
+def test_an_archive_of_another_version_is_not_touched(place: Workspace, tmp_path: Path) -> None:
+    look(tmp_path, place, lamps=WORDS.format("lamp") * 9)
+    with sqlite3.connect(place.archive) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    before = place.archive.read_bytes()
+    state = AppState(place)
+    for ask in (state.archive, state.index, state.searcher):
+        with pytest.raises(ApiError, match="another version") as refused:
+            ask()
+        assert refused.value.status == 409
+    assert place.archive.read_bytes() == before

@@ -1,0 +1,494 @@
+"""What stands before every request: names, origins, keys, sizes, times."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ownwords.core.errors import ConfigError
+from ownwords.serve.middleware import HEADERS, SecurityMiddleware
+from ownwords.serve.allowed_hosts import AllowedHosts, is_own
+from ownwords.serve.auth import Authenticator
+from ownwords.serve.metrics import Metrics
+from ownwords.serve.errors import ApiError
+from ownwords.serve.settings import ServeSettings
+
+HERE = "127.0.0.1:8377"
+ORIGIN = f"http://{HERE}"
+KEY = "a key that nobody knows".replace(" ", "-")
+OURS = {"X-Ownwords": "1", "Content-Type": "application/json"}
+CLIENT = ("127.0.0.1", 50000)
+
+Asgi = Callable[..., Awaitable[None]]
+
+
+def app_of(
+    settings: ServeSettings | None = None,
+    authenticator: Authenticator | None = None,
+    metrics: Metrics | None = None,
+) -> Asgi:
+    settings = settings or ServeSettings()
+
+    async def echoed(request: Request) -> Response:
+        return JSONResponse({"path": request.url.path, "body": (await request.body()).decode()})
+
+    async def slow(_: Request) -> Response:
+        await asyncio.sleep(10)
+        return PlainTextResponse("late")
+
+    async def streamed(_: Request) -> Response:
+        async def pieces() -> Any:  # noqa: ANN401
+            for number in range(5):
+                await asyncio.sleep(0.05)
+                yield f"{number} "
+
+        return StreamingResponse(pieces())
+
+    async def broken(_: Request) -> Response:
+        raise RuntimeError("the reason that only the log tells")
+
+    async def refused(_: Request) -> Response:
+        raise ApiError(418, "no coffee", "ask for tea", retry_after_s=3)
+
+    routes = [
+        Route("/", echoed),
+        Route("/login", echoed, methods=["GET", "POST"]),
+        Route("/style.css", echoed),
+        Route("/api/posts/{id}", echoed, methods=["GET", "POST"]),
+        Route("/v1/models", echoed),
+        Route("/v1/completions", echoed, methods=["POST"]),
+        Route("/api/slow", slow),
+        Route("/api/streamed", streamed),
+        Route("/api/broken", broken),
+        Route("/api/refused", refused),
+    ]
+    guard = Middleware(
+        SecurityMiddleware,
+        settings=settings,
+        authenticator=authenticator or Authenticator(settings.key),
+        metrics=metrics or Metrics(),
+        public={"/style.css", "/login", "/healthz"},
+        pages={"/", "/login"},
+    )
+    return Starlette(routes=routes, middleware=[guard])
+
+
+def asked(
+    app: Asgi,
+    path: str,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    content: bytes | None = None,
+    client: tuple[str, int] = CLIENT,
+) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app=app, client=client)
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as browser:
+            return await browser.request(method, path, headers=dict(headers or {}), content=content)
+
+    return asyncio.run(ask())
+
+
+def posted(app: Asgi, path: str, headers: Mapping[str, str]) -> int:
+    return asked(app, path, "POST", headers, b"{}").status_code
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "known", "unknown"),
+    [
+        (
+            ServeSettings(),
+            ["127.0.0.1", "127.0.0.1:8377", "localhost:9000", "LOCALHOST", "127.0.0.2", "[::1]:80"],
+            ["evil.example", "127.0.0.1.evil.example", "192.168.0.2", "localhost.", "", "0.0.0.0"],
+        ),
+        (
+            ServeSettings(host="0.0.0.0", key=KEY),
+            ["192.168.0.2:8377", "localhost", "[fe80::1]", "127.0.0.1"],
+            ["evil.example", "192.168.0.2.evil.example"],
+        ),
+        (
+            ServeSettings(host="192.168.0.2", key=KEY, names=("My.Proxy",)),
+            ["192.168.0.2:8377", "my.proxy", "MY.PROXY:443"],
+            ["192.168.0.3", "localhost", "proxy"],
+        ),
+    ],
+)
+def test_a_server_answers_to_its_own_names_only(
+    settings: ServeSettings, known: list[str], unknown: list[str]
+) -> None:
+    hosts = AllowedHosts(settings)
+    assert [name for name in known if not hosts.knows([name])] == []
+    assert [name for name in unknown if hosts.knows([name])] == []
+    assert not hosts.knows([])
+    assert not hosts.knows([known[0], known[0]])
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1@evil.example", "localhost/evil", "evil.example#localhost", "[::1", "a b"]
+)
+def test_a_host_that_is_none_is_refused(host: str) -> None:
+    assert not AllowedHosts(ServeSettings()).knows([host])
+
+
+@given(st.text(max_size=40))
+def test_any_host_is_taken_or_refused_and_never_a_crash(host: str) -> None:
+    AllowedHosts(ServeSettings()).knows([host])
+
+
+def test_a_name_made_to_lead_here_is_turned_away() -> None:
+    answer = asked(app_of(), "/api/posts/1", headers={"Host": "evil.example:8377"})
+    assert answer.status_code == 421
+    assert "evil.example" in answer.json()["error"]["message"]
+
+
+# --- origins -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_ours"),
+    [
+        (ORIGIN, True),
+        (f"https://{HERE}", True),  # by way of a proxy
+        ("http://localhost:8377", False),
+        ("http://127.0.0.1", False),
+        ("http://127.0.0.1:3000", False),
+        ("null", False),
+        ("", False),
+        ("file://", False),
+        (f"ftp://{HERE}", False),
+    ],
+)
+def test_an_origin_is_ours_if_it_is_this_server(origin: str, is_ours: bool) -> None:
+    assert is_own(origin, HERE) == is_ours
+    assert (posted(app_of(), "/api/posts/1", {**OURS, "Origin": origin}) == 200) == is_ours
+    assert (posted(app_of(), "/v1/completions", {**OURS, "Origin": origin}) == 200) == is_ours
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "anything"])
+def test_what_another_site_embeds_is_refused(site: str) -> None:
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
+    for path in ("/", "/api/posts/1", "/v1/models", "/style.css"):
+        assert asked(app_of(), path, headers=headers).status_code == 403
+
+
+def test_one_may_come_by_a_link_but_only_to_the_page() -> None:
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert asked(app_of(), "/", headers=headers).status_code == 200
+    assert asked(app_of(), "/api/posts/1", headers=headers).status_code == 403
+    assert asked(app_of(), "/", "POST", {**headers, **OURS}).status_code == 403
+
+
+def test_programs_that_are_no_browsers_may_ask() -> None:
+    assert asked(app_of(), "/v1/models").status_code == 200
+    assert posted(app_of(), "/v1/completions", {"Content-Type": "application/json"}) == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (OURS, 200),
+        ({**OURS, "Content-Type": "application/json; charset=utf-8"}, 200),
+        ({"Content-Type": "application/json"}, 403),
+        ({"X-Ownwords": "1", "Content-Type": "text/plain"}, 415),
+        ({"X-Ownwords": "1"}, 415),
+        ({"X-Ownwords": "0", "Content-Type": "application/json"}, 403),
+    ],
+)
+def test_what_changes_something_has_the_mark_that_no_form_can_send(
+    headers: dict[str, str], status: int
+) -> None:
+    assert posted(app_of(), "/api/posts/1", headers) == status
+
+
+def test_no_other_page_is_allowed_to_ask_first() -> None:
+    answer = asked(
+        app_of(),
+        "/api/posts/1",
+        "OPTIONS",
+        {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"},
+    )
+    assert answer.status_code == 403
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"host": "0.0.0.0"},
+        {"host": "192.168.1.5"},
+        {"host": "my-machine"},
+        {"key": "short"},
+        {"key": "a key with spaces"},
+        {"key": "ключ-ключ-ключ"},
+        {"port": 70000},
+    ],
+)
+def test_settings_that_are_not_safe_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ServeSettings(**options)
+
+
+def test_with_a_key_only_who_has_it_comes_in() -> None:
+    app = app_of(ServeSettings(key=KEY))
+    for path in ("/api/posts/1", "/v1/models", "/metrics", "/nothing", "/logout"):
+        answer = asked(app, path)
+        assert answer.status_code == 401, path
+        assert answer.headers["www-authenticate"] == "Bearer"
+        wrong = {"Authorization": "Bearer wrong"}
+        assert asked(app, path, headers=wrong, client=("::1", 1)).status_code == 401
+    for kind in ("Bearer", "bearer"):
+        answer = asked(app, "/v1/models", headers={"Authorization": f"{kind} {KEY}"})
+        assert answer.status_code == 200
+    assert asked(app, "/v1/models", headers={"Authorization": f"Basic {KEY}"}).status_code == 401
+    assert asked(app, "/style.css").status_code == 200
+    shown = asked(app, "/")
+    assert (shown.status_code, shown.headers["location"]) == (303, "/login")
+
+
+def test_a_cookie_lets_in_as_long_as_its_session_lasts() -> None:
+    now = [0.0]
+    authenticator = Authenticator(KEY, port=8377, clock=lambda: now[0])
+    app = app_of(ServeSettings(key=KEY), authenticator)
+    cookies = {"Cookie": f"other=1; ownwords-8377={authenticator.begin()}; more=2"}
+    assert asked(app, "/api/posts/1", headers=cookies).status_code == 200
+    assert asked(app, "/api/posts/1", "POST", {**cookies}, b"{}").status_code == 415
+    assert posted(app, "/api/posts/1", {**cookies, **OURS, "Origin": "http://evil.example"}) == 403
+    assert asked(app, "/api/posts/1", headers={"Cookie": "ownwords-8377=x"}).status_code == 401
+    now[0] += 31 * 24 * 3600
+    assert asked(app, "/api/posts/1", headers=cookies).status_code == 401
+
+
+def test_a_session_that_was_ended_lets_nobody_in() -> None:
+    authenticator = Authenticator(KEY)
+    cookies = f"{authenticator.cookie}={authenticator.begin()}"
+    assert authenticator.admits("", cookies, "127.0.0.1")
+    authenticator.end(cookies)
+    assert not authenticator.admits("", cookies, "127.0.0.1")
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_nothing_else_is_a_key(authorization: str, cookies: str) -> None:
+    assert not Authenticator(KEY).admits(authorization, cookies, "127.0.0.1")
+
+
+def test_who_guesses_waits_however_right_the_next_guess_is_and_nobody_else() -> None:
+    now = [0.0]
+    authenticator = Authenticator(KEY, clock=lambda: now[0])
+    for _ in range(10):
+        assert not authenticator.fits("wrong", "192.168.0.9")
+        now[0] += 1
+    with pytest.raises(ApiError) as refused:
+        authenticator.fits(KEY, "192.168.0.9")
+    assert refused.value.status == 429
+    assert refused.value.retry_after_s == 50
+    assert authenticator.fits(KEY, "192.168.0.8")
+    now[0] += 51
+    assert authenticator.fits(KEY, "192.168.0.9")
+
+
+def test_of_ipv6_a_whole_network_is_one_place() -> None:
+    authenticator = Authenticator(KEY)
+    for number in range(10):
+        authenticator.fits("wrong", f"2001:db8::{number:x}")
+    with pytest.raises(ApiError):
+        authenticator.fits(KEY, "2001:db8::ffff")
+    assert authenticator.fits(KEY, "2001:db8:0:1::1")
+
+
+# --- sizes and times -----------------------------------------------------------------------------
+
+
+def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_itself() -> None:
+    app = app_of(ServeSettings(body_bytes=100))
+    assert asked(app, "/v1/completions", "POST", OURS, b"x" * 100).json()["body"] == "x" * 100
+    answer = asked(app, "/v1/completions", "POST", OURS, b"x" * 101)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "request_too_large"
+    lying = {**OURS, "Content-Length": "5"}
+    assert asked(app, "/v1/completions", "POST", lying, b"x" * 101).status_code == 413
+    for said in ("-5", "1e3", "99999999999999999999"):
+        assert (
+            asked(app, "/v1/completions", "POST", {**OURS, "Content-Length": said}).status_code
+            == 413
+        )
+
+
+def played(app: Asgi, path: str, messages: list[Any], method: str = "POST") -> list[Any]:
+    """What the app sends to a client that sends these messages, each after a pause if it is one."""
+
+    async def play() -> list[Any]:
+        sent: list[Any] = []
+        left = list(messages)
+
+        async def receive() -> Any:  # noqa: ANN401
+            while left and isinstance(left[0], float):
+                await asyncio.sleep(left.pop(0))
+            if left:
+                return left.pop(0)
+            await asyncio.sleep(60)
+
+        async def send(message: Any) -> None:  # noqa: ANN401
+            sent.append(message)
+
+        headers = {"host": HERE, "transfer-encoding": "chunked", **OURS}
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "http",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+            "client": CLIENT,
+            "server": ("127.0.0.1", 8377),
+        }
+        await app(scope, receive, send)
+        return sent
+
+    return asyncio.run(play())
+
+
+def part(data: bytes, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.request", "body": data, "more_body": more}
+
+
+def test_a_body_that_comes_too_slowly_is_not_waited_for() -> None:
+    app = app_of(ServeSettings(body_s=0.1))
+    drip = [0.03, part(b"x")] * 10
+    assert played(app, "/v1/completions", drip)[0]["status"] == 408
+    assert played(app, "/v1/completions", [part(b"x"), part(b"y", False)])[0]["status"] == 200
+
+
+def test_who_goes_away_while_sending_gets_no_answer() -> None:
+    metrics = Metrics()
+    app = app_of(metrics=metrics)
+    gone = {"type": "http.disconnect"}
+    assert played(app, "/v1/completions", [part(b"x"), gone]) == []
+    assert 'status="499"' in metrics.page([])
+    assert metrics.under_way == 0
+
+
+def test_an_answer_that_does_not_begin_is_given_up_and_one_that_has_begun_is_not() -> None:
+    app = app_of(ServeSettings(answer_s=0.1))
+    answer = asked(app, "/api/slow")
+    assert answer.status_code == 504
+    assert asked(app, "/api/streamed").text == "0 1 2 3 4 "
+
+
+def test_more_requests_at_once_than_there_may_be_are_told_to_come_again() -> None:
+    metrics = Metrics()
+    app = app_of(ServeSettings(requests=5), metrics=metrics)
+
+    async def work() -> None:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as client:
+            tasks = [asyncio.create_task(client.get("/api/streamed")) for _ in range(20)]
+            answers = await asyncio.gather(*tasks)
+        by_status = sorted(answer.status_code for answer in answers)
+        assert by_status == [200] * 5 + [429] * 15
+        assert all(int(a.headers["retry-after"]) for a in answers if a.status_code == 429)
+
+    asyncio.run(work())
+    assert metrics.under_way == 0
+
+
+# --- what goes back ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/", {}, 200),
+        ("/nothing", {}, 404),
+        ("/api/broken", {}, 500),
+        ("/api/refused", {}, 418),
+        ("/api/streamed", {}, 200),
+        ("/", {"Host": "evil.example"}, 421),
+        ("/", {"Origin": "http://evil.example"}, 403),
+    ],
+)
+def test_every_answer_has_the_headers_that_keep_a_browser_safe(
+    path: str, headers: dict[str, str], status: int
+) -> None:
+    answer = asked(app_of(), path, headers=headers)
+    assert answer.status_code == status
+    for name, value in HEADERS.items():
+        assert answer.headers[name] == value
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_no_script_or_style_but_our_own_files_may_run() -> None:
+    policy = dict(part.split(" ", 1) for part in HEADERS["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+    assert "http" not in HEADERS["Content-Security-Policy"]
+
+
+def test_a_bug_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    answer = asked(app_of(), "/api/broken")
+    assert answer.status_code == 500
+    assert "only the log" not in answer.text
+    assert set(answer.json()["error"]) == {"message", "hint"}
+    assert "only the log" in caplog.text
+
+
+def test_errors_have_the_form_of_whoever_asks() -> None:
+    app = app_of(ServeSettings(key=KEY))
+    ours = asked(app, "/api/posts/1").json()["error"]
+    assert set(ours) == {"message", "hint"}
+    theirs = asked(app, "/v1/models").json()["error"]
+    assert set(theirs) == {"message", "type", "param", "code"}
+    assert theirs["code"] == "invalid_api_key"
+
+
+def test_requests_are_counted_by_route_and_status() -> None:
+    metrics = Metrics()
+    app = app_of(metrics=metrics)
+    for number in range(3):
+        asked(app, f"/api/posts/{number}")
+    asked(app, "/some/where")
+    asked(app, "/v1/models", "BREW")
+    page = metrics.page([])
+    assert 'ownwords_requests_total{method="GET",route="/api/posts/{id}",status="200"} 3' in page
+    assert 'ownwords_requests_total{method="GET",route="other",status="404"} 1' in page
+    assert 'method="other"' in page
+
+
+def test_a_socket_of_another_kind_is_closed() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:  # noqa: ANN401
+        sent.append(message)
+
+    async def receive() -> Any:  # noqa: ANN401
+        raise AssertionError
+
+    asyncio.run(app_of()({"type": "websocket"}, receive, send))  # type: ignore[arg-type]
+    assert sent == [{"type": "websocket.close"}]
+
+
+def test_settings_stay_as_they_are() -> None:
+    with pytest.raises(AttributeError):
+        ServeSettings().port = 1  # type: ignore[misc]
+    assert replace(ServeSettings(), port=1).port == 1
