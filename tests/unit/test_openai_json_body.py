@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ownwords.serve.errors import ApiError, body
 from ownwords.serve.openai import request_params
 from ownwords.serve.openai.json_body import RequestBody, parsed
-from ownwords.serve.errors import ApiError, body
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()

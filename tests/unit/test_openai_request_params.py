@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from ownwords.inference.writing import USUAL
+from ownwords.serve.errors import ApiError, body
 from ownwords.serve.openai import request_params
 from ownwords.serve.openai.request_params import TOKENS
-from ownwords.serve.errors import ApiError, body
 
 Call = Callable[..., object]
 HELLO = [{"role": "user", "content": "Hello"}]

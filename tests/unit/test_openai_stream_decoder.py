@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import foreign_tokenizers as foreign
 from ownwords.inference.decoding import Decoding
 from ownwords.inference.generation import Drawn
-from ownwords.serve.openai.stream_decoder import StreamDecoder, DecodedChunk, joined
 from ownwords.serve.openai.formatters import ChatFormatter, CompletionFormatter, TokenUsage
+from ownwords.serve.openai.stream_decoder import DecodedChunk, StreamDecoder, joined
 from ownwords.tokenizers.bpe import BPE
 from ownwords.tokenizers.bytes import Bytes
 from ownwords.tokenizers.tokenizer import Tokenizer, from_files
@@ -140,7 +140,9 @@ def test_a_chance_of_nothing_is_a_number_that_json_has() -> None:
 
 def test_offsets_count_what_is_echoed() -> None:
     piece = joined(follow(BYTES, b"bc")[0])
-    shape = CompletionFormatter("m", "fp", True, ["Once a"]).whole([(piece, "length")], TokenUsage(7, 2))
+    shape = CompletionFormatter("m", "fp", True, ["Once a"]).whole(
+        [(piece, "length")], TokenUsage(7, 2)
+    )
     choice = shape["choices"][0]  # type: ignore[index]
     assert choice["text"] == "Once abc"
     assert choice["logprobs"]["text_offset"] == [6, 7]

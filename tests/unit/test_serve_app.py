@@ -32,9 +32,9 @@ from ownwords.models.directory import Directory
 from ownwords.serve import app_state as house_module
 from ownwords.serve import http_server, static_files
 from ownwords.serve.app import create_app
-from ownwords.serve.middleware import HEADERS
 from ownwords.serve.app_state import AppState
 from ownwords.serve.loaded_model import Stamp, stamp_of
+from ownwords.serve.middleware import HEADERS
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.bytes import Bytes
 from this_machine import reachable

@@ -24,8 +24,8 @@ from ownwords.models.directory import Directory
 from ownwords.serve import app_state as house_module
 from ownwords.serve import loaded_model as opened_module
 from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.loaded_model import LoadedModel, Stamp, room_for, stamp_of
-from ownwords.serve.errors import TooManyRequestsError, ApiError
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.bytes import Bytes
 

@@ -24,8 +24,8 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import corpus
-from ownwords.serve.api.report_cache import CachedReport
 from ownwords.serve.api.posts import page_of, wanted
+from ownwords.serve.api.report_cache import CachedReport
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import refusal
 

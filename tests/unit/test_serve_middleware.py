@@ -16,11 +16,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from ownwords.core.errors import ConfigError
-from ownwords.serve.middleware import HEADERS, SecurityMiddleware
 from ownwords.serve.allowed_hosts import AllowedHosts, is_own
 from ownwords.serve.auth import Authenticator
-from ownwords.serve.metrics import Metrics
 from ownwords.serve.errors import ApiError
+from ownwords.serve.metrics import Metrics
+from ownwords.serve.middleware import HEADERS, SecurityMiddleware
 from ownwords.serve.settings import ServeSettings
 
 HERE = "127.0.0.1:8377"

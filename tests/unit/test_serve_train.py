@@ -23,9 +23,9 @@ from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace, try_lock
 from ownwords.serve.api import train
-from ownwords.serve.api.training_process import StartTraining, TrainingProcess, clean_environment
-from ownwords.serve.api.run_history import MOST_POINTS, RunHistory, MetricsTail, RunReader
+from ownwords.serve.api.run_history import MOST_POINTS, MetricsTail, RunHistory, RunReader
 from ownwords.serve.api.training_monitor import TrainingMonitor
+from ownwords.serve.api.training_process import StartTraining, TrainingProcess, clean_environment
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import refusal
 from played_make import PLAN, metric

@@ -104,7 +104,9 @@ def serve(
         device=device,
         threads=threads,
     )
-    with closing(http_server.bound(settings, 1 if port is not None else http_server.PORTS_TRIED)) as there:
+    with closing(
+        http_server.bound(settings, 1 if port is not None else http_server.PORTS_TRIED)
+    ) as there:
         from ownwords.serve.app import create_app
         from ownwords.serve.app_state import AppState
 

@@ -15,11 +15,11 @@ from starlette.routing import BaseRoute
 from ownwords.core.errors import OwnwordsError
 from ownwords.serve import health, login, static_files
 from ownwords.serve.api import ask, corpus, score, train, write
-from ownwords.serve.middleware import LOGIN, SecurityMiddleware
 from ownwords.serve.app_state import AppState
 from ownwords.serve.auth import Authenticator
-from ownwords.serve.openai import routes as openai
 from ownwords.serve.errors import ApiError, refusal
+from ownwords.serve.middleware import LOGIN, SecurityMiddleware
+from ownwords.serve.openai import routes as openai
 
 _FORM = "login.html"
 _RETRY_AFTER_S = 5

@@ -20,14 +20,14 @@ from ownwords.inference.writing import Outcome, Writing
 from ownwords.models import staging
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.safely import read_object
-from ownwords.serve.model_worker import ModelWorker
-from ownwords.serve.metrics import Metrics
-from ownwords.serve.loaded_model import LoadedModel, Stamp, load, room_for, stamp_of
-from ownwords.serve.text_stream import TextStream
-from ownwords.serve.errors import ApiError
-from ownwords.serve.settings import ServeSettings
 from ownwords.serve.archive_pool import ArchivePool
+from ownwords.serve.errors import ApiError
 from ownwords.serve.fair_lock import FairLock
+from ownwords.serve.loaded_model import LoadedModel, Stamp, load, room_for, stamp_of
+from ownwords.serve.metrics import Metrics
+from ownwords.serve.model_worker import ModelWorker
+from ownwords.serve.settings import ServeSettings
+from ownwords.serve.text_stream import TextStream
 from ownwords.serve.thread_pool import ThreadPool
 
 T = TypeVar("T")
@@ -186,7 +186,9 @@ class AppState:
         if replaced := self._opened.pop(name, None):
             self._retire(replaced)
         self._opened[name] = opened = LoadedModel(name, folder, said, model, worker, stamp)
-        idle = [each for each in self._opened.values() if each.worker.is_idle and each is not opened]
+        idle = [
+            each for each in self._opened.values() if each.worker.is_idle and each is not opened
+        ]
         for each in idle[: max(0, len(self._opened) - self.settings.loaded)]:
             self._retire(self._opened.pop(each.name))
         return opened

@@ -17,7 +17,7 @@ _KINDS: Mapping[int, tuple[str, str | None]] = {
 }
 
 
-class ApiError(OwnwordsError):  # noqa: N818 - an answer, and not always a mistake
+class ApiError(OwnwordsError):
     """A request that gets this status instead of an answer.
 
     `param` and `code` are told under /v1 only: the field to blame, and what OpenAI calls it.

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ownwords.serve.middleware import LOGIN
 from ownwords.serve.auth import SESSION_S, Authenticator
-from ownwords.serve.static_files import StaticFile
 from ownwords.serve.errors import ApiError
+from ownwords.serve.middleware import LOGIN
+from ownwords.serve.static_files import StaticFile
 
 _MOST_FIELDS = 8
 _WRONG = "That was not the key. It is on the line that begins with “key”."

@@ -69,9 +69,13 @@ class Metrics:
         yield f"ownwords_first_token_seconds_sum {self._first_s:.6f}"
         yield f"ownwords_first_token_seconds_count {seen}"
         yield from _head("texts_waiting", "gauge", "Texts that wait for a row, by model.")
-        yield from (f'ownwords_texts_waiting{{model="{_escaped(n)}"}} {w}' for n, w, _ in queue_lengths)
+        yield from (
+            f'ownwords_texts_waiting{{model="{_escaped(n)}"}} {w}' for n, w, _ in queue_lengths
+        )
         yield from _head("texts_writing", "gauge", "Texts that have a row, by model.")
-        yield from (f'ownwords_texts_writing{{model="{_escaped(n)}"}} {s}' for n, _, s in queue_lengths)
+        yield from (
+            f'ownwords_texts_writing{{model="{_escaped(n)}"}} {s}' for n, _, s in queue_lengths
+        )
         if resident := memory_bytes():
             yield from _head("resident_memory_bytes", "gauge", "Memory of this process.")
             yield f"ownwords_resident_memory_bytes {resident}"

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ownwords.serve.allowed_hosts import AllowedHosts, is_own
 from ownwords.serve.auth import Authenticator
+from ownwords.serve.errors import ApiError, TooManyRequestsError, refusal
 from ownwords.serve.metrics import Metrics
-from ownwords.serve.errors import TooManyRequestsError, ApiError, refusal
 from ownwords.serve.settings import ServeSettings
 
 _log = logging.getLogger("ownwords.serve")

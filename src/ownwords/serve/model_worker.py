@@ -20,9 +20,9 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.inference.desk import Desk, Ticket
 from ownwords.inference.engine import Engine
 from ownwords.inference.generation import Drawn, Finished, Request
-from ownwords.serve.metrics import Metrics
-from ownwords.serve.errors import TooManyRequestsError, ApiError
+from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.fair_lock import FairLock
+from ownwords.serve.metrics import Metrics
 
 End = Finished | OwnwordsError | None
 
@@ -32,9 +32,11 @@ _REMEMBERED = 0.2  # how much of the average time of a text is that of the last
 
 
 class GenerationStream:
-    """A text being written, as its reader sees it; made by `ModelWorker.write`, and read by one only."""
+    """The tokens of one text as they are generated; made by `ModelWorker.write`, for one reader."""
 
-    def __init__(self, request: Request, ahead: int, resume: Callable[["GenerationStream"], None]) -> None:
+    def __init__(
+        self, request: Request, ahead: int, resume: Callable[["GenerationStream"], None]
+    ) -> None:
         self.request = request
         self.finished: Finished | None = None
         self.tokens = 0  # handed to the reader
@@ -300,4 +302,6 @@ _News = list[tuple[GenerationStream, int, list[Drawn], End]]
 
 
 def _ended() -> ApiError:
-    return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "the server is ending, or has another model now")
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE, "the server is ending, or has another model now"
+    )

@@ -23,7 +23,9 @@ class TextStream:
     `stop` is the stop string that ended it. Whoever leaves earlier leaves `ModelWorker.write`, too.
     """
 
-    def __init__(self, written: GenerationStream, tokenizer: Tokenizer, stops: Sequence[str] = ()) -> None:
+    def __init__(
+        self, written: GenerationStream, tokenizer: Tokenizer, stops: Sequence[str] = ()
+    ) -> None:
         self.finished: Finished | None = None
         self._written = written
         self._decoding = Decoding(tokenizer, written.request.ids, stops)

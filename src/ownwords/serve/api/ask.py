@@ -23,8 +23,8 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.serve.api.fields import JsonFields
 from ownwords.serve.api.sending import KEEP_OPEN, EventStreamResponse, event
 from ownwords.serve.app_state import AppState
-from ownwords.serve.loaded_model import LoadedModel
 from ownwords.serve.errors import ApiError
+from ownwords.serve.loaded_model import LoadedModel
 
 NOBODY = "none"  # the name of no writer: the passages speak for themselves
 _MOST_QUESTION = 2000  # characters, as ask.answer has it

@@ -19,10 +19,10 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, shown
 from ownwords.evaluation.card import files as card
 from ownwords.serve.api.decisions import Weighed, change, gone, of_post, overview, weighed
-from ownwords.serve.api.report import facts
 from ownwords.serve.api.fields import JsonFields
-from ownwords.serve.api.report_cache import ReportCache, CachedReport
 from ownwords.serve.api.posts import facets, line, page_of, wanted
+from ownwords.serve.api.report import facts
+from ownwords.serve.api.report_cache import CachedReport, ReportCache
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
 from ownwords.training.corpus import as_read

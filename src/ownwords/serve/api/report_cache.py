@@ -29,7 +29,7 @@ class CachedReport:
 
 
 class ReportCache:
-    """The one `CachedReport` of a server, made anew when the archive is another. Any thread may ask."""
+    """The server's one `CachedReport`, rebuilt when the archive changes; thread-safe."""
 
     def __init__(self, state: AppState) -> None:
         self._state = state

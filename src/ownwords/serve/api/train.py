@@ -18,11 +18,11 @@ from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.make.order import COMPARED_FROM, MINUTES, NOTHING
 from ownwords.serve.api.fields import JsonFields
-from ownwords.serve.api.training_process import StartTraining, TrainingProcess
 from ownwords.serve.api.sending import KEEP_OPEN, EventStreamResponse, event
 from ownwords.serve.api.training_monitor import TrainingMonitor
+from ownwords.serve.api.training_process import StartTraining, TrainingProcess
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import TooManyRequestsError, ApiError
+from ownwords.serve.errors import ApiError, TooManyRequestsError
 
 _EVERY_S = 1.0  # a screen that changes more often cannot be read
 _QUIET_S = 15.0  # without an event, after which a sign of life is sent

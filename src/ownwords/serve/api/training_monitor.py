@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from ownwords.serve.api.training_process import TrainingStatus, TrainingProcess
 from ownwords.serve.api.run_history import COLUMNS, RunHistory, RunReader
+from ownwords.serve.api.training_process import TrainingProcess, TrainingStatus
 
 _MOST_LOG = 200
 _CLOCKS_S = 1.0  # that of the disk is some milliseconds behind

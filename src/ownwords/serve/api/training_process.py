@@ -180,7 +180,9 @@ class TrainingProcess:
             result = json.loads(self._result.read_bytes())
         except (OSError, ValueError):
             if asked:  # before it had got so far as to say anything
-                return TrainingOutcome("stopped", "it was stopped before it had begun", "", said, at)
+                return TrainingOutcome(
+                    "stopped", "it was stopped before it had begun", "", said, at
+                )
             return TrainingOutcome(
                 "killed",
                 "the training ended without a word, as when the memory is full or the power goes",

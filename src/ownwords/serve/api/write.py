@@ -24,9 +24,9 @@ from ownwords.inference.guard import Guard
 from ownwords.inference.writing import USUAL
 from ownwords.serve.api.fields import JsonFields
 from ownwords.serve.api.sending import EventStreamResponse, event
-from ownwords.serve.model_worker import GenerationStream
 from ownwords.serve.app_state import FROM_NOTHING, AppState
 from ownwords.serve.loaded_model import LoadedModel
+from ownwords.serve.model_worker import GenerationStream
 from ownwords.serve.text_stream import TextStream
 from ownwords.tokenizers.tokenizer import Tokenizer
 

@@ -9,16 +9,16 @@ from starlette.responses import Response
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
 from ownwords.serve.app_state import AppState
+from ownwords.serve.errors import ApiError
+from ownwords.serve.loaded_model import LoadedModel
 from ownwords.serve.openai import prompts, request_params
-from ownwords.serve.openai.json_body import parsed
-from ownwords.serve.openai.stream_decoder import StreamDecoder
-from ownwords.serve.openai.request_params import GenerationParams
-from ownwords.serve.openai.prompts import TokenizedPrompt
 from ownwords.serve.openai.errors import invalid, no_such_model
 from ownwords.serve.openai.formatters import ChatFormatter, CompletionFormatter
-from ownwords.serve.openai.generation import GenerationResponse, Formatter, GenerationTask
-from ownwords.serve.loaded_model import LoadedModel
-from ownwords.serve.errors import ApiError
+from ownwords.serve.openai.generation import Formatter, GenerationResponse, GenerationTask
+from ownwords.serve.openai.json_body import parsed
+from ownwords.serve.openai.prompts import TokenizedPrompt
+from ownwords.serve.openai.request_params import GenerationParams
+from ownwords.serve.openai.stream_decoder import StreamDecoder
 
 
 async def completions(state: AppState, request: Request) -> Response:

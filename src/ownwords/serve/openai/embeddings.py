@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from ownwords.ask.embed import Embedder
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai.json_body import RequestBody, parsed, wrong_kind
 from ownwords.serve.openai.errors import invalid, missing, no_such_model, unsupported
-from ownwords.serve.openai.sending import as_json
 from ownwords.serve.openai.formatters import JsonObject
+from ownwords.serve.openai.json_body import RequestBody, parsed, wrong_kind
+from ownwords.serve.openai.sending import as_json
 
 MOST_TEXTS = 2048  # as theirs
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ownwords.inference.generation import Finished
-from ownwords.serve.openai.stream_decoder import TokenLogprob, DecodedChunk, SampledToken
+from ownwords.serve.openai.stream_decoder import DecodedChunk, SampledToken, TokenLogprob
 
 JsonObject = dict[str, object]
 
@@ -37,7 +37,9 @@ class CompletionFormatter:
     id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, texts: Sequence[tuple[DecodedChunk, Finished]], usage: TokenUsage) -> JsonObject:
+    def whole(
+        self, texts: Sequence[tuple[DecodedChunk, Finished]], usage: TokenUsage
+    ) -> JsonObject:
         """The answer all at once."""
         choices = [
             self._choice(n, self.before[n], piece, finished)
@@ -71,7 +73,9 @@ class CompletionFormatter:
             "system_fingerprint": self.fingerprint,
         }
 
-    def _choice(self, n: int, before: str, piece: DecodedChunk, finished: Finished | None) -> JsonObject:
+    def _choice(
+        self, n: int, before: str, piece: DecodedChunk, finished: Finished | None
+    ) -> JsonObject:
         chances = _by_lists(piece.tokens, len(self.before[n])) if self.has_chances else None
         return {
             "index": n,
@@ -91,7 +95,9 @@ class ChatFormatter:
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(self, texts: Sequence[tuple[DecodedChunk, Finished]], usage: TokenUsage) -> JsonObject:
+    def whole(
+        self, texts: Sequence[tuple[DecodedChunk, Finished]], usage: TokenUsage
+    ) -> JsonObject:
         """The answer all at once."""
         choices = [
             {
@@ -118,7 +124,9 @@ class ChatFormatter:
         """The end of a stream, where it is to tell what was used."""
         return {**self._head("chat.completion.chunk"), "choices": [], "usage": usage.shape()}
 
-    def _chunk(self, n: int, delta: JsonObject, chances: JsonObject | None, end: Finished | None) -> JsonObject:
+    def _chunk(
+        self, n: int, delta: JsonObject, chances: JsonObject | None, end: Finished | None
+    ) -> JsonObject:
         choice = {"index": n, "delta": delta, "logprobs": chances, "finish_reason": end}
         return {**self._head("chat.completion.chunk"), "choices": [choice]}
 

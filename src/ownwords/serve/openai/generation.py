@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.generation import Drawn, Finished, Request
-from ownwords.serve.model_worker import ModelWorker, GenerationStream
-from ownwords.serve.openai.stream_decoder import StreamDecoder, DecodedChunk, joined
-from ownwords.serve.openai.sending import EventStreamSender, as_json, while_there
-from ownwords.serve.openai.formatters import JsonObject, TokenUsage
 from ownwords.serve.errors import ApiError, body, refusal
+from ownwords.serve.model_worker import GenerationStream, ModelWorker
+from ownwords.serve.openai.formatters import JsonObject, TokenUsage
+from ownwords.serve.openai.sending import EventStreamSender, as_json, while_there
+from ownwords.serve.openai.stream_decoder import DecodedChunk, StreamDecoder, joined
 
 _log = logging.getLogger("ownwords.serve")
 
@@ -27,7 +27,9 @@ Tell = Callable[[int, DecodedChunk, Finished | None], Awaitable[None]]
 class Formatter(Protocol):
     """What the answers of one of the two interfaces look like."""
 
-    def whole(self, texts: Sequence[tuple[DecodedChunk, Finished]], usage: TokenUsage) -> JsonObject: ...
+    def whole(
+        self, texts: Sequence[tuple[DecodedChunk, Finished]], usage: TokenUsage
+    ) -> JsonObject: ...
     def first(self, n: int) -> JsonObject | None: ...
     def chunk(self, n: int, piece: DecodedChunk, finished: Finished | None) -> JsonObject: ...
     def last(self, usage: TokenUsage) -> JsonObject: ...

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import NoReturn
 
-from ownwords.serve.openai.errors import invalid, missing
 from ownwords.serve.errors import ApiError
+from ownwords.serve.openai.errors import invalid, missing
 
 # A parsed value takes up to 80 bytes: within these limits a body stays under 200 MB. Text between
 # quotes counts, too, which is why there are so many.

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from ownwords.serve.app_state import AppState
 from ownwords.serve.openai.embeddings import name_of
 from ownwords.serve.openai.errors import no_such_model
-from ownwords.serve.openai.sending import as_json
 from ownwords.serve.openai.formatters import JsonObject
+from ownwords.serve.openai.sending import as_json
 
 _CONFIG = "config.json"
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ownwords.inference.generation import Request
 from ownwords.inference.model import Model
 from ownwords.inference.writing import begun
-from ownwords.serve.openai.request_params import GenerationParams
 from ownwords.serve.openai.errors import invalid
+from ownwords.serve.openai.request_params import GenerationParams
 from ownwords.tokenizers import chat
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -24,7 +24,9 @@ def of_prompt(tokenizer: Tokenizer, given: str | Sequence[int]) -> TokenizedProm
     """A text that is to be written on, or the ids of one as they stand."""
     if isinstance(given, str):
         return TokenizedPrompt(begun(tokenizer, given), given)
-    return TokenizedPrompt(given, tokenizer.decode(given))  # an error for ids that stand for nothing
+    return TokenizedPrompt(
+        given, tokenizer.decode(given)
+    )  # an error for ids that stand for nothing
 
 
 def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> TokenizedPrompt:

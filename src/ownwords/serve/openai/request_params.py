@@ -7,8 +7,8 @@ from typing import Final
 
 from ownwords.inference.sampling import Sampling
 from ownwords.inference.writing import USUAL
-from ownwords.serve.openai.json_body import RequestBody, ids_of, number, wrong_kind
 from ownwords.serve.openai.errors import invalid, missing, unsupported
+from ownwords.serve.openai.json_body import RequestBody, ids_of, number, wrong_kind
 
 # As much as `ownwords write` writes. Theirs would be 16, which breaks off in the first sentence.
 TOKENS: Final = 400

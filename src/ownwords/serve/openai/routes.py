@@ -11,8 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai import completions, embeddings, models
 from ownwords.serve.errors import ApiError, refusal
+from ownwords.serve.openai import completions, embeddings, models
 
 _Endpoint = Callable[[AppState, Request], Awaitable[Response]]
 
