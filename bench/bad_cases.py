@@ -105,10 +105,10 @@ def some_posts(place: Path, most: int, source: Path = BLOG) -> Path:
 def card(case: Case, blog: Path, place: Path) -> "Scorecard":
     """The scorecard of a model that is spoilt so."""
     from ownwords.make import pipeline
-    from ownwords.make.order import Order
+    from ownwords.make.make_request import MakeRequest
 
     made = pipeline.make(
-        Order(
+        MakeRequest(
             [blog],
             workspace=place / f"{case.name}.ownwords",
             minutes=case.minutes,

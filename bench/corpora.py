@@ -40,7 +40,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 from bench.fresh import SHARED, own_peak_mb, run
 
 if TYPE_CHECKING:
-    from ownwords.make.result import Result
+    from ownwords.make.result import MakeResult
 
 DIVIDER = "\x1c"
 BOOKS = (SHARED / "books-1.txt.xz", SHARED / "books-2.txt.xz")
@@ -221,9 +221,11 @@ def made(folder: Path, workspace: Path, minutes: float, base: str) -> dict[str, 
     """What `ownwords make` comes to with a corpus, or the sentence that it says instead."""
     from ownwords.core.errors import OwnwordsError
     from ownwords.make import pipeline
-    from ownwords.make.order import Order, base_of
+    from ownwords.make.make_request import MakeRequest, base_of
 
-    order = Order([folder], workspace=workspace, minutes=minutes, is_timed=True, base=base_of(base))
+    order = MakeRequest(
+        [folder], workspace=workspace, minutes=minutes, is_timed=True, base=base_of(base)
+    )
     try:
         return figures(pipeline.make(order))
     except OwnwordsError as error:
@@ -232,7 +234,7 @@ def made(folder: Path, workspace: Path, minutes: float, base: str) -> dict[str, 
         return {"crash": traceback.format_exc()}
 
 
-def figures(result: "Result") -> dict[str, Any]:
+def figures(result: "MakeResult") -> dict[str, Any]:
     """Of a making: what there was, what was planned, what came of it."""
     trained, card = result.trained, result.scorecard
     plan = {one.key: one.value for one in trained.plan}
@@ -323,7 +325,7 @@ def searched(given: argparse.Namespace, place: Path) -> int:
     """The plan's own choice beside the best that a search finds; how many lose by over 3%."""
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
-    from ownwords.make.order import base_of
+    from ownwords.make.make_request import base_of
     from ownwords.training import corpus as texts_of
     from ownwords.training.recipes import Work
     from ownwords.tune import tuning
@@ -336,7 +338,7 @@ def searched(given: argparse.Namespace, place: Path) -> int:
         root = place / f"{name}-searched.ownwords"
         look([corpus(case, given.books, place)], workspace=root)
         each_s = given.each * 60
-        order = tuning.Order(
+        order = tuning.TuneRequest(
             minutes=2 * given.each * (given.search + 10), each_s=each_s, trials=given.search
         )
         with Archive(root / "archive.sqlite") as archive:

@@ -20,9 +20,9 @@ import ownwords
 from ownwords.archive import report
 from ownwords.archive.look import look
 from ownwords.archive.report.terminal import print_report
+from ownwords.cli.all_settings import FILE, Settings
 from ownwords.cli.main import build
 from ownwords.cli.output import EXIT_STATUSES
-from ownwords.cli.settings import FILE, Settings
 from ownwords.core import hardware, speed
 from ownwords.core.config import as_toml, environment_name, expected
 

@@ -20,9 +20,9 @@ from ownwords.core.progress import Event, Progress
 from ownwords.evaluation.card import files
 from ownwords.evaluation.kept import Kept
 from ownwords.make import pipeline, scoring
-from ownwords.make.finished import Finished
-from ownwords.make.onlooker import Onlooker
-from ownwords.make.result import Result
+from ownwords.make.callbacks import MakeCallbacks
+from ownwords.make.result import MakeResult
+from ownwords.make.stage_cache import StageCache
 from ownwords.models import bundle, staging
 from ownwords.models.contents import contents_key
 from ownwords.training import measure
@@ -67,7 +67,7 @@ def stops_listening(_: str, pieces: Iterator[str]) -> None:
 
 
 def is_of(stage: str) -> Callable[..., bool]:
-    """Whether a call of `Finished.keep` is of that stage."""
+    """Whether a call of `StageCache.keep` is of that stage."""
     return lambda _, name, *__: bool(name == stage)
 
 
@@ -75,39 +75,39 @@ def is_of(stage: str) -> Callable[..., bool]:
 MOMENTS: dict[str, Callable[[Progress, "Doomed"], object]] = {
     "while it reads": lambda *_: dies(looking, "analyse"),
     "before the report is written": lambda *_: dies(looking, "render"),
-    "when it is planned": lambda _, doomed: setattr(doomed, "planned", die),
+    "when it is planned": lambda _, doomed: setattr(doomed, "on_planned", die),
     "in training": lambda progress, _: progress.subscribers.append(in_training),
     "before the model is saved": lambda *_: dies(bundle, "save"),
     "while the model is put in its place": lambda *_: dies(
         staging, "_put", lambda _, folder: bool(folder.name == "model")
     ),
     "when the model is saved": lambda *_: dies(bundle, "save", after=True),
-    "before that is noted": lambda *_: dies(Finished, "keep", is_of("train")),
-    "when that is noted": lambda *_: dies(Finished, "keep", is_of("train"), after=True),
-    "while it writes": lambda _, doomed: setattr(doomed, "writes", stops_listening),
+    "before that is noted": lambda *_: dies(StageCache, "keep", is_of("train")),
+    "when that is noted": lambda *_: dies(StageCache, "keep", is_of("train"), after=True),
+    "while it writes": lambda _, doomed: setattr(doomed, "on_writing", stops_listening),
     "in the other training": lambda progress, _: progress.subscribers.append(in_training),
     "while it scores": lambda *_: dies(
         Kept, "part", lambda _, name, *__: bool(name.startswith("copies"))
     ),
     "between the scorecard's files": lambda *_: dies(files, "render"),
-    "before the scorecard is noted": lambda *_: dies(Finished, "keep", is_of("score")),
+    "before the scorecard is noted": lambda *_: dies(StageCache, "keep", is_of("score")),
 }
 
 
-class Doomed(Onlooker):
+class Doomed(MakeCallbacks):
     """Whoever looks on as it happens."""
 
 
-def made(folder: Path, workspace: str, moment: str = "") -> Result:
+def made(folder: Path, workspace: str, moment: str = "") -> MakeResult:
     """Make, and die at that moment."""
-    progress, onlooker = Progress(), Doomed()
+    progress, callbacks = Progress(), Doomed()
     if moment:
-        MOMENTS[moment](progress, onlooker)
+        MOMENTS[moment](progress, callbacks)
     asked = makings.order(folder, workspace=folder / workspace)
-    return pipeline.make(asked, progress=progress, onlooker=onlooker)
+    return pipeline.make(asked, progress=progress, callbacks=callbacks)
 
 
-def told(result: Result) -> dict[str, object]:
+def told(result: MakeResult) -> dict[str, object]:
     """What must be the same whatever happened on the way: all that takes no time."""
     card = result.scorecard
     assert card

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import families  # noqa: F401 - one thread is enough for so little
 from ownwords.evaluation.judging import ScoreConfig
 from ownwords.make import scoring
-from ownwords.make.order import Order
+from ownwords.make.make_request import MakeRequest
 from ownwords.training import measure, rehearsal
 from ownwords.training.recipes import Work, pretrain
 from ownwords.training.shards import Text
@@ -67,7 +67,7 @@ def base(folder: Path) -> Path:
     return made
 
 
-def order(folder: Path, **more: object) -> Order:
+def order(folder: Path, **more: object) -> MakeRequest:
     """Of the blog and the base in the folder."""
     asked: dict[str, object] = {
         "workspace": folder / "w",
@@ -77,4 +77,4 @@ def order(folder: Path, **more: object) -> Order:
         "scoring": LITTLE,
         "device": "cpu",
     }
-    return Order([folder / "blog"], **(asked | more))  # type: ignore[arg-type]
+    return MakeRequest([folder / "blog"], **(asked | more))  # type: ignore[arg-type]

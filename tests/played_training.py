@@ -18,7 +18,7 @@ from ownwords.training.planned import Derived, Plan
 from ownwords.training.recipes import Made, Recipe, Work
 from ownwords.training.run import Run
 from ownwords.training.shards import Text
-from ownwords.tune.trainer import Trainer
+from ownwords.tune.trainer import TrialTrainer
 
 EXPECTED = Expectation(
     bits_low=2.0,
@@ -57,7 +57,7 @@ class Played:
         self.now = 1000.0
         monkeypatch.setattr(recipes, "pretrain", self.pretrain)
         monkeypatch.setattr(recipes, "finetune", self.finetune)
-        monkeypatch.setattr(Trainer, "score", lambda _, folder, __: score_of(folder))
+        monkeypatch.setattr(TrialTrainer, "score", lambda _, folder, __: score_of(folder))
         monkeypatch.setattr("time.perf_counter", lambda: self.now)
 
     def finetune(

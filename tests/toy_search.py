@@ -6,14 +6,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ownwords.tune.axis import Axis
-from ownwords.tune.tried import Result, TrialFailedError
+from ownwords.tune.axis import SearchAxis
+from ownwords.tune.trial import TrialFailedError, TrialResult
 
 AXES = (
-    Axis("rate", 0.25, 4.0, 1.0, True, "learning rate, times the plan's"),
-    Axis("memory", 0.25, 4.0, 1.0, True, "memory, times the plan's"),
-    Axis("dropout", 0.0, 0.3, 0.1, False, "dropout"),
-    Axis("size", 0.25, 4.0, 1.0, True, "parameters, times the plan's"),
+    SearchAxis("rate", 0.25, 4.0, 1.0, True, "learning rate, times the plan's"),
+    SearchAxis("memory", 0.25, 4.0, 1.0, True, "memory, times the plan's"),
+    SearchAxis("dropout", 0.0, 0.3, 0.1, False, "dropout"),
+    SearchAxis("size", 0.25, 4.0, 1.0, True, "parameters, times the plan's"),
 )
 PLAN = {axis.name: axis.plan for axis in AXES}
 
@@ -50,14 +50,16 @@ class Toy:
             ) ** 2
         return 1.5 + self.steep * far
 
-    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
         self.made.append((dict(settings), seed))
         self.clock.now += min(self.seconds, seconds)
         for name in self.fails:
             if settings[name] > PLAN[name]:
                 raise TrialFailedError(f"{name} is too much")
         score = self.true(settings) + self.noise * normal(self.luck, settings, seed)
-        return Result(score, min(self.seconds, seconds), f"kept-{len(self.made)}", {"tokens": 1000})
+        return TrialResult(
+            score, min(self.seconds, seconds), f"kept-{len(self.made)}", {"tokens": 1000}
+        )
 
 
 def normal(*parts: object) -> float:

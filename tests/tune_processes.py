@@ -16,26 +16,26 @@ from typing import Any
 
 import torch.quasirandom  # noqa: F401 - before children are forked
 
-from ownwords.tune.book import Book, storage
-from ownwords.tune.search import Found, Terms, search
-from ownwords.tune.tried import Result
+from ownwords.tune.search import SearchBudget, SearchResult, search
+from ownwords.tune.study import Study, storage
+from ownwords.tune.trial import TrialResult
 from toy_search import AXES, PLAN, Toy
 
 TRIAL_S = 0.04
 CHOICES = 10
 
 
-def found(record: str | Path, folder: Path, place: str, log: Path) -> Found:
-    def trial(settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+def found(record: str | Path, folder: Path, place: str, log: Path) -> SearchResult:
+    def trial(settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
         with log.open("a") as file:
             file.write(json.dumps([place, os.getpid(), dict(settings), seed]) + "\n")
         time.sleep(TRIAL_S)
         toy = Toy(best={**PLAN, "rate": 2.8})
         result = toy(settings, seconds, seed)
-        return Result(result.score, TRIAL_S, "model")
+        return TrialResult(result.score, TRIAL_S, "model")
 
-    book = Book(storage(record), "toy", AXES)
-    terms = Terms(600.0, 1.0, place, folder / place, place != "here", CHOICES, 0.4)
+    book = Study(storage(record), "toy", AXES)
+    terms = SearchBudget(600.0, 1.0, place, folder / place, place != "here", CHOICES, 0.4)
     return search(trial, book, terms)
 
 
@@ -51,7 +51,7 @@ def forked(record: str | Path, folder: Path, place: str, log: Path) -> int:
         os._exit(status)
 
 
-def told(search: Found, path: Path) -> None:
+def told(search: SearchResult, path: Path) -> None:
     rows = [
         [one.number, one.state, one.kind, one.of, one.seed, dict(one.settings), one.score]
         for one in search.tried

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
     from ownwords.inference.engine import Weights
     from ownwords.inference.model import Model
-    from ownwords.make.result import Result
+    from ownwords.make.result import MakeResult
 
 __all__ = ["__version__", "ask_archive", "load", "look", "make_model"]
 
@@ -41,24 +41,24 @@ def make_model(
     minutes: float | None = None,
     base: str | Path = "",
     workspace: str | Path | None = None,
-) -> Result:
+) -> MakeResult:
     """Make a model of blogs, exports or folders, let it write, and score it.
 
     The same as `ownwords make`, with its minutes unless given: `base` is the one in the box, the
     name of another, a model directory, or "none"; nothing is asked. What was made before and has
-    not changed is not made again. `Result` says where the model is, what it wrote and how good it
-    is. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
+    not changed is not made again. `MakeResult` says where the model is, what it wrote and how good
+    it is. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
     # Not called `make`: importing the room of that name would put it in the function's place.
-    from ownwords.make import order, pipeline  # noqa: PLC0415 - NumPy takes a moment
+    from ownwords.make import make_request, pipeline  # noqa: PLC0415 - NumPy takes a moment
 
     return pipeline.make(
-        order.Order(
+        make_request.MakeRequest(
             [Path(path) for path in paths],
             workspace=Path(workspace) if workspace else None,
-            minutes=order.MINUTES if minutes is None else minutes,
+            minutes=make_request.MINUTES if minutes is None else minutes,
             is_timed=minutes is not None,
-            base=order.base_of(base),
+            base=make_request.base_of(base),
         )
     )
 

@@ -194,7 +194,7 @@ def test_values_are_written_as_toml() -> None:
 
 
 def test_every_setting_of_the_program_is_read_somewhere() -> None:
-    from ownwords.cli.settings import Settings
+    from ownwords.cli.all_settings import Settings
 
     source = Path(ownwords.__file__).parent
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in source.rglob("*.py")]
@@ -210,7 +210,7 @@ def test_every_setting_of_the_program_is_read_somewhere() -> None:
 
 
 def test_every_setting_of_the_program_can_be_given_as_text() -> None:
-    from ownwords.cli.settings import Settings
+    from ownwords.cli.all_settings import Settings
 
     for setting in settings_of(Settings()):
         text = as_toml(setting.default).strip('"')

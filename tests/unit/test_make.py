@@ -18,51 +18,53 @@ from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.inference.whereabouts import model_folder
 from ownwords.make import language, pipeline, stages
-from ownwords.make.onlooker import Onlooker
-from ownwords.make.order import Order, base_of
-from ownwords.make.result import Result, Trained
+from ownwords.make.callbacks import MakeCallbacks
+from ownwords.make.make_request import MakeRequest, base_of
+from ownwords.make.result import MakeResult, TrainingSummary
 from ownwords.models.contents import contents_key
 from ownwords.models.directory import PROVENANCE
 from ownwords.training import recipes, rehearsal
 from ownwords.training.planned import Plan
 
 
-class Listener(Onlooker):
+class Listener(MakeCallbacks):
     """Keeps what it is told, in order."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
         self.written: list[str] = []
 
-    def read(self, report: Report, seconds: float) -> None:
+    def on_read(self, report: Report, seconds: float) -> None:
         self.told.append("read")
 
-    def changed(self, sentence: str) -> None:
+    def on_changed(self, sentence: str) -> None:
         self.told.append(sentence)
 
-    def in_a_new_language(self) -> None:
+    def on_new_language(self) -> None:
         self.told.append("in a new language")
 
-    def planned(self, plan: Plan, base: str) -> None:
+    def on_planned(self, plan: Plan, base: str) -> None:
         self.told.append(f"planned from {base or 'nothing'}")
 
-    def trained(self, trained: Trained, seconds: float | None) -> None:
+    def on_trained(self, trained: TrainingSummary, seconds: float | None) -> None:
         self.told.append("trained" if seconds else "was trained")
 
-    def writes(self, title: str, pieces: Iterator[str]) -> None:
+    def on_writing(self, title: str, pieces: Iterator[str]) -> None:
         self.written = list(pieces)
         self.told.append("writes")
 
-    def compares(self, seconds: float) -> None:
+    def on_comparison_start(self, seconds: float) -> None:
         self.told.append(f"compares {seconds:g} s")
 
-    def compared(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
+    def on_comparison_end(
+        self, trained: TrainingSummary | None, why_not: str, seconds: float | None
+    ) -> None:
         self.told.append("compared" if seconds else why_not or "was compared")
 
-    def scores(self, seconds: float) -> None:
+    def on_scoring_start(self, seconds: float) -> None:
         self.told.append("scores")
 
-    def scored(self, card: Scorecard, seconds: float | None) -> None:
+    def on_scored(self, card: Scorecard, seconds: float | None) -> None:
         self.told.append("scored" if seconds else "was scored")
 
 
@@ -85,7 +87,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], Result]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], MakeResult]:
     """A blog, a base, and what was made of them once; nobody changes it."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
@@ -93,20 +95,20 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], Re
         makings.blog(folder / "blog")
         makings.base(folder / "base")
         listener = Listener()
-        result = pipeline.make(makings.order(folder), onlooker=listener)
+        result = pipeline.make(makings.order(folder), callbacks=listener)
     return folder, listener.told, result
 
 
 @pytest.fixture
-def made(whole: tuple[Path, list[str], Result], tmp_path: Path) -> Path:
+def made(whole: tuple[Path, list[str], MakeResult], tmp_path: Path) -> Path:
     """A copy of it to work on."""
     shutil.copytree(whole[0], tmp_path / "made")
     return tmp_path / "made"
 
 
-def again(folder: Path, **more: object) -> tuple[list[str], Result]:
+def again(folder: Path, **more: object) -> tuple[list[str], MakeResult]:
     listener = Listener()
-    result = pipeline.make(makings.order(folder, **more), onlooker=listener)
+    result = pipeline.make(makings.order(folder, **more), callbacks=listener)
     return listener.told, result
 
 
@@ -119,7 +121,7 @@ def without_training(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_stage_is_told_and_leaves_what_it_promises(
-    whole: tuple[Path, list[str], Result],
+    whole: tuple[Path, list[str], MakeResult],
 ) -> None:
     folder, told, result = whole
     assert told == ALL
@@ -143,7 +145,7 @@ def test_every_stage_is_told_and_leaves_what_it_promises(
 
 
 def test_the_paragraph_is_what_the_model_writes_on_from_a_title_it_never_read(
-    whole: tuple[Path, list[str], Result],
+    whole: tuple[Path, list[str], MakeResult],
 ) -> None:
     _, _, result = whole
     title = result.paragraph.title
@@ -268,7 +270,7 @@ def test_a_search_before_the_first_making_is_enough(
     shutil.rmtree(made / "w" / "runs" / "make")
     with monkeypatch.context() as patch:
         without_training(patch)
-        patch.setattr(stages.Making, "compare", lambda *_: None)
+        patch.setattr(stages.MakeStages, "compare", lambda *_: None)
         told, result = again(made)
     assert told == ["read", FOUND, "was trained", "writes", "scores", "scored"]
     assert result.trained.key == key
@@ -336,7 +338,7 @@ def test_who_thinks_long_about_a_question_loses_no_time(
         return "leave out"
 
     asked = makings.order(tmp_path, base=None)
-    asked = Order(asked.paths, asked.workspace, base=None, began=90.0)
+    asked = MakeRequest(asked.paths, asked.workspace, base=None, began=90.0)
     with pytest.raises(CorpusError, match="enough"):
         pipeline.make(asked, ask=ask)
     assert seen == [90.0 + clock[0] - 100.0]
@@ -370,25 +372,25 @@ def test_too_little_text_is_the_plans_sentence(tmp_path: Path) -> None:
 
 
 def test_two_at_once_do_not_get_in_each_others_way(made: Path) -> None:
-    class Second(Onlooker):
-        def trained(self, trained: Trained, seconds: float | None) -> None:
+    class Second(MakeCallbacks):
+        def on_trained(self, trained: TrainingSummary, seconds: float | None) -> None:
             pipeline.make(makings.order(made))
 
     with pytest.raises(OwnwordsError, match="another ownwords is making a model in"):
-        pipeline.make(makings.order(made), onlooker=Second())
+        pipeline.make(makings.order(made), callbacks=Second())
 
 
-class _Stopped(Onlooker):
+class _Stopped(MakeCallbacks):
     def __init__(self, at: str) -> None:
         self._at = at
 
-    def read(self, report: Report, seconds: float) -> None:
+    def on_read(self, report: Report, seconds: float) -> None:
         self._stop("read")
 
-    def planned(self, plan: Plan, base: str) -> None:
+    def on_planned(self, plan: Plan, base: str) -> None:
         self._stop("planned")
 
-    def writes(self, title: str, pieces: Iterator[str]) -> None:
+    def on_writing(self, title: str, pieces: Iterator[str]) -> None:
         next(pieces)
         self._stop("writes")
 
@@ -406,11 +408,11 @@ class _Stopped(Onlooker):
     ],
 )
 def test_whoever_interrupts_hears_what_is_kept(
-    at: str, said: str, whole: tuple[Path, list[str], Result], tmp_path: Path
+    at: str, said: str, whole: tuple[Path, list[str], MakeResult], tmp_path: Path
 ) -> None:
     asked = makings.order(whole[0], workspace=tmp_path / "w", minutes=1.0)
     with pytest.raises(KeyboardInterrupt, match=said):
-        pipeline.make(asked, onlooker=_Stopped(at))
+        pipeline.make(asked, callbacks=_Stopped(at))
 
 
 def test_a_model_from_nothing_that_cannot_be_is_no_reason_to_stop(
@@ -434,7 +436,7 @@ def test_a_base_goes_by_name_by_path_or_is_none(tmp_path: Path) -> None:
 
 
 def test_from_python(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Order] = []
+    seen: list[MakeRequest] = []
 
     monkeypatch.setattr(pipeline, "make", seen.append)
     ownwords.make_model(str(made / "blog"), base=made / "base" / "model", workspace="x")
@@ -448,8 +450,8 @@ def test_nothing_heavy_is_imported_for_what_is_there(made: Path) -> None:
         "from pathlib import Path\n"
         "from ownwords.evaluation.judging import ScoreConfig\n"
         "from ownwords.make import pipeline\n"
-        "from ownwords.make.order import Order\n"
-        f"order = Order([Path({str(made / 'blog')!r})], workspace=Path({str(made / 'w')!r}),\n"
+        "from ownwords.make.make_request import MakeRequest\n"
+        f"order = MakeRequest([Path({str(made / 'blog')!r})], workspace=Path({str(made / 'w')!r}),\n"
         f"    minutes=10.0, base=Path({str(made / 'base' / 'model')!r}), device='cpu',\n"
         f"    fixed={makings.SMALL!r}, scoring={makings.LITTLE!r})\n"
         "print(pipeline.make(order).is_new)\n"

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ownwords.archive.report import Post, Report, SourceRead, Split, Totals
 from ownwords.base.catalogue import BOXED
-from ownwords.cli.chat import Chat
+from ownwords.cli.chat import ChatSession
 from ownwords.cli.main import main
 from ownwords.cli.make_view import MakeView
 from ownwords.core.errors import ConfigError
@@ -24,16 +24,16 @@ from ownwords.core.progress import Progress
 from ownwords.evaluation.scorecard import About, BitsRow, Scorecard, Verdict
 from ownwords.inference.writing import USUAL
 from ownwords.make import pipeline
-from ownwords.make.onlooker import Onlooker
-from ownwords.make.order import Order
-from ownwords.make.paragraph import Paragraph
-from ownwords.make.result import Number, Result, Trained
+from ownwords.make.callbacks import MakeCallbacks
+from ownwords.make.make_request import MakeRequest
+from ownwords.make.paragraph import FirstParagraph
+from ownwords.make.result import MakeResult, PlanValue, TrainingSummary
 from ownwords.training.expectation import Expectation
 from ownwords.training.planned import Derived, Plan
 from ownwords.training.settings import Recipe
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
-TRAINED = Trained(
+TRAINED = TrainingSummary(
     key="k",
     run="finetune-1",
     parameters=8_100_000,
@@ -44,7 +44,7 @@ TRAINED = Trained(
     bits_per_byte=1.534,
     before=1.812,
     share=0.85,
-    plan=(Number("train.steps", 400, "that fills the time", "measured here"),),
+    plan=(PlanValue("train.steps", 400, "that fills the time", "measured here"),),
     expected=("About 3 min.",),
     judged=("Time: 3 min, expected 3 min.",),
     posts=53,
@@ -94,41 +94,43 @@ class Play:
     """Stands for the pipeline, and keeps what it was asked."""
 
     def __init__(self, folder: Path) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[MakeRequest] = []
         self.asked: list[bool] = []
         self.fails: BaseException | None = None
         self.base = BOXED
         self.title = "The gutter in March"
-        self.result = Result(
+        self.result = MakeResult(
             workspace=folder / "blog.ownwords",
             model=folder / "blog.ownwords" / "model",
             report=REPORT,
             trained=TRAINED,
-            paragraph=Paragraph(self.title, "".join(TEXT)),
+            paragraph=FirstParagraph(self.title, "".join(TEXT)),
             compared=replace(TRAINED, before=None, bits_per_byte=2.4),
             scorecard=CARD,
             seconds={"train": 182.0},
             is_new=True,
         )
 
-    def make(self, order: Order, *, progress: Progress, ask: object, onlooker: Onlooker) -> Result:
+    def make(
+        self, order: MakeRequest, *, progress: Progress, ask: object, callbacks: MakeCallbacks
+    ) -> MakeResult:
         self.orders.append(order)
         self.asked.append(ask is not None)
-        onlooker.read(REPORT, 0.6)
-        onlooker.planned(PLAN, self.base)
+        callbacks.on_read(REPORT, 0.6)
+        callbacks.on_planned(PLAN, self.base)
         if self.fails:
             raise self.fails
-        onlooker.trained(TRAINED, 178.0)
-        onlooker.writes(self.title, iter(TEXT))
-        onlooker.compares(48.0)
-        onlooker.compared(self.result.compared, "", 47.0)
-        onlooker.weighs(replace(REPORT.posts[0], flags=["dominant"]), 178.0)
-        onlooker.weighed(replace(TRAINED, bits_per_byte=1.62), "", 180.0)
-        onlooker.scores(30.0)
-        onlooker.scored(CARD, 24.0)
+        callbacks.on_trained(TRAINED, 178.0)
+        callbacks.on_writing(self.title, iter(TEXT))
+        callbacks.on_comparison_start(48.0)
+        callbacks.on_comparison_end(self.result.compared, "", 47.0)
+        callbacks.on_ablation_start(replace(REPORT.posts[0], flags=["dominant"]), 178.0)
+        callbacks.on_ablation_end(replace(TRAINED, bits_per_byte=1.62), "", 180.0)
+        callbacks.on_scoring_start(30.0)
+        callbacks.on_scored(CARD, 24.0)
         return self.result
 
-    def plan(self, order: Order, **_: object) -> Plan:
+    def plan(self, order: MakeRequest, **_: object) -> Plan:
         self.orders.append(order)
         return PLAN
 
@@ -200,7 +202,7 @@ def test_on_any_terminal_no_line_is_wider(width: int, play: Play) -> None:
         stream = io.TextIOWrapper(raw, encoding, write_through=True)
         console = Console(file=stream, width=width, color_system=None, legacy_windows=False)
         view = MakeView(console)
-        play.make(Order([]), progress=Progress(), ask=None, onlooker=view)
+        play.make(MakeRequest([]), progress=Progress(), ask=None, callbacks=view)
         view.result(play.result)
         text = raw.getvalue().decode(encoding)
         # Paths and commands are to be copied, and stay whole.
@@ -305,16 +307,16 @@ def test_several_processes_are_told_to_train_otherwise(
 
 def test_what_was_there_is_said_to_be(play: Play, capsys: pytest.CaptureFixture[str]) -> None:
     view = MakeView(Console(width=80))
-    view.trained(TRAINED, None)
+    view.on_trained(TRAINED, None)
     assert "Nothing has changed since then." in " ".join(capsys.readouterr().out.split())
 
 
 def test_who_writes_in_another_language_hears_it(capsys: pytest.CaptureFixture[str]) -> None:
-    MakeView(Console(width=80)).in_a_new_language()
+    MakeView(Console(width=80)).on_new_language()
     said = " ".join(capsys.readouterr().out.split())
     assert "Language Your texts do not read as English" in said
     assert "ownwords base add ORG/NAME" in said
-    MakeView(Console(width=80), stages=False).in_a_new_language()
+    MakeView(Console(width=80), stages=False).on_new_language()
     assert not capsys.readouterr().out
 
 
@@ -364,7 +366,7 @@ def lines(*said: str) -> Callable[[], str]:
 
 def talked(*said: str, parrot: Parrot | None = None) -> list[dict[str, Any]]:
     model = parrot or Parrot()
-    Chat(model, seed=40, tokens=9).talk(lines(*said))  # type: ignore[arg-type]
+    ChatSession(model, seed=40, tokens=9).talk(lines(*said))  # type: ignore[arg-type]
     return model.asked
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from ownwords.archive.report import Post, Report
 from ownwords.base import catalogue
 from ownwords.cli.desktop import has_desktop
-from ownwords.cli.flow import Flow
+from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.make import language
-from ownwords.make.finished import Finished
-from ownwords.make.paragraph import Paragraph, ended_well, prompt_of, title_for
+from ownwords.make.paragraph import FirstParagraph, ended_well, prompt_of, title_for
+from ownwords.make.stage_cache import StageCache
 from ownwords.models.contents import contents_key
 from ownwords.training.shards import Text
 
@@ -104,17 +104,17 @@ def test_the_base_in_the_box_has_read_english_alone(tmp_path: Path) -> None:
 
 def test_a_stage_is_found_again_with_just_what_it_was_made_from(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "make" / "finished.json"
-    finished = Finished(path)
-    made = Paragraph("On hats", "It rained.\n\n“So?”")
+    finished = StageCache(path)
+    made = FirstParagraph("On hats", "It rained.\n\n“So?”")
     assert finished.changed("write", {"model": "a"}) == ()
     finished.keep("write", {"model": "a", "title": "On hats"}, made, 1.5)
-    again = Finished(path)
-    assert again.found("write", {"title": "On hats", "model": "a"}, Paragraph) == made
-    assert again.found("write", {"title": "On hats", "model": "b"}, Paragraph) is None
-    assert again.last("write", Paragraph) == made
+    again = StageCache(path)
+    assert again.found("write", {"title": "On hats", "model": "a"}, FirstParagraph) == made
+    assert again.found("write", {"title": "On hats", "model": "b"}, FirstParagraph) is None
+    assert again.last("write", FirstParagraph) == made
     assert again.changed("write", {"title": "On hats", "model": "b"}) == ("model",)
     assert again.seconds("write") == 1.5
-    assert again.last("other", Paragraph) is None
+    assert again.last("other", FirstParagraph) is None
 
 
 @pytest.mark.parametrize(
@@ -124,19 +124,19 @@ def test_a_stage_is_found_again_with_just_what_it_was_made_from(tmp_path: Path) 
 def test_a_damaged_file_is_as_none(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "finished.json"
     path.write_text(damage)
-    finished = Finished(path)
-    assert finished.last("write", Paragraph) is None
-    finished.keep("write", {}, Paragraph("a b", "c"), 0.1)
-    assert Finished(path).last("write", Paragraph) == Paragraph("a b", "c")
+    finished = StageCache(path)
+    assert finished.last("write", FirstParagraph) is None
+    finished.keep("write", {}, FirstParagraph("a b", "c"), 0.1)
+    assert StageCache(path).last("write", FirstParagraph) == FirstParagraph("a b", "c")
 
 
 def test_figures_of_another_version_are_none(tmp_path: Path) -> None:
     path = tmp_path / "finished.json"
-    Finished(path).keep("write", {}, Paragraph("a b", "c"), 0.1)
+    StageCache(path).keep("write", {}, FirstParagraph("a b", "c"), 0.1)
     said = json.loads(path.read_text())
     said["write"]["figures"]["mood"] = "calm"
     path.write_text(json.dumps(said))
-    assert Finished(path).found("write", {}, Paragraph) is None
+    assert StageCache(path).found("write", {}, FirstParagraph) is None
 
 
 def test_the_key_of_a_model_is_of_what_decides_its_words(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_the_key_of_a_model_is_of_what_decides_its_words(tmp_path: Path) -> None
 
 def flowed(text: str, size: int, width: int, margin: int = 0) -> str:
     stream = io.StringIO()
-    Flow(stream, width=width, margin=margin).write(pieces(text, size))
+    StreamingWordWrap(stream, width=width, margin=margin).write(pieces(text, size))
     return stream.getvalue()
 
 
@@ -194,7 +194,7 @@ def test_it_ends_its_line_where_the_writing_breaks_off() -> None:
 
     stream = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        Flow(stream, width=40).write(breaks())  # type: ignore[arg-type]
+        StreamingWordWrap(stream, width=40).write(breaks())  # type: ignore[arg-type]
     assert stream.getvalue() == "One tw\n"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.cli.bars import TerminalBars
+from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Event, JsonLines, Pace, Progress, in_words, printable
 
@@ -106,7 +106,7 @@ def at(seconds: float, kind: str, done: int = 0, **more: object) -> Event:
 
 def test_without_a_terminal_a_stage_says_a_plain_line_now_and_then() -> None:
     stream = io.StringIO()
-    bars = TerminalBars(stream)
+    bars = ProgressBars(stream)
     for event in (
         at(0, "start"),
         at(5, "advance", 10, remaining_s=45.0),
@@ -126,7 +126,7 @@ def test_without_a_terminal_a_stage_says_a_plain_line_now_and_then() -> None:
 
 def test_a_short_stage_is_not_worth_a_line_and_a_stopped_one_is_not_done() -> None:
     stream = io.StringIO()
-    bars = TerminalBars(stream)
+    bars = ProgressBars(stream)
     bars(at(0, "start"))
     bars(at(0.9, "done", 100))
     bars(at(0, "start"))
@@ -154,7 +154,7 @@ def test_on_a_terminal_a_lasting_stage_gets_a_bar_that_goes_away() -> None:
 
     master, slave = pty.openpty()
     with os.fdopen(slave, "w", encoding="utf-8") as terminal:
-        bars = TerminalBars(terminal, after_s=0.05)
+        bars = ProgressBars(terminal, after_s=0.05)
         progress = Progress(bars)
         with progress.stage("Blinking"):
             pass

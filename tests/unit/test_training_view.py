@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ownwords.cli.bars import TerminalBars
-from ownwords.cli.curve import bar, curve
+from ownwords.cli.line_chart import bar, line_chart
+from ownwords.cli.progress_bars import ProgressBars
 from ownwords.cli.training_view import Seen, TrainingView, picture
 from ownwords.core.progress import Event, Progress
 
@@ -133,7 +133,7 @@ def test_any_curve_has_its_size(
     height: int,
     plain: bool,
 ) -> None:
-    rows = curve(sorted(line), marks, steps=steps, width=width, height=height, plain=plain)
+    rows = line_chart(sorted(line), marks, steps=steps, width=width, height=height, plain=plain)
     assert len(rows) in (0, height + 1)
     assert all(row.cell_len == width for row in rows)
     assert not plain or all(row.plain.isascii() for row in rows)
@@ -141,12 +141,14 @@ def test_any_curve_has_its_size(
 
 def test_a_falling_line_falls_from_the_first_row_to_the_last() -> None:
     line = [(float(step), 100.0 - step) for step in range(101)]
-    rows = [row.plain[6:] for row in curve(line, [], steps=100, width=46, height=5, plain=True)]
+    rows = [
+        row.plain[6:] for row in line_chart(line, [], steps=100, width=46, height=5, plain=True)
+    ]
     firsts = [row.index(".") for row in rows[:5]]
     assert firsts == sorted(firsts)
     assert rows[0].startswith("....")
     assert rows[4].rstrip().endswith("....")
-    marked = curve(line, [(50.0, 50.0)], steps=100, width=46, height=5, plain=True)
+    marked = line_chart(line, [(50.0, 50.0)], steps=100, width=46, height=5, plain=True)
     assert marked[2].plain[6:][20] == "o" or marked[3].plain[6:][20] == "o"
 
 
@@ -174,7 +176,7 @@ def events_of_a_run(progress: Progress) -> None:
 
 def test_without_a_terminal_there_are_plain_lines() -> None:
     told = io.StringIO()
-    bars = TerminalBars(told, after_s=0.0)
+    bars = ProgressBars(told, after_s=0.0)
     view = TrainingView(bars, told, every_s=0.0)
     events_of_a_run(Progress(view))
     view.close()
@@ -194,7 +196,7 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
 
 def test_plain_lines_are_few() -> None:
     told = io.StringIO()
-    view = TrainingView(TerminalBars(told), told)
+    view = TrainingView(ProgressBars(told), told)
     events_of_a_run(Progress(view))
     assert len(told.getvalue().splitlines()) <= 6
 
@@ -209,7 +211,7 @@ class Terminal(io.StringIO):
 def test_on_a_terminal_the_picture_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
-    view = TrainingView(TerminalBars(screen), screen)
+    view = TrainingView(ProgressBars(screen), screen)
     events_of_a_run(Progress(view))
     view.close()
     shown = screen.getvalue()
@@ -221,7 +223,7 @@ def test_on_a_terminal_the_picture_comes_and_goes(monkeypatch: pytest.MonkeyPatc
 def test_the_cursor_is_given_back_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
-    view = TrainingView(TerminalBars(screen), screen)
+    view = TrainingView(ProgressBars(screen), screen)
     with pytest.raises(KeyboardInterrupt), Progress(view).stage("train", 5) as stage:
         stage.metric(step=1, bits_per_byte=2.0)
         raise KeyboardInterrupt

@@ -9,31 +9,33 @@ import pytest
 from lxml import etree
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
-from ownwords.tune import record
-from ownwords.tune.page import render
+from ownwords.tune import trials_csv
 from ownwords.tune.plot import Scale
-from ownwords.tune.tried import Tried
+from ownwords.tune.trial import TrialRecord
+from ownwords.tune.trials_page import render
 from ownwords.tune.verdict import judge
 from toy_search import AXES, PLAN
 
 HOSTILE = '<script>alert("x")</script>'
 
 
-def search() -> list[Tried]:
-    made = [Tried(1, "done", "plan", 1, PLAN, 1.5, 61.0, "a", {"tokens": 12_345, "settings": {}})]
+def search() -> list[TrialRecord]:
+    made = [
+        TrialRecord(1, "done", "plan", 1, PLAN, 1.5, 61.0, "a", {"tokens": 12_345, "settings": {}})
+    ]
     for number in range(2, 12):
         settings = {axis.name: axis.at(number / 12) for axis in AXES}
         told = {"tokens": 1000 * number, "steps": 7, "settings": {"optim.rate": 0.001 * number}}
         score = 1.48 + 0.004 * number
-        made.append(Tried(number, "done", "spread", 1, settings, score, 60.0, "b", told))
-    made.append(Tried(12, "failed", "search", 1, PLAN, why=f"out of memory\n{HOSTILE}"))
+        made.append(TrialRecord(number, "done", "spread", 1, settings, score, 60.0, "b", told))
+    made.append(TrialRecord(12, "failed", "search", 1, PLAN, why=f"out of memory\n{HOSTILE}"))
     made.append(replace(made[10], number=13, score=9.9))  # far worse than can be shown
     for number, of, seed in ((14, 1, 2), (15, 2, 2), (16, 1, 3), (17, 2, 3)):
         first = made[of - 1]
         again = replace(first, number=number, kind="again", seed=seed, told={})
         again = replace(again, score=(first.score or 0) + 0.001 * seed)
         made.append(replace(again, of=of, finalists=(2,), seeds=2, seconds=60.0))
-    made.append(Tried(18, "running", "again", 4, PLAN, of=1, finalists=(2,), seeds=2))
+    made.append(TrialRecord(18, "running", "again", 4, PLAN, of=1, finalists=(2,), seeds=2))
     return made
 
 
@@ -49,7 +51,7 @@ def page(request: pytest.FixtureRequest) -> str:
 
 def test_the_table_says_all_of_each_trial(tmp_path: Path) -> None:
     tried = search()
-    record.write(tmp_path / "trials.csv", AXES, tried)
+    trials_csv.write(tmp_path / "trials.csv", AXES, tried)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "trials.csv").read_text("utf-8"))))
     assert len(rows) == len(tried)
     for row, one in zip(rows, tried, strict=True):

@@ -10,22 +10,24 @@ pytest.importorskip("optuna")
 from optuna.storages import InMemoryStorage
 
 from ownwords.core.errors import ConfigError
-from ownwords.tune.axis import Axis
-from ownwords.tune.book import Book, storage
-from ownwords.tune.search import Found, Terms, search
-from ownwords.tune.tried import Result, TrialFailedError, Tried, done, repeated, searched
+from ownwords.tune.axis import SearchAxis
+from ownwords.tune.search import SearchBudget, SearchResult, search
+from ownwords.tune.study import Study, storage
+from ownwords.tune.trial import TrialFailedError, TrialRecord, TrialResult, done, repeated, searched
 from toy_search import AXES, PLAN, Toy, far
 
 ELSEWHERE = {"rate": 2.8, "memory": 1.0, "dropout": 0.1, "size": 0.5}
 
 
-def terms(folder: Path, **changes: object) -> Terms:
-    made = Terms(budget_s=300.0, each_s=12.0, place="here", folder=folder, poll_s=0.01)
+def terms(folder: Path, **changes: object) -> SearchBudget:
+    made = SearchBudget(budget_s=300.0, each_s=12.0, place="here", folder=folder, poll_s=0.01)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def searched_on(toy: Toy, folder: Path, book: Book | None = None, **changes: object) -> Found:
-    book = book or Book(InMemoryStorage(), "toy", AXES)
+def searched_on(
+    toy: Toy, folder: Path, book: Study | None = None, **changes: object
+) -> SearchResult:
+    book = book or Study(InMemoryStorage(), "toy", AXES)
     return search(toy, book, terms(folder, **changes), clock=toy.clock)
 
 
@@ -150,7 +152,7 @@ def test_no_time_for_a_choice_is_said(tmp_path: Path) -> None:
 
 def test_trials_of_differing_length_keep_the_budget(tmp_path: Path) -> None:
     class Uneven(Toy):
-        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             self.seconds = 2 + 10 * AXES[3].share(settings["size"])
             return super().__call__(settings, seconds, seed)
 
@@ -191,7 +193,7 @@ def test_what_failed_is_kept_away_from(tmp_path: Path) -> None:
 
 def test_where_all_fail_it_ends_soon(tmp_path: Path) -> None:
     class Broken(Toy):
-        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             raise TrialFailedError("out of memory")
 
     found = searched_on(Broken(), tmp_path)
@@ -201,7 +203,7 @@ def test_where_all_fail_it_ends_soon(tmp_path: Path) -> None:
 
 def test_where_the_plan_fails_the_best_other_is_taken(tmp_path: Path) -> None:
     class NoPlan(Toy):
-        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             if settings == PLAN:
                 raise TrialFailedError("out of memory")
             return super().__call__(settings, seconds, seed)
@@ -213,7 +215,7 @@ def test_where_the_plan_fails_the_best_other_is_taken(tmp_path: Path) -> None:
 
 def test_what_is_no_failure_of_a_trial_ends_the_search(tmp_path: Path) -> None:
     class NoDisk(Toy):
-        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             raise ConfigError("the disk is full")
 
     with pytest.raises(ConfigError):
@@ -233,7 +235,7 @@ class Mortal(Toy):
     dies_at: tuple[int, ...] = ()
     begun = 0
 
-    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
         self.begun += 1
         if self.begun in self.dies_at:
             self.made.append((dict(settings), seed))
@@ -252,7 +254,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(kind: str, tmp_path: Path
     toy.dies_at = (1, 5, 14, 25)
     found = None
     for _ in range(5):
-        book = Book(storage(record), "toy", AXES)
+        book = Study(storage(record), "toy", AXES)
         try:
             found = searched_on(toy, tmp_path / "locks", book)
         except Killed:
@@ -266,7 +268,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(kind: str, tmp_path: Path
         assert toy.made[death - 1] == toy.made[death]
     # Once more the same command: nothing is left to do.
     count = len(toy.made)
-    assert searched_on(toy, tmp_path / "locks", Book(storage(record), "toy", AXES)) == found
+    assert searched_on(toy, tmp_path / "locks", Study(storage(record), "toy", AXES)) == found
     assert len(toy.made) == count
 
 
@@ -274,7 +276,7 @@ def test_a_trial_that_kills_its_process_each_time_is_given_up(tmp_path: Path) ->
     stored = InMemoryStorage()
 
     class Deadly(Toy):
-        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+        def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
             if settings["size"] > 2:
                 raise Killed
             return super().__call__(settings, seconds, seed)
@@ -282,7 +284,7 @@ def test_a_trial_that_kills_its_process_each_time_is_given_up(tmp_path: Path) ->
     toy, deaths = Deadly(), 0
     while True:
         try:
-            found = searched_on(toy, tmp_path, Book(stored, "toy", AXES))
+            found = searched_on(toy, tmp_path, Study(stored, "toy", AXES))
         except Killed:
             deaths += 1
         else:
@@ -297,15 +299,15 @@ def test_a_trial_of_another_machine_that_never_came_back_is_given_up(tmp_path: P
     toy = Mortal()
     toy.dies_at = (3,)
     with pytest.raises(Killed):
-        searched_on(toy, tmp_path / "a", Book(stored, "toy", AXES), place="a")
+        searched_on(toy, tmp_path / "a", Study(stored, "toy", AXES), place="a")
     # Recently begun, it may still be at it; then the time runs out and it is not waited for.
     other = Toy()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.sleep", lambda _: setattr(other.clock, "now", other.clock.now + 20))
-        found = searched_on(other, tmp_path / "b", Book(stored, "toy", AXES), place="b", most=4)
+        found = searched_on(other, tmp_path / "b", Study(stored, "toy", AXES), place="b", most=4)
         assert found.tried[2].state == "running"
         patch.setattr("ownwords.tune.search._LOST_S", -1e9)
-        found = searched_on(other, tmp_path / "b", Book(stored, "toy", AXES), place="b", most=4)
+        found = searched_on(other, tmp_path / "b", Study(stored, "toy", AXES), place="b", most=4)
     assert found.tried[2].state == "failed"
     assert "nothing more was heard" in found.tried[2].why
 
@@ -313,9 +315,9 @@ def test_a_trial_of_another_machine_that_never_came_back_is_given_up(tmp_path: P
 def test_two_that_close_the_search_at_once_agree(tmp_path: Path) -> None:
     """Both say which trials are repeated: the first counts, and nothing is done twice."""
     stored = InMemoryStorage()
-    book = Book(stored, "toy", AXES)
+    book = Study(stored, "toy", AXES)
     for _ in range(4):
-        book.tell(book.ask("here"), Result(1.5, 10.0))
+        book.tell(book.ask("here"), TrialResult(1.5, 10.0))
     settings = {one.number: one.settings for one in book.tried()}
     for finalists in ((2, 3), (4, 3)):
         for seed in (2, 3):
@@ -336,8 +338,8 @@ def test_a_search_that_has_no_fresh_start_counts_its_time(tmp_path: Path) -> Non
     stored, toy = InMemoryStorage(), Mortal(steep=0.0)
     toy.dies_at = (6,)
     with pytest.raises(Killed):
-        searched_on(toy, tmp_path, Book(stored, "toy", AXES))
-    found = searched_on(toy, tmp_path, Book(stored, "toy", AXES))
+        searched_on(toy, tmp_path, Study(stored, "toy", AXES))
+    found = searched_on(toy, tmp_path, Study(stored, "toy", AXES))
     assert sum(one.seconds for one in found.tried) == 300
 
 
@@ -351,12 +353,12 @@ def test_an_axis_goes_there_and_back() -> None:
         assert axis.at(1) == axis.high
         assert axis.share(axis.at(0.3)) == pytest.approx(0.3)
     with pytest.raises(ValueError, match="is not in a range"):
-        Axis("x", 0.0, 1.0, 2.0, False, "")
+        SearchAxis("x", 0.0, 1.0, 2.0, False, "")
 
 
 def test_records_have_all_there_is_to_know(tmp_path: Path) -> None:
     found = searched_on(Toy(), tmp_path, most=2)
-    one: Tried = found.tried[1]
+    one: TrialRecord = found.tried[1]
     assert (one.number, one.state, one.kind, one.seed, one.times) == (2, "done", "spread", 1, 1)
     assert (one.seconds, one.kept, one.told) == (10.0, "kept-2", {"tokens": 1000})
     assert one.place == "here"

@@ -13,7 +13,7 @@ from ownwords.training.measure import Pace, Speeds
 from ownwords.training.plan import plan
 from ownwords.training.planned import Base, Facts, Plan
 from ownwords.training.settings import Recipe
-from ownwords.tune.space import lines, shown, space
+from ownwords.tune.search_space import lines, shown, space
 
 SPEEDS = Speeds("cpu", "a processor", {"float32": Pace(1e-3, 1.2e11)})
 FACTS = Facts(

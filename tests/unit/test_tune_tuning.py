@@ -16,19 +16,19 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
-from ownwords.make import searched as searches
+from ownwords.make import tuned_model as searches
 from ownwords.models import bundle
 from ownwords.models.directory import PROVENANCE
 from ownwords.training import corpus, measure
 from ownwords.training.corpus import Corpus, Part
 from ownwords.training.recipes import Work
 from ownwords.training.shards import Text
-from ownwords.tune.tried import repeated, searched
-from ownwords.tune.tuning import Order, Tuned, tune
+from ownwords.tune.trial import repeated, searched
+from ownwords.tune.tuning import TuneRequest, TuneResult, tune
 from played_training import Played, score_of
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
-ORDER = Order(minutes=0.3, each_s=1.0)
+ORDER = TuneRequest(minutes=0.3, each_s=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +71,11 @@ def tuned(
     folder: Path,
     texts: Corpus,
     play: Played,
-    order: Order = ORDER,
+    order: TuneRequest = ORDER,
     fixed: Mapping[str, object] = {},
     base: Path | None = None,
     progress: Progress | None = None,
-) -> Tuned:
+) -> TuneResult:
     folder.mkdir(exist_ok=True)
     work = Work(
         folder,
@@ -160,7 +160,7 @@ def test_where_the_plan_was_best_its_own_model_is_kept(
 
 
 def test_it_can_be_left_beside(tmp_path: Path, texts: Corpus, play: Played) -> None:
-    found = tuned(tmp_path, texts, play, Order(minutes=0.3, each_s=1.0, keep=True))
+    found = tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.0, keep=True))
     assert not (tmp_path / "model").exists()
     assert found.model is not None and found.model.parent.parent == tmp_path / "tune"
     assert score_of(found.model) < 2.1
@@ -180,7 +180,7 @@ def test_a_better_model_of_the_same_texts_stays(
     assert found.model is not None and found.model != model
     # Of other texts it says nothing about these.
     (model / PROVENANCE).write_text(json.dumps({"corpus": "others", "score": 1.0}))
-    again = Order(minutes=0.3, each_s=1.1)
+    again = TuneRequest(minutes=0.3, each_s=1.1)
     assert tuned(tmp_path, texts, play, again).model == model
     assert score_of(model) > 1.9
 
@@ -294,12 +294,15 @@ def test_the_same_order_again_is_told_again(tmp_path: Path, texts: Corpus, play:
     assert again.model == found.model
     assert again.note == ""
     # Other minutes are another search.
-    assert tuned(tmp_path, texts, play, Order(minutes=0.3, each_s=1.1)).found.tried[0].number == 1
+    assert (
+        tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.1)).found.tried[0].number
+        == 1
+    )
     assert len(play.works) > count
 
 
 def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: Played) -> None:
-    order = Order(minutes=5.0, trials=20)
+    order = TuneRequest(minutes=5.0, trials=20)
     assert order.trial_s == 10.0
     play.seconds = 10.0
     found = tuned(tmp_path, texts, play, order)
@@ -309,7 +312,7 @@ def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: Played) -
 
 
 def test_a_machine_of_other_speed_is_told_so(tmp_path: Path, texts: Corpus, play: Played) -> None:
-    order = Order(minutes=0.3, each_s=1.0, storage=str(tmp_path / "trials.journal"))
+    order = TuneRequest(minutes=0.3, each_s=1.0, storage=str(tmp_path / "trials.journal"))
     tuned(tmp_path / "a", texts, play, order)
     notes: list[str] = []
     progress = Progress(lambda event: notes.append(event.message))
@@ -355,7 +358,7 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
         own_share=1.0,
         key="key",
     )
-    order = Order(minutes=20, each_s=60.0, trials=2)
+    order = TuneRequest(minutes=20, each_s=60.0, trials=2)
     work = Work(tmp_path, 60.0, fixed, device="cpu", corpus="key")
     found = tune(some, work, order)
     tried = found.found.tried

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from ownwords.tune.tried import Kind, State, Tried
-from ownwords.tune.verdict import Verdict, judge, winning_runs
+from ownwords.tune.trial import TrialKind, TrialRecord, TrialStatus
+from ownwords.tune.verdict import TuneVerdict, judge, winning_runs
 
 
 def tried(
-    number: int, kind: Kind, score: float | None, seed: int = 1, of: int = 0, **more: object
-) -> Tried:
-    state: State = "failed" if score is None else "done"
+    number: int, kind: TrialKind, score: float | None, seed: int = 1, of: int = 0, **more: object
+) -> TrialRecord:
+    state: TrialStatus = "failed" if score is None else "done"
     finalists: tuple[int, ...] = (2, 3) if kind == "again" else ()
-    one = Tried(number, state, kind, seed, {}, score, 10.0, of=of, finalists=finalists)
-    return one if not more else Tried(**{**vars(one), **more})
+    one = TrialRecord(number, state, kind, seed, {}, score, 10.0, of=of, finalists=finalists)
+    return one if not more else TrialRecord(**{**vars(one), **more})
 
 
-def study(plan: Sequence[float], *others: Sequence[float]) -> list[Tried]:
+def study(plan: Sequence[float], *others: Sequence[float]) -> list[TrialRecord]:
     """Scores by seed: of the plan, and of trials 2, 3, ... The first seed is the search's."""
     made = [tried(1, "plan", plan[0])]
     made += [tried(i + 2, "spread", scores[0]) for i, scores in enumerate(others)]
@@ -104,7 +104,9 @@ def test_failures_are_counted_and_do_not_count() -> None:
     verdict = judge(made)
     assert (verdict.failed, verdict.tried) == (1, 2)
     assert verdict.sentences()[-1] == "1 trial failed; the list says why."
-    assert judge([tried(1, "plan", None), tried(2, "spread", None)]) == Verdict("nothing", failed=2)
+    assert judge([tried(1, "plan", None), tried(2, "spread", None)]) == TuneVerdict(
+        "nothing", failed=2
+    )
     assert judge([]).kind == "nothing"
 
 

@@ -116,7 +116,7 @@ def ask(
         searcher = Searcher(index, embedder)
         writer = None if no_model else _writer(model)
         advice = "" if writer or no_model else _ADVICE
-        asking = _Asking(searcher, writer, passages, seed, advice, as_json=json, quiet=quiet)
+        asking = _AskSession(searcher, writer, passages, seed, advice, as_json=json, quiet=quiet)
         if text:
             asking.put(text)
         else:
@@ -124,7 +124,7 @@ def ask(
             asking.talk(_line)
 
 
-class _Asking:
+class _AskSession:
     """Questions put to one archive, and their answers printed."""
 
     def __init__(
@@ -282,9 +282,9 @@ def _watched(quiet: bool) -> Iterator[Progress]:
     if quiet:
         yield Progress()
         return
-    from ownwords.cli.bars import TerminalBars
+    from ownwords.cli.progress_bars import ProgressBars
 
-    with closing(TerminalBars()) as bars:
+    with closing(ProgressBars()) as bars:
         yield Progress(bars)
 
 

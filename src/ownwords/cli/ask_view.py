@@ -15,7 +15,7 @@ from ownwords.ask.composing import Citation
 from ownwords.ask.index import MONTHS
 from ownwords.ask.matching import Span, sentences
 from ownwords.ask.passage import Passage, Whose
-from ownwords.cli.flow import Flow
+from ownwords.cli.word_wrap import StreamingWordWrap
 
 _INDENT = 4
 _SHOWN = 420  # characters of a passage, about four lines
@@ -34,7 +34,7 @@ class AskView(Sheet):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._flow: Flow | None = None
+        self._flow: StreamingWordWrap | None = None
 
     @property
     def hears(self) -> Callable[[str], None]:
@@ -77,9 +77,9 @@ class AskView(Sheet):
             self.line(note, QUIET)
         self.space()
 
-    def _new_flow(self) -> Flow:
+    def _new_flow(self) -> StreamingWordWrap:
         margin = self._margin
-        return Flow(
+        return StreamingWordWrap(
             self._console.file,
             width=margin + self.width,
             margin=margin,

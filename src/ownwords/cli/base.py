@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ownwords.base import catalogue
-from ownwords.cli.curve import LOUD, QUIET
+from ownwords.cli.line_chart import LOUD, QUIET
+from ownwords.cli.optional_packages import needs_torch
 from ownwords.cli.options import DEFAULTS, Common
-from ownwords.cli.torch_needed import torch_for
 from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import printable
@@ -205,7 +205,7 @@ def pretrain(
     common: Common = DEFAULTS,
 ) -> None:
     """Train a model from nothing, as `ownwords pretrain` does, and put it among the bases."""
-    with torch_for("training a model"):
+    with needs_torch("training a model"):
         from ownwords.training import recipes
     from ownwords.base import adding
 

@@ -9,9 +9,9 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.cli.curve import LOUD, QUIET, TRAINED, bar
+from ownwords.cli.line_chart import LOUD, QUIET, TRAINED, bar
+from ownwords.cli.optional_packages import needs_torch
 from ownwords.cli.options import DEFAULTS, Common
-from ownwords.cli.torch_needed import torch_for
 from ownwords.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def step(
     common: Common = DEFAULTS,
 ) -> None:
     """Train for a few seconds on random ids, show where the time of a step goes."""
-    with torch_for("measuring a training step"):
+    with needs_torch("measuring a training step"):
         from ownwords.training.device import choose
         from ownwords.training.step_time import measure, subject
 

@@ -11,9 +11,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.flow import Flow
 from ownwords.cli.output import are_terminals
-from ownwords.cli.writing import Device, ModelFolder, Quote, Temperature
+from ownwords.cli.sampling_options import Device, ModelFolder, Quote, Temperature
+from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.model import Model
 from ownwords.inference.whereabouts import model_folder
@@ -49,12 +49,12 @@ def chat(
     on_terminal = are_terminals(sys.stdin, sys.stdout)
     if on_terminal:
         print(HELP, file=sys.stderr)
-    Chat(loaded, tokens=tokens, temperature=temperature, seed=seed, quote=quote).talk(
+    ChatSession(loaded, tokens=tokens, temperature=temperature, seed=seed, quote=quote).talk(
         _line if on_terminal else _piped_line
     )
 
 
-class Chat:
+class ChatSession:
     """A model that writes on from one line after another, and what was said about how."""
 
     def __init__(
@@ -153,7 +153,7 @@ def _show(pieces: Iterable[str]) -> None:
     """To be read on a terminal; elsewhere as it is."""
     if sys.stdout.isatty():
         width = min(shutil.get_terminal_size().columns, _WIDEST)
-        Flow(sys.stdout, width=width).write(pieces)
+        StreamingWordWrap(sys.stdout, width=width).write(pieces)
         print()
         return
     try:

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ownwords.archive.report.words import count
+from ownwords.cli.all_settings import Settings
 from ownwords.cli.options import DEFAULTS, Common
-from ownwords.cli.settings import Settings
 from ownwords.core.config import Resolved, settings_of
 
 if TYPE_CHECKING:

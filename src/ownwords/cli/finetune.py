@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ownwords.cli.optional_packages import needs_torch
 from ownwords.cli.options import DEFAULTS, Common
-from ownwords.cli.torch_needed import torch_for
 from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
 
 
@@ -42,7 +42,7 @@ def finetune(
     """Read the paths, plan, tune the base to them, save the best between the two."""
     from ownwords.base import catalogue
 
-    with torch_for("training a model"):
+    with needs_torch("training a model"):
         from ownwords.training import recipes
 
     folder = catalogue.find(base)

@@ -88,10 +88,10 @@ def _call(arguments: Sequence[str]) -> None:
             result_action="return_value",
         )
     except CycloptsError as error:
-        from ownwords.cli import misused
+        from ownwords.cli import usage_errors
 
         verb = " ".join(["ownwords", *(error.command_chain or ())])
-        raise OwnwordsError(misused.sentence(error, verb), hint=f"{verb} --help") from error
+        raise OwnwordsError(usage_errors.sentence(error, verb), hint=f"{verb} --help") from error
 
 
 def _console_for_help(arguments: Sequence[str]) -> "Console | None":

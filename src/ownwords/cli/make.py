@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.desktop import has_desktop, opened
+from ownwords.cli.optional_packages import needs_torch
 from ownwords.cli.options import DEFAULTS, Common
 from ownwords.cli.output import are_terminals, stderr, stdout
-from ownwords.cli.torch_needed import torch_for
 from ownwords.cli.training import Texts, fixed, plan_figures
 from ownwords.cli.training_report import print_plan
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import Workspace
-from ownwords.make.order import COMPARED_FROM, MINUTES, NOTHING, Order, base_of
+from ownwords.make.make_request import COMPARED_FROM, MINUTES, NOTHING, MakeRequest, base_of
 
 if TYPE_CHECKING:
     from ownwords.cli.make_view import MakeView
-    from ownwords.make.result import Result
+    from ownwords.make.result import MakeResult
 
 _CHOICES = {
     "write": "once more from that title, with other luck",
@@ -81,7 +81,7 @@ def make(
     from ownwords.training.laws import LAWS
 
     began = time.perf_counter() - LAWS.start_s  # what Python and PyTorch took is waited for, too
-    with torch_for("making a model"):
+    with needs_torch("making a model"):
         if importlib.util.find_spec("torch") is None:  # importing it is left to who computes
             raise ModuleNotFoundError(name="torch")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -91,11 +91,11 @@ def make(
         )
     from ownwords.cli.make_view import MakeView
     from ownwords.make import pipeline
-    from ownwords.make.onlooker import Onlooker
+    from ownwords.make.callbacks import MakeCallbacks
 
     place = Workspace(common.workspace) if common.workspace else Workspace.beside(paths[0])
     resolved = common.resolve({}, workspace=place.root)
-    order = Order(
+    order = MakeRequest(
         paths=paths,
         workspace=place.root,
         minutes=MINUTES if minutes is None else minutes,
@@ -113,8 +113,8 @@ def make(
         if plan:
             planned = pipeline.plan(order, progress=progress, ask=ask)
         else:
-            onlooker = Onlooker() if common.json else view
-            made = pipeline.make(order, progress=progress, ask=ask, onlooker=onlooker)
+            callbacks = MakeCallbacks() if common.json else view
+            made = pipeline.make(order, progress=progress, ask=ask, callbacks=callbacks)
     if plan:
         common.show(plan_figures(planned), lambda console: print_plan(planned, console))
         return
@@ -125,12 +125,12 @@ def make(
         _offer(made, view)
 
 
-def _offer(made: "Result", view: "MakeView") -> None:
+def _offer(made: "MakeResult", view: "MakeView") -> None:
     """What one may want to do with it now, until that is nothing."""
     from rich.prompt import Prompt
     from rich.text import Text
 
-    from ownwords.cli.chat import HELP, Chat
+    from ownwords.cli.chat import HELP, ChatSession
     from ownwords.inference.model import Model
     from ownwords.make.paragraph import MOST_TOKENS, ended_well, prompt_of
 
@@ -158,10 +158,10 @@ def _offer(made: "Result", view: "MakeView") -> None:
             seed += 1
             title = made.paragraph.title
             pieces = model().write(prompt_of(title), tokens=MOST_TOKENS, seed=seed)
-            view.writes(title, ended_well(pieces))
+            view.on_writing(title, ended_well(pieces))
         elif name == "chat":
             console.print(Text(HELP))
-            Chat(model()).talk(lambda: input("> "))
+            ChatSession(model()).talk(lambda: input("> "))
         elif name == "open":
             opened(made.scorecard_page)
         else:

@@ -12,12 +12,12 @@ from ownwords.archive.report import Post, Report
 from ownwords.archive.report import words as say
 from ownwords.archive.report.sheet import LOUD, QUIET, Sheet
 from ownwords.base.catalogue import BOXED
-from ownwords.cli.flow import Flow
+from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.core.progress import in_words
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.wording import headline, judged_on
-from ownwords.make.onlooker import Onlooker
-from ownwords.make.result import Result, Trained
+from ownwords.make.callbacks import MakeCallbacks
+from ownwords.make.result import MakeResult, TrainingSummary
 from ownwords.training.expectation import number, times
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _IN_A_NEW_LANGUAGE = (
 )
 
 
-class MakeView(Sheet, Onlooker):
+class MakeView(Sheet, MakeCallbacks):
     """Told of each stage when it is done; `stages` says whether it tells more than the result."""
 
     def __init__(self, console: Console, *, stages: bool = True) -> None:
@@ -45,9 +45,9 @@ class MakeView(Sheet, Onlooker):
         self._stages = stages
         self._explained = self._has_changed = False
 
-    # --- as an onlooker ---------------------------------------------------------------------------
+    # --- callbacks ---------------------------------------------------------------------------
 
-    def read(self, report: Report, seconds: float) -> None:
+    def on_read(self, report: Report, seconds: float) -> None:
         if not self._stages:
             return
         totals, years = report.totals, say.years_spanned(report)
@@ -78,16 +78,16 @@ class MakeView(Sheet, Onlooker):
                 " in the end. It never reads those.",
             )
 
-    def changed(self, sentence: str) -> None:
+    def on_changed(self, sentence: str) -> None:
         self._has_changed = True
         if self._stages:
             self.stage("Changed", sentence)
 
-    def in_a_new_language(self) -> None:
+    def on_new_language(self) -> None:
         if self._stages:
             self.stage("Language", _IN_A_NEW_LANGUAGE)
 
-    def planned(self, plan: "Plan", base: str) -> None:
+    def on_planned(self, plan: "Plan", base: str) -> None:
         if not self._stages:
             return
         expected, recipe = plan.expected, plan.recipe
@@ -105,7 +105,7 @@ class MakeView(Sheet, Onlooker):
         )
         self._explain()
 
-    def trained(self, trained: Trained, seconds: float | None) -> None:
+    def on_trained(self, trained: TrainingSummary, seconds: float | None) -> None:
         if not self._stages:
             return
         is_as_it_was = seconds is None and not self._has_changed
@@ -114,7 +114,7 @@ class MakeView(Sheet, Onlooker):
         if seconds is not None:
             self._explain()
 
-    def writes(self, title: str, pieces: Iterator[str]) -> None:
+    def on_writing(self, title: str, pieces: Iterator[str]) -> None:
         self.space()
         if title:
             self.line(
@@ -129,7 +129,7 @@ class MakeView(Sheet, Onlooker):
             self.space()
         margin = self._margin + _INDENT
         # Straight to where the console writes, word by word: it would hold a line back.
-        Flow(
+        StreamingWordWrap(
             self._console.file,
             width=self._margin + self.width,
             margin=margin,
@@ -137,17 +137,19 @@ class MakeView(Sheet, Onlooker):
         ).write(pieces)
         self.space()
 
-    def compares(self, seconds: float) -> None:
+    def on_comparison_start(self, seconds: float) -> None:
         if self._stages:
             self.stage(
                 "To compare",
                 f"A model that starts from nothing, on the same texts: {in_words(seconds)}.",
             )
 
-    def compared(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
+    def on_comparison_end(
+        self, trained: TrainingSummary | None, why_not: str, seconds: float | None
+    ) -> None:
         self._beside("From nothing", trained, f"from nothing: {why_not}", seconds)
 
-    def weighs(self, post: Post, seconds: float) -> None:
+    def on_ablation_start(self, post: Post, seconds: float) -> None:
         if self._stages:
             what = "left it out" if post.decision == "leave out" else "took a part of it"
             self.stage(
@@ -156,11 +158,13 @@ class MakeView(Sheet, Onlooker):
                 f" was right that yours {what}: about {in_words(seconds)}.",
             )
 
-    def weighed(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
+    def on_ablation_end(
+        self, trained: TrainingSummary | None, why_not: str, seconds: float | None
+    ) -> None:
         self._beside("In full", trained, f"with all of that post: {why_not}", seconds)
 
     def _beside(
-        self, label: str, trained: Trained | None, missing: str, seconds: float | None
+        self, label: str, trained: TrainingSummary | None, missing: str, seconds: float | None
     ) -> None:
         if not self._stages:
             return
@@ -169,7 +173,7 @@ class MakeView(Sheet, Onlooker):
         else:
             self.stage(label, _what_came_of(trained), seconds)
 
-    def scores(self, seconds: float) -> None:
+    def on_scoring_start(self, seconds: float) -> None:
         if self._stages:
             self.stage(
                 "To judge it",
@@ -177,13 +181,13 @@ class MakeView(Sheet, Onlooker):
                 f" {in_words(seconds)}.",
             )
 
-    def scored(self, card: Scorecard, seconds: float | None) -> None:
+    def on_scored(self, card: Scorecard, seconds: float | None) -> None:
         if self._stages and seconds is not None:
             self.stage("Judged", f"On {say.count(card.about.judged_posts, 'post')}.", seconds)
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def result(self, result: Result) -> None:
+    def result(self, result: MakeResult) -> None:
         """The verdict, and where everything is."""
         card = result.scorecard
         self.rule()
@@ -250,7 +254,7 @@ class MakeView(Sheet, Onlooker):
             self.stage("", _BIT)
 
 
-def _what_came_of(trained: Trained) -> str:
+def _what_came_of(trained: TrainingSummary) -> str:
     if trained.bits_per_byte is None:
         said = "No text was held out to see how good it is."
     else:

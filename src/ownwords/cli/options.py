@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ownwords.cli.bars import TerminalBars
+from ownwords.cli.all_settings import Settings, settings_files
 from ownwords.cli.output import are_terminals, ask, print_json, stdout
-from ownwords.cli.settings import Settings, settings_files
+from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.config import Resolved, resolve, settings_of
 from ownwords.core.progress import Progress
 
@@ -85,7 +85,7 @@ class Common:
         if self.quiet:
             yield Progress(), (lambda question: ask(question, None)) if may_ask else None
             return
-        with closing(TerminalBars()) as bars:
+        with closing(ProgressBars()) as bars:
             yield Progress(bars), (lambda question: ask(question, bars)) if may_ask else None
 
     def show(self, figures: Mapping[str, Any], print_text: Callable[["Console"], None]) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.prompt import Prompt
 from rich.text import Text
 
-from ownwords.cli.bars import TerminalBars
+from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.progress import printable
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def print_error(message: str, hint: str, *, as_json: bool) -> None:
         print_json({"error": {"message": message, "hint": hint}})
 
 
-def ask(question: "Question", bars: TerminalBars | None) -> str:
+def ask(question: "Question", bars: ProgressBars | None) -> str:
     """The option the author chooses, by its number; KeyboardInterrupt where the input ends."""
     console = stderr()
     numbers = {str(number): option for number, option in enumerate(question.options, 1)}

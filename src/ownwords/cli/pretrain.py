@@ -1,7 +1,7 @@
 """`ownwords pretrain`."""
 
+from ownwords.cli.optional_packages import needs_torch
 from ownwords.cli.options import DEFAULTS, Common
-from ownwords.cli.torch_needed import torch_for
 from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
 
 
@@ -11,7 +11,7 @@ def pretrain(
     common: Common = DEFAULTS,
 ) -> None:
     """Read the paths, plan, train from nothing, save the best model."""
-    with torch_for("training a model"):
+    with needs_torch("training a model"):
         from ownwords.training import recipes
 
     train(

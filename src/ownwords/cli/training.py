@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ownwords.cli.all_settings import Settings
 from ownwords.cli.options import Common
 from ownwords.cli.output import stderr, stdout
-from ownwords.cli.settings import Settings
 from ownwords.cli.training_report import print_made, print_plan
 from ownwords.cli.training_view import watching
 from ownwords.core.config import Resolved, settings_of

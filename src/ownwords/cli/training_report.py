@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.cli.curve import LOUD, QUIET, VALIDATED, curve
+from ownwords.cli.line_chart import LOUD, QUIET, VALIDATED, line_chart
 from ownwords.core.progress import printable
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def print_made(made: "Made", samples: Sequence[str], seen: "Seen", console: "Con
     if len(marks) > 1:
         console.print()
         line = list(seen.line)
-        for row in curve(line, marks, steps=steps, width=width, height=7, plain=plain):
+        for row in line_chart(line, marks, steps=steps, width=width, height=7, plain=plain):
             console.print(row)
     console.print()
     for sentence in made.judged:

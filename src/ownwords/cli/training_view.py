@@ -15,9 +15,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.cli.bars import TerminalBars
-from ownwords.cli.curve import LOUD, QUIET, TRAINED, VALIDATED, Point, bar, curve
+from ownwords.cli.line_chart import LOUD, QUIET, TRAINED, VALIDATED, Point, bar, line_chart
 from ownwords.cli.options import Common
+from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.progress import Event, Progress, in_words, printable
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class TrainingView:
 
     def __init__(
         self,
-        bars: TerminalBars | None,
+        bars: ProgressBars | None,
         stream: TextIO | None = None,
         *,
         every_s: float = 10.0,
@@ -260,7 +260,7 @@ def picture(seen: Seen, console: "Console") -> "RenderableType":
     parts: list[Text | Table] = [Text(""), _how_far(seen, width, plain), Text("")]
     # Of a low terminal the figures are the last to go.
     height = 7 if console.height >= 24 else 4 if console.height >= 18 else 0
-    drawn = curve(
+    drawn = line_chart(
         list(seen.line),
         list(seen.marks),
         steps=seen.total or seen.step,
@@ -370,7 +370,7 @@ def watching(common: Common) -> Iterator[tuple[Progress, "Ask | None", TrainingV
     Where no progress is to be shown the view still learns what the events tell.
     """
     with common.watched() as (progress, ask):
-        shown = [one for one in progress.subscribers if isinstance(one, TerminalBars)]
+        shown = [one for one in progress.subscribers if isinstance(one, ProgressBars)]
         with closing(TrainingView(shown[0] if shown else None)) as view:
             progress.subscribers[:] = [
                 view,

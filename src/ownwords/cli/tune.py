@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.cli.curve import LOUD, QUIET
+from ownwords.cli.line_chart import LOUD, QUIET
+from ownwords.cli.optional_packages import needs_torch
 from ownwords.cli.options import DEFAULTS, Common
-from ownwords.cli.torch_needed import torch_for
 from ownwords.cli.training import Texts, fixed, reading
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError, OwnwordsError
@@ -23,7 +23,7 @@ from ownwords.core.workspace import Workspace
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.tune.tuning import Tuned
+    from ownwords.tune.tuning import TuneResult
 
 _SHOWN = 8  # trials of the table on the terminal
 _WIDEST = 104
@@ -98,12 +98,12 @@ def tune(
 
     began = time.perf_counter() - LAWS.start_s  # what Python and PyTorch took is waited for, too
     _check(minutes, each, trials)
-    with torch_for("searching for settings"), _optuna_needed():
+    with needs_torch("searching for settings"), _optuna_needed():
         from ownwords.training.recipes import Work
         from ownwords.tune import tuning
-    from ownwords.make.order import base_of
+    from ownwords.make.make_request import base_of
 
-    order = tuning.Order(
+    order = tuning.TuneRequest(
         minutes=minutes,
         each_s=None if each is None else each * 60,
         trials=trials,
@@ -139,7 +139,7 @@ def tune(
     common.show(figures(tuned), lambda console: print_tuned(tuned, console))
 
 
-def figures(tuned: "Tuned") -> dict[str, Any]:
+def figures(tuned: "TuneResult") -> dict[str, Any]:
     """All of a search, as `--json` has it."""
     return {
         "verdict": asdict(tuned.verdict),
@@ -155,7 +155,7 @@ def figures(tuned: "Tuned") -> dict[str, Any]:
     }
 
 
-def print_tuned(tuned: "Tuned", console: "Console") -> None:
+def print_tuned(tuned: "TuneResult", console: "Console") -> None:
     """The verdict first, then the best trials, the settings to keep, and where all of it is."""
     width = max(40, min(console.width, _WIDEST))
 
@@ -184,9 +184,9 @@ def print_tuned(tuned: "Tuned", console: "Console") -> None:
             console.print(Text(f"{name}: {_near(path)}", style=QUIET), soft_wrap=True)
 
 
-def _table(tuned: "Tuned", width: int) -> Table:
-    from ownwords.tune.space import shown
-    from ownwords.tune.tried import done
+def _table(tuned: "TuneResult", width: int) -> Table:
+    from ownwords.tune.search_space import shown
+    from ownwords.tune.trial import done
 
     scored = done(tuned.found.tried)
     choices = [one for one in scored if one.kind != "again"]

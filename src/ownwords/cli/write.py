@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ownwords.cli.writing import Device, ModelFolder, Quote, RoundedTo, Temperature, Threads
+from ownwords.cli.sampling_options import (
+    Device,
+    ModelFolder,
+    Quote,
+    RoundedTo,
+    Temperature,
+    Threads,
+)
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.model import Model
 from ownwords.inference.whereabouts import model_folder

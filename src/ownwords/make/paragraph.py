@@ -16,7 +16,7 @@ _STOPS, _CLOSING = ".!?…", "\"'”’)"
 
 
 @dataclass(frozen=True)
-class Paragraph:
+class FirstParagraph:
     """What was written on from a title; that is empty where no held-out post has a good one."""
 
     title: str

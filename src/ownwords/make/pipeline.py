@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
-from ownwords.make.onlooker import Onlooker
-from ownwords.make.order import Order
-from ownwords.make.result import Result
-from ownwords.make.stages import Making
+from ownwords.make.callbacks import MakeCallbacks
+from ownwords.make.make_request import MakeRequest
+from ownwords.make.result import MakeResult
+from ownwords.make.stages import MakeStages
 from ownwords.training import corpus
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ class _OnlyThePlan(Exception):  # noqa: N818 - nothing went wrong: the plan is w
 
 
 def make(
-    order: Order,
+    order: MakeRequest,
     *,
     progress: Progress | None = None,
     ask: "Ask | None" = None,
-    onlooker: Onlooker | None = None,
-) -> Result:
+    callbacks: MakeCallbacks | None = None,
+) -> MakeResult:
     """Read, train, write a paragraph, compare, score; what is done already is only told again.
 
     `ask` is called about posts that stand out; without it the stated defaults apply. Raises
@@ -39,7 +39,7 @@ def make(
     that is.
     """
     order.check()
-    making = Making(order, progress or Progress(), onlooker or Onlooker())
+    making = MakeStages(order, progress or Progress(), callbacks or MakeCallbacks())
     report = making.read(ask)
     with making.alone(), Archive(order.place.archive) as archive:
         texts = corpus.of(archive)
@@ -51,15 +51,17 @@ def make(
     return making.result(report, trained, paragraph, compared, card)
 
 
-def plan(order: Order, *, progress: Progress | None = None, ask: "Ask | None" = None) -> "Plan":
+def plan(
+    order: MakeRequest, *, progress: Progress | None = None, ask: "Ask | None" = None
+) -> "Plan":
     """The plan of the training alone: the one under way, or the one there would be."""
 
-    class Ends(Onlooker):
-        def planned(self, plan: "Plan", base: str) -> None:
+    class Ends(MakeCallbacks):
+        def on_planned(self, plan: "Plan", base: str) -> None:
             raise _OnlyThePlan(plan)
 
     order.check()
-    making = Making(order, progress or Progress(), Ends())
+    making = MakeStages(order, progress or Progress(), Ends())
     making.read(ask)
     with making.alone(), Archive(order.place.archive) as archive:
         try:

@@ -10,7 +10,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.evaluation.plain import to_plain
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.make import scoring
-from ownwords.make.paragraph import Paragraph
+from ownwords.make.paragraph import FirstParagraph
 
 if TYPE_CHECKING:
     from ownwords.training.recipes import Made
@@ -19,7 +19,7 @@ Value = bool | int | float | str
 
 
 @dataclass(frozen=True)
-class Number:
+class PlanValue:
     """One number of a plan, and why it is so."""
 
     key: str
@@ -29,7 +29,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingSummary:
     """What a training came to; bits a byte are those of the posts held out to choose by."""
 
     key: str  # of the model directory
@@ -42,13 +42,13 @@ class Trained:
     bits_per_byte: float | None
     before: float | None  # of the base; None for a model from nothing
     share: float  # of the way from the base to the tuned weights
-    plan: tuple[Number, ...]
+    plan: tuple[PlanValue, ...]
     expected: tuple[str, ...]
     judged: tuple[str, ...]  # how right the plan was
     posts: int  # in the archive
 
     @classmethod
-    def of(cls, made: "Made", key: str, posts: int) -> "Trained":
+    def of(cls, made: "Made", key: str, posts: int) -> "TrainingSummary":
         """The figures of a training that has just ended."""
         plan, outcome = made.plan, made.outcome
         read = outcome.tokens / max(plan.expected.tokens, 1) * plan.expected.epochs
@@ -63,7 +63,9 @@ class Trained:
             bits_per_byte=made.bits_per_byte,
             before=made.before,
             share=made.share,
-            plan=tuple(Number(one.key, one.value, one.reason, one.source) for one in plan.reasons),
+            plan=tuple(
+                PlanValue(one.key, one.value, one.reason, one.source) for one in plan.reasons
+            ),
             expected=plan.expected.sentences(),
             judged=made.judged,
             posts=posts,
@@ -71,7 +73,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Result:
+class MakeResult:
     """What was made: where it lies, what came of each stage, and what each took when it was done.
 
     `scorecard` is None where no text was held out to judge by.
@@ -80,9 +82,9 @@ class Result:
     workspace: Path
     model: Path
     report: Report
-    trained: Trained
-    paragraph: Paragraph
-    compared: Trained | None  # the model from nothing
+    trained: TrainingSummary
+    paragraph: FirstParagraph
+    compared: TrainingSummary | None  # the model from nothing
     scorecard: Scorecard | None
     seconds: Mapping[str, float]
     is_new: bool  # something had to be done for it

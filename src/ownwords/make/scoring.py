@@ -14,7 +14,7 @@ from ownwords.evaluation.card import files
 from ownwords.evaluation.posts import Posts
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import Rivals, ScoreConfig, score_model
-from ownwords.make.paragraph import Paragraph
+from ownwords.make.paragraph import FirstParagraph
 from ownwords.training.corpus import Corpus
 
 PAGE = files.PAGE
@@ -28,7 +28,7 @@ _LEAST_S = 5.0
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScorecardKey:
     """Which scorecard was written: a key of each of its files."""
 
     data: str
@@ -63,19 +63,19 @@ def scored(
     return card
 
 
-def about_s(config: ScoreConfig, paragraph: Paragraph, took_s: float) -> float:
+def about_s(config: ScoreConfig, paragraph: FirstParagraph, took_s: float) -> float:
     """How long scoring will take, of a model that wrote a paragraph in so many seconds."""
     texts = 2 * (config.seeds + config.prompts) + 2 * config.beside_base
     writing_s = texts * config.tokens * _LETTERS / _TOGETHER * took_s / max(len(paragraph.text), 1)
     return _BESIDES * writing_s + _LEAST_S
 
 
-def written(workspace: Path) -> Scored:
+def written(workspace: Path) -> ScorecardKey:
     """Which scorecard lies in the workspace."""
-    return Scored(_key(workspace / files.DATA), _key(workspace / files.PAGE))
+    return ScorecardKey(_key(workspace / files.DATA), _key(workspace / files.PAGE))
 
 
-def standing(workspace: Path, wanted: Scored) -> Scorecard | None:
+def standing(workspace: Path, wanted: ScorecardKey) -> Scorecard | None:
     """The scorecard in the workspace, if it is the one that is wanted."""
     return files.read(workspace) if written(workspace) == wanted else None
 

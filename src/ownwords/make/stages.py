@@ -22,15 +22,22 @@ from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import Rivals
 from ownwords.inference.model import Model
 from ownwords.inference.writing import USUAL
-from ownwords.make import language, scoring, searched, undivided
-from ownwords.make.beside import Beside
-from ownwords.make.finished import Finished
-from ownwords.make.onlooker import Onlooker
-from ownwords.make.order import Order
-from ownwords.make.paragraph import MOST_TOKENS, SEED, Paragraph, ended_well, prompt_of, title_for
-from ownwords.make.result import Result, Trained
-from ownwords.make.scoring import Scored
-from ownwords.make.searched import Searched
+from ownwords.make import dominant_post_ablation, language, scoring, tuned_model
+from ownwords.make.callbacks import MakeCallbacks
+from ownwords.make.comparison_model import ComparisonModel
+from ownwords.make.make_request import MakeRequest
+from ownwords.make.paragraph import (
+    MOST_TOKENS,
+    SEED,
+    FirstParagraph,
+    ended_well,
+    prompt_of,
+    title_for,
+)
+from ownwords.make.result import MakeResult, TrainingSummary
+from ownwords.make.scoring import ScorecardKey
+from ownwords.make.stage_cache import StageCache
+from ownwords.make.tuned_model import TunedModel
 from ownwords.models import staging
 from ownwords.models.contents import contents_key
 from ownwords.training.corpus import Corpus
@@ -48,18 +55,18 @@ _NAMES = {
 }
 
 
-class Making:
+class MakeStages:
     """One making under way; its stages are called in their order."""
 
-    def __init__(self, order: Order, progress: Progress, onlooker: Onlooker) -> None:
-        self.order, self.progress, self.onlooker = order, progress, onlooker
+    def __init__(self, order: MakeRequest, progress: Progress, callbacks: MakeCallbacks) -> None:
+        self.order, self.progress, self.callbacks = order, progress, callbacks
         self.place = order.place
         self.model = self.place.root / "model"
         self.from_nothing = self.place.runs / "from-nothing" / "model"
         self.in_full = self.place.runs / "in-full" / "model"
         self.folder = self.place.runs / "make"
         self.base_key = contents_key(order.base, provenance=True) if order.base else ""
-        self.finished = Finished(self.folder / "finished.json")
+        self.finished = StageCache(self.folder / "finished.json")
         self.is_new = False
         self._asking_s = 0.0  # the author may think as long as the author likes
 
@@ -83,7 +90,7 @@ class Making:
                 progress=self.progress,
                 ask=self._timed(ask) if ask else None,
             )
-            self.onlooker.read(report, time.perf_counter() - began - self._asking_s)
+            self.callbacks.on_read(report, time.perf_counter() - began - self._asking_s)
         return report
 
     @contextmanager
@@ -101,7 +108,7 @@ class Making:
                 )
             yield
 
-    def train(self, texts: Corpus, report: Report) -> Trained:
+    def train(self, texts: Corpus, report: Report) -> TrainingSummary:
         """The author's model."""
         posts = len(report.posts)
         depends_on = {
@@ -110,52 +117,52 @@ class Making:
             "base": self.base_key,
             "settings": _said(self.order.fixed),
         }
-        found = self.finished.found("train", depends_on, Trained)
+        found = self.finished.found("train", depends_on, TrainingSummary)
         if found and contents_key(self.model) == found.key:
-            self.onlooker.trained(found, None)
+            self.callbacks.on_trained(found, None)
             return found
-        before = self.finished.last("train", Trained)
+        before = self.finished.last("train", TrainingSummary)
         changes = self.finished.changed("train", depends_on)
         there = None
         if not changes and (before or not self.order.is_timed):
-            there = searched.found(self.model, depends_on, posts)
+            there = tuned_model.found(self.model, depends_on, posts)
         if there:
             return self._searched(there, depends_on, before)
         if changes:
-            self.onlooker.changed(self._what_changed(changes, before, posts))
+            self.callbacks.on_changed(self._what_changed(changes, before, posts))
         if language.is_new_to(self.order.base, texts.train):
-            self.onlooker.in_a_new_language()
+            self.callbacks.on_new_language()
         so_far = f"what there is so far is kept in {self.place.root}"
         with self._interrupted(f"{so_far}, and the same command goes on from there"):
             began = time.perf_counter()
             made = self.run(texts, self.order.base, self.tuning_s, None)
-            trained = Trained.of(made, contents_key(self.model), posts)
+            trained = TrainingSummary.of(made, contents_key(self.model), posts)
             seconds = time.perf_counter() - began
             self.finished.keep("train", depends_on, trained, seconds)
         if before and before.run != trained.run:
             self._forget(before.run)
         self.is_new = True
-        self.onlooker.trained(trained, seconds)
+        self.callbacks.on_trained(trained, seconds)
         return trained
 
     def _searched(
-        self, there: Searched, depends_on: Mapping[str, str], before: Trained | None
-    ) -> Trained:
+        self, there: TunedModel, depends_on: Mapping[str, str], before: TrainingSummary | None
+    ) -> TrainingSummary:
         """What a search has left, which had compared it with the model before."""
-        self.onlooker.changed(there.sentence)
+        self.callbacks.on_changed(there.sentence)
         self.finished.keep("train", depends_on, there.trained, there.seconds)
         if before and before.run != there.trained.run:
             self._forget(before.run)
-        self.onlooker.trained(there.trained, None)
+        self.callbacks.on_trained(there.trained, None)
         return there.trained
 
-    def write(self, trained: Trained, report: Report) -> Paragraph:
+    def write(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
         """The first paragraph in the author's voice, as it comes."""
         title = title_for(report)
         depends_on = {"model": trained.key, "title": title, "choice": repr(USUAL)}
-        found = self.finished.found("write", depends_on, Paragraph)
+        found = self.finished.found("write", depends_on, FirstParagraph)
         if found:
-            self.onlooker.writes(title, iter([found.text]))
+            self.callbacks.on_writing(title, iter([found.text]))
             return found
         text = ""
         with self._interrupted(self._goes_on()):
@@ -169,13 +176,13 @@ class Making:
                     text += piece
                     yield piece
 
-            self.onlooker.writes(title, heard())
-            paragraph = Paragraph(title, text)
+            self.callbacks.on_writing(title, heard())
+            paragraph = FirstParagraph(title, text)
             self.finished.keep("write", depends_on, paragraph, time.perf_counter() - began)
         self.is_new = True
         return paragraph
 
-    def compare(self, texts: Corpus, report: Report) -> Trained | None:
+    def compare(self, texts: Corpus, report: Report) -> TrainingSummary | None:
         """A model from nothing, of the same texts: what the base is good for."""
         order = self.order
         if not order.is_compared:
@@ -183,27 +190,29 @@ class Making:
         seconds, out = order.comparing_s, self.from_nothing
         # How to train is for both; with which rates is another matter for a base than for none.
         fixed = {key: value for key, value in order.fixed.items() if key.startswith("train.")}
-        beside = Beside(
+        beside = ComparisonModel(
             "compare",
             {"texts": texts.key, "seconds": f"{seconds:g}", "settings": _said(fixed)},
             out,
-            lambda: self.onlooker.compares(seconds),
-            self.onlooker.compared,
+            lambda: self.callbacks.on_comparison_start(seconds),
+            self.callbacks.on_comparison_end,
         )
         return self._beside(beside, lambda: self.run(texts, None, seconds, out, fixed), report)
 
-    def weigh(self, texts: Corpus, report: Report, trained: Trained) -> Trained | None:
+    def weigh(
+        self, texts: Corpus, report: Report, trained: TrainingSummary
+    ) -> TrainingSummary | None:
         """A model that learned all of the post that outweighs the others: was it well left out?"""
         order, took_s = self.order, self.finished.seconds("train")
-        post = undivided.outweighing(report)
+        post = dominant_post_ablation.outweighing(report)
         if post is None or not (order.has_time_to_compare and len(texts.test)):
             return None
-        if took_s > undivided.MOST_S:
+        if took_s > dominant_post_ablation.MOST_S:
             return None
         base, seconds, out = order.base, self.tuning_s, self.in_full
-        fixed = undivided.same_settings(trained, has_base=base is not None)
-        whole = replace(texts, train=undivided.in_full(texts.train, post))
-        beside = Beside(
+        fixed = dominant_post_ablation.same_settings(trained, has_base=base is not None)
+        whole = replace(texts, train=dominant_post_ablation.in_full(texts.train, post))
+        beside = ComparisonModel(
             "weigh",
             {
                 "texts": texts.key,
@@ -213,8 +222,8 @@ class Making:
                 "settings": _said(fixed),
             },
             out,
-            lambda: self.onlooker.weighs(post, took_s),
-            self.onlooker.weighed,
+            lambda: self.callbacks.on_ablation_start(post, took_s),
+            self.callbacks.on_ablation_end,
         )
         return self._beside(beside, lambda: self.run(whole, base, seconds, out, fixed), report)
 
@@ -223,10 +232,10 @@ class Making:
         archive: Archive,
         texts: Corpus,
         report: Report,
-        trained: Trained,
-        paragraph: Paragraph,
-        compared: Trained | None,
-        weighed: Trained | None,
+        trained: TrainingSummary,
+        paragraph: FirstParagraph,
+        compared: TrainingSummary | None,
+        weighed: TrainingSummary | None,
     ) -> Scorecard | None:
         """How good it is, on whole posts that neither training nor choosing has seen."""
         if not len(texts.test):
@@ -239,12 +248,12 @@ class Making:
             "texts": texts.key,
             "how": f"{scoring.VERSION} {self.order.measured!r} {USUAL!r}",
         }
-        done = self.finished.found("score", depends_on, Scored)
+        done = self.finished.found("score", depends_on, ScorecardKey)
         card = scoring.standing(self.place.root, done) if done else None
         if card:
-            self.onlooker.scored(card, None)
+            self.callbacks.on_scored(card, None)
             return card
-        self.onlooker.scores(
+        self.callbacks.on_scoring_start(
             scoring.about_s(self.order.measured, paragraph, self._spent()["write"])
         )
         with self._interrupted(self._goes_on()):
@@ -269,19 +278,19 @@ class Making:
             seconds = time.perf_counter() - began
             self.finished.keep("score", depends_on, scoring.written(self.place.root), seconds)
         self.is_new = True
-        self.onlooker.scored(card, seconds)
+        self.callbacks.on_scored(card, seconds)
         return card
 
     def result(
         self,
         report: Report,
-        trained: Trained,
-        paragraph: Paragraph,
-        compared: Trained | None,
+        trained: TrainingSummary,
+        paragraph: FirstParagraph,
+        compared: TrainingSummary | None,
         card: Scorecard | None,
-    ) -> Result:
+    ) -> MakeResult:
         """All of it."""
-        return Result(
+        return MakeResult(
             workspace=self.place.root,
             model=self.model,
             report=report,
@@ -317,14 +326,16 @@ class Making:
             corpus=texts.key,
             out=out,
             began=self._began() if out is None else time.perf_counter(),
-            planned=(lambda plan: self.onlooker.planned(plan, name)) if out is None else None,
+            planned=(lambda plan: self.callbacks.on_planned(plan, name)) if out is None else None,
             ends_in_time=out == self.in_full,  # whose steps are those of another training
         )
         if base is None:
             return recipes.pretrain(texts.train, texts.validation, work)
         return recipes.finetune(base, texts.train, texts.validation, work)
 
-    def _beside(self, beside: Beside, make: "Callable[[], Made]", report: Report) -> Trained | None:
+    def _beside(
+        self, beside: ComparisonModel, make: "Callable[[], Made]", report: Report
+    ) -> TrainingSummary | None:
         found = beside.standing(self.finished)
         if found:
             return found
@@ -362,7 +373,9 @@ class Making:
             f"your model is finished, in {self.model}; the same command goes on with what is left"
         )
 
-    def _what_changed(self, changes: Sequence[str], before: Trained | None, posts: int) -> str:
+    def _what_changed(
+        self, changes: Sequence[str], before: TrainingSummary | None, posts: int
+    ) -> str:
         said = [_NAMES[name] for name in changes if name in _NAMES]
         if "texts" in changes and before and before.posts != posts:
             said[said.index(_NAMES["texts"])] = f"{posts:,} posts where there were {before.posts:,}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Axis:
+class SearchAxis:
     """A range of values around the plan's own, which is one of them.
 
     A ratio is searched by its logarithm: twice as much is as far as half as much.

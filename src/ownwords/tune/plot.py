@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ownwords.archive.report.html import Html, join, tag
-from ownwords.tune.axis import Axis
-from ownwords.tune.tried import Tried, done, searched
+from ownwords.tune.axis import SearchAxis
+from ownwords.tune.trial import TrialRecord, done, searched
 
 _HEIGHT, _ABOVE, _BELOW = 230, 14, 24  # px: of the points, and of what stands around them
 _ACROSS = (5.0, 97.0)  # percent of the width, from the first point to the last
@@ -18,7 +18,7 @@ _LEAST = 0.004  # of the score: a smaller range would make noise look like somet
 class Scale:
     """Scores to heights: the best low on the page, the worst at the upper edge."""
 
-    def __init__(self, tried: Sequence[Tried]) -> None:
+    def __init__(self, tried: Sequence[TrialRecord]) -> None:
         scores = sorted(_score(one) for one in done(tried))
         self.low, worst = scores[0], scores[-1]
         usual = scores[round(_WORST * (len(scores) - 1))]
@@ -46,7 +46,7 @@ class Scale:
         return [number * step for number in range(first, last + 1)]
 
 
-def history(tried: Sequence[Tried], winner: int) -> Html:
+def history(tried: Sequence[TrialRecord], winner: int) -> Html:
     """Every trial in its order, and the best so far."""
     scale = Scale(tried)
     count = len(tried)
@@ -55,7 +55,7 @@ def history(tried: Sequence[Tried], winner: int) -> Html:
         return _across((number - 0.5) / max(1, count))
 
     parts: list[Html | None] = [*_ground(scale, tried)]
-    best: Tried | None = None
+    best: TrialRecord | None = None
     choices = searched(tried)
     for i, one in enumerate(choices):
         if one.score is not None and (best is None or one.score < _score(best)):
@@ -71,7 +71,7 @@ def history(tried: Sequence[Tried], winner: int) -> Html:
     return _svg("history", title, _told(tried), parts)
 
 
-def by_axis(axis: Axis, tried: Sequence[Tried], winner: int) -> Html:
+def by_axis(axis: SearchAxis, tried: Sequence[TrialRecord], winner: int) -> Html:
     """Every trial by its value of one thing that was searched over."""
     scale = Scale(tried)
     parts: list[Html | None] = [*_ground(scale, tried)]
@@ -109,7 +109,7 @@ def key() -> Html:
     return tag("p", *items, class_="quiet key")
 
 
-def _ground(scale: Scale, tried: Sequence[Tried]) -> Iterator[Html]:
+def _ground(scale: Scale, tried: Sequence[TrialRecord]) -> Iterator[Html]:
     digits = 3 if scale.high - scale.low < 0.06 else 2
     for mark in scale.marks():
         y = scale.y(mark)
@@ -121,7 +121,7 @@ def _ground(scale: Scale, tried: Sequence[Tried]) -> Iterator[Html]:
             yield tag("line", x1="0", x2="100%", y1=_px(y), y2=_px(y), class_="plan-line")
 
 
-def _point(one: Tried, x: float, scale: Scale, winner: int) -> Html | None:
+def _point(one: TrialRecord, x: float, scale: Scale, winner: int) -> Html | None:
     if one.score is None:
         if one.state != "failed":
             return None
@@ -160,7 +160,7 @@ def _svg(name: str, title: str, told: str, parts: Sequence[Html | None]) -> Html
     )
 
 
-def _told(tried: Sequence[Tried]) -> str:
+def _told(tried: Sequence[TrialRecord]) -> str:
     scored = done(tried)
     return (
         f"{len(scored)} trials with a score, from {_score(scored[0]):.3f} to"
@@ -187,7 +187,7 @@ def _across(share: float) -> float:
     return low + (high - low) * share
 
 
-def _score(one: Tried) -> float:
+def _score(one: TrialRecord) -> float:
     assert one.score is not None
     return one.score
 

@@ -16,9 +16,17 @@ from pathlib import Path
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import telling_of_the_disk, try_lock
-from ownwords.tune.book import Book
-from ownwords.tune.tried import FIRST_SEED, Trial, TrialFailedError, Tried, done, repeated, searched
-from ownwords.tune.verdict import Verdict, judge
+from ownwords.tune.study import Study
+from ownwords.tune.trial import (
+    FIRST_SEED,
+    TrialFailedError,
+    TrialFunction,
+    TrialRecord,
+    done,
+    repeated,
+    searched,
+)
+from ownwords.tune.verdict import TuneVerdict, judge
 
 # How many of the best are tried again, with how many fresh seeds, and how many trials as long as
 # the plan's the budget must have room for: those, the plan's own, and some to choose from.
@@ -32,7 +40,7 @@ _MOMENT_S = 60.0  # in which whoever was given a trial begins it, however slow t
 
 
 @dataclass(frozen=True)
-class Terms:
+class SearchBudget:
     """Within which bounds is searched, and where."""
 
     budget_s: float  # over all the times this search is begun here
@@ -45,22 +53,22 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search came to."""
 
-    tried: tuple[Tried, ...]
-    verdict: Verdict
+    tried: tuple[TrialRecord, ...]
+    verdict: TuneVerdict
 
 
 def search(
-    trial: Trial,
-    book: Book,
-    terms: Terms,
+    trial: TrialFunction,
+    book: Study,
+    terms: SearchBudget,
     *,
-    told: Callable[[Sequence[Tried]], None] = lambda _: None,
+    told: Callable[[Sequence[TrialRecord]], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     began: float | None = None,
-) -> Found:
+) -> SearchResult:
     """Try as much as there is time for; `told` hears of all trials whenever one has ended.
 
     `began` is when the time of this process begins to count, by `clock`. ConfigError where the time
@@ -78,10 +86,10 @@ def search(
 class _Search:
     def __init__(
         self,
-        trial: Trial,
-        book: Book,
-        terms: Terms,
-        told: Callable[[Sequence[Tried]], None],
+        trial: TrialFunction,
+        book: Study,
+        terms: SearchBudget,
+        told: Callable[[Sequence[TrialRecord]], None],
         clock: Callable[[], float],
         began: float,
     ) -> None:
@@ -93,12 +101,12 @@ class _Search:
         with telling_of_the_disk(terms.folder):
             terms.folder.mkdir(parents=True, exist_ok=True)
 
-    def run(self) -> Found:
+    def run(self) -> SearchResult:
         while self.one_more():
             pass
         tried = self.book.tried()
         self.told(tried)
-        return Found(tuple(tried), judge(tried))
+        return SearchResult(tuple(tried), judge(tried))
 
     @property
     def left_s(self) -> float:
@@ -131,7 +139,7 @@ class _Search:
         self.take(self.book.ask(self.terms.place))
         return True
 
-    def may_search(self, tried: Sequence[Tried]) -> bool:
+    def may_search(self, tried: Sequence[TrialRecord]) -> bool:
         """Whether there is time for another choice, and then for the repetitions."""
         so_far = [one for one in searched(tried) if one.state not in ("waiting", "dropped")]
         if self.terms.most is not None and len(so_far) >= self.terms.most:
@@ -143,7 +151,7 @@ class _Search:
             return self.left_s > 0
         return self.left_s >= self.longest_s(tried) + self.repeating_s(tried)
 
-    def may_wait(self, tried: Sequence[Tried], needed_s: float) -> bool:
+    def may_wait(self, tried: Sequence[TrialRecord], needed_s: float) -> bool:
         """Wait a moment for another process's trial, where there is one and there is time."""
         if self.left_s <= needed_s or not any(one.state == "running" for one in tried):
             return False
@@ -152,7 +160,7 @@ class _Search:
 
     # --- repetitions ----------------------------------------------------------------------------
 
-    def close(self, tried: Sequence[Tried]) -> bool:
+    def close(self, tried: Sequence[TrialRecord]) -> bool:
         """Choose the best to be tried again, as many as there is time for; False if none are."""
         best = self.best(tried)
         for finalists, seeds in self.repetitions(tried):
@@ -162,7 +170,7 @@ class _Search:
                 return True
         return False
 
-    def complete_queue(self, tried: Sequence[Tried]) -> None:
+    def complete_queue(self, tried: Sequence[TrialRecord]) -> None:
         """Where whoever closed the search was killed before all repetitions were in the queue."""
         again = repeated(tried)
         known = {(one.of, one.seed) for one in again}
@@ -170,7 +178,7 @@ class _Search:
 
     def queue(
         self,
-        tried: Sequence[Tried],
+        tried: Sequence[TrialRecord],
         finalists: Sequence[int],
         seeds: int,
         known: set[tuple[int, int]],
@@ -183,14 +191,14 @@ class _Search:
                 if (number, seed) not in known:
                     self.book.queue(number, seed, settings[number], finalists, seeds)
 
-    def repetitions(self, tried: Sequence[Tried]) -> list[tuple[int, int]]:
+    def repetitions(self, tried: Sequence[TrialRecord]) -> list[tuple[int, int]]:
         """How many of the best with how many seeds: what the budget has room for, and less."""
         room = self.terms.budget_s / max(self.length_s(tried, 1), 1e-9)
         if self.terms.most is not None:
             room = float("inf")  # how many are chosen from is said; all other time is for these
         return [(best, seeds) for best, seeds, least in _REPETITIONS if room >= least]
 
-    def repeating_s(self, tried: Sequence[Tried]) -> float:
+    def repeating_s(self, tried: Sequence[TrialRecord]) -> float:
         """What is kept back for the repetitions."""
         wanted = self.repetitions(tried)
         if not wanted:
@@ -200,20 +208,22 @@ class _Search:
         missing = (finalists - len(best)) * seeds * self.longest_s(tried)
         return self.cost_s(tried, best, seeds) + missing
 
-    def best(self, tried: Sequence[Tried]) -> list[Tried]:
+    def best(self, tried: Sequence[TrialRecord]) -> list[TrialRecord]:
         """The best of all but the plan."""
         return [one for one in done(tried) if one.kind in ("spread", "search")]
 
-    def cost_s(self, tried: Sequence[Tried], best: Sequence[Tried], seeds: int) -> float:
+    def cost_s(
+        self, tried: Sequence[TrialRecord], best: Sequence[TrialRecord], seeds: int
+    ) -> float:
         plan = self.length_s(tried, 1)
         return seeds * (plan + sum(self.length_s(tried, one.number) for one in best))
 
-    def length_s(self, tried: Sequence[Tried], number: int) -> float:
+    def length_s(self, tried: Sequence[TrialRecord], number: int) -> float:
         """How long a trial takes that is made again."""
         of = [one for one in tried if number in (one.number, one.of) and one.state == "done"]
         return max((one.seconds for one in of), default=self.longest_s(tried))
 
-    def longest_s(self, tried: Sequence[Tried]) -> float:
+    def longest_s(self, tried: Sequence[TrialRecord]) -> float:
         """How long another may take, as far as that is known."""
         return max((one.seconds for one in done(tried)), default=self.terms.each_s)
 
@@ -279,7 +289,7 @@ class _Search:
                 file = stack.enter_context(path.open("a+", encoding="utf-8"))
             yield try_lock(file.fileno())
 
-    def give_up_lost(self, tried: Sequence[Tried]) -> None:
+    def give_up_lost(self, tried: Sequence[TrialRecord]) -> None:
         """Trials of machines that have not been heard of for long."""
         oldest = time.time() - _LOST * self.terms.each_s - _LOST_S
         for one in tried:

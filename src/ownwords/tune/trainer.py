@@ -25,8 +25,8 @@ from ownwords.training.planned import Plan
 from ownwords.training.preparing import Some
 from ownwords.training.recipes import Made, Work
 from ownwords.training.shards import Text, build
-from ownwords.tune.space import Space
-from ownwords.tune.tried import FIRST_SEED, Result, TrialFailedError, Tried
+from ownwords.tune.search_space import SearchSpace
+from ownwords.tune.trial import FIRST_SEED, TrialFailedError, TrialRecord, TrialResult
 
 _CHECKPOINTS = "checkpoints"
 _SCORED_ROWS = 16  # at once: the figure is the same for any number
@@ -39,7 +39,7 @@ class _OnlyThePlan(Exception):  # noqa: N818 - nothing went wrong: the plan is w
         self.plan = plan
 
 
-class Trainer:
+class TrialTrainer:
     """Makes trials of one search; the models lie in `folder` until they are tidied away.
 
     `make` is `recipes.pretrain` or `recipes.finetune` with its texts; `work` what all trials have
@@ -55,7 +55,7 @@ class Trainer:
     ) -> None:
         self.make, self.work, self.folder = make, work, folder
         self.held_out = held_out
-        self.space: Space | None = None
+        self.space: SearchSpace | None = None
         # The user's seed, if there is one, is that of trial 1.
         self.first_seed = int(str(work.fixed.get("train.seed", FIRST_SEED)))
 
@@ -77,7 +77,7 @@ class Trainer:
             return stopped.plan, self._run_of(stopped.plan)
         raise AssertionError
 
-    def search_in(self, space: Space, held_out_bytes: int) -> None:
+    def search_in(self, space: SearchSpace, held_out_bytes: int) -> None:
         """From now on: what is searched, and how much of the held-out texts is read for a score.
 
         All trials are scored on the same texts, however slow their models are.
@@ -85,7 +85,7 @@ class Trainer:
         self.space = space
         self.held_out = Some(self.held_out, held_out_bytes)
 
-    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> Result:
+    def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
         assert self.space is not None
         began = time.perf_counter()
         name = digest(repr(sorted(settings.items())), f"{seconds} {seed}")[:12]
@@ -115,7 +115,7 @@ class Trainer:
             self.space = replace(self.space, plan=made.plan)
         recipe, outcome = made.plan.recipe, made.outcome
         said = {one.key: one.value for one in made.plan.reasons}
-        return Result(
+        return TrialResult(
             score=score,
             seconds=max(time.perf_counter() - began, outcome.seconds),
             kept=name,
@@ -166,7 +166,7 @@ class Trainer:
 
     # --- what is kept ---------------------------------------------------------------------------
 
-    def tidy(self, tried: Sequence[Tried], worth: set[int], place: str) -> None:
+    def tidy(self, tried: Sequence[TrialRecord], worth: set[int], place: str) -> None:
         """Delete the checkpoints of what has ended here, and the models that nobody will want."""
         for one in tried:
             if one.state == "done" and one.place == place:
@@ -175,7 +175,7 @@ class Trainer:
                 if one.number not in worth and one.kept:
                     _delete(self.folder / one.kept)
 
-    def install(self, run: Tried, provenance: Mapping[str, object], target: Path) -> None:
+    def install(self, run: TrialRecord, provenance: Mapping[str, object], target: Path) -> None:
         """Put the model of a trial into a folder, whole or not at all."""
         source = self.folder / run.kept
         if target.exists() and any(target.iterdir()) and not (target / CONFIG).exists():

@@ -20,13 +20,13 @@ from ownwords.training.corpus import Corpus
 from ownwords.training.planned import Plan
 from ownwords.training.recipes import Made, Work
 from ownwords.training.shards import Text
-from ownwords.tune import page, record
-from ownwords.tune.book import Book, storage
-from ownwords.tune.search import Found, Terms, search
-from ownwords.tune.space import Space, lines, shown, space
-from ownwords.tune.trainer import Trainer
-from ownwords.tune.tried import Tried, done
-from ownwords.tune.verdict import Verdict, winning_runs
+from ownwords.tune import trials_csv, trials_page
+from ownwords.tune.search import SearchBudget, SearchResult, search
+from ownwords.tune.search_space import SearchSpace, lines, shown, space
+from ownwords.tune.study import Study, storage
+from ownwords.tune.trainer import TrialTrainer
+from ownwords.tune.trial import TrialRecord, done
+from ownwords.tune.verdict import TuneVerdict, winning_runs
 
 RECORD, TABLE, PAGE = "trials.db", "trials.csv", "trials.html"
 _FOLDER = "tune"
@@ -35,7 +35,7 @@ _REPETITIONS = 10  # room beside the trials that are asked for: the repetitions,
 
 
 @dataclass(frozen=True)
-class Order:
+class TuneRequest:
     """What is asked for. `each_s` and `trials` are None where they follow from the minutes."""
 
     minutes: float
@@ -54,11 +54,11 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuneResult:
     """What came of it."""
 
-    found: Found
-    space: Space
+    found: SearchResult
+    space: SearchSpace
     settings: Mapping[str, object]  # of the winner, beside the plan
     toml: str  # the same as lines of ownwords.toml
     model: Path | None  # where the winner's model is
@@ -67,18 +67,18 @@ class Tuned:
     page: Path
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> TuneVerdict:
         return self.found.verdict
 
 
 def tune(
     texts: Corpus,
     work: Work,
-    order: Order,
+    order: TuneRequest,
     *,
     base: Path | None = None,
     replay: Iterable[Text] | None = None,
-) -> Tuned:
+) -> TuneResult:
     """Search for better settings than the plan's, within the minutes; the winner's model is kept.
 
     `work` is as for a single training, but for its seconds. Only the training and the validation
@@ -95,16 +95,16 @@ def tune(
             return recipes.pretrain(texts.train, texts.validation, one)
         return recipes.finetune(base, texts.train, texts.validation, one, replay=replay)
 
-    return _Tuning(texts, make, work, order, base).run()
+    return _TuneRun(texts, make, work, order, base).run()
 
 
-class _Tuning:
+class _TuneRun:
     def __init__(
         self,
         texts: Corpus,
         make: Callable[[Work], Made],
         work: Work,
-        order: Order,
+        order: TuneRequest,
         base: Path | None,
     ) -> None:
         self.texts, self.order, self.base = texts, order, base
@@ -112,14 +112,14 @@ class _Tuning:
         self.progress: Progress = work.progress
         self.began = time.perf_counter() if work.began is None else work.began
         self.work = replace(work, seconds=order.trial_s, planned=None)
-        self.trainer = Trainer(make, texts.validation, self.work, self.root / _FOLDER)
+        self.trainer = TrialTrainer(make, texts.validation, self.work, self.root / _FOLDER)
         self.told: set[int] = set()
-        self.space: Space
+        self.space: SearchSpace
         self.place = "here"
         if order.storage is not None:  # several machines write into that
             self.place = f"{socket.gethostname()}:{self.root.resolve()}"
 
-    def run(self) -> Tuned:
+    def run(self) -> TuneResult:
         order = self.order
         plan = self._plan()
         self.space = space(plan, self.work.fixed, order.trial_s, has_base=self.base is not None)
@@ -128,12 +128,12 @@ class _Tuning:
                 "you have set all that could be searched over", hint="leave some of it to the plan"
             )
         name = self._name()
-        book = Book(storage(order.storage or self.root / RECORD), name, self.space.axes)
+        book = Study(storage(order.storage or self.root / RECORD), name, self.space.axes)
         self.trainer.folder = self.root / _FOLDER / name
         held_out = book.agreed("held_out_bytes", plan.expected.held_out_bytes)
         self.trainer.search_in(self.space, held_out)
         self._compare_machines(book, plan.expected.tokens)
-        terms = Terms(
+        terms = SearchBudget(
             budget_s=order.minutes * 60,
             each_s=order.trial_s,
             place=self.place,
@@ -168,7 +168,7 @@ class _Tuning:
         parts = (self.texts.key, base, settings, f"{self.order.trial_s}", *ranges)
         return f"{'finetune' if self.base else 'pretrain'}-{digest(*parts)[:12]}"
 
-    def _compare_machines(self, book: Book, tokens: int) -> None:
+    def _compare_machines(self, book: Study, tokens: int) -> None:
         first = book.agreed("tokens", tokens)
         if not 0.75 < tokens / max(first, 1) < 1.33:
             self.progress.note(
@@ -178,7 +178,7 @@ class _Tuning:
 
     # --- on the way -------------------------------------------------------------------------------
 
-    def _told(self, tried: Sequence[Tried]) -> None:
+    def _told(self, tried: Sequence[TrialRecord]) -> None:
         """Whenever a trial has ended: the files, and a line for whoever watches."""
         best = [one for one in done(tried) if one.kind in ("spread", "search")][:2]
         again = {one.of for one in tried if one.kind == "again"}
@@ -191,7 +191,7 @@ class _Tuning:
                 self.told.add(one.number)
                 self._say(one, tried)
 
-    def _say(self, one: Tried, tried: Sequence[Tried]) -> None:
+    def _say(self, one: TrialRecord, tried: Sequence[TrialRecord]) -> None:
         what = shown(self.space.axes, one.settings)
         if one.kind == "again":
             what = f"trial {one.of} again, seed {one.seed}"
@@ -213,15 +213,17 @@ class _Tuning:
                 " are then tried again with other seeds."
             )
 
-    def _write(self, tried: Sequence[Tried], verdict: Verdict | None, toml: str = "") -> None:
-        record.write(self.root / TABLE, self.space.axes, tried)
+    def _write(
+        self, tried: Sequence[TrialRecord], verdict: TuneVerdict | None, toml: str = ""
+    ) -> None:
+        trials_csv.write(self.root / TABLE, self.space.axes, tried)
         name = self.root.name.removesuffix(".ownwords")
-        html = page.render(name, self.space.axes, tried, verdict, toml)
+        html = trials_page.render(name, self.space.axes, tried, verdict, toml)
         write_atomically(self.root / PAGE, html)
 
     # --- in the end -------------------------------------------------------------------------------
 
-    def _ended(self, found: Found, name: str) -> Tuned:
+    def _ended(self, found: SearchResult, name: str) -> TuneResult:
         verdict = found.verdict
         if verdict.kind == "nothing":
             why = next((one.why for one in found.tried if one.why), "there was no time")
@@ -235,7 +237,7 @@ class _Tuning:
         toml = lines(settings)
         self._write(found.tried, verdict, toml)
         model, note = self._model(found, name)
-        return Tuned(
+        return TuneResult(
             found=found,
             space=self.space,
             settings=settings,
@@ -246,7 +248,7 @@ class _Tuning:
             page=self.root / PAGE,
         )
 
-    def _model(self, found: Found, name: str) -> tuple[Path | None, str]:
+    def _model(self, found: SearchResult, name: str) -> tuple[Path | None, str]:
         """Where the winner's model is now, and what became of it."""
         runs = winning_runs(found.tried, found.verdict)
         here = [
@@ -281,10 +283,10 @@ class _Tuning:
             shutil.rmtree(self.trainer.folder, ignore_errors=True)
         return self.target, ""
 
-    def _only(self, tried: Sequence[Tried], worth: set[int]) -> None:
+    def _only(self, tried: Sequence[TrialRecord], worth: set[int]) -> None:
         self.trainer.tidy(tried, worth, self.place)
 
-    def _provenance(self, found: Found, name: str, best: Tried) -> dict[str, object]:
+    def _provenance(self, found: SearchResult, name: str, best: TrialRecord) -> dict[str, object]:
         verdict = found.verdict
         return {
             "search": name,

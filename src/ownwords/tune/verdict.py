@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ownwords.tune.tried import Tried, done, repeated
+from ownwords.tune.trial import TrialRecord, done, repeated
 
 # better: beyond what other seeds explain; plan: nothing is; unsure: too few seeds to tell;
 # instead: the plan's own could not be trained; nothing: nor could anything else.
-Kind = Literal["better", "plan", "unsure", "instead", "nothing"]
+VerdictKind = Literal["better", "plan", "unsure", "instead", "nothing"]
 
 SURE = 0.95
 # Student's t, two-sided, at that: scipy.stats.t.ppf(0.975, df) for df from 1 on.
@@ -19,13 +19,13 @@ _HARDLY = 0.01  # what recipes differ by without anybody noticing
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TuneVerdict:
     """What came of a search. Gains are shares of the plan's score, and positive where it is beaten.
 
     `noise` is the spread (standard deviation) over seeds of one and the same settings, as a share.
     """
 
-    kind: Kind
+    kind: VerdictKind
     winner: int = 0  # the number of the trial whose settings are taken
     score: float | None = None  # of the settings taken, on average
     plan: float | None = None  # the plan's, on average
@@ -47,7 +47,7 @@ class Verdict:
         return said
 
 
-def judge(tried: Sequence[Tried]) -> Verdict:
+def judge(tried: Sequence[TrialRecord]) -> TuneVerdict:
     """Compare the plan with the trials that were repeated.
 
     Those were chosen for a good score, part of which was luck: only their fresh seeds count. The
@@ -61,7 +61,7 @@ def judge(tried: Sequence[Tried]) -> Verdict:
     failed = sum(one.state == "failed" for one in tried if one.kind != "again" or one in again)
     counted = len(scored)
     if not plans and not others:
-        return Verdict("nothing", failed=failed)
+        return TuneVerdict("nothing", failed=failed)
     fresh: dict[int, list[float]] = {}
     for one in done(again):
         if one.of != 1:
@@ -76,7 +76,7 @@ def judge(tried: Sequence[Tried]) -> Verdict:
         rival = others[0] if others else None
         gain = 1 - _score(rival) / plan if rival else None
         number = rival.number if rival else 0
-        return Verdict("unsure", 1, plan, plan, number, gain, tried=counted, failed=failed)
+        return TuneVerdict("unsure", 1, plan, plan, number, gain, tried=counted, failed=failed)
     squares = sum(math.fsum((x - statistics.fmean(g)) ** 2 for x in g) for g in groups)
     noise = math.sqrt(squares / degrees)
     best = min(fresh, key=lambda number: (statistics.fmean(fresh[number]), number))
@@ -85,7 +85,7 @@ def judge(tried: Sequence[Tried]) -> Verdict:
     error = noise * math.sqrt(1 / len(plan_scores) + 1 / len(fresh[best]))
     around = _T[min(degrees, len(_T)) - 1] * error
     is_better = gain > around
-    return Verdict(
+    return TuneVerdict(
         kind="better" if is_better else "plan",
         winner=best if is_better else 1,
         score=score if is_better else plan,
@@ -101,21 +101,21 @@ def judge(tried: Sequence[Tried]) -> Verdict:
     )
 
 
-def winning_runs(tried: Sequence[Tried], verdict: Verdict) -> list[Tried]:
+def winning_runs(tried: Sequence[TrialRecord], verdict: TuneVerdict) -> list[TrialRecord]:
     """The trials with the settings that are taken, whatever their seed; the best first."""
     return [one for one in done(tried) if verdict.winner in (one.number, one.of)]
 
 
 def _without_a_plan(
-    fresh: Mapping[int, Sequence[float]], others: Sequence[Tried], tried: int, failed: int
-) -> Verdict:
+    fresh: Mapping[int, Sequence[float]], others: Sequence[TrialRecord], tried: int, failed: int
+) -> TuneVerdict:
     means = {number: statistics.fmean(scores) for number, scores in fresh.items()}
     best = min(means, key=lambda number: means[number]) if means else others[0].number
     score = means.get(best, _score(others[0]))
-    return Verdict("instead", best, score, rival=best, tried=tried, failed=failed)
+    return TuneVerdict("instead", best, score, rival=best, tried=tried, failed=failed)
 
 
-def _score(one: Tried) -> float:
+def _score(one: TrialRecord) -> float:
     assert one.score is not None
     return one.score
 
@@ -128,7 +128,7 @@ def percent(share: float) -> str:
     return f"{share:.1%}".replace("-0.0%", "0.0%")
 
 
-def _better(said: Verdict) -> tuple[str, ...]:
+def _better(said: TuneVerdict) -> tuple[str, ...]:
     assert said.gain is not None and said.low is not None and said.score is not None
     first = (
         f"Trial {said.winner} is better than the plan: {percent(said.gain)} fewer bits a byte,"
@@ -139,7 +139,7 @@ def _better(said: Verdict) -> tuple[str, ...]:
     return (first, _interval(said))
 
 
-def _plan(said: Verdict) -> tuple[str, ...]:
+def _plan(said: TuneVerdict) -> tuple[str, ...]:
     assert said.gain is not None
     others = said.tried - 1
     what = "the one other choice" if others == 1 else f"the best of {others} other choices"
@@ -149,7 +149,7 @@ def _plan(said: Verdict) -> tuple[str, ...]:
     return (f"The plan was already best: {luck}", _interval(said))
 
 
-def _interval(said: Verdict) -> str:
+def _interval(said: TuneVerdict) -> str:
     assert said.low is not None and said.high is not None and said.noise is not None
     plan, rival = said.seeds[1], said.seeds[said.rival]
     return (
@@ -159,7 +159,7 @@ def _interval(said: Verdict) -> str:
     )
 
 
-def _unsure(said: Verdict) -> tuple[str, ...]:
+def _unsure(said: TuneVerdict) -> tuple[str, ...]:
     if said.gain is None:
         return ("Nothing but the plan's own choice was tried, so that is kept.",)
     more = "With more --minutes, the best are tried again with other seeds."
@@ -176,14 +176,14 @@ def _unsure(said: Verdict) -> tuple[str, ...]:
     )
 
 
-def _instead(said: Verdict) -> tuple[str, ...]:
+def _instead(said: TuneVerdict) -> tuple[str, ...]:
     return (
         "The plan's own choice could not be trained; the best of the others is taken, trial"
         f" {said.winner} with {said.score:.3f} bits a byte.",
     )
 
 
-def _nothing(_: Verdict) -> tuple[str, ...]:
+def _nothing(_: TuneVerdict) -> tuple[str, ...]:
     return ("Nothing could be trained.",)
 
 

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
-from ownwords.make.order import COMPARED_FROM, MINUTES, NOTHING
+from ownwords.make.make_request import COMPARED_FROM, MINUTES, NOTHING
 from ownwords.serve.api.fields import JsonFields
 from ownwords.serve.api.sending import KEEP_OPEN, EventStreamResponse, event
 from ownwords.serve.api.training_monitor import TrainingMonitor

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.make.result import Number, Trained
+from ownwords.make.result import PlanValue, TrainingSummary
 from ownwords.models.contents import contents_key
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.safely import read_object
@@ -20,15 +20,15 @@ _OF = ("base", "settings")
 
 
 @dataclass(frozen=True)
-class Searched:
+class TunedModel:
     """The model of a search, as if it had been trained here."""
 
-    trained: Trained
+    trained: TrainingSummary
     seconds: float  # that its training took
     sentence: str  # what is said of it
 
 
-def found(folder: Path, wanted: Mapping[str, str], posts: int) -> Searched | None:
+def found(folder: Path, wanted: Mapping[str, str], posts: int) -> TunedModel | None:
     """The model in the folder, if a search has put it there that was made of what is wanted.
 
     `wanted` are the texts, the base and the settings, as a making depends on them.
@@ -42,17 +42,19 @@ def found(folder: Path, wanted: Mapping[str, str], posts: int) -> Searched | Non
             return None
         trained = _trained(said, search, contents_key(folder), posts)
         seconds = float(cast("dict[str, Any]", said["outcome"])["seconds"])
-        return Searched(trained, seconds, _sentence(search))
+        return TunedModel(trained, seconds, _sentence(search))
     except (OwnwordsError, OSError, LookupError, TypeError, ValueError):
         return None  # there is none, or it is of another version
 
 
-def _trained(said: Mapping[str, Any], search: Mapping[str, Any], key: str, posts: int) -> Trained:
+def _trained(
+    said: Mapping[str, Any], search: Mapping[str, Any], key: str, posts: int
+) -> TrainingSummary:
     outcome, share = said["outcome"], said["share_of_tuned_weights"]
     foretold = dict(said["expected"])
     cost = foretold.pop("cost")
     expected = Expectation(**foretold, cost=Cost(**cost) if cost else None)
-    return Trained(
+    return TrainingSummary(
         key=key,
         run=search["run"],
         parameters=said["recipe"]["model"]["parameters"],
@@ -64,7 +66,8 @@ def _trained(said: Mapping[str, Any], search: Mapping[str, Any], key: str, posts
         before=outcome["validation_bits_per_byte_before"],
         share=1.0 if share is None else share,
         plan=tuple(
-            Number(one["key"], one["value"], one["reason"], one["source"]) for one in said["plan"]
+            PlanValue(one["key"], one["value"], one["reason"], one["source"])
+            for one in said["plan"]
         ),
         expected=expected.sentences(),
         judged=tuple(said["compared"]),

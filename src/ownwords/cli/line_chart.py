@@ -17,7 +17,7 @@ _ACROSS, _DOWN = 2, 4
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
-def curve(
+def line_chart(
     line: Sequence[Point],
     marks: Sequence[Point],
     *,

@@ -7,7 +7,7 @@ from ownwords.core.errors import OwnwordsError
 
 
 @contextmanager
-def torch_for(what: str) -> Iterator[None]:
+def needs_torch(what: str) -> Iterator[None]:
     """Around the imports of a verb that computes: one sentence in place of a missing module."""
     try:
         yield

@@ -12,17 +12,17 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import DuplicatedStudyError, OptunaError, StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.study import Study
+from optuna.study import Study as OptunaStudy
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.workspace import telling_of_the_disk
-from ownwords.tune.axis import Axis
-from ownwords.tune.course import SPREAD, Course
-from ownwords.tune.tried import FIRST_SEED, Result, State, Tried
+from ownwords.tune.axis import SearchAxis
+from ownwords.tune.sampler import SPREAD, PlanThenTPESampler
+from ownwords.tune.trial import FIRST_SEED, TrialRecord, TrialResult, TrialStatus
 
-_STATES: Mapping[TrialState, State] = {
+_STATES: Mapping[TrialState, TrialStatus] = {
     TrialState.WAITING: "waiting",
     TrialState.RUNNING: "running",
     TrialState.COMPLETE: "done",
@@ -104,7 +104,7 @@ def _database(address: str, name: str, options: dict[str, object]) -> BaseStorag
     raise AssertionError
 
 
-class Book:
+class Study:
     """The trials of one search; several processes may write in it at the same time.
 
     Numbers of trials are from 1 on. What two processes could both do is decided by the numbers,
@@ -112,17 +112,17 @@ class Book:
     """
 
     def __init__(
-        self, stored: BaseStorage, name: str, axes: Sequence[Axis], spread: int = SPREAD
+        self, stored: BaseStorage, name: str, axes: Sequence[SearchAxis], spread: int = SPREAD
     ) -> None:
         # What Optuna says is said here in our own words.
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._storage, self.axes = stored, tuple(axes)
-        self._course = Course(axes, spread)
+        self._course = PlanThenTPESampler(axes, spread)
         self._distributions: dict[str, BaseDistribution] = {**self._course.distributions()}
         self._study = _study(stored, name, self._course)
         self._id = stored.get_study_id_from_name(name)
 
-    def tried(self) -> list[Tried]:
+    def tried(self) -> list[TrialRecord]:
         """All trials there are, by number."""
         return [self._record(one) for one in self._study.get_trials(deepcopy=False)]
 
@@ -154,7 +154,7 @@ class Book:
         }
         self._study.enqueue_trial(dict(settings), user_attrs=attributes)
 
-    def begin(self, one: Tried, place: str) -> Tried:
+    def begin(self, one: TrialRecord, place: str) -> TrialRecord:
         """Note where a trial is made from now on; it then has all its settings."""
         id_ = self._trial_id(one.number)
         if len(one.settings) < len(self.axes):  # killed before all were chosen
@@ -165,7 +165,7 @@ class Book:
         self._note(one.number, "begun", begun)
         return self._record(self._storage.get_trial(id_))
 
-    def tell(self, number: int, result: Result) -> bool:
+    def tell(self, number: int, result: TrialResult) -> bool:
         """Note what came of a trial; False if it was given up meanwhile."""
         told = {"seconds": result.seconds, "kept": result.kept, "told": dict(result.told)}
         noted = self._note(number, "ended", told)
@@ -205,11 +205,11 @@ class Book:
             return False
         return True
 
-    def _record(self, one: FrozenTrial) -> Tried:
+    def _record(self, one: FrozenTrial) -> TrialRecord:
         said = one.user_attrs
         begun, ended = said.get("begun", {}), said.get("ended", {})
         settings = said.get("settings") or one.params
-        return Tried(
+        return TrialRecord(
             number=one.number + 1,
             state="dropped" if "dropped" in said else _STATES[one.state],
             kind="again" if "of" in said else self._course.kind(one.number),
@@ -231,7 +231,7 @@ class Book:
         )
 
 
-def _study(stored: BaseStorage, name: str, course: Course) -> Study:
+def _study(stored: BaseStorage, name: str, course: PlanThenTPESampler) -> OptunaStudy:
     for attempt in range(_TABLES_AT_ONCE):
         try:
             return optuna.create_study(

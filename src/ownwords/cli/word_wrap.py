@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from ownwords.core.progress import printable
 
 
-class Flow:
+class StreamingWordWrap:
     """Writes pieces to a stream as lines of `width` columns behind a margin.
 
     A word is written when it is whole, and what a terminal would obey never is. `shown` makes of a

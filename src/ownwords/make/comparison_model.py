@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ownwords.core.errors import ConfigError, CorpusError
-from ownwords.make.finished import Finished
-from ownwords.make.result import Trained
+from ownwords.make.result import TrainingSummary
+from ownwords.make.stage_cache import StageCache
 from ownwords.models.contents import contents_key
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Beside:
+class ComparisonModel:
     """Its stage, all that it depends on, where it lies, and who is told how it went.
 
     `ended` hears of the model, or why there is none, and the seconds it took, if it was made now.
@@ -26,11 +26,11 @@ class Beside:
     depends_on: Mapping[str, str]
     folder: Path
     begins: Callable[[], None]
-    ended: Callable[[Trained | None, str, float | None], None]
+    ended: Callable[[TrainingSummary | None, str, float | None], None]
 
-    def standing(self, finished: Finished) -> Trained | None:
+    def standing(self, finished: StageCache) -> TrainingSummary | None:
         """The model that was made before, if it is there and nothing has changed."""
-        found = finished.found(self.stage, self.depends_on, Trained)
+        found = finished.found(self.stage, self.depends_on, TrainingSummary)
         if found is None or contents_key(self.folder) != found.key:
             return None
         self.ended(found, "", None)
@@ -38,13 +38,13 @@ class Beside:
 
     def made(
         self,
-        finished: Finished,
+        finished: StageCache,
         make: "Callable[[], Made]",
         posts: int,
         forget: Callable[[str], None],
-    ) -> Trained | None:
+    ) -> TrainingSummary | None:
         """Make it; None where that cannot be. `forget` is given the run of the one it replaces."""
-        before = finished.last(self.stage, Trained)
+        before = finished.last(self.stage, TrainingSummary)
         self.begins()
         began = time.perf_counter()
         try:
@@ -52,7 +52,7 @@ class Beside:
         except (ConfigError, CorpusError) as error:  # too little time or text for it
             self.ended(None, error.message, None)
             return None
-        trained = Trained.of(made, contents_key(self.folder), posts)
+        trained = TrainingSummary.of(made, contents_key(self.folder), posts)
         took = time.perf_counter() - began
         finished.keep(self.stage, self.depends_on, trained, took)
         if before and before.run != trained.run:

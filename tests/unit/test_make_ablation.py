@@ -13,9 +13,9 @@ from ownwords.cli import score
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scorecard import Dominant
 from ownwords.evaluation.wording import what_dropping_did
-from ownwords.make import pipeline, undivided
-from ownwords.make.onlooker import Onlooker
-from ownwords.make.result import Result, Trained
+from ownwords.make import dominant_post_ablation, pipeline
+from ownwords.make.callbacks import MakeCallbacks
+from ownwords.make.result import MakeResult, TrainingSummary
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.safely import read_object
 from ownwords.training import corpus, recipes
@@ -23,14 +23,16 @@ from ownwords.training import corpus, recipes
 LONG = 12  # times the others' length
 
 
-class Listener(Onlooker):
+class Listener(MakeCallbacks):
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def weighs(self, post: Post, seconds: float) -> None:
+    def on_ablation_start(self, post: Post, seconds: float) -> None:
         self.told.append(f"weighs {post.decision}")
 
-    def weighed(self, trained: Trained | None, why_not: str, seconds: float | None) -> None:
+    def on_ablation_end(
+        self, trained: TrainingSummary | None, why_not: str, seconds: float | None
+    ) -> None:
         self.told.append("weighed" if seconds else why_not or "was weighed")
 
 
@@ -50,7 +52,7 @@ def long_post(blog: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str], Result]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str], MakeResult]]:
     folder = tmp_path_factory.mktemp("undivided")
     with pytest.MonkeyPatch.context() as patch:
         makings.quick(patch, tmp_path_factory.getbasetemp())
@@ -58,17 +60,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[
         long_post(folder / "blog")
         makings.base(folder / "base")
         listener = Listener()
-        result = pipeline.make(makings.order(folder), onlooker=listener)
+        result = pipeline.make(makings.order(folder), callbacks=listener)
     yield folder, listener.told, result
 
 
-def dominant(result: Result) -> Dominant:
+def dominant(result: MakeResult) -> Dominant:
     assert result.scorecard is not None
     assert result.scorecard.dominant is not None
     return result.scorecard.dominant
 
 
-def test_the_card_has_figures_before_and_after(made: tuple[Path, list[str], Result]) -> None:
+def test_the_card_has_figures_before_and_after(made: tuple[Path, list[str], MakeResult]) -> None:
     _, told, result = made
     assert told[0].startswith("weighs ")
     assert told[1:] == ["weighed"]
@@ -87,7 +89,7 @@ def test_the_card_has_figures_before_and_after(made: tuple[Path, list[str], Resu
     assert "not measured" not in what_dropping_did(found)
 
 
-def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], Result]) -> None:
+def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], MakeResult]) -> None:
     folder, _, result = made
     place = folder / "w"
     ours, beside = (
@@ -96,11 +98,11 @@ def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], Result])
     )
     assert ours["recipe"] == beside["recipe"]
     assert ours["corpus"] == beside["corpus"]
-    post = undivided.outweighing(result.report)
+    post = dominant_post_ablation.outweighing(result.report)
     assert post is not None
     with Archive(place / "archive.sqlite") as archive:
         texts = corpus.of(archive)
-        whole = {text.id: text.text for text in undivided.in_full(texts.train, post)}
+        whole = {text.id: text.text for text in dominant_post_ablation.in_full(texts.train, post)}
         parted = {text.id: text.text for text in texts.train}
     assert "On day 95 " in whole[post.id]
     assert "On day 95 " not in parted.pop(post.id, "")
@@ -108,7 +110,7 @@ def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], Result])
 
 
 def test_a_second_time_nothing_is_trained(
-    made: tuple[Path, list[str], Result], monkeypatch: pytest.MonkeyPatch
+    made: tuple[Path, list[str], MakeResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _, before = made
 
@@ -118,14 +120,14 @@ def test_a_second_time_nothing_is_trained(
     monkeypatch.setattr(recipes, "finetune", never)
     monkeypatch.setattr(recipes, "pretrain", never)
     listener = Listener()
-    result = pipeline.make(makings.order(folder), onlooker=listener)
+    result = pipeline.make(makings.order(folder), callbacks=listener)
     assert listener.told == ["was weighed"]
     assert not result.is_new
     assert dominant(result) == dominant(before)
 
 
 def test_score_finds_it_again_unless_it_was_made_for_another(
-    made: tuple[Path, list[str], Result], tmp_path: Path
+    made: tuple[Path, list[str], MakeResult], tmp_path: Path
 ) -> None:
     folder, _, result = made
     place = Workspace(folder / "w")
@@ -159,21 +161,21 @@ def post(decision: str, words: int = 900, *flags: str) -> Post:
 
 def test_nothing_is_weighed_where_all_of_it_is_learned() -> None:
     kept, out = post("keep", 900, "dominant"), post("leave out", 800, "dominant")
-    assert undivided.outweighing(report(post("leave out"))) is None
-    assert undivided.outweighing(report(kept)) is None
-    assert undivided.outweighing(report(out)) is out
+    assert dominant_post_ablation.outweighing(report(post("leave out"))) is None
+    assert dominant_post_ablation.outweighing(report(kept)) is None
+    assert dominant_post_ablation.outweighing(report(out)) is out
     # The card speaks of the one that outweighs the others most.
-    assert undivided.outweighing(report(kept, out)) is None
+    assert dominant_post_ablation.outweighing(report(kept, out)) is None
 
 
 def test_little_time_is_not_spent_on_it(
-    made: tuple[Path, list[str], Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: tuple[Path, list[str], MakeResult], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder, _, _ = made
-    monkeypatch.setattr(undivided, "MOST_S", 0.0)
+    monkeypatch.setattr(dominant_post_ablation, "MOST_S", 0.0)
     listener = Listener()
     order = replace(makings.order(folder), workspace=tmp_path / "w")
-    result = pipeline.make(order, onlooker=listener)
+    result = pipeline.make(order, callbacks=listener)
     assert listener.told == []
     assert dominant(result).rows[0].bits is None
     assert "not measured" in what_dropping_did(dominant(result))

@@ -19,7 +19,7 @@ class _Stage:
     figures: dict[str, Any]
 
 
-class Finished:
+class StageCache:
     """A file that says which stages are done, what they came to, and what that was made from.
 
     A file that is damaged is as if no stage were finished: each is then done again, or found where

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ownwords.archive.report import Post, Report
-from ownwords.make.result import Trained, Value
+from ownwords.make.result import TrainingSummary, Value
 from ownwords.training.corpus import Part
 
 MOST_S = 600.0  # of the training it repeats; a longer one is not worth as long again
@@ -26,7 +26,7 @@ def in_full(part: Part, post: Post) -> Part:
     return replace(part, words={**part.words, post.id: post.own_words})
 
 
-def same_settings(trained: Trained, *, has_base: bool) -> Mapping[str, Value]:
+def same_settings(trained: TrainingSummary, *, has_base: bool) -> Mapping[str, Value]:
     """Every number of a training's plan, to be set for another."""
     return {
         one.key: one.value

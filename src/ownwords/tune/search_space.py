@@ -14,7 +14,7 @@ from ownwords.training.laws import LAWS
 from ownwords.training.planned import Plan
 from ownwords.training.settings import Recipe
 from ownwords.training.sizing import shape_of
-from ownwords.tune.axis import Axis
+from ownwords.tune.axis import SearchAxis
 
 TIMES = 4.0  # the ranges reach from a fourth of the plan's to four times as much
 _DROPOUT = 0.3  # more than that nobody has found of use
@@ -35,10 +35,10 @@ _SETS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """The ranges, and how a trial's values become settings."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[SearchAxis, ...]
     plan: Plan
     has_base: bool
     seconds: float  # of a trial
@@ -114,33 +114,35 @@ class Space:
 _BYTES = 261  # tokens of a vocabulary in which each byte is one
 
 
-def space(plan: Plan, fixed: Mapping[str, object], seconds: float, *, has_base: bool) -> Space:
+def space(
+    plan: Plan, fixed: Mapping[str, object], seconds: float, *, has_base: bool
+) -> SearchSpace:
     """What is searched over around this plan, but for what the user has set.
 
     From nothing: rate, memory, dropout, size. From a base: rate, dropout, replay, readings.
     """
     recipe = plan.recipe
-    dropout = Axis(
+    dropout = SearchAxis(
         _DROP, 0.0, max(_DROPOUT, recipe.train.dropout), recipe.train.dropout, False, "dropout"
     )
-    axes = [Axis(_RATE, 1 / TIMES, TIMES, 1.0, True, "learning rate, times the plan's")]
+    axes = [SearchAxis(_RATE, 1 / TIMES, TIMES, 1.0, True, "learning rate, times the plan's")]
     if has_base:
         axes.append(dropout)
         if recipe.data.replay:
             most = max(_REPLAY, recipe.data.replay)
             share = "share of the rows that are the base's own text"
-            axes.append(Axis(_SHARE, 0.0, most, recipe.data.replay, False, share))
+            axes.append(SearchAxis(_SHARE, 0.0, most, recipe.data.replay, False, share))
         room = _most_steps(plan, seconds) / recipe.train.steps
         most = min(_READINGS, room) if room >= _WORTH_IT else 1.0
         often = "readings of the text, times the plan's"
-        axes.append(Axis(_READ, 1 / TIMES, most, 1.0, True, often))
+        axes.append(SearchAxis(_READ, 1 / TIMES, most, 1.0, True, often))
     else:
         memory = "readings that the weights remember, times the plan's"
-        axes.append(Axis(_MEMORY, 1 / TIMES, TIMES, 1.0, True, memory))
+        axes.append(SearchAxis(_MEMORY, 1 / TIMES, TIMES, 1.0, True, memory))
         axes.append(dropout)
-        axes.append(Axis(_SIZE, 1 / TIMES, TIMES, 1.0, True, "parameters, times the plan's"))
+        axes.append(SearchAxis(_SIZE, 1 / TIMES, TIMES, 1.0, True, "parameters, times the plan's"))
     kept = tuple(axis for axis in axes if not any(key in fixed for key in _SETS[axis.name]))
-    return Space(kept, plan, has_base, seconds)
+    return SearchSpace(kept, plan, has_base, seconds)
 
 
 def lines(settings: Mapping[str, object]) -> str:
@@ -157,7 +159,7 @@ def lines(settings: Mapping[str, object]) -> str:
     return "\n\n".join(parts)
 
 
-def shown(axes: Sequence[Axis], values: Mapping[str, float]) -> str:
+def shown(axes: Sequence[SearchAxis], values: Mapping[str, float]) -> str:
     """A trial's values in a line: "rate x1.7, dropout 0.12"."""
     said = []
     for axis in axes:

@@ -12,29 +12,29 @@ from typing import Any
 from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, TPESampler
-from optuna.study import Study
+from optuna.study import Study as OptunaStudy
 from optuna.trial import FrozenTrial
 
-from ownwords.tune.axis import Axis
-from ownwords.tune.tried import Kind
+from ownwords.tune.axis import SearchAxis
+from ownwords.tune.trial import TrialKind
 
 SPREAD = 8  # Sobol's points are evenly spread where their number is a power of two
 _SCRAMBLED = 5  # the seed of their shift: any would do
 _LEAST = 4  # trials with a score before they say anything
 
 
-class Course(BaseSampler):
+class PlanThenTPESampler(BaseSampler):
     """Optuna's sampler for trial 1, the plan; the `spread` after it; and TPE for all others.
 
     TPE (arXiv 2304.11127) asks where good trials lie more densely than bad ones; it does not mind
     that scores are noisy, and takes trials that others are at for bad ones meanwhile.
     """
 
-    def __init__(self, axes: Sequence[Axis], spread: int = SPREAD) -> None:
+    def __init__(self, axes: Sequence[SearchAxis], spread: int = SPREAD) -> None:
         self._axes, self._spread = tuple(axes), spread
         self._tpe = _tpe(0)
 
-    def kind(self, index: int) -> Kind:
+    def kind(self, index: int) -> TrialKind:
         """What a trial is, by its index from 0 on."""
         if index == 0:
             return "plan"
@@ -48,7 +48,7 @@ class Course(BaseSampler):
         }
 
     def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
+        self, study: OptunaStudy, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         if self.kind(trial.number) != "search":
             return {}
@@ -56,13 +56,13 @@ class Course(BaseSampler):
         return self._tpe.infer_relative_search_space(study, trial)
 
     def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+        self, study: OptunaStudy, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         return self._tpe.sample_relative(study, trial, search_space) if search_space else {}
 
     def sample_independent(
         self,
-        study: Study,
+        study: OptunaStudy,
         trial: FrozenTrial,
         param_name: str,
         param_distribution: BaseDistribution,

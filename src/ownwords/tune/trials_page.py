@@ -9,9 +9,9 @@ from ownwords.archive.report.sections import Section
 from ownwords.core.progress import in_words
 from ownwords.core.version import __version__
 from ownwords.tune import plot
-from ownwords.tune.axis import Axis
-from ownwords.tune.tried import Tried, done
-from ownwords.tune.verdict import Verdict, percent
+from ownwords.tune.axis import SearchAxis
+from ownwords.tune.trial import TrialRecord, done
+from ownwords.tune.verdict import TuneVerdict, percent
 
 _AT_ONCE = 30  # rows of the table that are open
 _KINDS = {
@@ -24,9 +24,9 @@ _KINDS = {
 
 def render(
     name: str,
-    axes: Sequence[Axis],
-    tried: Sequence[Tried],
-    verdict: Verdict | None,
+    axes: Sequence[SearchAxis],
+    tried: Sequence[TrialRecord],
+    verdict: TuneVerdict | None,
     settings: str = "",
 ) -> str:
     """The page; without a verdict the search is under way. `settings` are lines of TOML."""
@@ -46,7 +46,7 @@ def render(
     )
 
 
-def _masthead(name: str, tried: Sequence[Tried], verdict: Verdict | None) -> Html:
+def _masthead(name: str, tried: Sequence[TrialRecord], verdict: TuneVerdict | None) -> Html:
     sentences = verdict.sentences() if verdict else ("The search is under way.",)
     return tag(
         "header",
@@ -58,7 +58,7 @@ def _masthead(name: str, tried: Sequence[Tried], verdict: Verdict | None) -> Htm
     )
 
 
-def _totals(tried: Sequence[Tried], verdict: Verdict | None) -> Html:
+def _totals(tried: Sequence[TrialRecord], verdict: TuneVerdict | None) -> Html:
     scored = done(tried)
     plan = next((one for one in scored if one.kind == "plan"), None)
     choices = [one for one in scored if one.kind != "again"]
@@ -85,7 +85,7 @@ def _totals(tried: Sequence[Tried], verdict: Verdict | None) -> Html:
     return tag("dl", *cells, class_="totals")
 
 
-def _history(tried: Sequence[Tried], verdict: Verdict | None) -> Html:
+def _history(tried: Sequence[TrialRecord], verdict: TuneVerdict | None) -> Html:
     if not done(tried):
         return tag("p", "No trial has a score yet.")
     return join(
@@ -100,7 +100,9 @@ def _history(tried: Sequence[Tried], verdict: Verdict | None) -> Html:
     )
 
 
-def _ranges(axes: Sequence[Axis], tried: Sequence[Tried], verdict: Verdict | None) -> Html:
+def _ranges(
+    axes: Sequence[SearchAxis], tried: Sequence[TrialRecord], verdict: TuneVerdict | None
+) -> Html:
     charts = (
         tag(
             "figure",
@@ -127,7 +129,7 @@ def _lines(text: str) -> list[Html]:
     return [Html(tag("code", line) + "\n") if line else Html("\n") for line in text.splitlines()]
 
 
-def _table(axes: Sequence[Axis], tried: Sequence[Tried]) -> Html:
+def _table(axes: Sequence[SearchAxis], tried: Sequence[TrialRecord]) -> Html:
     heads = ["Trial", "Bits a byte", *(axis.name for axis in axes), "Seed", "Time", "What it is"]
     rows = [_row(axes, one) for one in tried]
     more = rows[_AT_ONCE:]
@@ -138,7 +140,7 @@ def _table(axes: Sequence[Axis], tried: Sequence[Tried]) -> Html:
     return join(*parts)
 
 
-def _row(axes: Sequence[Axis], one: Tried) -> list[str]:
+def _row(axes: Sequence[SearchAxis], one: TrialRecord) -> list[str]:
     what = _KINDS[one.kind] if one.kind != "again" else f"trial {one.of} again"
     if one.state == "failed":
         what = f"{what}: failed, {say.plain(one.why, 200)}"

@@ -30,7 +30,7 @@ def base_of(name: str | Path) -> Path | None:
 
 
 @dataclass(frozen=True)
-class Order:
+class MakeRequest:
     """What is to be made, of what, in which time.
 
     The minutes are for reading, planning and training, that of the model it is compared with

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ownwords.core.workspace import write_atomically
-from ownwords.tune.axis import Axis
-from ownwords.tune.tried import Tried
+from ownwords.tune.axis import SearchAxis
+from ownwords.tune.trial import TrialRecord
 
 _BEFORE = ("trial", "state", "kind", "repeats", "seed")
 _AFTER = ("bits_per_byte", "seconds", "tokens", "steps", "set", "why")
 
 
-def write(path: Path, axes: Sequence[Axis], tried: Sequence[Tried]) -> None:
+def write(path: Path, axes: Sequence[SearchAxis], tried: Sequence[TrialRecord]) -> None:
     """Replace the table whole."""
     write_atomically(path, table(axes, tried))
 
 
-def table(axes: Sequence[Axis], tried: Sequence[Tried]) -> str:
+def table(axes: Sequence[SearchAxis], tried: Sequence[TrialRecord]) -> str:
     """A header, and a line for each trial; what is not known of one is empty.
 
     `set` are the settings of a trial beside the plan's, as JSON.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
-class TerminalBars:
+class ProgressBars:
     """Shows the stages that last: bars on a terminal, gone when done; elsewhere a plain line each.
 
     A stage of less than `after_s` seconds is not shown at all. Where there is no terminal, a stage
