@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive.document import Document, Reading, Segment
+from ownwords.archive.document import Document, ParsedBody, Segment
 from ownwords.archive.store import Archive
 from ownwords.ask.index import Index
 from ownwords.ask.search import How, Searcher
@@ -198,7 +198,7 @@ def synthesise(path: Path, posts: int) -> None:
             title = " ".join(text[:5]).title()
             when = day + timedelta(days=post % 9000)
             document = Document(f"bench:{post}", title, segments, date=when)
-            archive.put(document, str(post), Reading(segments), b"")
+            archive.put(document, str(post), ParsedBody(segments), b"")
 
 
 def _words(site: Path) -> list[str]:

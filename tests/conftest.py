@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from ownwords.archive.files import safely
+from ownwords.archive.files import untrusted_files
 
 # Run in the background by a shell, the tests ignore Ctrl-C, and so would what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -33,13 +33,13 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened_members(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the members of zips that are read from here on."""
     opened: list[str] = []
-    read = safely._Zip.read
+    read = untrusted_files._ZipFiles.read
 
-    def watch(self: safely._Zip, name: str, first: int | None = None) -> bytes:
+    def watch(self: untrusted_files._ZipFiles, name: str, first: int | None = None) -> bytes:
         opened.append(name)
         return read(self, name, first)
 
-    monkeypatch.setattr(safely._Zip, "read", watch)
+    monkeypatch.setattr(untrusted_files._ZipFiles, "read", watch)
     return opened
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from ownwords.archive.document import Item, Note, RawDocument
+from ownwords.archive.document import RawDocument, SourceItem, SourceNote
 
 
-def documents(items: Iterable[Item]) -> dict[str, RawDocument]:
+def documents(items: Iterable[SourceItem]) -> dict[str, RawDocument]:
     """By their refs."""
     return {each.ref: each for each in items if isinstance(each, RawDocument)}
 
 
-def notes(items: Iterable[Item]) -> str:
+def notes(items: Iterable[SourceItem]) -> str:
     """All sentences for the author, in a row."""
-    return " ".join(each.text for each in items if isinstance(each, Note))
+    return " ".join(each.text for each in items if isinstance(each, SourceNote))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ownwords.archive.document import Document, Kind, Link, Reading, Segment
+from ownwords.archive.document import Document, Kind, Link, ParsedBody, Segment
 from ownwords.archive.store import Archive
 
 
@@ -48,7 +48,7 @@ def put(path: Path, entries: Mapping[str, Entry], gone: Iterable[str] = ()) -> N
                 id_, entry.title, entry.segments, kind=entry.kind, date=day, url=entry.url
             )
             links = tuple(Link(f"ref:{to}", words) for words, to in entry.links)
-            archive.put(document, entry.key, Reading(entry.segments, links), b"")
+            archive.put(document, entry.key, ParsedBody(entry.segments, links), b"")
         archive.set_selection(
             (id_, entry.decision, "", 0, "", "") for id_, entry in entries.items()
         )

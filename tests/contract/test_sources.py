@@ -8,10 +8,10 @@ from types import ModuleType
 import pytest
 
 from ownwords.archive import sources
-from ownwords.archive.document import Expected, Item, RawDocument, Skipped
-from ownwords.archive.links import addresses
+from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
+from ownwords.archive.links import link_resolver
 from ownwords.archive.look import look
-from ownwords.archive.segments import read_body
+from ownwords.archive.segments import parse_body
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError, SourceError
 
@@ -24,8 +24,8 @@ def export_of(name: str) -> ModuleType:
     return importlib.import_module(f"exports.{name}")
 
 
-def items_of(name: str, path: Path) -> list[Item]:
-    return list(sources.source(name).read(path))
+def items_of(name: str, path: Path) -> list[SourceItem]:
+    return list(sources.load_source(name).read(path))
 
 
 def documents_of(name: str, path: Path) -> list[RawDocument]:
@@ -34,7 +34,7 @@ def documents_of(name: str, path: Path) -> list[RawDocument]:
 
 @every_source
 def test_is_recognised_and_says_what_was_seen(name: str, tmp_path: Path) -> None:
-    found, seen_as = sources.recognise(export_of(name).write(tmp_path))
+    found, seen_as = sources.detect_source(export_of(name).write(tmp_path))
     assert found == name
     assert len(seen_as) > 5
 
@@ -69,7 +69,7 @@ def test_dates_are_right_to_the_day(name: str, tmp_path: Path) -> None:
 def test_any_script_survives(name: str, tmp_path: Path) -> None:
     documents = documents_of(name, export_of(name).write(tmp_path))
     texts = [
-        "\n".join(segment.text for segment in read_body(d.body, d.markup).segments)
+        "\n".join(segment.text for segment in parse_body(d.body, d.markup).segments)
         for d in documents
         if d.status == "published"
     ]
@@ -81,11 +81,11 @@ def test_links_between_documents_are_kept(name: str, tmp_path: Path) -> None:
     export = export_of(name)
     documents = documents_of(name, export.write(tmp_path))
     homes = [d.url for d in documents]
-    names = addresses([(d.ref, d) for d in documents], homes)
+    names = link_resolver([(d.ref, d) for d in documents], homes)
     found = {
         (d.ref, target)
         for d in documents
-        for link in read_body(d.body, d.markup).links
+        for link in parse_body(d.body, d.markup).links
         for state, target in [names.resolve(link.href, d.base or d.url)]
         if state == "internal"
     }
@@ -99,7 +99,7 @@ def test_nobody_elses_words_and_nothing_binned_gets_in(name: str, tmp_path: Path
     comments = sum(
         item.count
         for item in items_of(name, path)
-        if isinstance(item, Skipped) and item.what == "comment"
+        if isinstance(item, SkippedItem) and item.what == "comment"
     )
     assert comments == export.OTHERS
     workspace = tmp_path / "made.ownwords"
@@ -119,7 +119,7 @@ def test_nobody_elses_words_and_nothing_binned_gets_in(name: str, tmp_path: Path
 @every_source
 def test_about_how_many_documents_follow_is_said(name: str, tmp_path: Path) -> None:
     items = items_of(name, export_of(name).write(tmp_path))
-    expected = sum(item.documents for item in items if isinstance(item, Expected))
+    expected = sum(item.documents for item in items if isinstance(item, ExpectedCount))
     documents = sum(isinstance(item, RawDocument) for item in items)
     assert documents / 2 <= expected <= documents * 2 + 6
 
@@ -158,10 +158,10 @@ def test_what_is_none_of_them_is_said(tmp_path: Path) -> None:
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     with pytest.raises(SourceError, match=r"picture\.png is none of the kinds") as caught:
-        sources.recognise(path)
+        sources.detect_source(path)
     assert "WordPress" in caught.value.hint
     with pytest.raises(OwnwordsError, match="does not exist"):
-        sources.recognise(tmp_path / "nowhere")
+        sources.detect_source(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -178,17 +178,17 @@ def test_what_is_nearly_readable_is_told_the_way(tmp_path: Path, name: str, advi
     path = tmp_path / name
     path.write_bytes(b"PK\x03\x04 or whatever")
     with pytest.raises(SourceError, match="none of the kinds") as caught:
-        sources.recognise(path)
+        sources.detect_source(path)
     assert advice in caught.value.hint
 
 
 def test_a_folder_of_single_exports_names_one(tmp_path: Path) -> None:
     with pytest.raises(SourceError) as caught:
-        sources.recognise(tmp_path)
+        sources.detect_source(tmp_path)
     assert caught.value.hint == "the folder is empty"
     feed = export_of("feed").write(tmp_path)
     with pytest.raises(SourceError) as caught:
-        sources.recognise(tmp_path)
+        sources.detect_source(tmp_path)
     assert str(feed) in caught.value.hint
 
 

@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from ownwords.archive.files.timestamps import from_iso
+from ownwords.archive.files.timestamps import parse_iso_date
 
 NON_ASCII = "Zażółć gęślą jaźń, 日本語, 🙂, العربية"
 PUBLISHED = {
@@ -154,7 +154,7 @@ def write_database(path: Path) -> None:
         )
         connection.executemany("INSERT INTO posts_tags VALUES (?, ?)", [(2, 1), (1, 1), (1, 2)])
         for number, title, authors, slug, text, day, status, core in _POSTS:
-            moment = from_iso(f"{day}T12:30:00Z")
+            moment = parse_iso_date(f"{day}T12:30:00Z")
             assert moment is not None
             connection.execute(
                 "INSERT INTO posts (id, title, authors, slug, text, created_at, modified_at,"

@@ -10,7 +10,7 @@ import pytest
 import damage
 from ownwords.archive import sources
 from ownwords.archive.document import RawDocument
-from ownwords.archive.segments import read_body
+from ownwords.archive.segments import parse_body
 from ownwords.core.errors import SourceError
 
 pytestmark = pytest.mark.fuzz
@@ -31,11 +31,11 @@ def test_a_damaged_export_is_read_or_refused_with_a_sentence(name: str, tmp_path
     while time.monotonic() < ends:
         file = generator.choice(files)
         file.write_bytes(damage.of_bytes(whole[file], generator))
-        sources.source(name).detect(path)
+        sources.load_source(name).detect(path)
         try:
-            for item in sources.source(name).read(path):
+            for item in sources.load_source(name).read(path):
                 if isinstance(item, RawDocument):
-                    for segment in read_body(item.body, item.markup).segments:
+                    for segment in parse_body(item.body, item.markup).segments:
                         assert segment.text.strip()
         except SourceError as error:
             assert error.message

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ownwords.archive.document import Document, Segment
-from ownwords.archive.features import count_words, features_of
-from ownwords.archive.segments import read_body
+from ownwords.archive.features import count_words, extract_features
+from ownwords.archive.segments import parse_body
 
 pytestmark = pytest.mark.reference
 
@@ -53,7 +53,7 @@ def test_html_keeps_the_letters_that_beautiful_soup_finds(database: Path) -> Non
         if re.search(r"<script|hidden|display:|Ã|â€", body):
             continue  # what is dropped or mended there, the unit tests say
         theirs = letters(bs4.BeautifulSoup(body, "html.parser").get_text())
-        reading = read_body(body, "html")
+        reading = parse_body(body, "html")
         ours = letters("".join(s.text for s in reading.segments))
         # List numbers are shown by the browser, not written in the markup.
         assert not theirs - ours
@@ -71,7 +71,7 @@ def test_markdown_keeps_the_letters_that_marko_renders(database: Path) -> None:
         plain = re.sub(r"!\[[^]]*\]\([^)]*\)", "", body).replace("---READMORE---", "")
         converter = marko.Markdown(extensions=["gfm"])
         rendered = bs4.BeautifulSoup(converter.convert(plain), "html.parser").get_text()
-        segments = read_body(plain, "markdown").segments
+        segments = parse_body(plain, "markdown").segments
         ours = letters("".join(s.text for s in segments if s.kind != "list"))
         assert not ours - letters(rendered)
         whole = letters("".join(s.text for s in segments))
@@ -82,7 +82,7 @@ def test_markdown_keeps_the_letters_that_marko_renders(database: Path) -> None:
 
 def test_words_are_counted_as_a_regular_expression_counts_them(database: Path) -> None:
     for body in bodies(database, markdown=False):
-        text = "\n".join(s.text for s in read_body(body, "html").segments)
+        text = "\n".join(s.text for s in parse_body(body, "html").segments)
         theirs = len(re.findall(r"[^\W_]+(?:['’][^\W_]+)*", text))
         assert abs(count_words(text) - theirs) <= max(2, 0.002 * theirs)
 
@@ -101,7 +101,7 @@ def test_sketches_estimate_what_full_sets_say() -> None:
 
         exact = len(shingles(base) & shingles(other)) / len(shingles(other))
         one, two = (
-            features_of(Document("x", "", (Segment("prose", " ".join(words)),)))
+            extract_features(Document("x", "", (Segment("prose", " ".join(words)),)))
             for words in (base, other)
         )
         level = max(one.level, two.level)

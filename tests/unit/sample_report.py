@@ -3,18 +3,18 @@
 from ownwords.archive.report import (
     Advice,
     DeadLink,
-    Dump,
     Duplicate,
-    LeftOut,
+    Exclusion,
+    LogBlock,
     Phrase,
-    Post,
-    Privacy,
+    PostSummary,
+    PrivacySummary,
     Report,
-    SourceRead,
-    Split,
-    Totals,
-    Unlike,
-    Year,
+    ReportTotals,
+    SourceSummary,
+    SplitCounts,
+    UnlikePost,
+    YearCount,
 )
 
 NOVEL = "The Count of the Salt Marshes, complete (a translation I found)"
@@ -45,7 +45,7 @@ def sample() -> Report:
     posts = _posts()
     words = sum(post.words for post in posts)
     kept = [post for post in posts if post.decision != "leave out"]
-    by_year: dict[int, list[Post]] = {}
+    by_year: dict[int, list[PostSummary]] = {}
     for post in posts:
         by_year.setdefault(int(post.day[:4] or 0), []).append(post)
     own = sum(post.own_words for post in posts)
@@ -57,7 +57,7 @@ def sample() -> Report:
         workspace="/home/ida/shavings.ownwords",
         command="ownwords look /home/ida/Documents/Publii/sites/shavings",
         sources=[
-            SourceRead(
+            SourceSummary(
                 path="/home/ida/Documents/Publii/sites/shavings",
                 seen_as="a Publii site (input/db.sqlite)",
                 site_name="Shavings",
@@ -65,7 +65,7 @@ def sample() -> Report:
                 documents=46,
             )
         ],
-        totals=Totals(
+        totals=ReportTotals(
             posts=44,
             pages=2,
             words=words,
@@ -92,13 +92,13 @@ def sample() -> Report:
         },
         effective_posts=3.4,
         years=[
-            Year(year, len(found), sum(post.own_words for post in found))
+            YearCount(year, len(found), sum(post.own_words for post in found))
             for year, found in sorted(by_year.items())
         ],
         posts=posts,
         duplicates=_duplicates(),
         dumps=[
-            Dump(
+            LogBlock(
                 "p6",
                 "The great server migration",
                 1_014,
@@ -106,7 +106,7 @@ def sample() -> Report:
                 "most lines begin with a time of day",
                 "2016-02-11T03:12:44.190Z mill kernel: [ 1042.881] ata2.00: status: { DRDY ERR }",
             ),
-            Dump(
+            LogBlock(
                 "p13",
                 "A small program that sorts photographs",
                 178,
@@ -116,14 +116,14 @@ def sample() -> Report:
             ),
         ],
         unlike=[
-            Unlike(
+            UnlikePost(
                 "p0",
                 NOVEL,
                 posts[0].words,
                 11.4,
                 ['"upon" 31 times as often', '"thou" where you never use it', '"I" half as often'],
             ),
-            Unlike(
+            UnlikePost(
                 "p10",
                 "Letters I did not send",
                 1_302,
@@ -144,16 +144,16 @@ def sample() -> Report:
         orphans=[post.id for post in posts[9:]],
         phrases=_phrases(),
         left_out=[
-            LeftOut("post", "draft", 1, "The stove, revisited", "post/81"),
-            LeftOut("post", "draft", 1, "Untitled 3", "post/84"),
-            LeftOut("post", "draft", 1, "Why I stopped sharpening on Sundays", "post/90"),
-            LeftOut("post", "in the bin", 2),
-            LeftOut("comment", "other people's words", 412),
-            LeftOut("block", "gallery: pictures without words", 38),
-            LeftOut("block", "embedded video", 7),
-            LeftOut("characters", "invisible: soft hyphens and zero-width spaces", 1_260),
+            Exclusion("post", "draft", 1, "The stove, revisited", "post/81"),
+            Exclusion("post", "draft", 1, "Untitled 3", "post/84"),
+            Exclusion("post", "draft", 1, "Why I stopped sharpening on Sundays", "post/90"),
+            Exclusion("post", "in the bin", 2),
+            Exclusion("comment", "other people's words", 412),
+            Exclusion("block", "gallery: pictures without words", 38),
+            Exclusion("block", "embedded video", 7),
+            Exclusion("characters", "invisible: soft hyphens and zero-width spaces", 1_260),
         ],
-        privacy=Privacy(
+        privacy=PrivacySummary(
             emails=3,
             phones=1,
             found_in=[
@@ -187,12 +187,12 @@ def sample() -> Report:
             ],
         ),
         splits=[
-            Split(
+            SplitCounts(
                 "random",
                 {"train": 37, "validation": 4, "test": 3},
                 {"train": 26_334, "validation": 2_734, "test": 2_201},
             ),
-            Split(
+            SplitCounts(
                 "by date",
                 {"train": 38, "validation": 3, "test": 3},
                 {"train": 28_154, "validation": 1_804, "test": 1_311},
@@ -205,7 +205,7 @@ def sample() -> Report:
     )
 
 
-def _posts() -> list[Post]:
+def _posts() -> list[PostSummary]:
     """Lengths fall off as they do in real blogs; the dates jump about, 2019 stays silent."""
     lengths = [int(96 + 2_400 / (1 + 0.16 * i)) for i in range(45)]
     own = [1_014 if i == 6 else 80 for i in range(1, 46)]
@@ -213,7 +213,7 @@ def _posts() -> list[Post]:
     novel = int(sum(own) * 54 / 46)
     total = novel + sum(own)
     posts = [
-        Post(
+        PostSummary(
             id="p0",
             title=NOVEL,
             url="https://shavings.example/salt-marshes/",
@@ -230,7 +230,7 @@ def _posts() -> list[Post]:
     for i, (title, words, mine) in enumerate(zip(_TITLES, lengths, own, strict=True), start=1):
         year = 2012 + (i * 7) % 13
         posts.append(
-            Post(
+            PostSummary(
                 id=f"p{i}",
                 title=title,
                 url=f"https://shavings.example/{i}/",
@@ -319,7 +319,7 @@ def plain_report(
     """A report of posts with these titles, all equally long, and nothing else to say."""
     total = words * len(titles)
     posts = [
-        Post(
+        PostSummary(
             id=f"p{i}",
             title=title,
             url=f"https://site.example/{i}",
@@ -347,8 +347,8 @@ def plain_report(
         made_on="2025-03-12",
         workspace="/home/me/a-site.ownwords",
         command="ownwords look site",
-        sources=[SourceRead("site", "a folder of Markdown files", documents=len(titles))],
-        totals=Totals(
+        sources=[SourceSummary("site", "a folder of Markdown files", documents=len(titles))],
+        totals=ReportTotals(
             posts=len(titles),
             words=total,
             own_words=total,
@@ -361,7 +361,7 @@ def plain_report(
         ),
         words_by_kind={"prose": total},
         effective_posts=float(len(titles)),
-        years=[Year(year, number, number * words) for year, number in sorted(years.items())],
+        years=[YearCount(year, number, number * words) for year, number in sorted(years.items())],
         posts=posts,
         orphans=[post.id for post in posts],
     )
@@ -399,12 +399,12 @@ def huge() -> Report:
                 [(passage, passage.replace("noon", f"{i} o'clock"))] * 5,
             )
         )
-        report.dumps.append(Dump(post.id, post.title, 80, 9, "digits", "0001 0002 0003"))
-        report.unlike.append(Unlike(post.id, post.title, 500, 5.0, ['"rain" twice as often']))
+        report.dumps.append(LogBlock(post.id, post.title, 80, 9, "digits", "0001 0002 0003"))
+        report.unlike.append(UnlikePost(post.id, post.title, 500, 5.0, ['"rain" twice as often']))
         report.dead_links.append(DeadLink(post.id, post.title, f"/gone/{i}/", "gone"))
         report.phrases.append(Phrase(f"phrase {i}", 9, 4, 2001 + i % 24))
         report.phrases.append(Phrase(f"turn {i}", 9, 4))
-        report.left_out.append(LeftOut("post", f"reason {i % 400}", 1, f"Draft {i}"))
+        report.left_out.append(Exclusion("post", f"reason {i % 400}", 1, f"Draft {i}"))
         report.privacy.found_in.append((post.title, "a…@b….org"))
         report.notes.append(f"Note {i}.")
     return report
@@ -446,17 +446,17 @@ def hostile() -> Report:
     bad = " ".join(HOSTILE)
     report.name = report.workspace = report.version = report.fingerprint = bad
     report.command = bad
-    report.sources = [SourceRead(bad, bad, bad, bad, 7)]
+    report.sources = [SourceSummary(bad, bad, bad, bad, 7)]
     report.words_by_kind = {"prose": 400, bad: 300}
     report.duplicates = [Duplicate("p0", "p1", bad, bad, False, 0.5, [(bad, bad + " x")])]
-    report.dumps = [Dump("p0", bad, 1, 1, bad, bad)]
-    report.unlike = [Unlike("p0", bad, 1, 4.0, [bad])]
+    report.dumps = [LogBlock("p0", bad, 1, 1, bad, bad)]
+    report.unlike = [UnlikePost("p0", bad, 1, 4.0, [bad])]
     report.dead_links = [DeadLink("p0", bad, bad, bad)]
     report.phrases = [Phrase(bad, 3, 2), Phrase(bad, 3, 2, 2020)]
-    report.left_out = [LeftOut(bad, bad, 2, bad, bad)]
-    report.privacy = Privacy(1, 1, [(bad, bad)], {bad: 1}, 2)
+    report.left_out = [Exclusion(bad, bad, 2, bad, bad)]
+    report.privacy = PrivacySummary(1, 1, [(bad, bad)], {bad: 1}, 2)
     report.advice = Advice(bad, [bad], [(bad, bad)])
-    report.splits = [Split(bad, {bad: 1}, {bad: 5})]
+    report.splits = [SplitCounts(bad, {bad: 1}, {bad: 5})]
     report.notes = [bad]
     for post, url in zip(
         report.posts,

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from ownwords.archive.choices import read_choices, write_choices
-from ownwords.archive.provenance import Choice
+from ownwords.archive.selection import AuthorChoice
 from ownwords.core.errors import ConfigError
 from unit import sample_report
 
 MINE = '[[post]]\nid = "blog:post/1"\ndecision = "leave out"\n'
 
 
-def read(tmp_path: Path, text: str, encoding: str = "utf-8") -> list[Choice]:
+def read(tmp_path: Path, text: str, encoding: str = "utf-8") -> list[AuthorChoice]:
     path = tmp_path / "choices.toml"
     path.write_text(text, encoding=encoding)
     return read_choices(path)
@@ -20,13 +20,13 @@ def read(tmp_path: Path, text: str, encoding: str = "utf-8") -> list[Choice]:
 
 def test_only_what_differs_from_the_proposal_is_a_choice(tmp_path: Path) -> None:
     assert read(tmp_path, "") == []
-    assert read(tmp_path, MINE) == [Choice("blog:post/1", "leave out")]
+    assert read(tmp_path, MINE) == [AuthorChoice("blog:post/1", "leave out")]
     assert read(tmp_path, MINE + 'proposed = "leave out"\n') == []
-    assert read(tmp_path, MINE + 'proposed = "cap"\n') == [Choice("blog:post/1", "leave out")]
+    assert read(tmp_path, MINE + 'proposed = "cap"\n') == [AuthorChoice("blog:post/1", "leave out")]
 
 
 def test_what_notepad_writes_is_read(tmp_path: Path) -> None:
-    assert read(tmp_path, MINE, "utf-8-sig") == [Choice("blog:post/1", "leave out")]
+    assert read(tmp_path, MINE, "utf-8-sig") == [AuthorChoice("blog:post/1", "leave out")]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_is_written_is_read_again_with_the_same_choices(tmp_path: Path) -> 
     for post in report.posts:
         post.decision = "keep"
     report.posts[0].title = "w" * 5_000
-    mine = [Choice(report.posts[1].id, "keep"), Choice("gone", "cap")]
+    mine = [AuthorChoice(report.posts[1].id, "keep"), AuthorChoice("gone", "cap")]
     text = write_choices(report.posts, mine)
     assert read(tmp_path, text) == mine
     assert max(map(len, text.splitlines())) < 2_000

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ownwords.archive.look import look
-from ownwords.archive.report import Post, Report
+from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.store import Archive
 from ownwords.ask.index import Index
 from ownwords.ask.search import Searcher
@@ -34,7 +34,7 @@ def made(columnist: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Rep
     ), workspace
 
 
-def posts_of(report: Report) -> dict[str, Post]:
+def posts_of(report: Report) -> dict[str, PostSummary]:
     """By their number in the database."""
     return {post.id.rpartition("/")[2]: post for post in report.posts}
 

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment, SegmentKind
 from ownwords.archive.features import (
-    MOST,
+    MAX_STYLE_WORDS,
     SKETCH_FEW,
     SKETCH_MANY,
     VOCABULARY,
     count_words,
-    features_of,
-    from_bytes,
-    kept_at,
+    decode_features,
+    encode_features,
+    extract_features,
+    hash_words,
     shingles,
-    to_bytes,
-    words_of,
+    sketch_size,
 )
 
 KINDS: tuple[SegmentKind, ...] = ("prose", "heading", "list", "caption", "quote", "code", "log")
@@ -71,7 +71,7 @@ def slow_words(text: str) -> list[str]:
 @given(st.text(alphabet=st.sampled_from("aZéłß9'’-– .,\n\u0301ЖאあX"), max_size=80))
 def test_words_match_a_slow_reading(text: str) -> None:
     text = text.replace("あ", "a")
-    words = words_of(text)
+    words = hash_words(text)
     found = [text[a:b] for a, b in zip(words.starts, words.ends, strict=True)]
     assert found == slow_words(text)
     same: dict[str, int] = {}
@@ -83,21 +83,21 @@ def test_words_match_a_slow_reading(text: str) -> None:
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_reading(text: str) -> None:
-    words = words_of(text)
+    words = hash_words(text)
     assert (words.starts < words.ends).all()
     assert (words.ends[:-1] <= words.starts[1:]).all()
 
 
 def test_a_long_text_is_read_piecewise_without_a_seam() -> None:
     text = numbered(150_000)
-    words = words_of(text)
+    words = hash_words(text)
     assert len(words.hashes) == 150_000
     assert len(set(words.hashes.tolist())) == 150_000
     assert text[words.starts[77_777] : words.ends[77_777]] == "w77777"
 
 
 def test_words_are_counted_by_kind_and_only_own_words_make_the_style() -> None:
-    found = features_of(
+    found = extract_features(
         document(
             ("heading", "On hats"),
             ("prose", "My own four words"),
@@ -114,34 +114,34 @@ def test_words_are_counted_by_kind_and_only_own_words_make_the_style() -> None:
 
 
 def test_the_digest_sees_through_case_punctuation_and_spacing() -> None:
-    one = features_of(document(("prose", "Hello, World! It’s me.")))
-    other = features_of(document(("prose", "hello world it's"), ("prose", "ME")))
+    one = extract_features(document(("prose", "Hello, World! It’s me.")))
+    other = extract_features(document(("prose", "hello world it's"), ("prose", "ME")))
     assert one.exact == other.exact
-    assert one.exact != features_of(document(("prose", "hello world it's us"))).exact
+    assert one.exact != extract_features(document(("prose", "hello world it's us"))).exact
 
 
 def test_a_short_text_is_sketched_whole_and_a_long_one_boundedly() -> None:
-    short = features_of(document(("prose", numbered(60))))
+    short = extract_features(document(("prose", numbered(60))))
     assert (short.level, len(short.sketch)) == (0, 56)
     for n in (300, 1_000, 20_000, 200_000):
-        found = features_of(document(("prose", numbered(n))))
+        found = extract_features(document(("prose", numbered(n))))
         assert SKETCH_FEW <= len(found.sketch) <= SKETCH_MANY
-        assert kept_at(found.sketch, found.level) == len(found.sketch)
+        assert sketch_size(found.sketch, found.level) == len(found.sketch)
 
 
 def test_containment_of_a_note_in_a_dump_can_be_estimated_from_sketches() -> None:
-    note = features_of(document(("prose", numbered(1_000))))
-    dump = features_of(document(("prose", numbered(60_000))))
-    other = features_of(document(("prose", numbered(60_000, 60_000))))
+    note = extract_features(document(("prose", numbered(1_000))))
+    dump = extract_features(document(("prose", numbered(60_000))))
+    other = extract_features(document(("prose", numbered(60_000, 60_000))))
     level = max(note.level, dump.level)
-    mine = note.sketch[: kept_at(note.sketch, level)]
+    mine = note.sketch[: sketch_size(note.sketch, level)]
     assert len(mine) > 10
     assert np.isin(mine, dump.sketch).all()
     assert not np.isin(mine, other.sketch).any()
 
 
 def test_shingles_depend_on_order() -> None:
-    hashes = words_of("a b c d e f").hashes
+    hashes = hash_words("a b c d e f").hashes
     assert len(shingles(hashes)) == 2
     assert shingles(hashes)[0] != shingles(hashes[::-1])[1]
     assert len(shingles(hashes[:4])) == 0
@@ -149,16 +149,16 @@ def test_shingles_depend_on_order() -> None:
 
 def test_the_vocabulary_keeps_the_most_frequent_words() -> None:
     text = "the " * 50 + "hat " * 20 + numbered(VOCABULARY + 200)
-    found = features_of(document(("prose", text)))
+    found = extract_features(document(("prose", text)))
     assert len(found.vocabulary) == VOCABULARY
     assert found.named.split()[:2] == ["the", "hat"]
     assert sorted(found.counts.tolist())[-2:] == [20, 50]
 
 
 def test_the_counts_of_a_very_long_text_are_scaled_down() -> None:
-    found = features_of(document(("prose", "the hat " * 50_000)))
+    found = extract_features(document(("prose", "the hat " * 50_000)))
     assert found.own_words == 100_000
-    assert found.style_words == MOST
+    assert found.style_words == MAX_STYLE_WORDS
     assert found.counts.tolist() == [32768, 32768]
 
 
@@ -167,10 +167,10 @@ def test_the_counts_of_a_very_long_text_are_scaled_down() -> None:
     st.integers(0, 400),
 )
 def test_the_round_trip_is_exact(parts: list[tuple[SegmentKind, str]], more: int) -> None:
-    one = features_of(document(*parts, ("prose", numbered(more))))
-    data = to_bytes(one)
-    other = from_bytes(data)
-    assert to_bytes(other) == data
+    one = extract_features(document(*parts, ("prose", numbered(more))))
+    data = encode_features(one)
+    other = decode_features(data)
+    assert encode_features(other) == data
     assert (other.words, other.bytes, other.exact) == (one.words, one.bytes, one.exact)
     assert (other.level, other.style_words) == (one.level, one.style_words)
     assert (other.named, other.private) == (one.named, one.private)
@@ -182,6 +182,8 @@ def test_the_round_trip_is_exact(parts: list[tuple[SegmentKind, str]], more: int
 
 
 def test_what_is_private_is_remembered_masked() -> None:
-    found = features_of(document(("quote", "Ask jane@example.org"), ("code", "root@host.example")))
+    found = extract_features(
+        document(("quote", "Ask jane@example.org"), ("code", "root@host.example"))
+    )
     assert found.private.emails == 1
-    assert b"jane" not in to_bytes(features_of(document(("code", "jane@example.org"))))
+    assert b"jane" not in encode_features(extract_features(document(("code", "jane@example.org"))))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import makings
-from ownwords.archive.report import Post, Report
+from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.store import Archive
 from ownwords.cli import score
 from ownwords.core.workspace import Workspace
@@ -27,7 +27,7 @@ class Listener(MakeCallbacks):
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def on_ablation_start(self, post: Post, seconds: float) -> None:
+    def on_ablation_start(self, post: PostSummary, seconds: float) -> None:
         self.told.append(f"weighs {post.decision}")
 
     def on_ablation_end(
@@ -143,13 +143,13 @@ def test_score_finds_it_again_unless_it_was_made_for_another(
     assert score._rivals(nothing, "none", place, key).undivided is None
 
 
-def report(*posts: Post) -> Report:
+def report(*posts: PostSummary) -> Report:
     return Report(name="", fingerprint="", version="", made_on="", posts=list(posts))
 
 
-def post(decision: str, words: int = 900, *flags: str) -> Post:
+def post(decision: str, words: int = 900, *flags: str) -> PostSummary:
     said = {"title": "", "url": "", "day": "", "kind": "post", "share": 0.5}
-    return Post(
+    return PostSummary(
         id=f"{decision}{words}",
         words=words,
         own_words=words,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ownwords.archive.report import Post, Report, SourceRead, Split, Totals
+from ownwords.archive.report import PostSummary, Report, ReportTotals, SourceSummary, SplitCounts
 from ownwords.base.catalogue import BOXED
 from ownwords.cli.chat import ChatSession
 from ownwords.cli.main import main
@@ -68,10 +68,10 @@ REPORT = Report(
     "",
     "",
     "",
-    sources=[SourceRead("examples/blog", "a Publii site")],
-    totals=Totals(posts=53, pages=1, own_words=31_535, first_day="2017-02-12"),
+    sources=[SourceSummary("examples/blog", "a Publii site")],
+    totals=ReportTotals(posts=53, pages=1, own_words=31_535, first_day="2017-02-12"),
     posts=[
-        Post(
+        PostSummary(
             "1",
             "What it says in the night",
             "",
@@ -85,7 +85,7 @@ REPORT = Report(
             reason="a machine wrote it",
         )
     ],
-    splits=[Split("random", posts={"train": 43, "validation": 5, "test": 6})],
+    splits=[SplitCounts("random", posts={"train": 43, "validation": 5, "test": 6})],
 )
 TEXT = ["The gutter ", "was full, and so was I. It had rained for nine days, ", "or ten."]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive.report import Post, Report
+from ownwords.archive.report import PostSummary, Report
 from ownwords.base import catalogue
 from ownwords.cli.desktop import has_desktop
 from ownwords.cli.word_wrap import StreamingWordWrap
@@ -61,9 +61,9 @@ def test_letters_come_as_they_are_written() -> None:
     assert seen == ["O"]
 
 
-def post(title: str, **more: object) -> Post:
+def post(title: str, **more: object) -> PostSummary:
     known = {"id": title, "url": "", "day": "", "kind": "post", "words": 300, "own_words": 300}
-    return Post(title=title, share=0.1, **{"split": "test", **known, **more})  # type: ignore[arg-type]
+    return PostSummary(title=title, share=0.1, **{"split": "test", **known, **more})  # type: ignore[arg-type]
 
 
 def test_the_title_is_of_a_post_that_was_held_out_and_will_do() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from ownwords.archive import phrases
-from ownwords.archive.phrases import Writing, choose, favourites
+from ownwords.archive.phrases import PhraseSource, favourite_phrases, sample_posts
 from ownwords.archive.report import Phrase
 
 # fmt: off
@@ -28,17 +28,19 @@ def filler(chance: random.Random, words: int) -> str:
 
 def archive(
     n: int, insert: Callable[[int], str], year: Callable[[int], int] = lambda _: 2020
-) -> tuple[list[Writing], dict[str, str]]:
+) -> tuple[list[PhraseSource], dict[str, str]]:
     texts = {}
     for i in range(n):
         chance = random.Random(i)
         texts[f"{i:03}"] = f"{filler(chance, 60)}, {insert(i)}, {filler(chance, 60)}."
-    return [Writing(id_, year(int(id_)), 130) for id_ in texts], texts
+    return [PhraseSource(id_, year(int(id_)), 130) for id_ in texts], texts
 
 
 def found(n: int, insert: Callable[[int], str], **more: Callable[[int], int]) -> dict[str, Phrase]:
     posts, texts = archive(n, insert, **more)
-    return {phrase.text: phrase for phrase in favourites(choose(posts), texts.__getitem__)}
+    return {
+        phrase.text: phrase for phrase in favourite_phrases(sample_posts(posts), texts.__getitem__)
+    }
 
 
 def test_a_turn_of_phrase_is_found_as_it_is_mostly_written() -> None:
@@ -86,7 +88,7 @@ def test_a_year_s_own_phrases_are_told() -> None:
         return "curious green umbrellas" if i < 10 else "perfectly honest burglars"
 
     posts, texts = archive(30, insert, lambda i: 2001 if i < 10 else 2002)
-    yearly = [p for p in favourites(choose(posts), texts.__getitem__) if p.year]
+    yearly = [p for p in favourite_phrases(sample_posts(posts), texts.__getitem__) if p.year]
     assert [(p.year, p.text, p.posts) for p in yearly if p.posts > 5] == [
         (2001, "curious green umbrellas", 10),
         (2002, "perfectly honest burglars", 20),
@@ -95,8 +97,8 @@ def test_a_year_s_own_phrases_are_told() -> None:
 
 def test_the_order_of_the_posts_does_not_matter() -> None:
     posts, texts = archive(20, lambda _: "curious green umbrellas")
-    forwards = favourites(choose(posts), texts.__getitem__)
-    assert favourites(choose(reversed(posts)), texts.__getitem__) == forwards
+    forwards = favourite_phrases(sample_posts(posts), texts.__getitem__)
+    assert favourite_phrases(sample_posts(reversed(posts)), texts.__getitem__) == forwards
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
@@ -105,13 +107,15 @@ def test_hardly_any_posts_have_no_favourites(n: int) -> None:
 
 
 def test_posts_without_words_or_letters_break_nothing() -> None:
-    posts = [Writing(f"{i}", 2000, 1) for i in range(5)]
-    assert favourites(choose(posts), lambda _: "… — !") == []
-    assert favourites(choose(posts), lambda _: "") == []
+    posts = [PhraseSource(f"{i}", 2000, 1) for i in range(5)]
+    assert favourite_phrases(sample_posts(posts), lambda _: "… — !") == []
+    assert favourite_phrases(sample_posts(posts), lambda _: "") == []
 
 
 def test_a_large_archive_is_sampled_by_whole_posts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phrases, "SAMPLE", 2_000)
     posts, texts = archive(60, lambda _: "curious green umbrellas")
-    (phrase,) = [p for p in favourites(choose(posts), texts.__getitem__) if "green" in p.text]
+    (phrase,) = [
+        p for p in favourite_phrases(sample_posts(posts), texts.__getitem__) if "green" in p.text
+    ]
     assert phrase.posts == 15

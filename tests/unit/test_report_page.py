@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from lxml import etree
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
-from ownwords.archive.report import Report, Year
-from ownwords.archive.report import words as say
+from ownwords.archive.report import Report, YearCount
+from ownwords.archive.report import formatting as say
 from ownwords.archive.report.html import join, post_link, tag
-from ownwords.archive.report.page import render
+from ownwords.archive.report.page import render_report
 from unit import sample_report
 
 REPORTS = [pytest.param(report, id=name) for name, report in sample_report.every()]
@@ -19,7 +19,7 @@ VOID = re.compile(r"<(meta|br)( [^>]*)?>")
 
 
 def read(report: Report) -> HTMLParser:
-    return HTMLParser(render(report))
+    return HTMLParser(render_report(report))
 
 
 def words(report: Report) -> str:
@@ -30,7 +30,7 @@ def words(report: Report) -> str:
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_every_tag_closes_in_its_turn(report: Report) -> None:
-    page = render(report).removeprefix("<!DOCTYPE html>\n")
+    page = render_report(report).removeprefix("<!DOCTYPE html>\n")
     as_xml = VOID.sub(r"<\1\2/>", re.sub(r"<style>.*?</style>", "", page, flags=re.S))
     root = etree.fromstring(as_xml.replace("&nbsp;", " ").encode("utf-8"))
     assert root.tag == "html"
@@ -38,7 +38,7 @@ def test_every_tag_closes_in_its_turn(report: Report) -> None:
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_nothing_is_loaded_and_nothing_runs(report: Report) -> None:
-    page = render(report)
+    page = render_report(report)
     tree = HTMLParser(page)
     policy = tree.css_first('meta[http-equiv="Content-Security-Policy"]')
     assert policy is not None
@@ -62,7 +62,7 @@ def test_nothing_is_loaded_and_nothing_runs(report: Report) -> None:
 @pytest.mark.parametrize("report", REPORTS)
 def test_headings_descend_by_one_and_sections_have_names(report: Report) -> None:
     tree = read(report)
-    order = [int(level) for level in re.findall(r"<h([1-6])[ >]", render(report))]
+    order = [int(level) for level in re.findall(r"<h([1-6])[ >]", render_report(report))]
     assert order[0] == 1
     assert order.count(1) == 1
     assert all(b <= a + 1 for a, b in pairwise(order))
@@ -90,7 +90,7 @@ def test_charts_have_names_and_tables_have_headers(report: Report) -> None:
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_same_report_same_bytes(report: Report) -> None:
-    assert render(report).encode("utf-8") == render(report).encode("utf-8")
+    assert render_report(report).encode("utf-8") == render_report(report).encode("utf-8")
 
 
 def test_every_total_is_on_the_page() -> None:
@@ -162,7 +162,7 @@ def test_every_finding_is_shown() -> None:
 
 
 def test_hostile_titles_are_text() -> None:
-    page = render(sample_report.hostile())
+    page = render_report(sample_report.hostile())
     tree = HTMLParser(page)
     assert "<script" not in page
     assert "<img" not in page
@@ -191,7 +191,7 @@ def test_any_text_survives_the_way_through_markup(text: str, attribute: str) -> 
 
 
 def test_colours_can_be_read_in_every_light() -> None:
-    style = re.search(r"<style>(.*?)</style>", render(sample_report.one_post()), flags=re.S)
+    style = re.search(r"<style>(.*?)</style>", render_report(sample_report.one_post()), flags=re.S)
     assert style is not None
     palettes = re.findall(r":root \{(.*?)\}", style[1], flags=re.S)
     assert len(palettes) == 3  # light, dark, paper
@@ -219,7 +219,7 @@ def contrast(one: str, other: str) -> float:
 def test_long_lists_are_cut_and_say_so() -> None:
     report = sample_report.huge()
     started = time.process_time()
-    page = render(report)
+    page = render_report(report)
     assert time.process_time() - started < 2
     assert len(page.encode("utf-8")) < 1_000_000
     said = words(report)
@@ -288,12 +288,12 @@ def test_the_first_sentence_is_true() -> None:
 
 def test_dates_are_claimed_only_for_what_is_dated() -> None:
     report = sample_report.plain_report(["One", "Two", "Three"])
-    report.years.append(Year(0, 1, 500))
+    report.years.append(YearCount(0, 1, 500))
     assert "posts, the dated ones written between" in say.lede(report)[0]
 
 
 def test_a_page_left_out_is_not_counted_against_the_posts_of_its_year() -> None:
     report = sample_report.plain_report(["One", "Two"])
     report.posts[0].kind, report.posts[0].decision = "page", "leave out"
-    report.years = [Year(2001, 1, 500), Year(2002, 1, 400)]
+    report.years = [YearCount(2001, 1, 500), YearCount(2002, 1, 400)]
     assert "are in what was left out" not in words(report)

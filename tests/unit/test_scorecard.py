@@ -220,8 +220,8 @@ def test_texts_of_one_prompt_are_asked_for_together() -> None:
 
 
 def test_the_table_of_the_dominant_post_by_hand() -> None:
-    def line(id_: str, own: int, training: int, flags: list[str]) -> report.Post:
-        return report.Post(
+    def line(id_: str, own: int, training: int, flags: list[str]) -> report.PostSummary:
+        return report.PostSummary(
             id_, f"Post {id_}", "", "2009-05-04", "post", own, own, 0.0, flags, "cap", "", training
         )
 

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ownwords.archive.document import Link, Markup, Reading
-from ownwords.archive.segments import read_body
+from ownwords.archive.document import Link, Markup, ParsedBody
+from ownwords.archive.segments import parse_body
 from ownwords.core.errors import SourceError
 
 Found = list[tuple[str, str]]
 
 
 def found(body: str, markup: Markup = "html") -> Found:
-    return [(segment.kind, segment.text) for segment in read_body(body, markup).segments]
+    return [(segment.kind, segment.text) for segment in parse_body(body, markup).segments]
 
 
 def detailed(body: str, markup: Markup = "html") -> list[tuple[str, str, str]]:
-    return [(s.kind, s.text, s.detail) for s in read_body(body, markup).segments]
+    return [(s.kind, s.text, s.detail) for s in parse_body(body, markup).segments]
 
 
-def blocks(*given: object) -> Reading:
-    return read_body(json.dumps(given), "blocks")
+def blocks(*given: object) -> ParsedBody:
+    return parse_body(json.dumps(given), "blocks")
 
 
 # ---- prose
@@ -74,7 +74,9 @@ def test_newlines_in_written_html_are_spaces_and_blank_lines_part_loose_text() -
 
 
 def test_headings_have_their_level_and_their_links() -> None:
-    reading = read_body("<h2>Of <em>hats</em><br>and <a href='/g'>gloves</a></h2><h6></h6>", "html")
+    reading = parse_body(
+        "<h2>Of <em>hats</em><br>and <a href='/g'>gloves</a></h2><h6></h6>", "html"
+    )
     assert [(s.kind, s.text, s.detail) for s in reading.segments] == [
         ("heading", "Of hats and gloves", "2")
     ]
@@ -205,7 +207,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_what_no_reader_sees_is_dropped_and_counted(hidden: str) -> None:
-    reading = read_body(f"<div>before {hidden}<p>after</p></div>", "html")
+    reading = parse_body(f"<div>before {hidden}<p>after</p></div>", "html")
     assert [s.text for s in reading.segments] == ["before", "after"]
     assert reading.dropped == {HIDDEN[hidden]: 1}
     assert reading.links == ()
@@ -228,7 +230,7 @@ def test_what_no_reader_sees_is_dropped_and_counted(hidden: str) -> None:
     ],
 )
 def test_what_a_reader_sees_is_kept(shown: str) -> None:
-    reading = read_body(shown, "html")
+    reading = parse_body(shown, "html")
     assert "seen" in reading.segments[0].text
     assert reading.dropped == {}
 
@@ -239,7 +241,7 @@ def test_links_are_untouched_in_order_and_only_those_that_show() -> None:
         "<a href='b.html?a=1&amp;b'><img src=i alt=A></a><i hidden><a href='/no'>no</a></i></p>"
         "<a href='/c'><h3>T</h3><p>x</p></a>"
     )
-    assert read_body(html, "html").links == (
+    assert parse_body(html, "html").links == (
         Link("#INTERNAL_LINK#/post/5", "be fore"),
         Link("b.html?a=1&b", ""),
         Link("/c", "T x"),
@@ -255,7 +257,7 @@ def test_shortcodes_are_taken_out_and_their_captions_and_code_stay() -> None:
         '[embed]https://x.example[/embed] [su_box title="T"]kept[/su_box] [b]bold[/b]\n\n'
         '[code lang="js"]if (a < b) {\n  [gallery]\n}[/code]'
     )
-    reading = read_body(html, "html")
+    reading = parse_body(html, "html")
     assert [(s.kind, s.text, s.detail) for s in reading.segments] == [
         ("prose", "a b", ""),
         ("caption", "A hat", ""),
@@ -284,7 +286,7 @@ def test_shortcodes_within_code_are_the_code_itself() -> None:
     # Letters that grow when lowered must not shift what is left alone.
     turkish = "İ" * 40 + "<PRE>[gallery]</PRE>" + "<b>x</b>" * 300
     assert found(turkish)[1] == ("code", "[gallery]")
-    assert read_body(turkish, "html").dropped == {}
+    assert parse_body(turkish, "html").dropped == {}
 
 
 # ---- Markdown
@@ -341,7 +343,7 @@ def test_markdown_images_give_their_title_as_a_caption_after_the_paragraph() -> 
 
 def test_markdown_links_are_untouched() -> None:
     text = "[a](<my note.md>) [b](ref:post/1 'T') [c][d] <http://x.y/é> [e](js:x)\n\n[d]: /d%20d"
-    assert read_body(text, "markdown").links == (
+    assert parse_body(text, "markdown").links == (
         Link("my note.md", "a"),
         Link("ref:post/1", "b"),
         Link("/d%20d", "c"),
@@ -368,7 +370,7 @@ puts "{{ a }}" if 1 < 2
 ```
 {% comment %}gone{% endcomment %}
 """
-    reading = read_body(text, "markdown")
+    reading = parse_body(text, "markdown")
     assert [(s.kind, s.text, s.detail) for s in reading.segments] == [
         ("prose", "Hi 100%% sure .", ""),
         ("caption", "A hat", ""),
@@ -384,7 +386,7 @@ puts "{{ a }}" if 1 < 2
 
 
 def test_footnotes_stay_and_their_marks_go() -> None:
-    reading = read_body("Hats[^1] are worn.\n\n[^1]: On heads.", "markdown")
+    reading = parse_body("Hats[^1] are worn.\n\n[^1]: On heads.", "markdown")
     assert [(s.kind, s.text) for s in reading.segments] == [
         ("prose", "Hats are worn."),
         ("list", "1. On heads."),
@@ -485,7 +487,7 @@ def test_headings_underlined_lose_their_anchors_and_terms_have_definitions() -> 
     ],
 )
 def test_a_signature_ends_a_quote(quote: str, text: str, author: str) -> None:
-    [segment] = read_body(quote, "markdown").segments
+    [segment] = parse_body(quote, "markdown").segments
     assert (segment.kind, segment.detail) == ("quote", author)
     assert segment.text.split() == text.split()
 
@@ -605,13 +607,13 @@ def test_a_block_cannot_hide_the_next() -> None:
 )
 def test_broken_block_json_is_a_clear_error(body: str) -> None:
     with pytest.raises(SourceError, match="block-editor"):
-        read_body(body, "blocks")
+        parse_body(body, "blocks")
 
 
 def test_empty_bodies_hold_nothing() -> None:
     for markup in ("html", "markdown", "text", "blocks"):
         for body in ("", " \n"):
-            assert read_body(body, markup) == Reading(())
+            assert parse_body(body, markup) == ParsedBody(())
 
 
 # ---- plain text
@@ -703,7 +705,7 @@ def test_logs_are_told_apart_in_every_markup(body: str, markup: Markup) -> None:
 
 
 def test_segments_are_repaired_and_the_repairs_counted() -> None:
-    reading = read_body(
+    reading = parse_body(
         "<p>Itâ€™s</p><pre>\tcaf&Atilde;&copy;\u200b</pre><h2>A\u200fb caf&Atilde;&copy;</h2>",
         "html",
     )
@@ -720,7 +722,7 @@ def test_lone_surrogates_are_replaced() -> None:
         blocks({"type": "publii-paragraph", "content": "a\ud800b"}).segments[0].text == "a\ufffdb"
     )
     assert found("a\ud83d\ude00\ud800", "markdown") == [("prose", "a😀\ufffd")]
-    assert read_body("a\udfff", "text").dropped == {"broken characters replaced": 1}
+    assert parse_body("a\udfff", "text").dropped == {"broken characters replaced": 1}
 
 
 @pytest.mark.parametrize(
@@ -732,7 +734,7 @@ def test_lone_surrogates_are_replaced() -> None:
     ],
 )
 def test_what_is_shown_as_an_example_of_damage_is_not_mended(html: str) -> None:
-    reading = read_body(html + "<p>cafÃ©</p>", "html")
+    reading = parse_body(html + "<p>cafÃ©</p>", "html")
     assert "cafÃ©" in reading.segments[0].text
     assert reading.segments[1].text == "café"
     assert reading.dropped == {"encoding damage mended": 1}
@@ -770,8 +772,8 @@ UNSEEN = re.compile(
 
 @given(body=BODIES, markup=st.sampled_from(["html", "markdown", "text"]))
 def test_no_body_fails_and_every_segment_is_clean(body: str, markup: Markup) -> None:
-    reading = read_body(body, markup)
-    assert reading == read_body(body, markup)
+    reading = parse_body(body, markup)
+    assert reading == parse_body(body, markup)
     for segment in reading.segments:
         assert segment.text.strip()
         assert not UNSEEN.search(segment.text)
@@ -816,7 +818,7 @@ BLOCK = st.fixed_dictionaries(
 @example('[{"type": "publii-header", "content": "x", "config": {"headingLevel": 1e999}}]')
 def test_blocks_fail_only_in_the_one_way(body: str) -> None:
     try:
-        reading = read_body(body, "blocks")
+        reading = parse_body(body, "blocks")
     except SourceError:
         return
     assert all(s.text.strip() and not UNSEEN.search(s.text) for s in reading.segments)
@@ -829,7 +831,7 @@ def _letters(text: str) -> str:
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])) | BODIES)
 def test_plain_text_loses_no_letters(text: str) -> None:
-    reading = read_body(text, "text")
+    reading = parse_body(text, "text")
     mended = {"encoding damage mended", "control characters", "broken characters replaced"}
     if not mended & set(reading.dropped):
         assert _letters("".join(s.text for s in reading.segments)) == _letters(text)
@@ -837,7 +839,7 @@ def test_plain_text_loses_no_letters(text: str) -> None:
 
 @given(st.lists(FRAGMENTS, max_size=20).map("".join))
 def test_hidden_text_never_shows_wherever_it_stands(body: str) -> None:
-    reading = read_body("<p>x</p>" + body.replace("<xmp>", "").replace("<plaintext>", ""), "html")
+    reading = parse_body("<p>x</p>" + body.replace("<xmp>", "").replace("<plaintext>", ""), "html")
     text = "".join(s.text for s in reading.segments if s.kind not in ("code", "log"))
     assert "CANARY()" not in text
     assert ".CANARY" not in text
@@ -876,7 +878,7 @@ DEEP = {
 def test_the_time_stays_in_proportion_however_odd_the_body(name: str) -> None:
     body, markup = DEEP[name]
     start = time.process_time()
-    reading = read_body(body, markup)  # type: ignore[arg-type]
+    reading = parse_body(body, markup)  # type: ignore[arg-type]
     assert time.process_time() - start < 5
     assert "seen" in reading.segments[0].text
 
@@ -907,13 +909,13 @@ def test_the_columnists_posts(columnist: Path) -> None:
         "blockeditor": "blocks",
     }
     truth = json.loads((columnist / "truth.json").read_text(encoding="utf-8"))
-    readings = {number: read_body(text, markups[editor]) for number, text, editor in rows}
+    readings = {number: parse_body(text, markups[editor]) for number, text, editor in rows}
     for number, reading in readings.items():
         own = sum(len(s.text) for s in reading.segments if s.kind != "code")
         assert own == pytest.approx(truth[str(number)].get("chars", own), rel=0.1), number
     assert [s.kind for s in readings[36].segments] == ["prose", "log", "prose"]
     assert len(readings[36].segments[1].text.split("\n")) == 420
-    assert readings[45] == Reading(())
+    assert readings[45] == ParsedBody(())
     mended = readings[46]
     assert mended.segments[0].text.startswith("It wasn’t the café that changed")
     assert mended.dropped == {"encoding damage mended": 1, "script": 1, "hidden element": 1}

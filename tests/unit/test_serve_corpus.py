@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.features import count_words
 from ownwords.archive.look import look
-from ownwords.archive.report import Post
+from ownwords.archive.report import PostSummary
 from ownwords.archive.report import Report as Whole
 from ownwords.archive.report.beside import marked
 from ownwords.archive.store import Archive
@@ -204,7 +204,9 @@ def test_facets_say_how_many_texts_each_leaves(served: Served) -> None:
     )
 )
 def test_any_query_has_an_answer(query: dict[str, str]) -> None:
-    posts = [Post(f"p{n}", f"T{n}", "", f"201{n}-01-01", "post", n, n, n / 45) for n in range(10)]
+    posts = [
+        PostSummary(f"p{n}", f"T{n}", "", f"201{n}-01-01", "post", n, n, n / 45) for n in range(10)
+    ]
     report = Whole("n", "f", "v", "2026-01-01", posts=posts)
     page = page_of(CachedReport("s", report, {}), wanted(query))
     assert 0 <= len(page["rows"]) <= 200

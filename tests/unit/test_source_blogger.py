@@ -7,13 +7,15 @@ from hypothesis import strategies as st
 
 from exports import blogger as export
 from items import documents, notes
-from ownwords.archive.document import Item, Site, Skipped
-from ownwords.archive.segments import read_body
-from ownwords.archive.sources import blogger, recognise
+from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem
+from ownwords.archive.segments import parse_body
+from ownwords.archive.sources import blogger, detect_source
 from ownwords.core.errors import SourceError
 
 
-def of(folder: Path, *entries: str, head: str = export.HEAD, tail: str = export.TAIL) -> list[Item]:
+def of(
+    folder: Path, *entries: str, head: str = export.HEAD, tail: str = export.TAIL
+) -> list[SourceItem]:
     path = folder / "feed.atom"
     path.write_text(head + "".join(entries) + tail, encoding="utf-8")
     assert blogger.detect(path)
@@ -22,9 +24,9 @@ def of(folder: Path, *entries: str, head: str = export.HEAD, tail: str = export.
 
 def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
     items = list(blogger.read(export.write(tmp_path)))
-    assert items[0] == Site("Hats & Heads", "https://hats.blogspot.com")
-    assert [each for each in items if isinstance(each, Skipped)] == [
-        Skipped("comment", "other people's words", export.OTHERS)
+    assert items[0] == SiteInfo("Hats & Heads", "https://hats.blogspot.com")
+    assert [each for each in items if isinstance(each, SkippedItem)] == [
+        SkippedItem("comment", "other people's words", export.OTHERS)
     ]
     assert "INTRUDER" not in repr(items)
     assert not notes(items)
@@ -41,7 +43,7 @@ def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
 
 def test_without_links_the_address_stays_unknown(tmp_path: Path) -> None:
     items = of(tmp_path, export.entry("post-1", "Alone", "<p>a</p>", file="/2020/01/alone.html"))
-    assert items[0] == Site("Hats & Heads", "")
+    assert items[0] == SiteInfo("Hats & Heads", "")
     assert "address" in notes(items)
     assert documents(items)["post/1"].url == ""
 
@@ -53,7 +55,7 @@ def test_addresses_that_are_none(tmp_path: Path) -> None:
 
 def test_the_older_export(tmp_path: Path) -> None:
     items = list(blogger.read(export.write_old(tmp_path)))
-    assert items[0] == Site("Old hats", "https://hats.blogspot.com")
+    assert items[0] == SiteInfo("Old hats", "https://hats.blogspot.com")
     found = documents(items)
     assert {ref: each.status for ref, each in found.items()} == {
         "post/1": "published",
@@ -64,9 +66,9 @@ def test_the_older_export(tmp_path: Path) -> None:
     assert found["post/1"].tags == ("Old",)
     date = found["post/1"].date
     assert date and date.isoformat() == "2009-05-07T06:30:00+00:00"
-    assert [each for each in items if isinstance(each, Skipped)] == [
-        Skipped("entry", "part of the blog's settings, not a text", 2),
-        Skipped("comment", "other people's words", 1),
+    assert [each for each in items if isinstance(each, SkippedItem)] == [
+        SkippedItem("entry", "part of the blog's settings, not a text", 2),
+        SkippedItem("comment", "other people's words", 1),
     ]
     assert "INTRUDER" not in repr(items)
 
@@ -92,11 +94,11 @@ def test_a_body_of_xhtml(tmp_path: Path) -> None:
 
 def test_an_entry_of_no_known_type_is_counted(tmp_path: Path) -> None:
     items = of(tmp_path, export.entry("x-1", "a", "b", kind=""))
-    assert Skipped("entry", "of no type that is known") in items
+    assert SkippedItem("entry", "of no type that is known") in items
 
 
 def test_a_blog_without_posts(tmp_path: Path) -> None:
-    assert of(tmp_path)[0] == Site("Hats & Heads", "")
+    assert of(tmp_path)[0] == SiteInfo("Hats & Heads", "")
 
 
 def test_folders_zips_and_files(tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_folders_zips_and_files(tmp_path: Path) -> None:
     expected = documents(blogger.read(takeout))
     feed = next(takeout.rglob("feed.atom"))
     for path in (takeout, takeout / "Blogger", feed.parent, feed, tmp_path):
-        assert recognise(path)[0] == "blogger"
+        assert detect_source(path)[0] == "blogger"
         assert documents(blogger.read(path)) == expected
     packed = tmp_path / "takeout.zip"
     with zipfile.ZipFile(packed, "w") as archive:
@@ -121,7 +123,7 @@ def test_several_blogs(tmp_path: Path) -> None:
     (second / "feed.atom").write_text(text, encoding="utf-8")
     assert blogger.detect(takeout) == "2 Blogger blogs"
     items = list(blogger.read(takeout))
-    assert sum(isinstance(each, Site) for each in items) == 2
+    assert sum(isinstance(each, SiteInfo) for each in items) == 2
     assert "post/900" in documents(items)
 
 
@@ -143,7 +145,7 @@ def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> No
         assert {ref: each.body for ref, each in found.items()}.items() <= {
             ref: each.body for ref, each in whole.items()
         }.items()
-        assert len(found) + sum(e.count for e in items if isinstance(e, Skipped)) == ended
+        assert len(found) + sum(e.count for e in items if isinstance(e, SkippedItem)) == ended
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name
         items = list(blogger.read(path))
     except SourceError:
         return
-    assert all(isinstance(each, Item) for each in items)
+    assert all(isinstance(each, SourceItem) for each in items)
 
 
 def test_the_caption_of_a_picture_is_a_caption_though_it_stands_in_a_table(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_the_caption_of_a_picture_is_a_caption_though_it_stands_in_a_table(tmp_p
         "<p>Mine.</p><table><tr><td>1</td><td>2</td></tr></table>"
     )
     (post,) = documents(of(tmp_path, export.entry("post-1", "Hat", body))).values()
-    reading = read_body(post.body, "html")
+    reading = parse_body(post.body, "html")
     assert [(each.kind, each.text) for each in reading.segments] == [
         ("caption", "A hat"),
         ("prose", "Mine."),

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import epub as export
-from ownwords.archive.document import Item, RawDocument, Site, Skipped
-from ownwords.archive.files import pages
+from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceItem
+from ownwords.archive.files import readability
 from ownwords.archive.sources import epub
 from ownwords.core.errors import SourceError
 
@@ -32,7 +32,7 @@ def test_chapters_come_in_reading_order_with_the_books_own_titles(tmp_path: Path
     assert [each.title for each in found] == ["On hats", "Coats", "Of Books, part 3"]
     assert {each.author for each in found} == {"Ann Author"}
     assert found[0].tags == ("Clothes",)
-    assert next(iter(epub.read(export.write(tmp_path)))) == Site("Of Books")
+    assert next(iter(epub.read(export.write(tmp_path)))) == SiteInfo("Of Books")
 
 
 def test_entities_and_elements_closed_in_themselves_are_read_as_xhtml_means_them(
@@ -46,7 +46,7 @@ def test_entities_and_elements_closed_in_themselves_are_read_as_xhtml_means_them
 
 def test_what_frames_the_text_is_counted(tmp_path: Path) -> None:
     items = list(epub.read(export.write(tmp_path)))
-    reasons = {item.reason: item.count for item in items if isinstance(item, Skipped)}
+    reasons = {item.reason: item.count for item in items if isinstance(item, SkippedItem)}
     assert reasons == {
         "without text: a picture or an empty page": 1,
         "the table of contents": 1,
@@ -136,7 +136,7 @@ def test_any_bytes_give_items_or_a_source_error(
     path = book(tmp_path, **{name: whole[:cut] + data + whole[cut + len(data) :]})
     epub.detect(path)
     try:
-        found: list[Item] = list(epub.read(path))
+        found: list[SourceItem] = list(epub.read(path))
     except SourceError as error:
         assert "\n" not in error.message
     else:
@@ -151,5 +151,5 @@ def test_numbers_of_pages_and_notes_are_not_glued_to_words(tmp_path: Path) -> No
         " and <a href='ch%202.xhtml#x'>coats</a>.</p>"
     )
     body = documents(book(tmp_path, OEBPS__text__ch1_dot_xhtml=chapter))[0].body
-    plain = pages.text_of(pages.parse(body))
+    plain = readability.node_text(readability.parse(body))
     assert plain == "A hat, x2, a roof and coats."

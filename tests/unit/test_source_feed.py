@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import feed as export
-from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped
+from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceItem, SourceNote
 from ownwords.archive.sources import feed
 from ownwords.core.errors import SourceError
 
@@ -31,7 +31,7 @@ def documents(path: Path) -> list[RawDocument]:
 
 
 def notes(path: Path) -> str:
-    return " ".join(item.text for item in feed.read(path) if isinstance(item, Note))
+    return " ".join(item.text for item in feed.read(path) if isinstance(item, SourceNote))
 
 
 def test_content_comes_before_summary_and_markup_is_as_stored(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_atom_with_xhtml_and_plain_text(tmp_path: Path) -> None:
 
 
 def test_the_feed_names_the_site(tmp_path: Path) -> None:
-    assert next(iter(feed.read(export.write(tmp_path)))) == Site(
+    assert next(iter(feed.read(export.write(tmp_path)))) == SiteInfo(
         "Hats & Heads", "https://hats.example.org/", whole=False
     )
 
@@ -76,13 +76,13 @@ def test_what_looks_like_an_excerpt(tmp_path: Path, end: str) -> None:
 def test_a_feed_of_comments_is_other_peoples_words(tmp_path: Path) -> None:
     path = saved(tmp_path, export.RSS.replace("Hats &amp; Heads", "Comments on: Hats"))
     assert documents(path) == []
-    assert Skipped("comment", "other people's words", 5) in list(feed.read(path))
+    assert SkippedItem("comment", "other people's words", 5) in list(feed.read(path))
 
 
 def test_an_entry_twice_and_an_entry_without_text_are_told(tmp_path: Path) -> None:
     empty = "<entry><id>tag:3</id><title>Empty</title></entry>"
     items = list(feed.read(saved(tmp_path, ATOM.format(PLAIN + PLAIN + empty))))
-    reasons = [item.reason for item in items if isinstance(item, Skipped)]
+    reasons = [item.reason for item in items if isinstance(item, SkippedItem)]
     assert reasons == ["its entry stands in the feed twice", "the feed holds only its title"]
 
 
@@ -135,7 +135,7 @@ def test_any_bytes_give_items_or_a_source_error(
     path.write_bytes(data if alone else whole[:cut] + data + whole[cut + len(data) :])
     feed.detect(path)
     try:
-        found: list[Item] = list(feed.read(path))
+        found: list[SourceItem] = list(feed.read(path))
     except SourceError as error:
         assert "\n" not in error.message
     else:
@@ -157,5 +157,5 @@ def test_what_programs_put_below_an_entry_goes_and_names_lose_their_entities(
     (entry,) = documents(path)
     assert entry.body.strip() == "<p>Mine.</p>"
     assert entry.tags == ("Fish & hats",)
-    assert next(iter(feed.read(path))) == Site("Hats & Heads", whole=False)
+    assert next(iter(feed.read(path))) == SiteInfo("Hats & Heads", whole=False)
     assert "holds 1 entry;" in notes(path)

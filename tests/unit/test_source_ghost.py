@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from exports import ghost as export
 from items import documents
-from ownwords.archive.document import Item, Note, Site, Skipped
+from ownwords.archive.document import SiteInfo, SkippedItem, SourceItem, SourceNote
 from ownwords.archive.sources import ghost
-from ownwords.archive.sources.ghost.html import UnreadableError, from_lexical, from_mobiledoc
+from ownwords.archive.sources.ghost.editor_html import UnreadableError, from_lexical, from_mobiledoc
 from ownwords.core.errors import SourceError
 
 
-def of(folder: Path, content: object) -> list[Item]:
+def of(folder: Path, content: object) -> list[SourceItem]:
     path = folder / "export.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     assert ghost.detect(path)
@@ -29,9 +29,9 @@ def data(content: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
     items = list(ghost.read(export.write(tmp_path)))
-    assert items[0] == Site("Hats & Heads", "")
-    assert [e for e in items if isinstance(e, Skipped)] == [
-        Skipped("comment", "other people's words", export.OTHERS)
+    assert items[0] == SiteInfo("Hats & Heads", "")
+    assert [e for e in items if isinstance(e, SkippedItem)] == [
+        SkippedItem("comment", "other people's words", export.OTHERS)
     ]
     assert "INTRUDER" not in repr(items)
     assert "ann@example.com" not in repr(items)
@@ -51,11 +51,11 @@ def test_the_address_of_the_site_where_it_is_known(tmp_path: Path) -> None:
     content = export.export()
     data(content)["settings"].append({"key": "url", "value": "https://ghost.example.org/"})
     items = of(tmp_path, content)
-    assert items[0] == Site("Hats & Heads", "https://ghost.example.org")
+    assert items[0] == SiteInfo("Hats & Heads", "https://ghost.example.org")
     post = documents(items)["post/a1"]
     assert post.url == "https://ghost.example.org/hats/"
     assert 'href="https://ghost.example.org/newsletter/"' in post.body
-    assert not [each for each in items if isinstance(each, Note)]
+    assert not [each for each in items if isinstance(each, SourceNote)]
 
 
 def test_lexical_becomes_html() -> None:
@@ -116,7 +116,7 @@ def test_a_post_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     data(content)["posts"][1]["lexical"] = '{"root": '
     data(content)["posts"] += [None, {"id": ["x"]}]
     items = of(tmp_path, content)
-    skipped = [(e.what, e.title, e.count) for e in items if isinstance(e, Skipped)]
+    skipped = [(e.what, e.title, e.count) for e in items if isinstance(e, SkippedItem)]
     assert ("post", "A newsletter only", 1) in skipped
     assert ("post", "", 2) in skipped
     assert len(documents(items)) == 5

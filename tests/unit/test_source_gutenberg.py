@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import gutenberg as export
-from ownwords.archive.document import Note, RawDocument, Skipped
+from ownwords.archive.document import RawDocument, SkippedItem, SourceNote
 from ownwords.archive.sources import gutenberg
 from ownwords.core.errors import SourceError
 
@@ -19,7 +19,7 @@ def documents(path: Path) -> list[RawDocument]:
 
 
 def notes(path: Path) -> str:
-    return " ".join(item.text for item in gutenberg.read(path) if isinstance(item, Note))
+    return " ".join(item.text for item in gutenberg.read(path) if isinstance(item, SourceNote))
 
 
 def saved(folder: Path, text: str) -> Path:
@@ -81,7 +81,7 @@ def test_a_copyrighted_book_is_refused(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     with pytest.raises(SourceError, match="COPYRIGHTED"):
         documents(root / "refused.txt")
-    reasons = {i.ref: i.reason for i in gutenberg.read(root) if isinstance(i, Skipped)}
+    reasons = {i.ref: i.reason for i in gutenberg.read(root) if isinstance(i, SkippedItem)}
     assert "COPYRIGHTED" in reasons["refused.txt"]
 
 

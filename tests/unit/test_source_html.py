@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
 from exports import html as export
-from ownwords.archive.document import RawDocument, Site, Skipped
-from ownwords.archive.files import pages
+from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem
+from ownwords.archive.files import readability
 from ownwords.archive.sources import html
 from ownwords.core.errors import SourceError
 
@@ -35,12 +35,14 @@ def test_articles_come_without_what_stands_around_them(tmp_path: Path) -> None:
 
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     items = list(html.read(export.write(tmp_path)))
-    counts = {(i.what, i.reason.split(":")[0]): i.count for i in items if isinstance(i, Skipped)}
+    counts = {
+        (i.what, i.reason.split(":")[0]): i.count for i in items if isinstance(i, SkippedItem)
+    }
     assert counts["comment", "other people's words"] == 3
     assert counts["page", "a listing page"] == 3
     assert counts["page", "an error page"] == 1
     assert counts["block", "it repeats on at least half of the pages"] == 7
-    assert Site("Hats and Heads", "https://hats.example.org/") in items
+    assert SiteInfo("Hats and Heads", "https://hats.example.org/") in items
 
 
 def test_in_a_small_folder_nothing_is_taken_for_a_footer(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_a_post_of_links_with_words_about_them_is_a_post(tmp_path: Path) -> None
 
 def test_comments_are_counted_one_by_one() -> None:
     def count(inner: str) -> int:
-        return pages.remove_comments(pages.parse(inner))
+        return readability.remove_comments(readability.parse(inner))
 
     assert count(
         '<div id="comments"><div class="comment">a</div><div class="comment">b</div></div>'
@@ -175,7 +177,7 @@ def test_a_circle_of_links_ends(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     (root / "about.html").chmod(0)
-    found = [i for i in html.read(root) if isinstance(i, Skipped) and i.ref == "about.html"]
+    found = [i for i in html.read(root) if isinstance(i, SkippedItem) and i.ref == "about.html"]
     assert "cannot be read" in found[0].reason
 
 
@@ -201,7 +203,7 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, data: bytes, cut
 
 def test_titles_keep_words_together() -> None:
     tree = LexborHTMLParser("<main><h1>H<em>a</em>ts &amp; coats</h1></main>")
-    assert pages.titles(tree) == ("Hats & coats", "")
+    assert readability.page_titles(tree) == ("Hats & coats", "")
 
 
 @pytest.mark.parametrize(

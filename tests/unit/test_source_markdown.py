@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import markdown as export
-from ownwords.archive.document import Note, RawDocument, Site, Skipped
-from ownwords.archive.files import dates, front_matter, note_links
-from ownwords.archive.links import addresses
+from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
+from ownwords.archive.files import dates, front_matter, wikilinks
+from ownwords.archive.links import link_resolver
 from ownwords.archive.sources import markdown
 from ownwords.core.errors import SourceError
 
@@ -29,7 +29,7 @@ def test_a_jekyll_site(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     assert markdown.detect(root) == "a Jekyll site"
     items = list(markdown.read(root))
-    assert items[0] == Site("Hats and Heads", "https://hats.example.org/blog/")
+    assert items[0] == SiteInfo("Hats and Heads", "https://hats.example.org/blog/")
     hats = documents(root)["_posts/2020-01-31-on-hats.md"]
     assert hats.tags == ("hats", "roofs", "Field Notes", "wear")
     assert "# On hats" not in hats.body
@@ -38,10 +38,10 @@ def test_a_jekyll_site(tmp_path: Path) -> None:
     assert "/2020/01/31/on-hats" in hats.aliases
     shoes = documents(root)["_posts/2022-02-03-shoes.markdown"]
     assert shoes.url == "https://hats.example.org/blog/shoes/"
-    counted = {item.reason: item.count for item in items if isinstance(item, Skipped)}
+    counted = {item.reason: item.count for item in items if isinstance(item, SkippedItem)}
     assert counted["about the project (README, LICENSE and the like), no post"] == 1
     assert counted["not Markdown (.txt); to take it in, give its path, too"] == 1
-    assert sum(i.what == "folder" for i in items if isinstance(i, Skipped)) == 3
+    assert sum(i.what == "folder" for i in items if isinstance(i, SkippedItem)) == 3
 
 
 def test_broken_front_matter_keeps_the_post_and_what_says_it_is_a_draft(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_broken_front_matter_keeps_the_post_and_what_says_it_is_a_draft(tmp_path
     broken = found["_posts/2022-03-04-broken.md"]
     assert (broken.title, broken.body, broken.tags) == ("Broken: but kept", "Its text.", ("a", "b"))
     assert found["_posts/2023-01-02-off.md"].status == "draft"
-    notes = [item.text for item in markdown.read(root) if isinstance(item, Note)]
+    notes = [item.text for item in markdown.read(root) if isinstance(item, SourceNote)]
     assert len(notes) == 1
     assert notes[0].startswith("The front matter of 2 files is broken")
 
@@ -58,7 +58,7 @@ def test_broken_front_matter_keeps_the_post_and_what_says_it_is_a_draft(tmp_path
 def test_a_hugo_site(tmp_path: Path) -> None:
     root = export.write(tmp_path, export.HUGO)
     assert markdown.detect(root) == "a Hugo site"
-    assert next(iter(markdown.read(root))) == Site("A Hugo blog", "https://hugo.example.org/")
+    assert next(iter(markdown.read(root))) == SiteInfo("A Hugo blog", "https://hugo.example.org/")
     found = documents(root)
     assert set(found) == {
         "content/posts/hats/index.md",
@@ -124,7 +124,7 @@ def test_an_eleventy_site(tmp_path: Path) -> None:
     ],
 )
 def test_links_of_notes(text: str, link: str) -> None:
-    assert note_links.rewrite(text) == link
+    assert wikilinks.rewrite_wikilinks(text) == link
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,9 @@ def test_front_matter_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_words_in_every_form() -> None:
-    meta = front_matter.split("---\na: [x, 'y z', 1]\nb: x, y z\nc: x y\nd: '#x'\n---\n")
+    meta = front_matter.parse_front_matter(
+        "---\na: [x, 'y z', 1]\nb: x, y z\nc: x y\nd: '#x'\n---\n"
+    )
     assert meta.words("a", "b", "c", "d") == ("x", "y z", "1", "y")
 
 
@@ -213,7 +215,7 @@ def test_words_in_every_form() -> None:
     ],
 )
 def test_dates(value: object, day: str | None) -> None:
-    found = dates.moment(value)
+    found = dates.parse_date(value)
     assert found == (datetime.fromisoformat(day).replace(tzinfo=UTC) if day else None)
 
 
@@ -229,9 +231,9 @@ def test_dates(value: object, day: str | None) -> None:
     ],
 )
 def test_names(name: str, day: str | None, title: str) -> None:
-    found = dates.in_name(name)
+    found = dates.date_in_name(name)
     assert (found.date().isoformat() if found else None) == day
-    assert dates.title_of(name) == title
+    assert dates.title_from_filename(name) == title
 
 
 def test_a_folder_mostly_of_pages_is_not_taken(tmp_path: Path) -> None:
@@ -245,7 +247,7 @@ def test_a_circle_of_links_ends_and_binary_files_are_skipped(tmp_path: Path) -> 
     (root / "circle").symlink_to(root)
     (root / "dangling.md").symlink_to(root / "nowhere.md")
     (root / "picture.md").write_bytes(b"\x89PNG\0\0")
-    found = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, Skipped) and i.ref}
+    found = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem) and i.ref}
     assert found["picture.md"] == "is a binary file, not text"
     assert found["dangling.md"].startswith("cannot be read")
     assert documents(root).keys() >= export.PUBLISHED.keys()
@@ -255,7 +257,7 @@ def test_a_circle_of_links_ends_and_binary_files_are_skipped(tmp_path: Path) -> 
 def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     (root / "about.md").chmod(0)
-    found = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, Skipped)}
+    found = {i.ref: i.reason for i in markdown.read(root) if isinstance(i, SkippedItem)}
     assert "cannot be read" in found["about.md"]
 
 
@@ -281,12 +283,12 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, start: str, data
 @given(st.text(alphabet="-+{}[]:\"'\n abt|!&*#`", max_size=200))
 def test_any_front_matter_splits(text: str) -> None:
     for fence in ("---", "+++", ""):
-        meta = front_matter.split(f"{fence}\n{text}\n{fence}\nBody")
+        meta = front_matter.parse_front_matter(f"{fence}\n{text}\n{fence}\nBody")
         assert "Body" in meta.body or meta.broken or not fence
         assert meta.status()
         meta.words("a", "b")
         meta.date()
-    assert isinstance(note_links.rewrite(text), str)
+    assert isinstance(wikilinks.rewrite_wikilinks(text), str)
 
 
 def site(folder: Path, files: dict[str, str]) -> Path:
@@ -300,8 +302,8 @@ def site(folder: Path, files: dict[str, str]) -> Path:
 def targets(path: Path, *links: str) -> list[str]:
     """The states of links, as they would stand in a text of the site."""
     found = documents(path)
-    homes = [item.url for item in markdown.read(path) if isinstance(item, Site)]
-    names = addresses(found.items(), homes)
+    homes = [item.url for item in markdown.read(path) if isinstance(item, SiteInfo)]
+    names = link_resolver(found.items(), homes)
     return [names.resolve(link, next(iter(found)))[1] for link in links]
 
 
@@ -353,7 +355,7 @@ def test_pages_that_jekyll_fills_are_no_posts_and_others_lose_its_tags(tmp_path:
     )
     (post,) = documents(root).values()
     assert post.body == "<p>Mine .</p>"
-    reasons = {item.reason for item in markdown.read(root) if isinstance(item, Skipped)}
+    reasons = {item.reason for item in markdown.read(root) if isinstance(item, SkippedItem)}
     assert reasons == {"an error page", "a page made of template tags, no post"}
 
 

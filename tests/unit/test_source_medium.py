@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from exports import medium as export
 from items import documents
-from ownwords.archive.document import Note, RawDocument, Site, Skipped
+from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
 from ownwords.archive.sources import medium
 from ownwords.core.errors import SourceError
 
@@ -37,14 +37,14 @@ def test_a_story_with_all_it_says_of_itself(tmp_path: Path) -> None:
 def test_the_author_is_the_site(tmp_path: Path) -> None:
     first = next(iter(medium.read(export.write(tmp_path))))
     # Not at medium.com: links there to what others wrote would count as her own that are dead.
-    assert first == Site("Ann Author")
+    assert first == SiteInfo("Ann Author")
 
 
 def test_short_responses_are_skipped_and_long_ones_counted(tmp_path: Path) -> None:
     items = list(medium.read(export.write(tmp_path)))
-    responses = [i for i in items if isinstance(i, Skipped) and "response" in i.reason]
+    responses = [i for i in items if isinstance(i, SkippedItem) and "response" in i.reason]
     assert [item.ref for item in responses] == ["post/3a1b2c3d4e5f"]
-    notes = [item.text for item in items if isinstance(item, Note)]
+    notes = [item.text for item in items if isinstance(item, SourceNote)]
     assert len(notes) == 1
     assert notes[0].startswith("1 of Medium's stories look like responses")
 
@@ -76,7 +76,7 @@ def test_a_folder_reads_as_its_zip_does(tmp_path: Path) -> None:
 def test_other_folders_are_never_opened(tmp_path: Path, opened_members: list[str]) -> None:
     path = export.write(tmp_path)
     medium.detect(path)
-    assert any(i.count == 4 for i in medium.read(path) if isinstance(i, Skipped))
+    assert any(i.count == 4 for i in medium.read(path) if isinstance(i, SkippedItem))
     assert opened_members
     assert all(name.startswith("posts/") for name in opened_members)
 
@@ -92,7 +92,7 @@ def test_a_story_cut_short_is_skipped(tmp_path: Path) -> None:
     unpacked = unpack(tmp_path)
     story = unpacked / "posts" / "2020-01-31_On-hats-0a1b2c3d4e5f.html"
     story.write_text("<html><head><title>On", encoding="utf-8")
-    reasons = [item.reason for item in medium.read(unpacked) if isinstance(item, Skipped)]
+    reasons = [item.reason for item in medium.read(unpacked) if isinstance(item, SkippedItem)]
     assert "it has no body, as a page cut short has none" in reasons
 
 
@@ -138,4 +138,4 @@ def test_an_address_of_ones_own_is_the_sites(tmp_path: Path) -> None:
     path = tmp_path / "posts" / "2020-01-31_Hats-0a1b2c3d4e5f.html"
     path.parent.mkdir()
     path.write_text(page.replace("https://medium.com/@ann", "https://ann.medium.com"), "utf-8")
-    assert next(iter(medium.read(tmp_path))) == Site("Ann Author", "https://ann.medium.com")
+    assert next(iter(medium.read(tmp_path))) == SiteInfo("Ann Author", "https://ann.medium.com")

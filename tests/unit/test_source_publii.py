@@ -13,7 +13,7 @@ import pytest
 
 from exports import publii as export
 from items import documents
-from ownwords.archive.document import Expected, Note, RawDocument, Site, Skipped
+from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceNote
 from ownwords.archive.sources import publii
 from ownwords.core.errors import SourceError
 
@@ -42,7 +42,7 @@ def change(database: Path, *statements: str) -> None:
 
 def test_everything_is_handed_over_with_its_status(site: Path) -> None:
     items = list(publii.read(site))
-    assert items[0] == Site("Hats and Backups", "https://hats.example.org")
+    assert items[0] == SiteInfo("Hats and Backups", "https://hats.example.org")
     found = {each.ref: each for each in items if isinstance(each, RawDocument)}
     published = {ref: each for ref, each in found.items() if each.status == "published"}
     assert {ref: each.title for ref, each in published.items()} == export.PUBLISHED
@@ -51,7 +51,7 @@ def test_everything_is_handed_over_with_its_status(site: Path) -> None:
     assert Counter(each.status for each in found.values() if each.status != "published") == (
         export.LEFT_OUT
     )
-    assert not [each for each in items if isinstance(each, Note | Skipped)]
+    assert not [each for each in items if isinstance(each, SourceNote | SkippedItem)]
     assert export.NON_ASCII in found["post/1"].body
 
 
@@ -75,7 +75,7 @@ def test_blocks_tell_by_themselves_where_the_editor_is_not_noted(database: Path)
 
 def test_damaged_blocks_are_skipped_with_a_reason(database: Path) -> None:
     change(database, 'UPDATE posts SET text = \'[{"type": "publii-par\' WHERE id = 3')
-    (skipped,) = [each for each in publii.read(database) if isinstance(each, Skipped)]
+    (skipped,) = [each for each in publii.read(database) if isinstance(each, SkippedItem)]
     assert skipped.ref == "post/3"
     assert skipped.title == "On <blocks> & other things"
     change(database, "UPDATE posts SET text = '' WHERE id = 3")
@@ -204,9 +204,9 @@ def test_text_that_is_not_utf8_is_read(database: Path) -> None:
 
 def test_a_site_without_posts_is_no_error(database: Path) -> None:
     change(database, "DELETE FROM posts")
-    assert [each for each in publii.read(database) if not isinstance(each, Note)] == [
-        Site("Hats and Backups", "https://hats.example.org"),
-        Expected(0),
+    assert [each for each in publii.read(database) if not isinstance(each, SourceNote)] == [
+        SiteInfo("Hats and Backups", "https://hats.example.org"),
+        ExpectedCount(0),
     ]
 
 
@@ -215,8 +215,8 @@ def test_a_site_without_settings_is_read_and_said_so(site: Path) -> None:
         file = site / "input/config/site.config.json"
         file.unlink() if content is None else file.write_text(content, encoding="utf-8")
         items = list(publii.read(site))
-        assert items[0] == Site("hats", "")
-        assert any(isinstance(each, Note) and "addresses" in each.text for each in items)
+        assert items[0] == SiteInfo("hats", "")
+        assert any(isinstance(each, SourceNote) and "addresses" in each.text for each in items)
         assert documents_of(site)["post/1"].url == ""
         assert 'src="/media/posts/1/hat.jpg"' in documents_of(site)["post/1"].body
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from exports import publii as export
 from items import documents
-from ownwords.archive.document import Note, RawDocument, Skipped
+from ownwords.archive.document import RawDocument, SkippedItem, SourceNote
 from ownwords.archive.sources import publii
 from ownwords.archive.sources.publii import database as publii_database
 from ownwords.core.errors import SourceError
@@ -121,7 +121,7 @@ def test_damage_gives_all_posts_or_an_error(database: Path) -> None:
             items = list(publii.read(database))
         except SourceError:
             continue
-        handed = [each for each in items if isinstance(each, RawDocument | Skipped)]
+        handed = [each for each in items if isinstance(each, RawDocument | SkippedItem)]
         assert len(handed) == posts
 
 
@@ -192,7 +192,7 @@ def test_a_write_ahead_log_is_read_along(database: Path) -> None:
 def test_the_lock_folder_of_a_crash(database: Path) -> None:
     (database.parent / "db.sqlite.lock").mkdir()
     items = list(publii.read(database))
-    assert any(isinstance(each, Note) and "db.sqlite.lock" in each.text for each in items)
+    assert any(isinstance(each, SourceNote) and "db.sqlite.lock" in each.text for each in items)
     assert sum(isinstance(each, RawDocument) for each in items) == 11
 
 

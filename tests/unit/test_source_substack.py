@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from exports import substack as export
 from items import documents
-from ownwords.archive.document import Item, RawDocument, Skipped
+from ownwords.archive.document import RawDocument, SkippedItem, SourceItem
 from ownwords.archive.sources import substack
 from ownwords.core.errors import SourceError
 
@@ -16,8 +16,8 @@ def documents_of(path: Path) -> dict[str, RawDocument]:
     return documents(substack.read(path))
 
 
-def skipped(path: Path) -> list[Skipped]:
-    return [item for item in substack.read(path) if isinstance(item, Skipped)]
+def skipped(path: Path) -> list[SkippedItem]:
+    return [item for item in substack.read(path) if isinstance(item, SkippedItem)]
 
 
 def pack(path: Path, members: dict[str, str | bytes]) -> Path:
@@ -129,7 +129,7 @@ def test_any_bytes_give_items_or_a_source_error(tmp_path: Path, table: bytes, wh
     for path in (packed, plain):
         substack.detect(path)
         try:
-            found: list[Item] = list(substack.read(path))
+            found: list[SourceItem] = list(substack.read(path))
         except SourceError as error:
             assert "\n" not in error.message
         else:

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exports import text as export
-from ownwords.archive.document import Expected, RawDocument, Skipped
-from ownwords.archive.files import safely
-from ownwords.archive.sources import recognise, text
+from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem
+from ownwords.archive.files import untrusted_files
+from ownwords.archive.sources import detect_source, text
 from ownwords.core.errors import SourceError
 
 
@@ -66,14 +66,19 @@ def test_a_stream_is_decoded_as_a_whole_would_be(
     data = b"x" * padding + before.encode() + odd.replace(b"\0", b"") + "ż".encode() * 9
     path = tmp_path / "note.txt"
     path.write_bytes(data)
-    whole = safely.decode(data).replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
+    whole = (
+        untrusted_files.decode_text(data)
+        .replace("\r\n", "\n")
+        .replace("\r", "\n")
+        .removeprefix("\ufeff")
+    )
     assert "".join(text._chunks(path)) == whole
 
 
 def test_a_file_full_of_damage_stays_utf8_and_another_encoding_is_seen_late(tmp_path: Path) -> None:
     polish = "zażółć gęślą jaźń " * 20_000
     damaged = polish.encode()[:200_000] + b"\xff" + polish.encode()[200_000:]
-    assert "zażółć" in safely.decode(damaged)
+    assert "zażółć" in untrusted_files.decode_text(damaged)
     assert "zażółć" in titled(tmp_path, damaged)[0][1]
     late = b"plain " * 50_000 + "größer für".encode("cp1252") * 50
     assert titled(tmp_path, late)[0][1].endswith("größer für")
@@ -117,7 +122,7 @@ def test_memory_is_bounded_for_a_file_of_any_size(tmp_path: Path) -> None:
 def test_a_folder(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     assert text.detect(root) == "a folder of text files"
-    reasons = {i.ref: i.reason for i in text.read(root) if isinstance(i, Skipped)}
+    reasons = {i.ref: i.reason for i in text.read(root) if isinstance(i, SkippedItem)}
     assert reasons == {"empty.txt": "empty", "picture.txt": "is a binary file, not text"}
 
 
@@ -131,7 +136,7 @@ def test_a_circle_of_links_ends(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_skipped(tmp_path: Path) -> None:
     root = export.write(tmp_path)
     (root / "coats.txt").chmod(0)
-    found = {i.ref: i.reason for i in text.read(root) if isinstance(i, Skipped)}
+    found = {i.ref: i.reason for i in text.read(root) if isinstance(i, SkippedItem)}
     assert "cannot be read" in found["coats.txt"]
 
 
@@ -164,7 +169,9 @@ def test_a_folder_names_what_it_leaves_out_as_texts_of_other_kinds(tmp_path: Pat
     other.mkdir()
     (tmp_path / "link").symlink_to(other, target_is_directory=True)
     assert text.detect(tmp_path) == "a folder of text files"
-    left = {each.reason: each.count for each in text.read(tmp_path) if isinstance(each, Skipped)}
+    left = {
+        each.reason: each.count for each in text.read(tmp_path) if isinstance(each, SkippedItem)
+    }
     apart = "; to take it in, give its path, too"
     assert left == {
         f"not plain text (.md){apart}": 1,
@@ -180,11 +187,11 @@ def test_a_workspace_inside_a_folder_does_not_change_what_the_folder_is(tmp_path
     made.mkdir()
     for name in ("report.html", "scorecard.html", "card.md"):
         (made / name).write_text("<p>ours</p>", encoding="utf-8")
-    assert recognise(tmp_path) == ("text", "a folder of text files")
+    assert detect_source(tmp_path) == ("text", "a folder of text files")
 
 
 def test_a_file_in_parts_is_expected_to_give_them(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("word " * 500_000, encoding="utf-8")
     items = list(text.read(tmp_path))
-    expected = sum(each.documents for each in items if isinstance(each, Expected))
+    expected = sum(each.documents for each in items if isinstance(each, ExpectedCount))
     assert expected == sum(isinstance(each, RawDocument) for each in items) > 1

@@ -7,13 +7,15 @@ from hypothesis import strategies as st
 
 from exports import wordpress as export
 from items import documents, notes
-from ownwords.archive.document import Expected, Item, RawDocument, Site, Skipped
-from ownwords.archive.segments import read_body
+from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
+from ownwords.archive.segments import parse_body
 from ownwords.archive.sources import wordpress
 from ownwords.core.errors import SourceError
 
 
-def of(folder: Path, *items: str, tail: str = export.TAIL, head: str = export.HEAD) -> list[Item]:
+def of(
+    folder: Path, *items: str, tail: str = export.TAIL, head: str = export.HEAD
+) -> list[SourceItem]:
     path = folder / "export.xml"
     path.write_text(head + "".join(items) + tail, encoding="utf-8")
     assert wordpress.detect(path)
@@ -22,13 +24,13 @@ def of(folder: Path, *items: str, tail: str = export.TAIL, head: str = export.HE
 
 def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
     items = list(wordpress.read(export.write(tmp_path)))
-    assert items[1] == Site("Hats & Heads", "https://blog.example.com")
+    assert items[1] == SiteInfo("Hats & Heads", "https://blog.example.com")
     assert not notes(items)
 
 
 def test_what_others_wrote_and_what_is_no_text_is_counted(tmp_path: Path) -> None:
     items = list(wordpress.read(export.write(tmp_path)))
-    counts = {(e.what, e.reason): e.count for e in items if isinstance(e, Skipped)}
+    counts = {(e.what, e.reason): e.count for e in items if isinstance(e, SkippedItem)}
     assert counts == {
         ("comment", "other people's words"): 2,
         ("comment", "pingbacks from other sites"): 2,
@@ -58,8 +60,8 @@ def test_split_files_overlap(tmp_path: Path) -> None:
     assert wordpress.detect(folder) == "a WordPress export in 3 files"
     assert documents(items) == whole
     assert sum(isinstance(each, RawDocument) for each in items) == len(whole)
-    assert sum(isinstance(each, Site) for each in items) == 1
-    comments = [e.count for e in items if isinstance(e, Skipped) and e.what == "comment"]
+    assert sum(isinstance(each, SiteInfo) for each in items) == 1
+    comments = [e.count for e in items if isinstance(e, SkippedItem) and e.what == "comment"]
     assert sum(comments) == export.OTHERS
     packed = tmp_path / "hats.zip"
     with zipfile.ZipFile(packed, "w") as archive:
@@ -102,7 +104,7 @@ def test_dates(tmp_path: Path) -> None:
 
 
 def test_a_site_without_posts(tmp_path: Path) -> None:
-    assert of(tmp_path) == [Expected(0), Site("Hats & Heads", "https://blog.example.com")]
+    assert of(tmp_path) == [ExpectedCount(0), SiteInfo("Hats & Heads", "https://blog.example.com")]
 
 
 def test_control_characters_cost_no_text(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_a_file_cut_off_says_so_and_gives_only_whole_posts(tmp_path: Path) -> No
         handed = len(found) + sum(
             each.count
             for each in items
-            if isinstance(each, Skipped) and each.what not in ("comment",)
+            if isinstance(each, SkippedItem) and each.what not in ("comment",)
         )
         assert handed == ended
 
@@ -173,7 +175,7 @@ def test_damage_in_the_middle_is_told(tmp_path: Path) -> None:
 
 def test_a_post_without_its_text_is_skipped(tmp_path: Path) -> None:
     bare = export.item(1, "Bare", "x").replace("content:encoded", "content:lost")
-    (skipped,) = [each for each in of(tmp_path, bare) if isinstance(each, Skipped)]
+    (skipped,) = [each for each in of(tmp_path, bare) if isinstance(each, SkippedItem)]
     assert (skipped.ref, skipped.title) == ("post/1", "Bare")
 
 
@@ -226,7 +228,7 @@ def test_any_bytes_give_items_or_a_sentence(tmp_path: Path, content: bytes, name
         items = list(wordpress.read(path))
     except SourceError:
         return
-    assert all(isinstance(each, Item) for each in items)
+    assert all(isinstance(each, SourceItem) for each in items)
 
 
 def test_titles_and_tags_lose_the_entities_and_emphasis_they_are_stored_with(
@@ -256,7 +258,7 @@ https://video.example/2
 https://video.example/5
 </pre>"""
     (post,) = documents(of(tmp_path, export.item(1, "Films", body))).values()
-    reading = read_body(post.body, "html")
+    reading = parse_body(post.body, "html")
     assert [(each.kind, each.text) for each in reading.segments] == [
         ("prose", "Mine."),
         ("caption", "Watch it"),

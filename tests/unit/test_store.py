@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.document import Document, Link, Reading, Segment, Skipped
-from ownwords.archive.store import Archive, keeps
+from ownwords.archive.document import Document, Link, ParsedBody, Segment, SkippedItem
+from ownwords.archive.store import Archive, is_current
 from ownwords.core.errors import WorkspaceError
 
 
@@ -29,7 +29,7 @@ def put(
     document = Document(
         document_id, title, segments, date=datetime(2020, 1, 2, tzinfo=UTC), tags=("a", "ż")
     )
-    archive.put(document, "k", Reading(segments, (Link("/x", "x"),), {"script": 2}), b"features")
+    archive.put(document, "k", ParsedBody(segments, (Link("/x", "x"),), {"script": 2}), b"features")
 
 
 def texts(archive: Archive) -> dict[str, str]:
@@ -71,7 +71,7 @@ def test_a_transaction_that_fails_changes_nothing(archive: Archive) -> None:
         put(archive, "a", "Before.")
     with pytest.raises(ZeroDivisionError), archive.transaction():
         put(archive, "a", "After.")
-        archive.set_rejected([Skipped("post", "a draft")])
+        archive.set_rejected([SkippedItem("post", "a draft")])
         raise ZeroDivisionError
     assert texts(archive) == {"a": "Before."}
 
@@ -105,10 +105,10 @@ def test_an_archive_of_another_version_is_made_anew(path: Path) -> None:
             PRAGMA user_version = 999;
             """
         )
-    assert not keeps(path)
+    assert not is_current(path)
     with Archive(path) as archive:
         assert archive.keys() == {}
-    assert keeps(path)
+    assert is_current(path)
     with closing(sqlite3.connect(path)) as database:
         names = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
     assert "documents" in names
@@ -129,7 +129,7 @@ def test_of_the_first_version_only_the_index_is_dropped_that_nothing_reads(
             PRAGMA user_version = 1;
             """
         )
-    assert keeps(path)
+    assert is_current(path)
     with Archive(path) as again:
         assert texts(again) == {"a": "One."}
     with closing(sqlite3.connect(path)) as database:

@@ -7,8 +7,8 @@ import math
 from bisect import bisect_right
 
 from ownwords.archive.report import Advice
-from ownwords.archive.report.words import count, size
-from ownwords.archive.split import LEAST_GROUPS
+from ownwords.archive.report.formatting import count, size
+from ownwords.archive.split import MIN_GROUPS
 
 # Hoffmann et al. 2022 ("Chinchilla"): tokens for which a model of a given size is best trained.
 TOKENS_PER_PARAMETER = 20
@@ -160,8 +160,8 @@ def _passes(bytes_: int) -> str:
 
 
 def _held_out(bytes_: int, words: int, posts: int) -> str:
-    if posts < LEAST_GROUPS:
-        return f"Nothing is: texts are held out whole, and that takes {LEAST_GROUPS} to learn from."
+    if posts < MIN_GROUPS:
+        return f"Nothing is: texts are held out whole, and that takes {MIN_GROUPS} to learn from."
     tokens = bytes_ / 10 / BYTES_PER_TOKEN
     resolved = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tokens))
     said = (

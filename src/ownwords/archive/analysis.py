@@ -6,36 +6,36 @@ from dataclasses import dataclass
 from datetime import date
 from statistics import fmean, median
 
-from ownwords.archive import duplicates, style
+from ownwords.archive import near_duplicates, style_outliers
 from ownwords.archive.advice import advise
 from ownwords.archive.document import OWN_KINDS, Document
-from ownwords.archive.dumps import why_dump
-from ownwords.archive.features import SHARED_KINDS, Features, count_words, from_bytes
-from ownwords.archive.phrases import Writing, choose, favourites
-from ownwords.archive.provenance import (
-    Choice,
-    Decision,
-    Post,
-    ProvenanceConfig,
-    Verdict,
-    decide,
-    effective_posts,
-)
-from ownwords.archive.reading import Intake
+from ownwords.archive.features import SHARED_KINDS, Features, count_words, decode_features
+from ownwords.archive.ingest import IngestResult
+from ownwords.archive.log_detection import log_reason
+from ownwords.archive.phrases import PhraseSource, favourite_phrases, sample_posts
 from ownwords.archive.report import (
     DeadLink,
-    Dump,
     Duplicate,
-    LeftOut,
-    Privacy,
+    Exclusion,
+    LogBlock,
+    PrivacySummary,
     Report,
-    Totals,
-    Unlike,
-    Year,
+    ReportTotals,
+    UnlikePost,
+    YearCount,
 )
-from ownwords.archive.report import Post as PostLine
-from ownwords.archive.report.words import CHOICES_FILE, count, title_of
-from ownwords.archive.split import Division, Part, SplitConfig, divide
+from ownwords.archive.report import PostSummary as PostLine
+from ownwords.archive.report.formatting import CHOICES_FILE, count, title_of
+from ownwords.archive.selection import (
+    AuthorChoice,
+    Decision,
+    PostDecision,
+    PostFacts,
+    ProvenanceConfig,
+    effective_posts,
+    select_posts,
+)
+from ownwords.archive.split import PostSplit, SplitConfig, SplitInput, split_posts
 from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
 
@@ -51,7 +51,7 @@ _FOUND_IN = 50  # titles listed under addresses and numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PostQuestion:
     """What the author is asked about one post; `default` is applied where nobody can be asked."""
 
     id: str
@@ -61,11 +61,11 @@ class Question:
     default: Decision
 
 
-Ask = Callable[[Question], str]
+AskAuthor = Callable[[PostQuestion], str]
 
 
 @dataclass(slots=True)
-class Corpus:
+class CorpusFeatures:
     """What the findings are drawn from: small, whatever the size of the texts."""
 
     archive: Archive
@@ -73,10 +73,10 @@ class Corpus:
     features: dict[str, Features]
 
     @classmethod
-    def of(cls, archive: Archive) -> "Corpus":
+    def of(cls, archive: Archive) -> "CorpusFeatures":
         """The corpus stored in an archive."""
         heads = {head.id: head for head in archive.heads()}
-        return cls(archive, heads, {id_: from_bytes(data) for id_, data in archive.features()})
+        return cls(archive, heads, {id_: decode_features(data) for id_, data in archive.features()})
 
     def title(self, document_id: str) -> str:
         return self.heads[document_id].title
@@ -84,37 +84,44 @@ class Corpus:
 
 def analyse(
     archive: Archive,
-    intake: Intake,
+    intake: IngestResult,
     report: Report,
     *,
     provenance: ProvenanceConfig,
     split: SplitConfig,
-    choices: list[Choice],
-    ask: Ask | None,
+    choices: list[AuthorChoice],
+    ask: AskAuthor | None,
     progress: Progress,
-) -> list[Choice]:
+) -> list[AuthorChoice]:
     """Fill the report in and store the selection; gives the author's choices, with new answers."""
-    corpus = Corpus.of(archive)
+    corpus = CorpusFeatures.of(archive)
     with progress.stage("Looking for copies"):
-        pairs = duplicates.find(
+        pairs = near_duplicates.find_near_duplicates(
             corpus.features, lambda id_: archive.text(id_, SHARED_KINDS), provenance.near_duplicate
         )
     with progress.stage("Comparing styles"):
-        judgement = style.unlike(corpus.features, provenance.unlike_distance)
+        judgement = style_outliers.find_style_outliers(corpus.features, provenance.unlike_distance)
 
-    posts = [Post(id_, h.title, corpus.features[id_], _day(h)) for id_, h in corpus.heads.items()]
-    verdicts = decide(posts, pairs, judgement.outliers, provenance, choices)
+    posts = [
+        PostFacts(id_, h.title, corpus.features[id_], _day(h)) for id_, h in corpus.heads.items()
+    ]
+    verdicts = select_posts(posts, pairs, judgement.outliers, provenance, choices)
     if ask:
         answers = list(_answers(verdicts, corpus, ask))
         choices = [*choices, *answers]
-        verdicts = decide(posts, pairs, judgement.outliers, provenance, choices)
+        verdicts = select_posts(posts, pairs, judgement.outliers, provenance, choices)
 
     parts = [
-        Part(id_, corpus.features[id_].exact, v.training_words, _day(corpus.heads[id_]), _fixed(v))
+        SplitInput(
+            id_, corpus.features[id_].exact, v.training_words, _day(corpus.heads[id_]), _fixed(v)
+        )
         for id_, v in verdicts.items()
     ]
-    groups = duplicates.groups(pairs)
-    divisions = [divide(parts, groups, split, "random"), divide(parts, groups, split, "by date")]
+    groups = near_duplicates.duplicate_groups(pairs)
+    divisions = [
+        split_posts(parts, groups, split, "random"),
+        split_posts(parts, groups, split, "by date"),
+    ]
 
     report.splits = [division.figures(parts) for division in divisions]
     report.duplicates = [
@@ -130,7 +137,7 @@ def analyse(
         for p in pairs
     ]
     report.unlike = [
-        Unlike(
+        UnlikePost(
             o.id,
             corpus.title(o.id),
             corpus.features[o.id].own_words,
@@ -170,11 +177,11 @@ def _year(head: Document) -> int:
     return head.date.year if head.date else 0
 
 
-def _fixed(verdict: Verdict) -> bool:
+def _fixed(verdict: PostDecision) -> bool:
     return verdict.decision == "cap" or "dominant" in verdict.flags
 
 
-def _of_no_post(choices: Iterable[Choice], corpus: Corpus) -> str:
+def _of_no_post(choices: Iterable[AuthorChoice], corpus: CorpusFeatures) -> str:
     """A sentence about decisions on posts that are not there: gone, or misspelt."""
     gone = [choice.id for choice in choices if choice.id not in corpus.heads]
     if not gone:
@@ -186,7 +193,9 @@ def _of_no_post(choices: Iterable[Choice], corpus: Corpus) -> str:
     )
 
 
-def _answers(verdicts: Mapping[str, Verdict], corpus: Corpus, ask: Ask) -> Iterator[Choice]:
+def _answers(
+    verdicts: Mapping[str, PostDecision], corpus: CorpusFeatures, ask: AskAuthor
+) -> Iterator[AuthorChoice]:
     """Ask about what stood out and was not decided before, the longest posts first."""
     open_ = [
         v
@@ -200,16 +209,16 @@ def _answers(verdicts: Mapping[str, Verdict], corpus: Corpus, ask: Ask) -> Itera
     open_.sort(key=lambda v: (-corpus.features[v.id].own_words, v.id))
     for verdict in open_[:_QUESTIONS]:
         title = title_of(corpus.title(verdict.id))
-        question = Question(verdict.id, title, verdict.reason, _OPTIONS, verdict.decision)
+        question = PostQuestion(verdict.id, title, verdict.reason, _OPTIONS, verdict.decision)
         answer = ask(question)
-        yield Choice(verdict.id, next(o for o in _OPTIONS if o == answer), by="you")
+        yield AuthorChoice(verdict.id, next(o for o in _OPTIONS if o == answer), by="you")
 
 
 def _count(
     report: Report,
-    corpus: Corpus,
-    verdicts: Mapping[str, Verdict],
-    divisions: Iterable[Division],
+    corpus: CorpusFeatures,
+    verdicts: Mapping[str, PostDecision],
+    divisions: Iterable[PostSplit],
 ) -> None:
     """The totals, the years, and a line for every document, longest first."""
     randomly, by_date = (division.sides for division in divisions)
@@ -245,7 +254,7 @@ def _count(
     lengths = [post.own_words for post in posts]
     report.words_by_kind = dict(kinds.most_common())
     report.effective_posts = effective_posts(post.own_words for post in report.posts)
-    report.totals = Totals(
+    report.totals = ReportTotals(
         posts=len(posts),
         pages=len(report.posts) - len(posts),
         words=sum(kinds.values()),
@@ -262,21 +271,21 @@ def _count(
         first_day=days[0] if days else "",
         last_day=days[-1] if days else "",
     )
-    years: dict[int, Year] = {}
+    years: dict[int, YearCount] = {}
     for post in posts:
         number = int(post.day[:4]) if post.day else 0
-        year = years.setdefault(number, Year(number, 0, 0))
+        year = years.setdefault(number, YearCount(number, 0, 0))
         year.posts += 1
         year.words += post.own_words
     report.years = [years[number] for number in sorted(years)]
 
 
 def _listen_for_phrases(
-    report: Report, corpus: Corpus, verdicts: Mapping[str, Verdict], progress: Progress
+    report: Report, corpus: CorpusFeatures, verdicts: Mapping[str, PostDecision], progress: Progress
 ) -> None:
     """Of the posts that are learned from: another author's phrases are not this one's."""
-    chosen = choose(
-        Writing(id_, _year(corpus.heads[id_]), corpus.features[id_].own_words)
+    chosen = sample_posts(
+        PhraseSource(id_, _year(corpus.heads[id_]), corpus.features[id_].own_words)
         for id_, verdict in verdicts.items()
         if verdict.decision != "leave out"
     )
@@ -287,26 +296,26 @@ def _listen_for_phrases(
                 stage.advance()
             return corpus.archive.text(id_, OWN_KINDS)
 
-        report.phrases = favourites(chosen, text_of)
+        report.phrases = favourite_phrases(chosen, text_of)
 
 
-def _find_dumps(report: Report, corpus: Corpus) -> None:
+def _find_dumps(report: Report, corpus: CorpusFeatures) -> None:
     for id_, text in corpus.archive.segments_of_kind("log"):
         lines = text.splitlines()
         report.dumps.append(
-            Dump(
+            LogBlock(
                 id=id_,
                 title=corpus.title(id_),
                 words=count_words(text),
                 lines=len(lines),
-                reason=why_dump(text) or "a machine wrote it",
+                reason=log_reason(text) or "a machine wrote it",
                 first_line=lines[0][:_FIRST_LINE],
             )
         )
     report.dumps.sort(key=lambda dump: (-dump.words, dump.id))
 
 
-def _follow_links(report: Report, corpus: Corpus, intake: Intake) -> None:
+def _follow_links(report: Report, corpus: CorpusFeatures, intake: IngestResult) -> None:
     names = intake.addresses()
     states: list[tuple[str, str, int]] = []
     reached: set[str] = set()
@@ -327,18 +336,18 @@ def _follow_links(report: Report, corpus: Corpus, intake: Intake) -> None:
     report.orphans = [p.id for p in report.posts if p.kind == "post" and p.id not in reached]
 
 
-def _list_left_out(report: Report, archive: Archive, intake: Intake) -> None:
+def _list_left_out(report: Report, archive: Archive, intake: IngestResult) -> None:
     report.left_out = [
-        LeftOut(s.what, s.reason, s.count, s.title, s.ref) for s in intake.skipped
+        Exclusion(s.what, s.reason, s.count, s.title, s.ref) for s in intake.skipped
     ] + [
-        LeftOut("part", reason, count)
+        Exclusion("part", reason, count)
         for reason, count in sorted(archive.dropped().items(), key=lambda item: -item[1])
     ]
 
 
-def _find_private(report: Report, corpus: Corpus, intake: Intake) -> None:
+def _find_private(report: Report, corpus: CorpusFeatures, intake: IngestResult) -> None:
     found = {id_: one.private for id_, one in corpus.features.items() if one.private.examples}
-    report.privacy = Privacy(
+    report.privacy = PrivacySummary(
         emails=sum(one.emails for one in found.values()),
         phones=sum(one.phones for one in found.values()),
         found_in=[

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import cast, get_args
 
-from ownwords.archive.provenance import Choice, Decision
-from ownwords.archive.report import Post
-from ownwords.archive.report.words import flags, plain
+from ownwords.archive.report import PostSummary
+from ownwords.archive.report.formatting import flags, plain
+from ownwords.archive.selection import AuthorChoice, Decision
 from ownwords.core.errors import ConfigError
 
 _DECISIONS = get_args(Decision)
@@ -32,7 +32,7 @@ _HEAD = """\
 """
 
 
-def read_choices(path: Path) -> list[Choice]:
+def read_choices(path: Path) -> list[AuthorChoice]:
     """The author's own decisions; what was written by default and not changed since is not one."""
     if not path.exists():
         return []
@@ -51,7 +51,7 @@ def read_choices(path: Path) -> list[Choice]:
     tables = whole.get("post", [])
     if not isinstance(tables, list):
         raise ConfigError(f"{path}: write [[post]], with two brackets, before each post")
-    choices: list[Choice] = []
+    choices: list[AuthorChoice] = []
     seen: set[str] = set()
     for table in tables:
         if not isinstance(table, dict) or not isinstance(table.get("id"), str):
@@ -82,11 +82,11 @@ def read_choices(path: Path) -> list[Choice]:
                 hint=f'write decision = "{near[0] if near else _DECISIONS[0]}"',
             )
         if decision != table.get("proposed"):
-            choices.append(Choice(id_, cast(Decision, decision), by="you"))
+            choices.append(AuthorChoice(id_, cast(Decision, decision), by="you"))
     return choices
 
 
-def write_choices(posts: Sequence[Post], choices: Iterable[Choice]) -> str:
+def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice]) -> str:
     """The file's text: the posts that stood out, and those the author decided about."""
     chosen = {choice.id: choice for choice in choices}
     parts = [_HEAD]

@@ -41,7 +41,7 @@ class RawDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedItem:
     """Something a source holds and does not hand over, with the reason; `count` of them at once."""
 
     what: str  # "comment", "attachment", "file", "post"
@@ -52,7 +52,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SiteInfo:
     """The site as a whole: its name, and its home address (links to it are internal).
 
     Not `whole` where only a part of it is at hand: what a link leads to may then be in the rest.
@@ -64,20 +64,20 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class SourceNote:
     """A sentence for the author about a source ("feeds often hold only the last 10 posts")."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedCount:
     """About so many more documents will follow: for the estimate of the time left."""
 
     documents: int
 
 
-Item = RawDocument | Skipped | Site | Note | Expected
+SourceItem = RawDocument | SkippedItem | SiteInfo | SourceNote | ExpectedCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedBody:
     """What a body turned out to hold; `dropped` counts what was taken out, by reason."""
 
     segments: tuple[Segment, ...]

@@ -22,7 +22,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive import privacy
+from ownwords.archive import pii
 from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
 
 Hashes = npt.NDArray[np.uint64]
@@ -38,7 +38,7 @@ SKETCH_LEVEL = 5  # a text long enough for both keeps one shingle in 2 ** 5
 VOCABULARY = 1000  # distinct words remembered for the style, the most frequent first
 NAMED = 100  # of which so many as text, to be shown
 TRIGRAMS = 512  # buckets that character 3-grams are hashed into
-MOST = 0xFFFF  # style counts are scaled down to a text of so many words
+MAX_STYLE_WORDS = 0xFFFF  # style counts are scaled down to a text of so many words
 
 _PIECE = 1 << 18  # characters taken apart at once: bounds the memory a long text needs
 _MULTIPLIER = 0x9E3779B97F4A7C15
@@ -49,7 +49,7 @@ _SPACE = 0x20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """What is remembered of one document. `to_bytes` and `from_bytes` keep it exactly.
+    """What is remembered of one document. `encode_features` and `decode_features` keep it exactly.
 
     `bytes` is the length of the own words in UTF-8. `exact` is a digest of the shared text (own
     and quoted words), whatever its case, punctuation and spacing. `sketch` holds, sorted, the
@@ -71,7 +71,7 @@ class Features:
     counts: npt.NDArray[np.uint16]
     named: str
     style: npt.NDArray[np.float32]
-    private: privacy.Found
+    private: pii.PiiMatches
 
     @property
     def own_words(self) -> int:
@@ -82,7 +82,7 @@ class Features:
         return sum(self.words.values())
 
 
-class Words(NamedTuple):
+class WordHashes(NamedTuple):
     """The words of a text: their hashes, and where each begins and ends in it."""
 
     hashes: Hashes
@@ -90,8 +90,8 @@ class Words(NamedTuple):
     ends: Offsets
 
 
-class _Piece(NamedTuple):
-    words: Words
+class _TextChunk(NamedTuple):
+    words: WordHashes
     plain: npt.NDArray[np.uint32]  # folded code points of the words, one space between them
     places: Offsets  # where each of these stands in the text
 
@@ -140,14 +140,14 @@ def _classes(codes: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.uint8], npt.
     return result, plain
 
 
-def _mix(values: Hashes) -> Hashes:
+def _splitmix64(values: Hashes) -> Hashes:
     """The finaliser of splitmix64: every bit of the result depends on every bit of the value."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
-def _take_apart(text: str, offset: int) -> _Piece:
+def _hash_chunk(text: str, offset: int) -> _TextChunk:
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     kinds, folded = _classes(codes)
     inside = (kinds == _LETTER) | (kinds == _ALONE)
@@ -167,7 +167,7 @@ def _take_apart(text: str, offset: int) -> _Piece:
     starts = np.flatnonzero(begins)
     if not len(starts):
         nothing = np.zeros(0, np.int64)
-        return _Piece(Words(np.zeros(0, np.uint64), nothing, nothing), codes[:0], nothing)
+        return _TextChunk(WordHashes(np.zeros(0, np.uint64), nothing, nothing), codes[:0], nothing)
     # A word ends where a separator or the next word begins.
     over = np.empty(len(codes), bool)
     over[-1] = True
@@ -177,39 +177,39 @@ def _take_apart(text: str, offset: int) -> _Piece:
     value = folded.astype(np.uint64)
     value *= up[: len(codes)]
     value *= inside
-    hashes = _mix(np.add.reduceat(value, starts) * down[starts])
+    hashes = _splitmix64(np.add.reduceat(value, starts) * down[starts])
     places = np.flatnonzero(inside | before[:-1])
     plain = folded[places]
     plain[~inside[places]] = _SPACE
-    return _Piece(Words(hashes, starts + offset, ends + offset), plain, places + offset)
+    return _TextChunk(WordHashes(hashes, starts + offset, ends + offset), plain, places + offset)
 
 
-def _pieces(text: str) -> Iterator[_Piece]:
+def _hash_chunks(text: str) -> Iterator[_TextChunk]:
     offset = 0
     while offset < len(text):
         end = min(offset + _PIECE, len(text))
         if end < len(text):
             cut = max(text.rfind(" ", offset, end), text.rfind("\n", offset, end))
             end = cut + 1 if cut > offset else end
-        yield _take_apart(text[offset:end], offset)
+        yield _hash_chunk(text[offset:end], offset)
         offset = end
 
 
-def words_of(text: str) -> Words:
+def hash_words(text: str) -> WordHashes:
     """The words of a text in order, with their places."""
-    found = [piece.words for piece in _pieces(text)]
+    found = [piece.words for piece in _hash_chunks(text)]
     if len(found) == 1:
         return found[0]
     if not found:
         nothing = np.zeros(0, np.int64)
-        return Words(np.zeros(0, np.uint64), nothing, nothing)
+        return WordHashes(np.zeros(0, np.uint64), nothing, nothing)
     hashes, starts, ends = (np.concatenate(part) for part in zip(*found, strict=True))
-    return Words(hashes, starts, ends)
+    return WordHashes(hashes, starts, ends)
 
 
 def count_words(text: str) -> int:
     """How many words a text has, in any script."""
-    return sum(len(piece.words.hashes) for piece in _pieces(text))
+    return sum(len(piece.words.hashes) for piece in _hash_chunks(text))
 
 
 def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
@@ -220,26 +220,26 @@ def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
     total = np.zeros(n, np.uint64)
     for i in range(length):
         total = total * np.uint64(_MULTIPLIER) + hashes[i : i + n]
-    return _mix(total)
+    return _splitmix64(total)
 
 
 def _sketch(hashes: Hashes) -> tuple[int, Hashes]:
     found = shingles(hashes)
     # So many levels up, a sketch would surely be full still: what lies above need not be sorted.
     level = min(SKETCH_LEVEL, max(0, (len(found) // (8 * SKETCH_FEW)).bit_length() - 1))
-    likely = _distinct(found[found < np.uint64(1 << (64 - level))]) if level else found
+    likely = _sorted_unique(found[found < np.uint64(1 << (64 - level))]) if level else found
     if level and len(likely) >= SKETCH_FEW:
         found = likely
     else:
-        level, found = 0, _distinct(found)
-    while level < SKETCH_LEVEL and kept_at(found, level + 1) >= SKETCH_FEW:
+        level, found = 0, _sorted_unique(found)
+    while level < SKETCH_LEVEL and sketch_size(found, level + 1) >= SKETCH_FEW:
         level += 1
-    while kept_at(found, level) > SKETCH_MANY:
+    while sketch_size(found, level) > SKETCH_MANY:
         level += 1
-    return level, found[: kept_at(found, level)].copy()
+    return level, found[: sketch_size(found, level)].copy()
 
 
-def _distinct(values: Hashes) -> Hashes:
+def _sorted_unique(values: Hashes) -> Hashes:
     """Sorted, each once. (numpy's own `unique` hashes first, which is slower on so few.)"""
     values = np.sort(values)
     if len(values) > 1:
@@ -247,12 +247,12 @@ def _distinct(values: Hashes) -> Hashes:
     return values
 
 
-def kept_at(found: Hashes, level: int) -> int:
+def sketch_size(found: Hashes, level: int) -> int:
     """How many of the sorted hashes of a sketch belong to it at a coarser level."""
     return int(np.searchsorted(found, np.uint64((1 << (64 - level)) - 1), side="right"))
 
 
-def features_of(document: Document) -> Features:
+def extract_features(document: Document) -> Features:
     """What is remembered of a document."""
     counts: dict[SegmentKind, int] = {}
     shared = [s for s in document.segments if s.kind in SHARED_KINDS]
@@ -264,8 +264,8 @@ def features_of(document: Document) -> Features:
     own = np.array([s.kind in OWN_KINDS for s in shared], bool)
     digest = blake2b(digest_size=16)
     trigrams = np.zeros(TRIGRAMS, np.int64)
-    found: list[Words] = []
-    for piece in _pieces(text):
+    found: list[WordHashes] = []
+    for piece in _hash_chunks(text):
         found.append(piece.words)
         digest.update(piece.plain.tobytes())
         if len(piece.plain) and piece.plain[-1] != _SPACE:
@@ -277,9 +277,9 @@ def features_of(document: Document) -> Features:
     for segment, n in zip(shared, np.bincount(segment_of, minlength=len(shared)), strict=True):
         counts[segment.kind] = counts.get(segment.kind, 0) + int(n)
     level, sketch = _sketch(words.hashes)
-    mine = words if own.all() else Words(*(part[own[segment_of]] for part in words))
+    mine = words if own.all() else WordHashes(*(part[own[segment_of]] for part in words))
     total = len(mine.hashes)
-    scale = min(1.0, MOST / total) if total else 1.0
+    scale = min(1.0, MAX_STYLE_WORDS / total) if total else 1.0
     vocabulary, times, named = _vocabulary(mine, text, scale)
     return Features(
         words=counts,
@@ -287,23 +287,25 @@ def features_of(document: Document) -> Features:
         exact=digest.digest(),
         level=level,
         sketch=sketch,
-        style_words=min(total, MOST),
+        style_words=min(total, MAX_STYLE_WORDS),
         vocabulary=vocabulary,
         counts=times,
         named=named,
         style=(trigrams * scale).astype(np.float32),
-        private=privacy.find(text),
+        private=pii.find_pii(text),
     )
 
 
-def _joined(found: list[Words]) -> Words:
+def _joined(found: list[WordHashes]) -> WordHashes:
     if not found:
-        return words_of("")
+        return hash_words("")
     hashes, starts, ends = (np.concatenate(part) for part in zip(*found, strict=True))
-    return Words(hashes, starts, ends)
+    return WordHashes(hashes, starts, ends)
 
 
-def _trigrams(piece: _Piece, own: npt.NDArray[np.bool_], bounds: Offsets) -> npt.NDArray[np.int64]:
+def _trigrams(
+    piece: _TextChunk, own: npt.NDArray[np.bool_], bounds: Offsets
+) -> npt.NDArray[np.int64]:
     """Counts of the character 3-grams that lie in own words, by hash bucket."""
     if len(piece.plain) < 3:
         return np.zeros(TRIGRAMS, np.int64)
@@ -316,7 +318,7 @@ def _trigrams(piece: _Piece, own: npt.NDArray[np.bool_], bounds: Offsets) -> npt
 
 
 def _vocabulary(
-    words: Words, text: str, scale: float
+    words: WordHashes, text: str, scale: float
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16], str]:
     # Sorted by hash, then by place: the first of each run stands first in the text.
     keyed = words.hashes & np.uint64(0xFFFFFFFF00000000) | np.arange(
@@ -338,7 +340,7 @@ def _vocabulary(
     )
 
 
-def to_bytes(features: Features) -> bytes:
+def encode_features(features: Features) -> bytes:
     """As bytes: the length of a JSON header, the header, then the arrays, little-endian."""
     header = {
         "words": features.words,
@@ -364,8 +366,8 @@ def to_bytes(features: Features) -> bytes:
     )
 
 
-def from_bytes(data: bytes) -> Features:
-    """The features that `to_bytes` wrote."""
+def decode_features(data: bytes) -> Features:
+    """The features that `encode_features` wrote."""
     (length,) = struct.unpack_from("<I", data)
     header = json.loads(data[4 : 4 + length])
     place = 4 + length
@@ -387,5 +389,5 @@ def from_bytes(data: bytes) -> Features:
         counts=cast("npt.NDArray[np.uint16]", arrays[2]),
         named=header["named"],
         style=cast("npt.NDArray[np.float32]", arrays[3]),
-        private=privacy.Found(emails, phones, tuple(examples)),
+        private=pii.PiiMatches(emails, phones, tuple(examples)),
     )

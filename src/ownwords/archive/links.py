@@ -8,7 +8,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from ownwords.archive.document import RawDocument
 
-State = Literal["internal", "site", "external", "dead", "other"]
+LinkState = Literal["internal", "site", "external", "dead", "other"]
 
 # Addresses on the site itself that are no document: listings, feeds, files.
 _NOT_A_DOCUMENT = re.compile(
@@ -21,13 +21,13 @@ _FILE = re.compile(r"\.(?!html?$|php$|aspx?$|md$|markdown$)[a-z0-9]{2,5}$")
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class LinkResolver:
     """Every name by which the documents of an archive can be reached."""
 
     targets: dict[str, str]  # normalised address -> document id
     hosts: frozenset[str]
 
-    def resolve(self, href: str, base: str) -> tuple[State, str]:
+    def resolve(self, href: str, base: str) -> tuple[LinkState, str]:
         """The state of a link found in a document whose `base` is given, and its target's id."""
         href = href.strip()
         if href.startswith("ref:"):
@@ -58,7 +58,9 @@ class Addresses:
         return "dead", ""
 
 
-def addresses(documents: Iterable[tuple[str, RawDocument]], homes: Iterable[str]) -> Addresses:
+def link_resolver(
+    documents: Iterable[tuple[str, RawDocument]], homes: Iterable[str]
+) -> LinkResolver:
     """The addresses of documents (with their ids) on sites with these home addresses."""
     targets: dict[str, str] = {}
     for document_id, document in documents:
@@ -66,7 +68,7 @@ def addresses(documents: Iterable[tuple[str, RawDocument]], homes: Iterable[str]
             if name:
                 targets.setdefault(_normalise(name), document_id)
     hosts = {_home_host(home) for home in homes}
-    return Addresses(targets, frozenset(hosts - {""}))
+    return LinkResolver(targets, frozenset(hosts - {""}))
 
 
 def _home_host(address: str) -> str:

@@ -9,14 +9,14 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ownwords.archive.analysis import Ask, analyse
+from ownwords.archive.analysis import AskAuthor, analyse
 from ownwords.archive.choices import read_choices, write_choices
 from ownwords.archive.document import OWN_KINDS
+from ownwords.archive.ingest import IngestResult, ingest
 from ownwords.archive.policy import ArchiveConfig
-from ownwords.archive.provenance import Choice, ProvenanceConfig
-from ownwords.archive.reading import Intake, read_into
 from ownwords.archive.report import Report
-from ownwords.archive.report.page import render
+from ownwords.archive.report.page import render_report
+from ownwords.archive.selection import AuthorChoice, ProvenanceConfig
 from ownwords.archive.split import SplitConfig
 from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
@@ -43,7 +43,7 @@ def look(
     provenance: ProvenanceConfig | None = None,
     split: SplitConfig | None = None,
     progress: Progress | None = None,
-    ask: Ask | None = None,
+    ask: AskAuthor | None = None,
     export: Path | None = None,
 ) -> Report:
     """Read the paths into a workspace's archive, and report what is in them.
@@ -70,7 +70,7 @@ def look(
     ):
         choices = read_choices(place.choices)
         with store.transaction():
-            intake = read_into(store, paths, archive, progress)
+            intake = ingest(store, paths, archive, progress)
             if not intake.keys:
                 raise _nothing_found(paths, intake)
             command = _command(paths, place, archive)
@@ -99,7 +99,7 @@ def look(
         # Who was killed after the transaction and before the files left files of another state.
         stale = store.get_meta("written") != state
         if stale or not place.report_page.exists():
-            write_atomically(place.report_page, render(report))
+            write_atomically(place.report_page, render_report(report))
         if stale or not place.choices.exists():
             write_atomically(place.choices, write_choices(report.posts, choices))
         if stale:
@@ -155,10 +155,10 @@ def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
 def _state(
     command: str,
     place: Workspace,
-    intake: Intake,
+    intake: IngestResult,
     provenance: ProvenanceConfig,
     split: SplitConfig,
-    choices: list[Choice],
+    choices: list[AuthorChoice],
 ) -> str:
     """A key of everything the report depends on: where it is the same, so is the report."""
     return digest(
@@ -171,11 +171,11 @@ def _state(
     )
 
 
-def _fingerprint(intake: Intake) -> str:
+def _fingerprint(intake: IngestResult) -> str:
     return digest(*(part for item in sorted(intake.keys.items()) for part in item))
 
 
-def _new_report(paths: Sequence[Path], place: Workspace, intake: Intake) -> Report:
+def _new_report(paths: Sequence[Path], place: Workspace, intake: IngestResult) -> Report:
     first = intake.sources[0]
     # Several sources have no name of their own but the folder's they are brought together in.
     name = name_of(paths[0]) if len(paths) == 1 else place.root.name.removesuffix(SUFFIX)
@@ -202,7 +202,7 @@ def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) ->
     return shlex.join(words)
 
 
-def _nothing_found(paths: Sequence[Path], intake: Intake) -> CorpusError:
+def _nothing_found(paths: Sequence[Path], intake: IngestResult) -> CorpusError:
     reasons = Counter[str]()
     for skipped in intake.skipped:
         reasons[skipped.reason] += skipped.count

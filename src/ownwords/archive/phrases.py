@@ -22,12 +22,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive.features import Hashes, Words, shingles, words_of
+from ownwords.archive.features import Hashes, WordHashes, hash_words, shingles
 from ownwords.archive.report import Phrase
 
 SAMPLE = 2_000_000  # words
 LENGTHS = (7, 6, 5, 4, 3)
-LEAST_POSTS = 3
+MIN_POSTS = 3
 OVERALL = 20
 PER_YEAR = 3
 
@@ -49,7 +49,7 @@ _Numbers = npt.NDArray[np.int64]
 _Scores = npt.NDArray[np.float64]
 
 
-class Writing(NamedTuple):
+class PhraseSource(NamedTuple):
     """A post whose own words are counted; `year` 0 where it has no date."""
 
     id: str
@@ -58,10 +58,10 @@ class Writing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class _WordSample:
     """The words of all sampled posts in a row: which word, in which clause, of which post."""
 
-    posts: Sequence[Writing]
+    posts: Sequence[PhraseSource]
     ranks: npt.NDArray[np.int32]  # 0 the most frequent word
     counts: _Numbers  # of each rank
     vocabulary: Hashes  # of each rank
@@ -70,7 +70,7 @@ class _Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turns:
+class _Ngrams:
     """Candidates of one length: as ranks of words, where they stand, and how often."""
 
     words: npt.NDArray[np.int32]  # one row a candidate
@@ -83,20 +83,22 @@ class _Turns:
     rich: npt.NDArray[np.bool_]  # holds two words or more that say something
 
 
-def favourites(chosen: Sequence[Writing], text_of: Callable[[str], str]) -> list[Phrase]:
+def favourite_phrases(
+    chosen: Sequence[PhraseSource], text_of: Callable[[str], str]
+) -> list[Phrase]:
     """The best phrases over all years, then the most telling of each; none for under three posts.
 
-    `chosen` are of `choose`; `text_of` gives a post's own words by its id.
+    `chosen` are of `sample_posts`; `text_of` gives a post's own words by its id.
     """
-    if len(chosen) < LEAST_POSTS:
+    if len(chosen) < MIN_POSTS:
         return []
     sample = _read(chosen, text_of)
-    turns: list[_Turns] = []
-    longer: _Turns | None = None
+    turns: list[_Ngrams] = []
+    longer: _Ngrams | None = None
     for length in LENGTHS:
-        longer = _turns(sample, length, longer)
+        longer = _count_ngrams(sample, length, longer)
         turns.append(longer)
-    shown = _Shown(sample, text_of)
+    shown = _PhraseTexts(sample, text_of)
     phrases = [
         Phrase(text, int(turns[t].counts[i]), int(turns[t].posts[i]))
         for t, i, text in _best(turns, [one.scores for one in turns], OVERALL, shown)
@@ -105,7 +107,7 @@ def favourites(chosen: Sequence[Writing], text_of: Callable[[str], str]) -> list
     return phrases
 
 
-def choose(posts: Iterable[Writing]) -> list[Writing]:
+def sample_posts(posts: Iterable[PhraseSource]) -> list[PhraseSource]:
     """All posts, or so many as the sample holds; in order of their ids."""
     ordered = sorted(post for post in posts if post.words)
     if sum(post.words for post in ordered) <= SAMPLE:
@@ -121,13 +123,13 @@ def choose(posts: Iterable[Writing]) -> list[Writing]:
     return sorted(chosen)
 
 
-def _read(posts: Sequence[Writing], text_of: Callable[[str], str]) -> _Sample:
+def _read(posts: Sequence[PhraseSource], text_of: Callable[[str], str]) -> _WordSample:
     seen: set[int] = set()
     hashes: list[Hashes] = []
     breaks: list[npt.NDArray[np.bool_]] = []
     for post in posts:
         text = "\n\n".join(_once(text_of(post.id), seen))
-        words = words_of(text)
+        words = hash_words(text)
         hashes.append(words.hashes)
         breaks.append(_breaks(text, words))
     sizes = [len(one) for one in hashes]
@@ -137,7 +139,7 @@ def _read(posts: Sequence[Writing], text_of: Callable[[str], str]) -> _Sample:
     order = np.argsort(-counts, kind="stable")
     rank_of = np.empty(len(order), np.int32)
     rank_of[order] = np.arange(len(order), dtype=np.int32)
-    return _Sample(
+    return _WordSample(
         posts,
         rank_of[ranks],
         counts[order],
@@ -159,7 +161,7 @@ def _once(text: str, seen: set[int]) -> Iterator[str]:
         yield paragraph
 
 
-def _breaks(text: str, words: Words) -> npt.NDArray[np.bool_]:
+def _breaks(text: str, words: WordHashes) -> npt.NDArray[np.bool_]:
     """At which words a clause begins: where more than a space or line end stands before."""
     breaks = np.ones(len(words.starts), bool)
     if len(breaks):
@@ -188,7 +190,7 @@ def _clauses(hashes: Hashes, breaks: npt.NDArray[np.bool_], posts: int) -> npt.N
     return np.repeat(numbers, lengths)
 
 
-def _turns(sample: _Sample, length: int, longer: _Turns | None) -> _Turns:
+def _count_ngrams(sample: _WordSample, length: int, longer: _Ngrams | None) -> _Ngrams:
     """The candidates of a length; good are those that may be shown."""
     n = max(0, len(sample.ranks) - length + 1)
     inside = sample.clauses[:n] == sample.clauses[length - 1 :][:n]
@@ -203,7 +205,7 @@ def _turns(sample: _Sample, length: int, longer: _Turns | None) -> _Turns:
     begins = np.flatnonzero(new)
     counts = np.diff(begins, append=len(keys))
     posts = np.add.reduceat(fresh.astype(np.int64), begins) if len(begins) else counts
-    enough = posts >= LEAST_POSTS
+    enough = posts >= MIN_POSTS
     places = places[np.repeat(enough, counts)]
     counts, posts = counts[enough], posts[enough]
     begins = np.cumsum(counts) - counts
@@ -217,16 +219,16 @@ def _turns(sample: _Sample, length: int, longer: _Turns | None) -> _Turns:
     good, rich = telling.any(axis=1), telling.sum(axis=1) >= _RICH
     good &= elsewhere[:, -1] < _count_at(sample, _GLUE)
     good &= ~_swallowed(places, begins, posts, longer, n)
-    return _Turns(words, posts, counts, np.sqrt(posts) * together, places, begins, good, rich)
+    return _Ngrams(words, posts, counts, np.sqrt(posts) * together, places, begins, good, rich)
 
 
-def _count_at(sample: _Sample, rank: int) -> int:
+def _count_at(sample: _WordSample, rank: int) -> int:
     """How often the word of a rank stands there; in a small archive a smaller rank is taken."""
     return int(sample.counts[min(rank, len(sample.counts) // 4)]) if len(sample.counts) else 0
 
 
 def _swallowed(
-    places: _Numbers, begins: _Numbers, posts: _Numbers, longer: _Turns | None, n: int
+    places: _Numbers, begins: _Numbers, posts: _Numbers, longer: _Ngrams | None, n: int
 ) -> npt.NDArray[np.bool_]:
     """Which candidates stand inside a longer one that is good and about as frequent."""
     most = np.zeros(len(posts), np.int64)
@@ -239,14 +241,14 @@ def _swallowed(
     return most >= _AS_FREQUENT * posts
 
 
-class _Shown:
+class _PhraseTexts:
     """Phrases as they are written in the posts."""
 
-    def __init__(self, sample: _Sample, text_of: Callable[[str], str]) -> None:
+    def __init__(self, sample: _WordSample, text_of: Callable[[str], str]) -> None:
         self._sample = sample
-        self._read = lru_cache(_CACHE)(lambda id_: (text := text_of(id_), words_of(text)))
+        self._read = lru_cache(_CACHE)(lambda id_: (text := text_of(id_), hash_words(text)))
 
-    def text(self, turns: _Turns, i: int) -> str:
+    def text(self, turns: _Ngrams, i: int) -> str:
         """The candidate as most often written; empty if it holds a digit."""
         first = int(turns.begins[i])
         places = turns.places[first : first + int(turns.counts[i])]
@@ -266,7 +268,7 @@ class _Shown:
 
 
 def _best(
-    turns: Sequence[_Turns], scores: Sequence[_Scores], most: int, shown: _Shown
+    turns: Sequence[_Ngrams], scores: Sequence[_Scores], most: int, shown: _PhraseTexts
 ) -> Iterator[tuple[int, int, str]]:
     """(which length, which candidate, its text) of the best that do not overlap one another."""
     ranked = sorted(
@@ -288,7 +290,9 @@ def _best(
             return
 
 
-def _by_year(turns: Sequence[_Turns], sample: _Sample, shown: _Shown) -> Iterator[Phrase]:
+def _by_year(
+    turns: Sequence[_Ngrams], sample: _WordSample, shown: _PhraseTexts
+) -> Iterator[Phrase]:
     """The phrases that stand in far more of a year's posts than of the other years'."""
     year_of = np.array([post.year for post in sample.posts])
     years = sorted({post.year for post in sample.posts} - {0})
@@ -301,7 +305,7 @@ def _by_year(turns: Sequence[_Turns], sample: _Sample, shown: _Shown) -> Iterato
         scores = []
         for one, (posts, _) in zip(turns, found, strict=True):
             times = (posts / here) / ((one.posts - posts + 0.5) / (others + 0.5))
-            telling = (posts >= LEAST_POSTS) & (times >= _TIMES_MORE) & one.rich
+            telling = (posts >= MIN_POSTS) & (times >= _TIMES_MORE) & one.rich
             scores.append(np.where(telling, one.scores * np.log(np.maximum(times, 1)), 0))
         for t, i, text in _best(turns, scores, PER_YEAR, shown):
             posts, counts = found[t]
@@ -309,7 +313,7 @@ def _by_year(turns: Sequence[_Turns], sample: _Sample, shown: _Shown) -> Iterato
 
 
 def _in_year(
-    turns: _Turns, owners: npt.NDArray[np.int32], chosen: npt.NDArray[np.bool_]
+    turns: _Ngrams, owners: npt.NDArray[np.int32], chosen: npt.NDArray[np.bool_]
 ) -> tuple[_Numbers, _Numbers]:
     """In how many of the chosen posts each candidate stands, and how often in them."""
     n = len(turns.posts)

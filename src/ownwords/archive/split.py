@@ -13,8 +13,8 @@ from ownwords.core.errors import ConfigError
 Side = Literal["train", "validation", "test"]
 Name = Literal["random", "by date"]
 
-LEAST_TRAIN = 0.6  # of the training words
-LEAST_GROUPS = 5  # with fewer, everything is for training
+MIN_TRAIN_SHARE = 0.6  # of the training words
+MIN_GROUPS = 5  # with fewer, everything is for training
 
 _KEY = b"ownwords split 1"
 _OVER = 1.25  # a side may hold so much more than its share, for posts come whole
@@ -31,15 +31,15 @@ class SplitConfig:
 
     def __post_init__(self) -> None:
         held_out = self.validation + self.test
-        if not (self.validation >= 0 and self.test >= 0 and held_out <= 1 - LEAST_TRAIN):
+        if not (self.validation >= 0 and self.test >= 0 and held_out <= 1 - MIN_TRAIN_SHARE):
             raise ConfigError(
                 f"validation is {self.validation} and test {self.test} of the text",
-                hint=f"set neither below 0, and together at most {1 - LEAST_TRAIN:.1f}",
+                hint=f"set neither below 0, and together at most {1 - MIN_TRAIN_SHARE:.1f}",
             )
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SplitInput:
     """A document to be put on a side: one that is left out, or has no training words, is none."""
 
     id: str
@@ -50,14 +50,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class PostSplit:
     """Which document is on which side, and a sentence where nothing could be held out."""
 
     name: Name
     sides: dict[str, Side]
     note: str = ""
 
-    def figures(self, parts: Iterable[Part]) -> report.Split:
+    def figures(self, parts: Iterable[SplitInput]) -> report.SplitCounts:
         """Posts and words on each side."""
         posts: Counter[str] = Counter()
         words: Counter[str] = Counter()
@@ -66,13 +66,13 @@ class Division:
                 posts[self.sides[part.id]] += 1
                 words[self.sides[part.id]] += part.words
         order: tuple[Side, ...] = ("train", "validation", "test")
-        return report.Split(
+        return report.SplitCounts(
             self.name, {side: posts[side] for side in order}, {side: words[side] for side in order}
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _SplitGroup:
     ids: tuple[str, ...]
     words: int
     key: bytes
@@ -80,9 +80,9 @@ class _Group:
     train_only: bool
 
 
-def divide(
-    parts: Iterable[Part], groups: Iterable[frozenset[str]], config: SplitConfig, name: Name
-) -> Division:
+def split_posts(
+    parts: Iterable[SplitInput], groups: Iterable[frozenset[str]], config: SplitConfig, name: Name
+) -> PostSplit:
     """The parts on three sides; `groups` of near-duplicates stay on one.
 
     `random` orders them by a keyed hash of id and content, so that a new post moves none but those
@@ -91,13 +91,13 @@ def divide(
     """
     together = _together([part for part in parts if part.words > 0], groups)
     sides: dict[str, Side] = {id_: "train" for group in together for id_ in group.ids}
-    if len(together) < LEAST_GROUPS:
+    if len(together) < MIN_GROUPS:
         held = "nothing is" if together else "there is nothing to be"
-        return Division(
+        return PostSplit(
             name,
             sides,
             f"With {_posts(len(together))} to learn from {held} held out for testing: that takes "
-            f"{LEAST_GROUPS}.",
+            f"{MIN_GROUPS}.",
         )
     free = [group for group in together if not group.train_only]
     if name == "by date":
@@ -110,7 +110,7 @@ def divide(
         "test": config.test * total,
         "validation": config.validation * total,
     }
-    room = (1 - LEAST_TRAIN) * total
+    room = (1 - MIN_TRAIN_SHARE) * total
     for side, quota in quotas.items():
         later = quotas["validation"] if side == "test" else 0
         taken = _take(free, quota, room - later) if quota else []
@@ -119,12 +119,12 @@ def divide(
         sides.update(dict.fromkeys(held_out, side))
         free = [group for group in free if sides[group.ids[0]] == "train"]
     missing = [side for side, quota in quotas.items() if quota and side not in sides.values()]
-    return Division(name, sides, _missing(missing, name) if missing else "")
+    return PostSplit(name, sides, _missing(missing, name) if missing else "")
 
 
-def _together(parts: Sequence[Part], groups: Iterable[frozenset[str]]) -> list[_Group]:
+def _together(parts: Sequence[SplitInput], groups: Iterable[frozenset[str]]) -> list[_SplitGroup]:
     known = {part.id: part for part in parts}
-    grouped: list[list[Part]] = []
+    grouped: list[list[SplitInput]] = []
     alone = dict(known)
     for group in groups:
         members = [alone.pop(id_) for id_ in sorted(group) if id_ in alone]
@@ -134,9 +134,9 @@ def _together(parts: Sequence[Part], groups: Iterable[frozenset[str]]) -> list[_
     return [_group(members) for members in grouped]
 
 
-def _group(members: Sequence[Part]) -> _Group:
+def _group(members: Sequence[SplitInput]) -> _SplitGroup:
     days = [part.day for part in members if part.day]
-    return _Group(
+    return _SplitGroup(
         tuple(part.id for part in members),
         sum(part.words for part in members),
         min(_key(part) for part in members),
@@ -146,14 +146,14 @@ def _group(members: Sequence[Part]) -> _Group:
     )
 
 
-def _key(part: Part) -> bytes:
+def _key(part: SplitInput) -> bytes:
     data = part.id.encode("utf-8", "surrogatepass") + b"\0" + part.exact
     return blake2b(data, digest_size=16, key=_KEY).digest()
 
 
-def _take(free: Sequence[_Group], quota: float, most: float) -> list[_Group]:
+def _take(free: Sequence[_SplitGroup], quota: float, most: float) -> list[_SplitGroup]:
     """Groups in order until the quota is met; one too long for the rest of it is passed over."""
-    taken: list[_Group] = []
+    taken: list[_SplitGroup] = []
     words = 0
     for group in free:
         if words + group.words <= min(_OVER * quota, most):

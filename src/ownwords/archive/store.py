@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from ownwords.archive.document import Document, Link, Reading, Segment, SegmentKind, Skipped
+from ownwords.archive.document import Document, Link, ParsedBody, Segment, SegmentKind, SkippedItem
 from ownwords.core.errors import WorkspaceError
 
 # Raised whenever the tables change; an archive of another version is made anew, since all of it
@@ -54,7 +54,7 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with telling_of_the_archive(path):
+        with translate_sqlite_errors(path):
             self._db = sqlite3.connect(path, isolation_level=None)
             try:
                 self._db.execute("PRAGMA foreign_keys = ON")
@@ -82,7 +82,7 @@ class Archive:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All changes made inside, or none of them, even after a crash."""
-        with telling_of_the_archive(self.path):
+        with translate_sqlite_errors(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -96,7 +96,7 @@ class Archive:
         """The content key of every document."""
         return dict(self._db.execute("SELECT id, key FROM documents"))
 
-    def put(self, document: Document, key: str, reading: Reading, features: bytes) -> None:
+    def put(self, document: Document, key: str, reading: ParsedBody, features: bytes) -> None:
         """Store a document, in place of an older one of the same id."""
         known = self._db.execute("SELECT 1 FROM documents WHERE id = ?", (document.id,))
         if known.fetchone():
@@ -202,7 +202,7 @@ class Archive:
         """Note where links lead: (state, target document, row)."""
         self._db.executemany("UPDATE links SET state = ?, target = ? WHERE rowid = ?", states)
 
-    def set_rejected(self, skipped: Iterable[Skipped]) -> None:
+    def set_rejected(self, skipped: Iterable[SkippedItem]) -> None:
         """Note what was not taken in, in place of what was noted before."""
         self._db.execute("DELETE FROM rejected")
         self._db.executemany(
@@ -269,7 +269,7 @@ class Archive:
         return [row[0] for row in rows]
 
 
-def keeps(path: Path) -> bool:
+def is_current(path: Path) -> bool:
     """Whether `Archive` takes this file as it is; one of another version it makes anew."""
     with path.open("rb") as file:
         header = file.read(64)
@@ -278,7 +278,7 @@ def keeps(path: Path) -> bool:
 
 
 @contextmanager
-def telling_of_the_archive(path: Path) -> Iterator[None]:
+def translate_sqlite_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite refuses into a sentence about the archive at `path`."""
     try:
         yield

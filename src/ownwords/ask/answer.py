@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ownwords.archive.report.words import count
+from ownwords.archive.report.formatting import count
 from ownwords.ask import dates
 from ownwords.ask.cite import LONGEST_QUOTE, Checked
 from ownwords.ask.composing import Citation, Composer, citation, with_marks

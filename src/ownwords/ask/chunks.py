@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ownwords.archive.document import Document, Segment, SegmentKind
-from ownwords.archive.provenance import Decision
+from ownwords.archive.selection import Decision
 from ownwords.ask.passage import Whose, as_quoted
 
 # Raised whenever the same document would be cut differently, so that archives are indexed anew.

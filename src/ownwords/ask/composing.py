@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ownwords.archive.report.words import count, plain
+from ownwords.archive.report.formatting import count, plain
 from ownwords.ask.cite import (
     Checked,
     Excerpt,

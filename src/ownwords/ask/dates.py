@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from ownwords.archive.report.words import count, quoted
+from ownwords.archive.report.formatting import count, quoted
 from ownwords.ask.counting import Counting, Topic
 from ownwords.ask.index import MONTHS, Index, Post
 from ownwords.ask.passage import Passage

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment
-from ownwords.archive.store import keeps, telling_of_the_archive
+from ownwords.archive.store import is_current, translate_sqlite_errors
 from ownwords.ask import vectors
 from ownwords.ask.chunks import Chunk, apart, chunks_of, count_words, visible
 from ownwords.ask.passage import Passage, Whose
@@ -92,7 +92,7 @@ class Index:
         if "documents" not in names:
             self.close()
             raise _nothing_read(archive)
-        if not keeps(archive):
+        if not is_current(archive):
             self.close()
             raise CorpusError(
                 f"{archive} was made by another version of ownwords",
@@ -117,7 +117,7 @@ class Index:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """This thread's connection; what goes wrong with the file is told in a sentence."""
-        with telling_of_the_archive(self.path):
+        with translate_sqlite_errors(self.path):
             db = getattr(self._here, "db", None)
             if db is None:
                 db = self._here.db = self._connect()

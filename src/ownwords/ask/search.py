@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ownwords.archive.report import words as say
+from ownwords.archive.report import formatting as say
 from ownwords.ask.embed import nearest
 from ownwords.ask.fuse import reciprocal_rank
 from ownwords.ask.index import Index, folded

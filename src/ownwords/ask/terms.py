@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ownwords.archive.clean import repair
+from ownwords.archive.text_repair import repair_text
 from ownwords.ask.chunks import visible
 from ownwords.ask.languages import empty_words, is_written_out, without_particles
 
@@ -146,7 +146,7 @@ class Terms:
 
 def plain(question: str) -> str:
     """The question on one line, without what nobody sees and beyond what anybody asks."""
-    return " ".join(visible(repair(question[:_LONGEST])[0]).split())
+    return " ".join(visible(repair_text(question[:_LONGEST])[0]).split())
 
 
 def is_telling(word: str) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 from ownwords.archive.document import RawDocument
-from ownwords.archive.files import safely
+from ownwords.archive.files import untrusted_files
 from ownwords.archive.sources import gutenberg as source
 from ownwords.base.downloads import Downloads, FetchError, RefusedError
 from ownwords.base.shelf import Shelf
@@ -181,7 +181,7 @@ def _text_of(path: Path) -> str:
     if path.suffix != ".zip":
         return _decoded(path.read_bytes())
     try:
-        with safely.open_members(path) as members:
+        with untrusted_files.open_packed(path) as members:
             texts = [name for name in members.names if name.lower().endswith(".txt")]
             read = [members.read(name, first=_BOOK_BYTES + 1) for name in texts]
     except SourceError as error:
@@ -201,7 +201,7 @@ def _decoded(data: bytes) -> str:
         with suppress(LookupError, UnicodeDecodeError):
             if named and codecs.lookup(named[1].decode("ascii")).name not in _USUAL:
                 return data.decode(named[1].decode("ascii"))
-    return safely.decode(data)
+    return untrusted_files.decode_text(data)
 
 
 def _title_of(path: Path) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ownwords.archive.policy import ArchiveConfig
-from ownwords.archive.provenance import ProvenanceConfig
+from ownwords.archive.selection import ProvenanceConfig
 from ownwords.archive.split import SplitConfig
 from ownwords.training.settings import Recipe
 

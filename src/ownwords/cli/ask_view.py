@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from ownwords.archive.report import words as say
-from ownwords.archive.report.sheet import ACCENT, LOUD, QUIET, Sheet
+from ownwords.archive.report import formatting as say
+from ownwords.archive.report.terminal_writer import ACCENT, LOUD, QUIET, TerminalWriter
 from ownwords.ask.answer import Answer
 from ownwords.ask.composing import Citation
 from ownwords.ask.index import MONTHS
@@ -29,7 +29,7 @@ _WHOSE: dict[Whose, str] = {
 }
 
 
-class AskView(Sheet):
+class AskView(TerminalWriter):
     """Prints answers; `hears` shows the sentences of one as they are found to hold."""
 
     def __init__(self, console: Console) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.archive.report.words import count
+from ownwords.archive.report.formatting import count
 from ownwords.cli.all_settings import Settings
 from ownwords.cli.options import DEFAULTS, Common
 from ownwords.core.config import Resolved, settings_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ownwords.archive.report import Post, Report
-from ownwords.archive.report import words as say
-from ownwords.archive.report.sheet import LOUD, QUIET, Sheet
+from ownwords.archive.report import PostSummary, Report
+from ownwords.archive.report import formatting as say
+from ownwords.archive.report.terminal_writer import LOUD, QUIET, TerminalWriter
 from ownwords.base.catalogue import BOXED
 from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.core.progress import in_words
@@ -37,7 +37,7 @@ _IN_A_NEW_LANGUAGE = (
 )
 
 
-class MakeView(Sheet, MakeCallbacks):
+class MakeView(TerminalWriter, MakeCallbacks):
     """Told of each stage when it is done; `stages` says whether it tells more than the result."""
 
     def __init__(self, console: Console, *, stages: bool = True) -> None:
@@ -149,7 +149,7 @@ class MakeView(Sheet, MakeCallbacks):
     ) -> None:
         self._beside("From nothing", trained, f"from nothing: {why_not}", seconds)
 
-    def on_ablation_start(self, post: Post, seconds: float) -> None:
+    def on_ablation_start(self, post: PostSummary, seconds: float) -> None:
         if self._stages:
             what = "left it out" if post.decision == "leave out" else "took a part of it"
             self.stage(

@@ -19,7 +19,7 @@ from ownwords.core.progress import Progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.archive.analysis import Ask
+    from ownwords.archive.analysis import AskAuthor
 
 
 @Parameter(name="*")
@@ -79,7 +79,7 @@ class Common:
         )
 
     @contextmanager
-    def watched(self) -> Iterator[tuple[Progress, "Ask | None"]]:
+    def watched(self) -> Iterator[tuple[Progress, "AskAuthor | None"]]:
         """Progress on stderr, and how to ask; None where there is nobody to be asked."""
         may_ask = are_terminals(sys.stdin, sys.stderr) and not (self.yes or self.json)
         if self.quiet:

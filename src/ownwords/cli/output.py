@@ -13,7 +13,7 @@ from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.progress import printable
 
 if TYPE_CHECKING:
-    from ownwords.archive.analysis import Question
+    from ownwords.archive.analysis import PostQuestion
 
 EXIT_STATUSES = {
     0: "done",
@@ -62,7 +62,7 @@ def print_error(message: str, hint: str, *, as_json: bool) -> None:
         print_json({"error": {"message": message, "hint": hint}})
 
 
-def ask(question: "Question", bars: ProgressBars | None) -> str:
+def ask(question: "PostQuestion", bars: ProgressBars | None) -> str:
     """The option the author chooses, by its number; KeyboardInterrupt where the input ends."""
     console = stderr()
     numbers = {str(number): option for number, option in enumerate(question.options, 1)}

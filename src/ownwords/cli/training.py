@@ -22,7 +22,7 @@ from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
 
 if TYPE_CHECKING:
-    from ownwords.archive.analysis import Ask
+    from ownwords.archive.analysis import AskAuthor
     from ownwords.training.corpus import Corpus, Part
     from ownwords.training.planned import Plan
     from ownwords.training.recipes import Made, Work
@@ -200,7 +200,7 @@ def reading(
     place: Workspace,
     settings: Settings,
     progress: Progress,
-    ask: "Ask | None",
+    ask: "AskAuthor | None",
     *,
     patience_s: float,
 ) -> "Iterator[tuple[Corpus, Part | None]]":
@@ -227,7 +227,7 @@ def _read(
     place: Workspace,
     settings: Settings,
     progress: Progress,
-    ask: "Ask | None",
+    ask: "AskAuthor | None",
     patience_s: float,
 ) -> None:
     from ownwords.archive.look import look

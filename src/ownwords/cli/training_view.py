@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-    from ownwords.archive.analysis import Ask
+    from ownwords.archive.analysis import AskAuthor
 
 STAGE = "train"  # the stage whose metrics are shown
 SAMPLE = "sample: "  # a note that begins so is text the model wrote
@@ -364,7 +364,7 @@ def _can_show(text: str, console: "Console") -> bool:
 
 
 @contextmanager
-def watching(common: Common) -> Iterator[tuple[Progress, "Ask | None", TrainingView]]:
+def watching(common: Common) -> Iterator[tuple[Progress, "AskAuthor | None", TrainingView]]:
     """As `common.watched`, with the picture of training in place of its bar.
 
     Where no progress is to be shown the view still learns what the events tell.

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ownwords.archive.report import Report
-from ownwords.archive.report.words import count, size
+from ownwords.archive.report.formatting import count, size
 from ownwords.core.version import __version__
 from ownwords.evaluation.figures import (
     Asked,

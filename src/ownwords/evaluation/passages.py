@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ownwords.archive.features import Hashes, words_of
+from ownwords.archive.features import Hashes, hash_words
 
 _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=\W*[^\W\da-z_])|[。！？]")
 
@@ -56,7 +56,7 @@ def openings(text: str, words: int) -> list[str]:
     Where a line is far longer than that, from the beginning of a sentence. A text, or a rest of it,
     of half as many words is a stretch as well: it is what a short sample is beside a long one.
     """
-    _, starts, _ = words_of(text)
+    _, starts, _ = hash_words(text)
     found: list[str] = []
     begin = 0
     while True:
@@ -82,7 +82,7 @@ def _beginning(text: str, after: int, near: int) -> int:
 
 
 def _cut(text: str, words: int, source: int) -> Iterator[Passage]:
-    hashes, starts, _ = words_of(text)
+    hashes, starts, _ = hash_words(text)
     for first in range(0, len(hashes) - words + 1, words):
         last = first + words
         end = int(starts[last]) if last < len(starts) else len(text)

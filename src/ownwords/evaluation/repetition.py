@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ownwords.archive.features import shingles, words_of
+from ownwords.archive.features import hash_words, shingles
 
 RUN = 4  # words: so long a run comes twice in a page of real text, but not often
 LEAST_LOOP = 4  # words said again, from which on it is no figure of speech
@@ -37,7 +37,7 @@ class Repetition:
 
 def repetition(text: str) -> Repetition:
     """Look for what comes again in a text; letters' case and punctuation make nothing new."""
-    hashes, starts, ends = words_of(text)
+    hashes, starts, ends = hash_words(text)
     runs = shingles(hashes, RUN)
     looped = np.zeros(len(hashes), bool)
     longest = Loop()

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive.features import Hashes, words_of
+from ownwords.archive.features import Hashes, hash_words
 
 SIZES = (3, 4, 5)
 
@@ -72,7 +72,7 @@ def word_counts(hashes: Hashes, vocabulary: Hashes) -> npt.NDArray[np.int64]:
 
 def hashes_of(words: Sequence[str]) -> Hashes:
     """The hash of each of these words, as they stand in a passage."""
-    hashes = words_of(" ".join(words)).hashes
+    hashes = hash_words(" ".join(words)).hashes
     if len(hashes) != len(words):
         raise ValueError("what is given is not one word each")
     return hashes

@@ -7,7 +7,7 @@ decides nothing: where it is needed, the verdict is that so few texts cannot tel
 from dataclasses import replace
 from typing import Literal
 
-from ownwords.archive.report.words import count
+from ownwords.archive.report.formatting import count
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.resampling import Beside
 from ownwords.evaluation.scorecard import NGRAM, Memorised, Scorecard, Verdict

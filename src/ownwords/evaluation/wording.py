@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ownwords.archive.report.words import count, day, plain, quoted, size
+from ownwords.archive.report.formatting import count, day, plain, quoted, size
 from ownwords.core.progress import in_words
 from ownwords.evaluation.resampling import Estimate
 from ownwords.evaluation.scorecard import (

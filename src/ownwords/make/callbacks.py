@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ownwords.archive.report import Post, Report
+from ownwords.archive.report import PostSummary, Report
 
 if TYPE_CHECKING:
     from ownwords.evaluation.scorecard import Scorecard
@@ -45,7 +45,7 @@ class MakeCallbacks:
     ) -> None:
         """What that one came to; or why there is none."""
 
-    def on_ablation_start(self, post: Post, seconds: float) -> None:
+    def on_ablation_start(self, post: PostSummary, seconds: float) -> None:
         """A model is trained that learns all of a post, of which the author's learned less."""
 
     def on_ablation_end(

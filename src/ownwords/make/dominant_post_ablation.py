@@ -7,21 +7,21 @@ full.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ownwords.archive.report import Post, Report
+from ownwords.archive.report import PostSummary, Report
 from ownwords.make.result import TrainingSummary, Value
 from ownwords.training.corpus import Part
 
 MOST_S = 600.0  # of the training it repeats; a longer one is not worth as long again
 
 
-def outweighing(report: Report) -> Post | None:
+def outweighing(report: Report) -> PostSummary | None:
     """The post that outweighs the others most, if less than all of it is learned from."""
     flagged = [post for post in report.posts if "dominant" in post.flags]
     post = max(flagged, key=lambda one: one.own_words, default=None)
     return post if post and post.decision != "keep" and post.own_words else None
 
 
-def in_full(part: Part, post: Post) -> Part:
+def in_full(part: Part, post: PostSummary) -> Part:
     """The texts learned from, all of that post among them."""
     return replace(part, words={**part.words, post.id: post.own_words})
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ownwords.archive.policy import ArchiveConfig
-from ownwords.archive.provenance import ProvenanceConfig
+from ownwords.archive.selection import ProvenanceConfig
 from ownwords.archive.split import SplitConfig
 from ownwords.base import catalogue
 from ownwords.core.errors import ConfigError

@@ -15,7 +15,7 @@ from ownwords.make.stages import MakeStages
 from ownwords.training import corpus
 
 if TYPE_CHECKING:
-    from ownwords.archive.analysis import Ask
+    from ownwords.archive.analysis import AskAuthor
     from ownwords.training.planned import Plan
 
 
@@ -29,7 +29,7 @@ def make(
     order: MakeRequest,
     *,
     progress: Progress | None = None,
-    ask: "Ask | None" = None,
+    ask: "AskAuthor | None" = None,
     callbacks: MakeCallbacks | None = None,
 ) -> MakeResult:
     """Read, train, write a paragraph, compare, score; what is done already is only told again.
@@ -52,7 +52,7 @@ def make(
 
 
 def plan(
-    order: MakeRequest, *, progress: Progress | None = None, ask: "Ask | None" = None
+    order: MakeRequest, *, progress: Progress | None = None, ask: "AskAuthor | None" = None
 ) -> "Plan":
     """The plan of the training alone: the one under way, or the one there would be."""
 

@@ -43,7 +43,7 @@ from ownwords.models.contents import contents_key
 from ownwords.training.corpus import Corpus
 
 if TYPE_CHECKING:
-    from ownwords.archive.analysis import Ask, Question
+    from ownwords.archive.analysis import AskAuthor, PostQuestion
     from ownwords.training.recipes import Made
 
 _STAGES = ("train", "write", "compare", "weigh")
@@ -76,7 +76,7 @@ class MakeStages:
 
     # --- the stages -------------------------------------------------------------------------------
 
-    def read(self, ask: "Ask | None") -> Report:
+    def read(self, ask: "AskAuthor | None") -> Report:
         """The archive and the report on it; of a blog that has not changed the ones there are."""
         order = self.order
         with self._interrupted("nothing was changed, and the same command begins again"):
@@ -344,8 +344,8 @@ class MakeStages:
         self.is_new = self.is_new or made is not None
         return made
 
-    def _timed(self, ask: "Ask") -> "Ask":
-        def asking(question: "Question") -> str:
+    def _timed(self, ask: "AskAuthor") -> "AskAuthor":
+        def asking(question: "PostQuestion") -> str:
             began = time.perf_counter()
             try:
                 return ask(question)

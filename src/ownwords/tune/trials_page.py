@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from ownwords.archive.report import words as say
-from ownwords.archive.report.frame import framed
+from ownwords.archive.report import formatting as say
 from ownwords.archive.report.html import Html, folded, join, table, tag
-from ownwords.archive.report.sections import Section
+from ownwords.archive.report.page_template import render_page
+from ownwords.archive.report.sections import PageSection
 from ownwords.core.progress import in_words
 from ownwords.core.version import __version__
 from ownwords.tune import plot
@@ -30,13 +30,13 @@ def render(
     settings: str = "",
 ) -> str:
     """The page; without a verdict the search is under way. `settings` are lines of TOML."""
-    parts = [Section("trials", "Trial by trial", _history(tried, verdict))]
+    parts = [PageSection("trials", "Trial by trial", _history(tried, verdict))]
     if done(tried):
-        parts.append(Section("ranges", "What each thing does", _ranges(axes, tried, verdict)))
+        parts.append(PageSection("ranges", "What each thing does", _ranges(axes, tried, verdict)))
     if settings:
-        parts.append(Section("settings", "To keep them", _settings(settings)))
-    parts.append(Section("table", "All trials", _table(axes, tried)))
-    return framed(
+        parts.append(PageSection("settings", "To keep them", _settings(settings)))
+    parts.append(PageSection("table", "All trials", _table(axes, tried)))
+    return render_page(
         f"{say.plain(name, 120)}: the search for settings",
         "search",
         _masthead(name, tried, verdict),

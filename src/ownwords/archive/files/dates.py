@@ -4,7 +4,7 @@ import re
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 
-from ownwords.archive.files.timestamps import from_iso
+from ownwords.archive.files.timestamps import parse_iso_date
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAY_FIRST = re.compile(
@@ -18,7 +18,7 @@ _IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_./]?)(\d{2})\2(\d{2})(?!\d)")
 _LONGEST = 64
 
 
-def moment(value: object) -> datetime | None:
+def parse_date(value: object) -> datetime | None:
     """The moment a date in front matter, a meta tag or an attribute names, in UTC; None for none.
 
     Takes text, a date or a datetime. Without a zone it is taken for UTC; without a time, for
@@ -43,12 +43,12 @@ def _from_text(text: str) -> datetime | None:
         return datetime(int(text), 1, 1, tzinfo=UTC)
     # Jekyll puts a space before the offset, and writes UTC out.
     tidy = re.sub(r"\s+(?=[+-]\d\d:?\d\d$)", "", re.sub(r"\s*(?:UTC|GMT|Z)$", "Z", text))
-    found = from_iso(tidy)
+    found = parse_iso_date(tidy)
     if found:
         return found
     if re.match(r"[A-Za-z]{3},|\d{1,2} [A-Za-z]{3} \d{4} \d", text):
         try:
-            return moment(parsedate_to_datetime(text))
+            return parse_date(parsedate_to_datetime(text))
         except (ValueError, TypeError, IndexError):
             pass  # "Sat, 31 January 2020" without a time is read below
     plain = text.casefold()
@@ -67,7 +67,7 @@ def _of(year: str, month: str, day: str) -> datetime | None:
     return datetime(int(year), _MONTHS.index(month[:3]) + 1, int(day), tzinfo=UTC)
 
 
-def in_name(name: str) -> datetime | None:
+def date_in_name(name: str) -> datetime | None:
     """The day in a file's name or path ("2020-01-31-hats.md", "20200131", "2020/01/31/hats/")."""
     for match in _IN_NAME.finditer(name):
         try:
@@ -77,14 +77,14 @@ def in_name(name: str) -> datetime | None:
     return None
 
 
-def without_date(stem: str) -> str:
+def strip_date(stem: str) -> str:
     """A file's name without the day it begins with: "2020-01-31-hats" is "hats"."""
     return re.sub(r"^(?:19|20)\d\d([-_.]?)\d{2}\1\d{2}[-_. ]+(?=\S)", "", stem)
 
 
-def title_of(stem: str) -> str:
+def title_from_filename(stem: str) -> str:
     """A title made of a file's name: no date, and spaces where it has only dashes."""
-    name = without_date(stem)
+    name = strip_date(stem)
     if " " in name or not re.search(r"[^\W\d_]", name):
         return name
     return re.sub(r"[-_]+", " ", name).strip() or stem

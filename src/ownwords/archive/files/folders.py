@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ownwords.archive.document import Expected, Item, Skipped
-from ownwords.archive.files import safely
+from ownwords.archive.document import ExpectedCount, SkippedItem, SourceItem
+from ownwords.archive.files import untrusted_files
 from ownwords.core.errors import SourceError
 from ownwords.core.workspace import SUFFIX
 
@@ -60,12 +60,12 @@ def first_files(folder: Path) -> Iterator[Path]:
             continue
 
 
-def census(folder: Path) -> Counter[str]:
+def count_suffixes(folder: Path) -> Counter[str]:
     """How many of the first files have each suffix (".md", lower case)."""
     return Counter(path.suffix.lower() for path in first_files(folder))
 
 
-def exists(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Whether there is such a file or folder, and it may be looked at."""
     try:
         return path.exists()
@@ -78,16 +78,16 @@ def relative_name(path: Path, folder: Path) -> str:
 
     Names are composed (macOS keeps accents apart); bytes that are no text become U+FFFD.
     """
-    return name_as_text(path.relative_to(folder).as_posix())
+    return normalize_filename(path.relative_to(folder).as_posix())
 
 
-def name_as_text(name: str) -> str:
+def normalize_filename(name: str) -> str:
     """A file's name, composed and without the stand-ins for bytes that are no text."""
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return unicodedata.normalize("NFC", text)
 
 
-def head(path: Path, size: int) -> bytes:
+def read_head(path: Path, size: int) -> bytes:
     """The first bytes of a file; none where it is no file or cannot be read."""
     try:
         if not path.is_file():
@@ -118,52 +118,52 @@ def read_file(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
     return data
 
 
-def unread(error: SourceError, path: Path, name: str) -> Skipped:
+def skip_unreadable(error: SourceError, path: Path, name: str) -> SkippedItem:
     """What is reported of one file of many that could not be read."""
-    return Skipped("file", error.message.removeprefix(f"{path} "), ref=name)
+    return SkippedItem("file", error.message.removeprefix(f"{path} "), ref=name)
 
 
-def files_below(
+def list_files(
     folder: Path, suffixes: frozenset[str], leave: frozenset[str], kind: str
-) -> list[Path | Skipped]:
+) -> list[Path | SkippedItem]:
     """The files with one of the suffixes, and as Skipped all that cannot be looked at.
 
     So are the texts of other kinds, counted: a folder is read as texts of one `kind`.
     """
-    found: list[Path | Skipped] = []
+    found: list[Path | SkippedItem] = []
     others: Counter[str] = Counter()
-    for file in safely.walk(folder, suffixes | _WRITTEN, leave):
+    for file in untrusted_files.walk_files(folder, suffixes | _WRITTEN, leave):
         if isinstance(file, Path) and file.suffix.lower() not in suffixes:
             others[file.suffix.lower()] += 1
         else:
             found.append(file)
     for suffix, count in sorted(others.items()):
         apart = "; to take it in, give its path, too" if suffix in _READ_BY_THEMSELVES else ""
-        found.append(Skipped("file", f"not {kind} ({suffix}){apart}", count))
+        found.append(SkippedItem("file", f"not {kind} ({suffix}){apart}", count))
     return found
 
 
-def texts_below(
+def read_texts(
     folder: Path,
     suffixes: frozenset[str],
     leave: frozenset[str],
-    read: Callable[[Path, str], Iterator[Item]],
+    read: Callable[[Path, str], Iterator[SourceItem]],
     missing: SourceError,
     *,
     kind: str,
     expected: Callable[[Path], int] = lambda _: 1,
-) -> Iterator[Item]:
+) -> Iterator[SourceItem]:
     """What `read` gives of each file with one of the suffixes and its name below the folder.
 
     Folders named in `leave` are not entered. A file that `read` refuses is Skipped with its reason;
     `missing` is raised where there is none at all. `kind` is what they are, and `expected` says how
     many texts one of them holds, about.
     """
-    files = files_below(folder, suffixes, leave, kind)
-    yield Expected(sum(expected(file) for file in files if isinstance(file, Path)))
+    files = list_files(folder, suffixes, leave, kind)
+    yield ExpectedCount(sum(expected(file) for file in files if isinstance(file, Path)))
     seen = False
     for file in files:
-        if isinstance(file, Skipped):
+        if isinstance(file, SkippedItem):
             yield file
             continue
         seen = True
@@ -171,12 +171,12 @@ def texts_below(
         try:
             yield from read(file, name)
         except SourceError as error:
-            yield unread(error, file, name)
+            yield skip_unreadable(error, file, name)
     if not seen:
         raise missing
 
 
-class _Folder:
+class _ExportFolder:
     """An unpacked export, as if it were still packed."""
 
     def __init__(self, folder: Path) -> None:
@@ -186,8 +186,8 @@ class _Folder:
             for name in sorted(names):
                 path = Path(where, name)
                 self._paths[relative_name(path, folder)] = path
-            if len(self._paths) > safely.MAX_MEMBERS:
-                raise SourceError(f"{folder} holds more than {safely.MAX_MEMBERS:,} files")
+            if len(self._paths) > untrusted_files.MAX_MEMBERS:
+                raise SourceError(f"{folder} holds more than {untrusted_files.MAX_MEMBERS:,} files")
         self.names = tuple(self._paths)
 
     def read(self, name: str, first: int | None = None) -> bytes:
@@ -196,19 +196,19 @@ class _Folder:
             if not stat.S_ISREG(path.stat().st_mode):
                 raise SourceError(f"{path} is not a file")
             with path.open("rb") as opened:
-                data = opened.read(safely.MAX_MEMBER_BYTES + 1 if first is None else first)
+                data = opened.read(untrusted_files.MAX_MEMBER_BYTES + 1 if first is None else first)
         except OSError as error:
             raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
-        if len(data) > safely.MAX_MEMBER_BYTES:
-            raise SourceError(f"{path} is over {safely.MAX_MEMBER_BYTES >> 20} MiB")
+        if len(data) > untrusted_files.MAX_MEMBER_BYTES:
+            raise SourceError(f"{path} is over {untrusted_files.MAX_MEMBER_BYTES >> 20} MiB")
         return data
 
 
 @contextmanager
-def open_export(path: Path) -> Iterator[safely.Members]:
+def open_export(path: Path) -> Iterator[untrusted_files.ExportFiles]:
     """An export by the names of its files, whether it is a zip or the folder it was unpacked to."""
     if path.is_dir():
-        yield _Folder(path)
+        yield _ExportFolder(path)
     else:
-        with safely.open_members(path) as members:
+        with untrusted_files.open_packed(path) as members:
             yield members

@@ -71,7 +71,9 @@ class FrontMatter:
 
     def date(self) -> datetime | None:
         """The day of publication."""
-        return next((d for key in _DATE_KEYS if (d := dates.moment(self.values.get(key)))), None)
+        return next(
+            (d for key in _DATE_KEYS if (d := dates.parse_date(self.values.get(key)))), None
+        )
 
     def status(self) -> Status:
         """What the author meant to happen with the text."""
@@ -85,7 +87,7 @@ class FrontMatter:
         return "published"
 
 
-def split(text: str) -> FrontMatter:
+def parse_front_matter(text: str) -> FrontMatter:
     """A text and what stands above it; what is broken there is read line by line."""
     plain = text.lstrip("\n\r\t ")
     try:

@@ -26,7 +26,7 @@ def by_section(patterns: object) -> dict[str, str]:
     return {str(key): value for key, value in patterns.items() if isinstance(value, str)}
 
 
-def expanded(
+def expand_permalink(
     pattern: str,
     called: PurePosixPath,
     *,
@@ -50,7 +50,7 @@ def expanded(
         "sections": called.parent.as_posix() if len(called.parts) > 1 else "",
         "path": called.as_posix(),
         "collection": called.parts[0].strip("_"),
-        "categories": "/".join(map(slugified, categories)),
+        "categories": "/".join(map(slugify, categories)),
         "output_ext": "",
     }
     if date:
@@ -72,6 +72,6 @@ def expanded(
     return made.rstrip("/")
 
 
-def slugified(title: str) -> str:
+def slugify(title: str) -> str:
     """A title as part of an address: "Hats & Coats" is "hats-coats"."""
     return re.sub(r"[\W_]+", "-", title.casefold()).strip("-")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def from_iso(text: str) -> datetime | None:
+def parse_iso_date(text: str) -> datetime | None:
     """An ISO date and time ("2020-01-31 10:00:00", "2020-01-31T10:00:00.001Z") in UTC.
 
     Without an offset it is taken for UTC; nonsense ("0000-00-00 00:00:00") is None.
@@ -17,7 +17,7 @@ def from_iso(text: str) -> datetime | None:
         return None
 
 
-def from_milliseconds(value: object) -> datetime | None:
+def parse_epoch_ms(value: object) -> datetime | None:
     """Milliseconds since 1970, as a number or as digits; 0, which means "not set", is None."""
     try:
         milliseconds = int(value) if isinstance(value, int | float | str) else 0

@@ -6,7 +6,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 
 @dataclass(slots=True)
-class SourceRead:
+class SourceSummary:
     """One path that was read, and what it was taken for."""
 
     path: str
@@ -17,7 +17,7 @@ class SourceRead:
 
 
 @dataclass(slots=True)
-class Totals:
+class ReportTotals:
     """Of what is in the archive; the dates are ISO days, empty where no post has one."""
 
     posts: int = 0
@@ -36,7 +36,7 @@ class Totals:
 
 
 @dataclass(slots=True)
-class Year:
+class YearCount:
     """Words of one calendar year; year 0 holds what has no date."""
 
     year: int
@@ -45,7 +45,7 @@ class Year:
 
 
 @dataclass(slots=True)
-class Post:
+class PostSummary:
     """One document of the archive, and what becomes of it."""
 
     id: str
@@ -80,7 +80,7 @@ class Duplicate:
 
 
 @dataclass(slots=True)
-class Dump:
+class LogBlock:
     """A block that a machine wrote: its size, why it was taken for one, and its first line."""
 
     id: str
@@ -92,7 +92,7 @@ class Dump:
 
 
 @dataclass(slots=True)
-class Unlike:
+class UnlikePost:
     """A post that reads unlike the others: how far out (robust z), and the words that show it."""
 
     id: str
@@ -123,7 +123,7 @@ class Phrase:
 
 
 @dataclass(slots=True)
-class LeftOut:
+class Exclusion:
     """Something that was not taken in, and why; `ref` and `title` empty where it is a count."""
 
     what: str  # post, page, comment, file ...; a "part" is of a post that was taken in
@@ -134,7 +134,7 @@ class LeftOut:
 
 
 @dataclass(slots=True)
-class Privacy:
+class PrivacySummary:
     """What the author should know before sharing a model or an archive made from this."""
 
     emails: int = 0
@@ -154,7 +154,7 @@ class Advice:
 
 
 @dataclass(slots=True)
-class Split:
+class SplitCounts:
     """Posts and training words on each side, for the random and the by-date split."""
 
     name: str  # random | by date
@@ -172,22 +172,22 @@ class Report:
     made_on: str  # ISO day
     workspace: str = ""
     command: str = ""  # the one that reads the same again
-    sources: list[SourceRead] = field(default_factory=list)
-    totals: Totals = field(default_factory=Totals)
+    sources: list[SourceSummary] = field(default_factory=list)
+    totals: ReportTotals = field(default_factory=ReportTotals)
     words_by_kind: dict[str, int] = field(default_factory=dict)
     effective_posts: float = 0.0
-    years: list[Year] = field(default_factory=list)
-    posts: list[Post] = field(default_factory=list)  # longest first
+    years: list[YearCount] = field(default_factory=list)
+    posts: list[PostSummary] = field(default_factory=list)  # longest first
     duplicates: list[Duplicate] = field(default_factory=list)
-    dumps: list[Dump] = field(default_factory=list)
-    unlike: list[Unlike] = field(default_factory=list)
+    dumps: list[LogBlock] = field(default_factory=list)
+    unlike: list[UnlikePost] = field(default_factory=list)
     dead_links: list[DeadLink] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)  # ids of posts no other post links to
     phrases: list[Phrase] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
-    privacy: Privacy = field(default_factory=Privacy)
+    left_out: list[Exclusion] = field(default_factory=list)
+    privacy: PrivacySummary = field(default_factory=PrivacySummary)
     advice: Advice = field(default_factory=Advice)
-    splits: list[Split] = field(default_factory=list)
+    splits: list[SplitCounts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

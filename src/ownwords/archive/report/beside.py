@@ -4,7 +4,7 @@ import re
 from difflib import SequenceMatcher
 from typing import Final
 
-from ownwords.archive.report import words as say
+from ownwords.archive.report import formatting as say
 
 # Finding the differing words takes time, so there are fewer of these than of other findings.
 PAIRS: Final = 20

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from ownwords.archive.report.formatting import compact, count, percent, ratio
 from ownwords.archive.report.html import Html, join, tag
-from ownwords.archive.report.words import compact, count, percent, ratio
 
 _COLUMNS = 132  # px: height of the tallest column
 _ABOVE = 20  # px: room for the number above it
@@ -16,7 +16,7 @@ _MOST_WIDE, _MOST_NARROW = 18, 8  # numbers side by side on a wide page, on a ph
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class YearColumn:
     """A year: its posts, its words, and how many of these words were left out."""
 
     year: int
@@ -26,7 +26,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class BarSlice:
     """A part of a bar: its value, its look (a class of the stylesheet), its depth of colour."""
 
     label: str
@@ -36,7 +36,7 @@ class Slice:
     note: str = ""  # its share, for people
 
 
-def stacked_bar(name: str, title: str, description: str, slices: list[Slice]) -> Html:
+def stacked_bar(name: str, title: str, description: str, slices: list[BarSlice]) -> Html:
     """One bar of all slices. `name` is unique on the page; its numbers stand near it as text."""
     total = sum(part.value for part in slices) or 1.0
     rects, at = [], 0.0
@@ -75,11 +75,11 @@ def _hatch(name: str) -> Html:
     )
 
 
-def slice_labels(slices: list[Slice], room: float = 0.11) -> Html:
+def slice_labels(slices: list[BarSlice], room: float = 0.11) -> Html:
     """Labels in line with the slices of a bar, where there is the room for them."""
     total = sum(part.value for part in slices) or 1.0
     cells: list[Html] = []
-    narrow: list[Slice] = []
+    narrow: list[BarSlice] = []
     for part in [*slices, None]:
         if part and part.value / total < room:
             narrow.append(part)
@@ -110,7 +110,7 @@ def share_line(share: float, tone: str) -> Html:
     )
 
 
-def year_columns(name: str, title: str, description: str, years: list[Column]) -> Html:
+def year_columns(name: str, title: str, description: str, years: list[YearColumn]) -> Html:
     """Words rise above the line of years, posts hang below it."""
     # With few years the columns keep a sensible width instead of filling the page.
     slot = 100 / max(len(years), 8)
@@ -145,7 +145,7 @@ def _room(values: list[int], i: int) -> str | None:
 
 
 def _column(
-    name: str, column: Column, x: str, width: str, rise: float, hang: float
+    name: str, column: YearColumn, x: str, width: str, rise: float, hang: float
 ) -> list[Html | None]:
     out = rise * min(1.0, ratio(column.out, column.words))
     top = _AXIS_AT - rise

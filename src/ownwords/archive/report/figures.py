@@ -1,7 +1,7 @@
 """What is in an archive, in a handful of figures: the same wherever they are shown."""
 
 from ownwords.archive.report import Report
-from ownwords.archive.report import words as say
+from ownwords.archive.report import formatting as say
 
 Figure = tuple[str, str, str]  # itself, what it counts, and a note
 

@@ -1,9 +1,9 @@
 """The sections of the report page about what was found in the texts, and what became of it."""
 
-from ownwords.archive.report import Duplicate, Phrase, Report, Split
-from ownwords.archive.report import words as say
+from ownwords.archive.report import Duplicate, Phrase, Report, SplitCounts
+from ownwords.archive.report import formatting as say
 from ownwords.archive.report.beside import PAIRS, PASSAGES, Pieces, marked, shown
-from ownwords.archive.report.charts import Slice, stacked_bar
+from ownwords.archive.report.charts import BarSlice, stacked_bar
 from ownwords.archive.report.html import (
     MANY,
     Html,
@@ -16,20 +16,20 @@ from ownwords.archive.report.html import (
     table,
     tag,
 )
-from ownwords.archive.report.sections import Section
+from ownwords.archive.report.sections import PageSection
 
 _SIDES = ("train", "validation", "test")
 _SIDE_NAMES = {"train": "Training", "validation": "Validation", "test": "Test"}
 
 
-def twice(report: Report) -> Section | None:
+def twice(report: Report) -> PageSection | None:
     """Near-duplicates, their passages side by side."""
     if len(report.posts) < 2:
         return None
     pairs = report.duplicates
     if not pairs:
         said = tag("p", "No two texts share more than a passing phrase.")
-        return Section("twice", "Said twice", said)
+        return PageSection("twice", "Said twice", said)
     body = join(
         tag(
             "p",
@@ -39,7 +39,7 @@ def twice(report: Report) -> Section | None:
         ),
         long_list([_pair(pair) for pair in pairs[:PAIRS]], len(pairs), "pair", "pairs"),
     )
-    return Section("twice", "Said twice", body)
+    return PageSection("twice", "Said twice", body)
 
 
 def _pair(pair: Duplicate) -> Html:
@@ -84,13 +84,13 @@ def _pieces(pieces: Pieces) -> Html:
     return join(*parts)
 
 
-def unlike(report: Report) -> Section | None:
+def unlike(report: Report) -> PageSection | None:
     """Posts that read unlike the others, and by which signs."""
     if len(report.posts) < 2:
         return None
     title = "Unlike the rest"
     if not report.unlike:
-        return Section("unlike", title, tag("p", "No post reads unlike your other posts."))
+        return PageSection("unlike", title, tag("p", "No post reads unlike your other posts."))
     items = [
         tag(
             "li",
@@ -112,10 +112,10 @@ def unlike(report: Report) -> Section | None:
         ),
         long_list(items, len(report.unlike), "post", "stack-list"),
     )
-    return Section("unlike", title, body)
+    return PageSection("unlike", title, body)
 
 
-def links(report: Report) -> Section | None:
+def links(report: Report) -> PageSection | None:
     """Links that lead nowhere, and posts that no link leads to."""
     dead = report.dead_links
     if not (dead or len(report.posts) > 1):
@@ -143,7 +143,7 @@ def links(report: Report) -> Section | None:
         body = tag("p", "Every link from one of your posts to another arrives.")
     else:
         body = tag("p", "Your posts do not link to each other.")
-    return Section("links", "Links within the site", join(body, _orphans(report)))
+    return PageSection("links", "Links within the site", join(body, _orphans(report)))
 
 
 def _orphans(report: Report) -> Html | None:
@@ -162,7 +162,7 @@ def _orphans(report: Report) -> Html | None:
     )
 
 
-def phrases(report: Report) -> Section | None:
+def phrases(report: Report) -> PageSection | None:
     """What the author likes to say, over all years and in each."""
     if not report.posts:
         return None
@@ -171,7 +171,7 @@ def phrases(report: Report) -> Section | None:
     overall = years.pop(0, [])
     if not (overall or years):
         said = "No turn of phrase comes back often enough to be called a favourite."
-        return Section("phrases", title, tag("p", said))
+        return PageSection("phrases", title, tag("p", said))
     rows: list[list[str]] = [
         [str(year), join(*_run_in(found[:6]))] for year, found in years.items()
     ]
@@ -185,7 +185,7 @@ def phrases(report: Report) -> Section | None:
         if rows
         else None,
     )
-    return Section("phrases", title, body)
+    return PageSection("phrases", title, body)
 
 
 def _phrase(phrase: Phrase) -> Html:
@@ -206,13 +206,13 @@ def _run_in(found: list[Phrase]) -> list[str]:
     return parts
 
 
-def left_out(report: Report) -> Section:
+def left_out(report: Report) -> PageSection:
     """What is not in the archive, by reason."""
     title = "What was not taken in, and why"
     groups = say.by_reason(report.left_out)
     if not groups:
         said = "Nothing: everything that was found was taken in."
-        return Section("left-out", title, tag("p", said))
+        return PageSection("left-out", title, tag("p", said))
     rows: list[list[str]] = []
     for what, reason, number, titles in groups:
         rows.append([say.count(number, what), join(reason, _titles(titles))])
@@ -220,7 +220,7 @@ def left_out(report: Report) -> Section:
         tag("p", "None of this is in the archive, so it cannot be searched either."),
         long_table("Not taken in", ["What", "Why"], rows, "told keyed", "reason"),
     )
-    return Section("left-out", title, body)
+    return PageSection("left-out", title, body)
 
 
 def _titles(titles: list[str]) -> Html | None:
@@ -236,7 +236,7 @@ def _titles(titles: list[str]) -> Html | None:
     )
 
 
-def held_back(report: Report) -> Section | None:
+def held_back(report: Report) -> PageSection | None:
     """Which posts a model will not be trained on."""
     if not report.splits:
         return None
@@ -249,17 +249,17 @@ def held_back(report: Report) -> Section | None:
         ),
         tag("div", *(_split(split, i) for i, split in enumerate(report.splits)), class_="splits"),
     )
-    return Section("held-back", "Held back for the test", body)
+    return PageSection("held-back", "Held back for the test", body)
 
 
-def _split(split: Split, number: int) -> Html:
+def _split(split: SplitCounts, number: int) -> Html:
     sides = [*_SIDES, *(side for side in split.posts if side not in _SIDES)]
     total = sum(split.words.values())
     slices, rows = [], []
     for side, tone in zip(sides, ["own", "k1", "k2"] + ["k4"] * len(sides), strict=False):
         posts, words = split.posts.get(side, 0), split.words.get(side, 0)
         label = _SIDE_NAMES.get(side, say.plain(side, 30))
-        slices.append(Slice(label, words, tone, 1.0, say.percent(say.ratio(words, total))))
+        slices.append(BarSlice(label, words, tone, 1.0, say.percent(say.ratio(words, total))))
         row: list[str] = [
             join(tag("i", class_=f"swatch {tone}", aria_hidden="true"), label),
             say.count(posts),
@@ -284,7 +284,7 @@ def _split(split: Split, number: int) -> Html:
     )
 
 
-def receipt(report: Report) -> Section:
+def receipt(report: Report) -> PageSection:
     """What was read, what was not, and what the texts give away."""
     privacy = report.privacy
     lines: list[tuple[str, str]] = [("Sources read", say.count(len(report.sources)))]
@@ -315,12 +315,12 @@ def receipt(report: Report) -> Section:
             ),
             long_table("Addresses and numbers", ["In", "Found"], rows, "told legend", "place"),
         )
-    return Section("privacy", "Privacy receipt", join(slip, found))
+    return PageSection("privacy", "Privacy receipt", join(slip, found))
 
 
-def notes(report: Report) -> Section | None:
+def notes(report: Report) -> PageSection | None:
     """What the readers of the sources had to remark."""
     if not report.notes:
         return None
     items = tag("ul", *(tag("li", note) for note in report.notes[:40]), class_="notes")
-    return Section("notes", "Notes", join(items, rest(len(report.notes), 40, "note")))
+    return PageSection("notes", "Notes", join(items, rest(len(report.notes), 40, "note")))

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from ownwords.archive.report.words import count, plain, title_of
+from ownwords.archive.report.formatting import count, plain, title_of
 
 # A page must stay a page: a list shows its first entries, unfolds to many, and is cut there.
 MANY = 200

@@ -1,9 +1,9 @@
 """The report as one page that needs nothing else: no network, no script, no font, no template."""
 
 from ownwords.archive.report import Report, figures, findings, sections
-from ownwords.archive.report import words as say
-from ownwords.archive.report.frame import framed
+from ownwords.archive.report import formatting as say
 from ownwords.archive.report.html import Html, join, rest, tag
+from ownwords.archive.report.page_template import render_page
 
 _ORDER = (
     sections.training,
@@ -22,11 +22,11 @@ _ORDER = (
 )
 
 
-def render(report: Report) -> str:
+def render_report(report: Report) -> str:
     """The whole page as HTML; the same report gives the same bytes."""
     parts = [part for write in _ORDER if (part := write(report)) is not None]
     title = f"{say.name(report)}: what is in it"
-    return framed(title, "report", _masthead(report), parts, _footer(report))
+    return render_page(title, "report", _masthead(report), parts, _footer(report))
 
 
 def _masthead(report: Report) -> Html:

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from ownwords.archive.report import Post, Report, Year
-from ownwords.archive.report import words as say
+from ownwords.archive.report import PostSummary, Report, YearCount
+from ownwords.archive.report import formatting as say
 from ownwords.archive.report.charts import (
-    Column,
-    Slice,
+    BarSlice,
+    YearColumn,
     share_line,
     slice_labels,
     stacked_bar,
@@ -28,7 +28,7 @@ LONGEST = 10
 _COUNTED = "Counted are your own words, without quotations, code, logs and tables."
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """A part of the page: its anchor, its heading, what it says."""
 
     anchor: str
@@ -36,7 +36,7 @@ class Section(NamedTuple):
     body: Html
 
 
-def training(report: Report) -> Section | None:
+def training(report: Report) -> PageSection | None:
     """What this much text is good for."""
     advice = report.advice
     if not (advice.headline or advice.sentences or advice.rows):
@@ -47,10 +47,10 @@ def training(report: Report) -> Section | None:
         *(tag("p", sentence) for sentence in advice.sentences),
         tag("dl", *rows, class_="answers") if advice.rows else None,
     )
-    return Section("training", "What you can train with this much", body)
+    return PageSection("training", "What you can train with this much", body)
 
 
-def decisions(report: Report) -> Section | None:
+def decisions(report: Report) -> PageSection | None:
     """What becomes of the posts that stand out, and how the author changes it."""
     if not report.posts:
         return None
@@ -73,10 +73,10 @@ def decisions(report: Report) -> Section | None:
         tag("pre", tag("code", say.plain(report.command))),
         class_="aside",
     )
-    return Section("decisions", "What was decided, and what you can change", join(body, change))
+    return PageSection("decisions", "What was decided, and what you can change", join(body, change))
 
 
-def _decision(post: Post) -> Html:
+def _decision(post: PostSummary) -> Html:
     size = say.count(post.words, "word")
     if post.decision == "cap":
         size = f"{say.count(post.training_words)} of {say.count(post.own_words, 'word')} used"
@@ -103,7 +103,7 @@ def _decision(post: Post) -> Html:
     )
 
 
-def lengths(report: Report) -> Section | None:
+def lengths(report: Report) -> PageSection | None:
     """How the words spread over the posts."""
     posts = report.posts
     if not posts:
@@ -122,10 +122,10 @@ def lengths(report: Report) -> Section | None:
         if len(posts) > 1
         else None,
     )
-    return Section("lengths", "Where the words are", body)
+    return PageSection("lengths", "Where the words are", body)
 
 
-def _share_bars(longest: list[Post], others: list[Post]) -> Html:
+def _share_bars(longest: list[PostSummary], others: list[PostSummary]) -> Html:
     found = _slices(
         [(post, post.own_words) for post in longest], sum(p.own_words for p in others), others
     )
@@ -142,22 +142,24 @@ def _share_bars(longest: list[Post], others: list[Post]) -> Html:
     return join(*bars)
 
 
-def _slices(sized: list[tuple[Post, int]], other_words: int, others: list[Post]) -> list[Slice]:
+def _slices(
+    sized: list[tuple[PostSummary, int]], other_words: int, others: list[PostSummary]
+) -> list[BarSlice]:
     total = sum(words for _, words in sized) + other_words
     slices = []
     for rank, (post, words) in enumerate(sized):
         share = say.ratio(words, total)
         tone = "out" if post.decision == "leave out" else "own"
         slices.append(
-            Slice(say.title_of(post.title), words, tone, 1 - 0.06 * rank, say.percent(share))
+            BarSlice(say.title_of(post.title), words, tone, 1 - 0.06 * rank, say.percent(share))
         )
     if other_words:
         note = say.percent(say.ratio(other_words, total))
-        slices.append(Slice(f"{say.count(len(others))} others", other_words, "rest", 1.0, note))
+        slices.append(BarSlice(f"{say.count(len(others))} others", other_words, "rest", 1.0, note))
     return slices
 
 
-def _labelled(name: str, heading: str, title: str, slices: list[Slice]) -> Html:
+def _labelled(name: str, heading: str, title: str, slices: list[BarSlice]) -> Html:
     said = ", ".join(f"{part.label} {part.note}" for part in slices)
     return tag(
         "figure",
@@ -167,7 +169,7 @@ def _labelled(name: str, heading: str, title: str, slices: list[Slice]) -> Html:
     )
 
 
-def _longest(longest: list[Post], others: list[Post]) -> Html:
+def _longest(longest: list[PostSummary], others: list[PostSummary]) -> Html:
     most = max((post.share for post in longest), default=0.0) or 1.0
     rows: list[list[str]] = []
     for post in longest:
@@ -190,7 +192,7 @@ def _longest(longest: list[Post], others: list[Post]) -> Html:
     return table(heading, ["Text", "Words", "Share"], rows, "shares titled")
 
 
-def _every(posts: list[Post]) -> Html:
+def _every(posts: list[PostSummary]) -> Html:
     rows: list[list[str]] = [
         [
             post_link(post.title, post.url),
@@ -204,7 +206,7 @@ def _every(posts: list[Post]) -> Html:
     return table("Every text", ["Text", "Date", "Words", "Trained on", "Side"], rows, "every")
 
 
-def whose(report: Report) -> Section | None:
+def whose(report: Report) -> PageSection | None:
     """The author's words, other people's, and a machine's."""
     kinds = say.kinds(report)
     if not kinds:
@@ -212,7 +214,7 @@ def whose(report: Report) -> Section | None:
     total = sum(words for _, words in kinds)
     tones = {"Your own words": "own", "Quoted": "k1", "Code": "k2", "Logs and dumps": "k3"}
     slices = [
-        Slice(name, words, tones.get(name, "k4"), 1.0, say.percent(say.ratio(words, total)))
+        BarSlice(name, words, tones.get(name, "k4"), 1.0, say.percent(say.ratio(words, total)))
         for name, words in kinds
     ]
     said = ", ".join(f"{part.label} {part.note}" for part in slices)
@@ -229,7 +231,7 @@ def whose(report: Report) -> Section | None:
         table("Words by whose they are", ["Kind", "Words", "Share"], rows, "legend"),
         _dumps(report),
     )
-    return Section("whose", "Whose words these are", body)
+    return PageSection("whose", "Whose words these are", body)
 
 
 def _dumps(report: Report) -> Html | None:
@@ -260,7 +262,7 @@ def _dumps(report: Report) -> Html | None:
     )
 
 
-def years(report: Report) -> Section | None:
+def years(report: Report) -> PageSection | None:
     """Words and posts per year."""
     dated = [year for year in report.years if year.year]
     aside = tag("p", say.undated(report), class_="quiet") if say.undated(report) else None
@@ -268,7 +270,7 @@ def years(report: Report) -> Section | None:
         if not report.posts:
             return None
         said = tag("p", "None of your texts carries a date, so there are no years to show.")
-        return Section("years", "Year by year", said)
+        return PageSection("years", "Year by year", said)
     out = _left_out_by_year(report.posts)
     columns = _with_gaps(dated, out)
     most = max(dated, key=lambda year: year.words)
@@ -298,21 +300,21 @@ def years(report: Report) -> Section | None:
         aside,
         folded(
             "The numbers",
-            table("Words and posts per year", ["Year", "Words", "Posts"], rows, "legend"),
+            table("Words and posts per year", ["YearCount", "Words", "Posts"], rows, "legend"),
         ),
     )
-    return Section("years", "Year by year", body)
+    return PageSection("years", "Year by year", body)
 
 
-def _with_gaps(dated: list[Year], out: dict[int, int]) -> list[Column]:
+def _with_gaps(dated: list[YearCount], out: dict[int, int]) -> list[YearColumn]:
     """Silent years are part of the story, unless a stray date would open a gap of centuries."""
-    known = {y.year: Column(y.year, y.posts, y.words, out.get(y.year, 0)) for y in dated}
+    known = {y.year: YearColumn(y.year, y.posts, y.words, out.get(y.year, 0)) for y in dated}
     first, last = min(known), max(known)
     span = range(first, last + 1) if last - first < 60 else sorted(known)
-    return [known.get(year, Column(year, 0, 0, 0)) for year in span]
+    return [known.get(year, YearColumn(year, 0, 0, 0)) for year in span]
 
 
-def _left_out_by_year(posts: list[Post]) -> dict[int, int]:
+def _left_out_by_year(posts: list[PostSummary]) -> dict[int, int]:
     words: dict[int, int] = {}
     for post in posts:
         # The years count posts alone, so pages stay out here too.

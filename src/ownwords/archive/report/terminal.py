@@ -2,9 +2,9 @@
 
 from rich.console import Console
 
-from ownwords.archive.report import Post, Report
-from ownwords.archive.report import words as say
-from ownwords.archive.report.sheet import ACCENT, LOUD, QUIET, Sheet
+from ownwords.archive.report import PostSummary, Report
+from ownwords.archive.report import formatting as say
+from ownwords.archive.report.terminal_writer import ACCENT, LOUD, QUIET, TerminalWriter
 
 _LONGEST = 10
 _FEW = 5
@@ -13,10 +13,10 @@ _MANY = 8
 
 def print_report(report: Report, console: Console) -> None:
     """Print the report; no line is wider than the console, and no text of the report is markup."""
-    _Printer(console).report(report)
+    _ReportPrinter(console).report(report)
 
 
-class _Printer(Sheet):
+class _ReportPrinter(TerminalWriter):
     """The sections, in the order an author would ask for them."""
 
     def report(self, report: Report) -> None:
@@ -132,7 +132,7 @@ class _Printer(Sheet):
             self.line(evenness)
 
     @staticmethod
-    def _mark(post: Post) -> str:
+    def _mark(post: PostSummary) -> str:
         return "" if post.decision == "keep" else say.plain(say.decision(post).lower(), 10)
 
     def _whose(self, report: Report) -> None:

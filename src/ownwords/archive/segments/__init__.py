@@ -5,15 +5,27 @@ from collections.abc import Callable
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
-from ownwords.archive.clean import BROKEN, mend_surrogates, repair_line, suspicious
-from ownwords.archive.document import Link, Markup, Reading, Segment, SegmentKind
-from ownwords.archive.dumps import set_logs_apart
-from ownwords.archive.segments.blocks import blocks_to_html
-from ownwords.archive.segments.gathering import BLOCKS, DASHES, LONGEST_NAME, LOOSE, Gathering
-from ownwords.archive.segments.hidden import flattened, why_dropped
-from ownwords.archive.segments.markup import markdown_to_html, open_shortcodes
-from ownwords.archive.segments.names import is_caption, is_card, is_verse, language_of, only_layout
-from ownwords.archive.segments.plain import paragraphs
+from ownwords.archive.document import Link, Markup, ParsedBody, Segment, SegmentKind
+from ownwords.archive.log_detection import separate_logs
+from ownwords.archive.segments.element_classes import (
+    code_language,
+    is_caption,
+    is_card,
+    is_layout_table,
+    is_verse,
+)
+from ownwords.archive.segments.markdown_html import expand_shortcodes, markdown_to_html
+from ownwords.archive.segments.plain_text import split_paragraphs
+from ownwords.archive.segments.publii_blocks import blocks_to_html
+from ownwords.archive.segments.sanitize import drop_reason, limit_nesting
+from ownwords.archive.segments.segment_builder import (
+    BLOCKS,
+    DASHES,
+    LONGEST_NAME,
+    LOOSE,
+    SegmentBuilder,
+)
+from ownwords.archive.text_repair import BROKEN, may_be_mojibake, repair_line, repair_surrogates
 
 Closer = Callable[[], None]
 _Opened = list[tuple[int, Closer | None]]
@@ -26,14 +38,14 @@ _MOST_INDENT = 12
 _NEVER = 1 << 60
 
 
-def read_body(body: str, markup: Markup) -> Reading:
+def parse_body(body: str, markup: Markup) -> ParsedBody:
     """The typed segments and links of a body, cleaned; what was taken out is counted by reason.
 
     Never fails on HTML, Markdown or text, however broken. Raises SourceError for a block-editor
     body that is not a JSON list.
     """
     body = body.replace("\r\n", "\n").replace("\r", "\n")
-    reader = _Reader(is_markdown=markup == "markdown")
+    reader = _HtmlWalker(is_markdown=markup == "markdown")
     if markup == "text":
         reader.read_text(body)
     elif markup == "blocks":
@@ -45,10 +57,10 @@ def read_body(body: str, markup: Markup) -> Reading:
         reader.read_html(body)
     links = tuple(Link(href, repair_line("".join(words))) for href, words in reader.links)
     dropped = {reason: count for reason, count in reader.dropped.items() if count}
-    return Reading(tuple(set_logs_apart(reader.segments)), links, dropped)
+    return ParsedBody(tuple(separate_logs(reader.segments)), links, dropped)
 
 
-class _Reader(Gathering):
+class _HtmlWalker(SegmentBuilder):
     """Walks the trees of a body in document order; each element opened may return its leaving."""
 
     def __init__(self, is_markdown: bool) -> None:
@@ -59,9 +71,9 @@ class _Reader(Gathering):
         self.layout_tables = 0
 
     def read_html(self, html: str) -> None:
-        html, broken = mend_surrogates(html)
+        html, broken = repair_surrogates(html)
         self.dropped[BROKEN] += broken
-        html = flattened(open_shortcodes(html, self.dropped))
+        html = limit_nesting(expand_shortcodes(html, self.dropped))
         # Imports from WordPress may lack <p>: there the author's newlines are what shows.
         self.newlines_show = "\n\n" in html and not _ANY_PARAGRAPH.search(html)
         options = LexborDocumentOptions.WO_EVENTS
@@ -87,7 +99,7 @@ class _Reader(Gathering):
                     self.add_text(node.text_content or "")
                 elif not node.is_element_node:
                     self._comment(node)
-                elif reason := why_dropped(node):
+                elif reason := drop_reason(node):
                     self.dropped[reason] += 1
                     dropped_at = len(opened)
                 else:
@@ -97,7 +109,7 @@ class _Reader(Gathering):
         _leave(opened, root.mem_id)
 
     def read_text(self, text: str) -> None:
-        for lines in paragraphs(self.repaired(text)):
+        for lines in split_paragraphs(self.repaired(text)):
             self.emit("prose", "\n".join(lines))
 
     def _comment(self, node: LexborNode) -> None:
@@ -267,7 +279,7 @@ class _Reader(Gathering):
 
         def leave() -> None:
             code = "".join(self.parts[start:])
-            self.spared = self.spared or (not code.isascii() and suspicious(code))
+            self.spared = self.spared or (not code.isascii() and may_be_mojibake(code))
 
         return leave
 
@@ -308,12 +320,12 @@ class _Reader(Gathering):
                 return
             code = self.repaired("".join(self.parts), encoding=False).replace("\xa0", " ")
             self.parts.clear()
-            self.emit("code", _BLANK_START.sub("", code).rstrip(), language_of(node))
+            self.emit("code", _BLANK_START.sub("", code).rstrip(), code_language(node))
 
         return leave
 
     def _table(self, node: LexborNode) -> Closer:
-        if self.mode not in ("flow", "list") or self.layout_tables > 8 or only_layout(node):
+        if self.mode not in ("flow", "list") or self.layout_tables > 8 or is_layout_table(node):
             self.layout_tables += 1
             leave_block = self._block(node)
 
@@ -364,22 +376,22 @@ def _leave(opened: _Opened, holder: int) -> None:
             leave()
 
 
-_OPENERS: dict[str, Callable[[_Reader, LexborNode], Closer | None]] = {
-    **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), _Reader._heading),
-    **dict.fromkeys(("figcaption", "caption"), _Reader._caption),
-    **dict.fromkeys(("ul", "ol", "dl", "menu", "dir"), _Reader._list),
-    **dict.fromkeys(("li", "dt", "dd"), _Reader._item),
-    **dict.fromkeys(("pre", "listing", "xmp", "plaintext"), _Reader._preformatted),
-    **dict.fromkeys(("td", "th"), _Reader._cell),
-    "a": _Reader._anchor,
-    "blockquote": _Reader._quotation,
-    "br": _Reader._line_break,
-    "cite": _Reader._citation,
-    "code": _Reader._code,
-    "footer": _Reader._footer,
-    "hr": _Reader._rule,
-    "img": _Reader._image,
-    "q": _Reader._inline_quote,
-    "table": _Reader._table,
-    "tr": _Reader._row,
+_OPENERS: dict[str, Callable[[_HtmlWalker, LexborNode], Closer | None]] = {
+    **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), _HtmlWalker._heading),
+    **dict.fromkeys(("figcaption", "caption"), _HtmlWalker._caption),
+    **dict.fromkeys(("ul", "ol", "dl", "menu", "dir"), _HtmlWalker._list),
+    **dict.fromkeys(("li", "dt", "dd"), _HtmlWalker._item),
+    **dict.fromkeys(("pre", "listing", "xmp", "plaintext"), _HtmlWalker._preformatted),
+    **dict.fromkeys(("td", "th"), _HtmlWalker._cell),
+    "a": _HtmlWalker._anchor,
+    "blockquote": _HtmlWalker._quotation,
+    "br": _HtmlWalker._line_break,
+    "cite": _HtmlWalker._citation,
+    "code": _HtmlWalker._code,
+    "footer": _HtmlWalker._footer,
+    "hr": _HtmlWalker._rule,
+    "img": _HtmlWalker._image,
+    "q": _HtmlWalker._inline_quote,
+    "table": _HtmlWalker._table,
+    "tr": _HtmlWalker._row,
 }

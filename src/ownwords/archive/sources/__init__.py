@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from ownwords.archive.document import Item
+from ownwords.archive.document import SourceItem
 from ownwords.core.errors import SourceError
 
 
@@ -23,7 +23,7 @@ class Source(Protocol):
 
     def detect(self, path: Path) -> str | None: ...
 
-    def read(self, path: Path) -> Iterator[Item]: ...
+    def read(self, path: Path) -> Iterator[SourceItem]: ...
 
 
 # The first that recognises a path reads it, so the particular come before the general.
@@ -44,7 +44,7 @@ SOURCE_NAMES = (
 _FIRST_FILES = 20
 
 
-def source(name: str) -> Source:
+def load_source(name: str) -> Source:
     """The source of that name; imported only now, since each brings its own parser."""
     return cast(Source, import_module(f"{__name__}.{name}"))
 
@@ -75,22 +75,22 @@ def _advice(path: Path) -> str:
     if not inside:
         return "the folder is empty"
     for file in inside[:_FIRST_FILES]:
-        if file.is_file() and any(source(name).detect(file) for name in SOURCE_NAMES):
+        if file.is_file() and any(load_source(name).detect(file) for name in SOURCE_NAMES):
             return f"the folder as a whole is no export, but files in it can be given, as {file}"
     return ""
 
 
-def recognise(path: Path) -> tuple[str, str]:
+def detect_source(path: Path) -> tuple[str, str]:
     """The name of the source that reads `path`, and what it took the path for."""
     if not path.exists():
         raise SourceError(
             f"{path} does not exist", hint="give the path of a blog, export or folder"
         )
     for name in SOURCE_NAMES:
-        seen = source(name).detect(path)
+        seen = load_source(name).detect(path)
         if seen:
             return name, seen
     if advice := _advice(path):
         raise SourceError(f"{path} is none of the kinds that can be read", hint=advice)
-    known = ", ".join(source(name).LABEL for name in SOURCE_NAMES)
+    known = ", ".join(load_source(name).LABEL for name in SOURCE_NAMES)
     raise SourceError(f"{path} is none of the kinds that can be read", hint=f"they are: {known}")

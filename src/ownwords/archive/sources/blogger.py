@@ -9,9 +9,17 @@ from typing import IO, Literal
 
 from lxml import etree
 
-from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped, Status
-from ownwords.archive.files import safely, xml
-from ownwords.archive.files.timestamps import from_iso
+from ownwords.archive.document import (
+    ExpectedCount,
+    RawDocument,
+    SiteInfo,
+    SkippedItem,
+    SourceItem,
+    SourceNote,
+    Status,
+)
+from ownwords.archive.files import safe_xml, untrusted_files
+from ownwords.archive.files.timestamps import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Blogger blog"
@@ -50,38 +58,40 @@ _ADDRESS = re.compile(r"https?://([^\s\"'<>/]+)(/[^\s\"'<>?#]+\.html)")
 
 def detect(path: Path) -> str | None:
     """A feed of Blogger's making, or a folder or zip that holds some, as Takeout does."""
-    count = xml.count_exports(path, _files_in, _feeds_among, _is_feed)
+    count = safe_xml.count_exports(path, _files_in, _feeds_among, _is_feed)
     return (LABEL if count == 1 else f"{count} Blogger blogs") if count else None
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """Each blog's site, posts and pages, then what was left out."""
     left_out: Counter[tuple[str, str]] = Counter()
-    for name, opened in xml.opened_exports(path, _files_in, _feeds_among):
+    for name, opened in safe_xml.open_exports(path, _files_in, _feeds_among):
         yield from _feed(path, name, opened, left_out)
     for (what, reason), count in left_out.items():
-        yield Skipped(what, reason, count)
+        yield SkippedItem(what, reason, count)
 
 
 def _feed(
     path: Path, name: str, opened: IO[bytes], left_out: Counter[tuple[str, str]]
-) -> Iterator[Item]:
+) -> Iterator[SourceItem]:
     damage: list[str] = []
     home = _home(path, opened)
     opened.seek(0)
-    posts = safely.count_of(b">POST<", opened) or safely.count_of(b"kind#post", opened)
+    posts = untrusted_files.count_bytes(b">POST<", opened) or untrusted_files.count_bytes(
+        b"kind#post", opened
+    )
     begun = False
-    for element in xml.iterate(path, opened, (f"{_ATOM}entry", f"{_ATOM}feed"), damage):
+    for element in safe_xml.iter_elements(path, opened, (f"{_ATOM}entry", f"{_ATOM}feed"), damage):
         if not begun:
             begun = True
             feed = element if element.tag == f"{_ATOM}feed" else element.getparent()
-            yield Site(_text(feed, f"{_ATOM}title") if feed is not None else "", home)
+            yield SiteInfo(_text(feed, f"{_ATOM}title") if feed is not None else "", home)
             if not home:
-                yield Note(
+                yield SourceNote(
                     f"{name} does not say the blog's address, so links between its posts"
                     " cannot be told from others."
                 )
-            yield Expected(posts)
+            yield ExpectedCount(posts)
         if element.tag == f"{_ATOM}entry":
             yield from _entry(element, home, left_out)
     if not begun:
@@ -90,7 +100,7 @@ def _feed(
             hint="export the blog again with Google Takeout",
         )
     for each in damage:
-        yield Note(f"{name} is damaged: {each}.")
+        yield SourceNote(f"{name} is damaged: {each}.")
 
 
 def _entry(
@@ -145,7 +155,7 @@ def _document(entry: etree._Element, kind: Literal["post", "page"]) -> RawDocume
         markup="html",
         status=_status(entry),
         kind=kind,
-        date=from_iso(_text(entry, f"{_ATOM}published")),
+        date=parse_iso_date(_text(entry, f"{_ATOM}published")),
         url=url,
         author=_text(author, f"{_ATOM}name") if author is not None else "",
         tags=tuple(dict.fromkeys(label for label in labels if label)),
@@ -191,7 +201,7 @@ def _home(path: Path, opened: IO[bytes]) -> str:
     """The blog's address, which Takeout leaves out: that of most links to posts it holds."""
     files: set[str] = set()
     linked: defaultdict[str, set[str]] = defaultdict(set)
-    for entry in xml.iterate(path, opened, (f"{_ATOM}entry",)):
+    for entry in safe_xml.iter_elements(path, opened, (f"{_ATOM}entry",)):
         if _what(entry) in ("post", "page"):
             files.add(_text(entry, f"{_BLOGGER}filename"))
             document = _document(entry, "post")
@@ -223,7 +233,7 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(file for file in found if file.is_file() and _is_feed(file))
 
 
-def _feeds_among(members: safely.Members) -> list[str]:
+def _feeds_among(members: untrusted_files.ExportFiles) -> list[str]:
     return sorted(
         name
         for name in members.names

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from lxml import etree
 from selectolax.lexbor import LexborNode
 
-from ownwords.archive.document import Expected, Item, RawDocument, Site, Skipped
-from ownwords.archive.files import dates, folders, pages, safely, xml
+from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
+from ownwords.archive.files import dates, folders, readability, safe_xml, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "an EPUB book"
@@ -54,27 +54,27 @@ class _Package:
 def detect(path: Path) -> str | None:
     """A zip, or a folder as some readers keep, with EPUB's container file."""
     if path.is_dir():
-        return LABEL if folders.exists(path / _CONTAINER) else None
-    if folders.head(path, 2) != b"PK":
+        return LABEL if folders.path_exists(path / _CONTAINER) else None
+    if folders.read_head(path, 2) != b"PK":
         return None
     try:
-        with safely.open_members(path) as members:
+        with untrusted_files.open_packed(path) as members:
             return LABEL if _CONTAINER in members.names else None
     except SourceError:
         return None
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """A document for every file of the reading order; what frames the text is Skipped."""
     with folders.open_export(path) as members:
         package = _package(path, members)
         _refuse_locked(path, members, package)
-        yield Site(package.title)
-        yield Expected(len(package.spine))
+        yield SiteInfo(package.title)
+        yield ExpectedCount(len(package.spine))
         yield from _chapters(path, members, package)
 
 
-def _package(path: Path, members: safely.Members) -> _Package:
+def _package(path: Path, members: untrusted_files.ExportFiles) -> _Package:
     container = _xml(path, members, _CONTAINER)
     name = next((node.get("full-path") or "" for node in _all(container, "rootfile")), "")
     root = _xml(path, members, unquote(name))
@@ -109,13 +109,13 @@ def _package(path: Path, members: safely.Members) -> _Package:
     )
 
 
-def _xml(path: Path, members: safely.Members, name: str) -> etree._Element:
+def _xml(path: Path, members: untrusted_files.ExportFiles, name: str) -> etree._Element:
     if name not in members.names:
         raise SourceError(
             f"{path} is no whole EPUB: {name or 'its package file'!r} is missing in it"
         )
     data = members.read(name)
-    xml.refuse_entities(path, data[: 64 << 10])
+    safe_xml.refuse_entities(path, data[: 64 << 10])
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, recover=True)
     try:
         root = etree.fromstring(data, parser)
@@ -145,7 +145,7 @@ def _inside(folder: str, href: str) -> str:
     return posixpath.normpath(posixpath.join(folder, unquote(href.partition("#")[0])))
 
 
-def _refuse_locked(path: Path, members: safely.Members, package: _Package) -> None:
+def _refuse_locked(path: Path, members: untrusted_files.ExportFiles, package: _Package) -> None:
     if _ENCRYPTION not in members.names:
         return
     texts = {name for name, _ in package.spine}
@@ -159,7 +159,9 @@ def _refuse_locked(path: Path, members: safely.Members, package: _Package) -> No
             )
 
 
-def _chapters(path: Path, members: safely.Members, package: _Package) -> Iterator[Item]:
+def _chapters(
+    path: Path, members: untrusted_files.ExportFiles, package: _Package
+) -> Iterator[SourceItem]:
     titles = _titles(path, members, package)
     frame: Counter[str] = Counter()
     held = frozenset(members.names)
@@ -169,12 +171,12 @@ def _chapters(path: Path, members: safely.Members, package: _Package) -> Iterato
             frame["outside the reading order"] += 1
             continue
         if name not in held:
-            yield Skipped("chapter", "the book names it, but it is missing", ref=name)
+            yield SkippedItem("chapter", "the book names it, but it is missing", ref=name)
             continue
         try:
             body = _body(members.read(name))
         except SourceError as error:
-            yield Skipped("chapter", f"it cannot be unpacked: {error.message}", ref=name)
+            yield SkippedItem("chapter", f"it cannot be unpacked: {error.message}", ref=name)
             continue
         reason = _frame(name, titles.get(name, ""), body, package)
         if reason:
@@ -183,14 +185,14 @@ def _chapters(path: Path, members: safely.Members, package: _Package) -> Iterato
         read += 1
         yield _chapter(name, titles.get(name, ""), body, package, read)
     for reason, count in frame.items():
-        yield Skipped("chapter", reason, count)
+        yield SkippedItem("chapter", reason, count)
 
 
 def _body(data: bytes) -> LexborNode:
     # XHTML may close any element in itself; read as HTML, <title/> would swallow the chapter.
-    text = _DOCTYPE.sub("", pages.decode(data), count=1)
-    body = pages.parse(_SELF_CLOSED.sub(r"<\1\2></\1>", text))
-    pages.remove(body, "script, style")
+    text = _DOCTYPE.sub("", readability.decode(data), count=1)
+    body = readability.parse(_SELF_CLOSED.sub(r"<\1\2></\1>", text))
+    readability.remove(body, "script, style")
     for node in body.css("a, span, div, hr, sup"):
         if _is_mark(node):
             node.decompose()
@@ -202,20 +204,20 @@ def _is_mark(node: LexborNode) -> bool:
     attributes = node.attributes
     kinds = f"{attributes.get('epub:type') or ''} {attributes.get('role') or ''}".split()
     if not _MARKS.isdisjoint((*kinds, *(attributes.get("class") or "").split())):
-        return len(pages.text_of(node)) <= _LONGEST_MARK
+        return len(readability.node_text(node)) <= _LONGEST_MARK
     if node.tag != "a" or "#" not in (attributes.get("href") or ""):
         return False
     raised = node.css_first("sup") is not None or (
         node.parent is not None and node.parent.tag == "sup"
     )
-    return raised and _NUMBER_OF_NOTE.fullmatch(pages.text_of(node)) is not None
+    return raised and _NUMBER_OF_NOTE.fullmatch(readability.node_text(node)) is not None
 
 
 def _frame(name: str, title: str, body: LexborNode, package: _Package) -> str:
     """Why a file of the book is no chapter; "" where it is one."""
     if name in package.contents:
         return "the table of contents"
-    words = pages.count_words(body)
+    words = readability.count_words(body)
     if not words:
         return "without text: a picture or an empty page"
     if words > _FRAME_WORDS:
@@ -230,7 +232,7 @@ def _frame(name: str, title: str, body: LexborNode, package: _Package) -> str:
         package.guide.get(name, ""),
         *(word for kind in types for word in kind.split()),
         title.casefold(),
-        pages.text_of(heading).casefold() if heading is not None else "",
+        readability.node_text(heading).casefold() if heading is not None else "",
     ]
     return next((why for pattern, why in _FRAME if any(map(pattern.fullmatch, names))), "")
 
@@ -239,21 +241,21 @@ def _chapter(
     name: str, title: str, body: LexborNode, package: _Package, number: int
 ) -> RawDocument:
     heading = body.css_first("h1, h2, h3, h4")
-    shown = title or (pages.text_of(heading) if heading is not None else "")
-    pages.remove_heading(body, shown)
+    shown = title or (readability.node_text(heading) if heading is not None else "")
+    readability.remove_heading(body, shown)
     return RawDocument(
         ref=name,
         title=shown or f"{package.title}, part {number}",
         body=body.inner_html or "",
         markup="html",
-        date=dates.moment(package.date),
+        date=dates.parse_date(package.date),
         author=package.author,
         tags=package.tags,
         base=name,
     )
 
 
-def _titles(path: Path, members: safely.Members, package: _Package) -> dict[str, str]:
+def _titles(path: Path, members: untrusted_files.ExportFiles, package: _Package) -> dict[str, str]:
     """What the book's own contents call its files; the first entry for a file is its title."""
     titles: dict[str, str] = {}
     for name in sorted(package.contents):
@@ -287,4 +289,4 @@ def _nav(body: LexborNode | None) -> list[tuple[str, str]]:
     navs = body.css("nav")
     contents = [nav for nav in navs if nav.attributes.get("epub:type") == "toc"] or navs[:1]
     links = contents[0].css("a[href]") if contents else []
-    return [(link.attributes.get("href") or "", pages.text_of(link)) for link in links]
+    return [(link.attributes.get("href") or "", readability.node_text(link)) for link in links]

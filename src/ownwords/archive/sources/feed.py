@@ -12,8 +12,16 @@ from xml.sax import SAXException
 
 import feedparser
 
-from ownwords.archive.document import Expected, Item, Markup, Note, RawDocument, Site, Skipped
-from ownwords.archive.files import folders, pages, safely, xml
+from ownwords.archive.document import (
+    ExpectedCount,
+    Markup,
+    RawDocument,
+    SiteInfo,
+    SkippedItem,
+    SourceItem,
+    SourceNote,
+)
+from ownwords.archive.files import folders, readability, safe_xml, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "an RSS or Atom feed"
@@ -45,27 +53,27 @@ _LOOK_BYTES = 64 << 10
 
 def detect(path: Path) -> str | None:
     """A file whose first element is that of a feed, whatever its name."""
-    text = _NOT_ELEMENTS.sub("", safely.decode(folders.head(path, _LOOK_BYTES)))
+    text = _NOT_ELEMENTS.sub("", untrusted_files.decode_text(folders.read_head(path, _LOOK_BYTES)))
     first = _FIRST_ELEMENT.search(text[:4096])
     if first is None or first[1].casefold() not in _ROOTS or not text.lstrip().startswith("<"):
         return None
     return LABEL
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """The entries, in the order of the feed; a feed of comments is counted and not handed over."""
     feed = _parsed(path)
-    name, home = _title(feed["feed"]), pages.web_address(_text(feed["feed"], "link"))
-    yield Site(name or home, home, whole=False)
+    name, home = _title(feed["feed"]), readability.web_url(_text(feed["feed"], "link"))
+    yield SiteInfo(name or home, home, whole=False)
     if isinstance(feed.get("bozo_exception"), SAXException):
-        yield Note(f"{path.name} is damaged; what could be read of it was read.")
-    yield Expected(len(feed["entries"]))
+        yield SourceNote(f"{path.name} is damaged; what could be read of it was read.")
+    yield ExpectedCount(len(feed["entries"]))
     yield from _entries(feed["entries"], bool(_COMMENT_FEED.match(name)), home)
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    data = folders.read_file(path, safely.MAX_MEMBER_BYTES)
-    xml.refuse_entities(path, data[:_LOOK_BYTES])
+    data = folders.read_file(path, untrusted_files.MAX_MEMBER_BYTES)
+    safe_xml.refuse_entities(path, data[:_LOOK_BYTES])
     try:
         # In a stream: plain bytes would be tried as the name of a file first.
         feed: dict[str, Any] = feedparser.parse(
@@ -78,7 +86,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     return feed
 
 
-def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> Iterator[Item]:
+def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> Iterator[SourceItem]:
     seen: set[str] = set()
     comments = excerpts = read = 0
     for number, entry in enumerate(entries, 1):
@@ -88,15 +96,15 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> I
             continue
         ref = f"entry/{_text(entry, 'id') or _text(entry, 'link') or number}"
         if ref in seen:
-            yield Skipped("post", "its entry stands in the feed twice", title=title, ref=ref)
+            yield SkippedItem("post", "its entry stands in the feed twice", title=title, ref=ref)
             continue
         seen.add(ref)
         if not body.strip():
-            yield Skipped("post", "the feed holds only its title", title=title, ref=ref)
+            yield SkippedItem("post", "the feed holds only its title", title=title, ref=ref)
             continue
         read += 1
         excerpts += excerpt
-        link = pages.web_address(_text(entry, "link"))
+        link = readability.web_url(_text(entry, "link"))
         yield RawDocument(
             ref=ref,
             title=title,
@@ -112,14 +120,14 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> I
             base=link or home,
         )
     if comments:
-        yield Skipped("comment", "other people's words", comments)
+        yield SkippedItem("comment", "other people's words", comments)
     if excerpts:
-        yield Note(
+        yield SourceNote(
             f"{excerpts} of {read} entries look like excerpts, not whole posts; an export of the"
             " blog holds them whole."
         )
     if 0 < read <= _FEW_ENTRIES:
-        yield Note(
+        yield SourceNote(
             f"The feed holds {read} entr{'ies' if read > 1 else 'y'}; feeds often hold only the"
             " last 10 to 20 posts of a blog. An export holds all of them."
         )
@@ -135,7 +143,7 @@ def _title(entry: dict[str, Any]) -> str:
     """The title of an entry or of the feed, without its markup where it may have some."""
     title = _text(entry, "title")
     plain = dict.get(entry, "title_detail", {}).get("type") == "text/plain"
-    return title if plain else pages.text_of(pages.parse(title))
+    return title if plain else readability.node_text(readability.parse(title))
 
 
 def _is_comment(entry: dict[str, Any], title: str) -> bool:
@@ -152,7 +160,7 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
         part = dict.get(entry, "summary_detail", {})
     body = part.get("value") or ""
     plain = part.get("type") == "text/plain"
-    shown = body if plain else pages.text_of(pages.parse(body))
+    shown = body if plain else readability.node_text(readability.parse(body))
     ends = _EXCERPT.search(shown.rstrip()[-40:]) is not None
     # A description with paragraphs is often the whole post; one without markup rarely.
     excerpt = ends or (not whole and "<p" not in body)
@@ -164,8 +172,8 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
 def _without_chrome(body: str) -> str:
     if not _CHROME_NAMES.search(body):
         return body
-    parsed = pages.parse(body)
-    pages.remove(parsed, _CHROME)
+    parsed = readability.parse(body)
+    readability.remove(parsed, _CHROME)
     return _APPEARED.sub("", parsed.inner_html or "")
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ownwords.archive.document import Item, Note, RawDocument, Skipped
-from ownwords.archive.files import dates, folders, safely
+from ownwords.archive.document import RawDocument, SkippedItem, SourceItem, SourceNote
+from ownwords.archive.files import dates, folders, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "a Project Gutenberg text"
@@ -47,7 +47,7 @@ _FILLED = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class _Book:
+class _BookText:
     """A file without its licence: what its header says, and its text."""
 
     title: str
@@ -66,41 +66,43 @@ def detect(path: Path) -> str | None:
 
 
 def _is_ours(path: Path) -> bool:
-    data = folders.head(path, _LOOK_BYTES)
+    data = folders.read_head(path, _LOOK_BYTES)
     if folders.is_binary(data):
         return False
-    text = safely.decode(data)
+    text = untrusted_files.decode_text(data)
     return _START.search(text) is not None or _NAMED.search(text[:2000]) is not None
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """Each book in parts of about 100,000 characters, cut before a chapter where one begins."""
     if path.is_dir():
         missing = SourceError(f"{path} holds no .txt files", hint="give a folder of plain texts")
-        yield from folders.texts_below(
+        yield from folders.read_texts(
             path, SUFFIXES, folders.NOT_TEXTS, _parts, missing, kind="plain text"
         )
     else:
-        yield from _parts(path, folders.name_as_text(path.name))
-    yield Note(
+        yield from _parts(path, folders.normalize_filename(path.name))
+    yield SourceNote(
         "Project Gutenberg's texts are free of copyright in the United States; readers elsewhere"
         " must check their own law. The licence and the project's name were taken off."
     )
 
 
-def _parts(file: Path, name: str) -> Iterator[Item]:
-    text = safely.decode(folders.read_file(file)).replace("\r\n", "\n").replace("\0", "")
+def _parts(file: Path, name: str) -> Iterator[SourceItem]:
+    text = (
+        untrusted_files.decode_text(folders.read_file(file)).replace("\r\n", "\n").replace("\0", "")
+    )
     if _COPYRIGHTED.search(text[: _LOOK_BYTES // 2]):
         raise SourceError(
             f"{file} is a COPYRIGHTED Project Gutenberg eBook: its author keeps the rights",
             hint="leave it out, or ask its author",
         )
-    book = _book(text, dates.title_of(file.stem))
+    book = _book(text, dates.title_from_filename(file.stem))
     if book.doubt:
-        yield Note(f"{name}: {book.doubt}; the text was kept whole there, so look at it.")
+        yield SourceNote(f"{name}: {book.doubt}; the text was kept whole there, so look at it.")
     parts = list(_cut(_paragraphs(book.text)))
     if not parts:
-        yield Skipped("file", "empty but for its licence", ref=name)
+        yield SkippedItem("file", "empty but for its licence", ref=name)
     for number, body in enumerate(parts, 1):
         several = len(parts) > 1
         yield RawDocument(
@@ -114,7 +116,7 @@ def _parts(file: Path, name: str) -> Iterator[Item]:
         )
 
 
-def _book(text: str, name: str) -> _Book:
+def _book(text: str, name: str) -> _BookText:
     fields = {key: " ".join(value.split()) for key, value in _FIELD.findall(text[:_LOOK_BYTES])}
     named = _OLD_TITLE.search(text[:2000])
     old = re.sub(r",? by .*", "", named[1]).strip() if named else name
@@ -127,7 +129,7 @@ def _book(text: str, name: str) -> _Book:
         doubts.append("the line where the book ends is missing")
     if (end - begin) * 2 < len(text):
         doubts, begin, end = ["its markers would leave under half of it"], 0, len(text)
-    return _Book(
+    return _BookText(
         fields.get("Title") or old, fields.get("Author", ""), text[begin:end], "; ".join(doubts)
     )
 

@@ -10,8 +10,15 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped
-from ownwords.archive.files import dates, folders, pages
+from ownwords.archive.document import (
+    ExpectedCount,
+    RawDocument,
+    SiteInfo,
+    SkippedItem,
+    SourceItem,
+    SourceNote,
+)
+from ownwords.archive.files import dates, folders, readability
 from ownwords.core.errors import SourceError
 
 LABEL = "a folder of web pages"
@@ -39,7 +46,7 @@ _FEW_WORDS_PER_LINK = 6
 
 
 @dataclass(slots=True)
-class _Page:
+class _ParsedPage:
     """One file, parsed: its article (already cut out) and what it says of itself."""
 
     tree: LexborHTMLParser
@@ -52,7 +59,7 @@ class _Page:
 
 
 @dataclass(slots=True)
-class _Folder:
+class _SharedBlocks:
     """What the pages of a folder have in common."""
 
     site: str = ""
@@ -65,11 +72,11 @@ class _Folder:
 def detect(path: Path) -> str | None:
     """One page, or a folder in which pages outnumber other texts."""
     if path.is_dir():
-        names = folders.census(path)
+        names = folders.count_suffixes(path)
         found = sum(names[suffix] for suffix in SUFFIXES)
         others = max(names[".md"] + names[".markdown"], names[".txt"] + names[".text"])
         return LABEL if found and found >= others else None
-    start = folders.head(path, 1024)
+    start = folders.read_head(path, 1024)
     if not start or folders.is_binary(start):
         return None
     looks = re.match(
@@ -78,17 +85,17 @@ def detect(path: Path) -> str | None:
     return "a web page" if looks or path.suffix.lower() in SUFFIXES else None
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """The articles in order of their files, without what repeats on half of the pages."""
     if not path.is_dir():
         page = _page(folders.read_file(path), path.name)
-        yield Site("", whole=False)
+        yield SiteInfo("", whole=False)
         yield from _comments(page.comments)
-        yield _document(page, path.name, _Folder())
+        yield _document(page, path.name, _SharedBlocks())
         return
     found: list[Path] = []
-    for each in folders.files_below(path, SUFFIXES, folders.NOT_TEXTS, "a web page"):
-        if isinstance(each, Skipped):
+    for each in folders.list_files(path, SUFFIXES, folders.NOT_TEXTS, "a web page"):
+        if isinstance(each, SkippedItem):
             yield each
         else:
             found.append(each)
@@ -98,12 +105,12 @@ def read(path: Path) -> Iterator[Item]:
         )
     common = _in_common(found, path)
     if common.site or common.url:
-        yield Site(common.site or common.url, common.url)
-    yield Expected(len(found))
+        yield SiteInfo(common.site or common.url, common.url)
+    yield ExpectedCount(len(found))
     yield from _articles(found, path, common)
 
 
-def _articles(found: list[Path], folder: Path, common: _Folder) -> Iterator[Item]:
+def _articles(found: list[Path], folder: Path, common: _SharedBlocks) -> Iterator[SourceItem]:
     comments = repeats = listings = errors = 0
     for file in found:
         name = folders.relative_name(file, folder)
@@ -113,58 +120,62 @@ def _articles(found: list[Path], folder: Path, common: _Folder) -> Iterator[Item
         try:
             page = _page(folders.read_file(file), name)
         except SourceError as error:
-            yield folders.unread(error, file, name)
+            yield folders.skip_unreadable(error, file, name)
             continue
         comments += page.comments
         if page.listing:
             listings += 1
             continue
         repeats += _remove_repeated(page.article, common)
-        if not page.article.css_first("img, pre, video, audio") and not pages.text_of(page.article):
-            yield Skipped("page", "no text of its own was found on it", ref=name)
+        if not page.article.css_first("img, pre, video, audio") and not readability.node_text(
+            page.article
+        ):
+            yield SkippedItem("page", "no text of its own was found on it", ref=name)
             continue
         yield _document(page, name, common)
     yield from _comments(comments)
     if repeats:
-        yield Skipped("block", "it repeats on at least half of the pages: menus, footers", repeats)
+        yield SkippedItem(
+            "block", "it repeats on at least half of the pages: menus, footers", repeats
+        )
     if listings:
-        yield Skipped(
+        yield SkippedItem(
             "page", "a listing page: links to other pages, little text of its own", listings
         )
     if errors:
-        yield Skipped("page", "an error page", errors)
-    yield Note(
+        yield SkippedItem("page", "an error page", errors)
+    yield SourceNote(
         "Articles were cut out of whole web pages by their look; if you still have what they were"
         " made from (Markdown files, a database, an export), that reads more exactly."
     )
 
 
-def _comments(count: int) -> Iterator[Skipped]:
+def _comments(count: int) -> Iterator[SkippedItem]:
     if count:
-        yield Skipped("comment", "other people's words", count)
+        yield SkippedItem("comment", "other people's words", count)
 
 
-def _page(data: bytes, name: str, around: bool = False) -> _Page:
-    tree = LexborHTMLParser(pages.decode(data))
-    body = tree.body or pages.parse("")
-    pages.remove_anchors(body)
-    own, title = pages.titles(tree)
-    comments = pages.remove_comments(body)
+def _page(data: bytes, name: str, around: bool = False) -> _ParsedPage:
+    tree = LexborHTMLParser(readability.decode(data))
+    body = tree.body or readability.parse("")
+    readability.remove_anchors(body)
+    own, title = readability.page_titles(tree)
+    comments = readability.remove_comments(body)
     listing = _is_listing(tree, body, name)
     keys = frozenset(key for _, key in _keyed_blocks(body)) if around else frozenset()
-    article = pages.cut_article(body)
+    article = readability.extract_article(body)
     listing = listing or _mostly_links(tree, article)
-    return _Page(tree, article, own, title, keys, comments, listing)
+    return _ParsedPage(tree, article, own, title, keys, comments, listing)
 
 
 def _is_listing(tree: LexborHTMLParser, body: LexborNode, name: str) -> bool:
     if _LISTING_PATH.search(name):
         return True
-    cards = pages.outermost(body, "article, .post-card, .h-entry, li.post")
+    cards = readability.outermost(body, "article, .post-card, .h-entry, li.post")
     linked = [card for card in cards if card.css_first("h1 a[href], h2 a[href], h3 a[href]")]
     if len(linked) < 3:
         return False
-    sizes = sorted(len(pages.text_of(card)) for card in cards)
+    sizes = sorted(len(readability.node_text(card)) for card in cards)
     return sizes[-1] * 2 <= sum(sizes) and not tree.css_first(
         "meta[property='article:published_time']"
     )
@@ -174,12 +185,14 @@ def _mostly_links(tree: LexborHTMLParser, article: LexborNode) -> bool:
     links = article.css("a[href]")
     if len(links) < _MANY_LINKS:
         return False
-    own = pages.count_words(article) - sum(pages.count_words(link) for link in links)
-    allowed = _FEW_WORDS_PER_LINK * (2 if pages.meta(tree, "og:type") == "website" else 1)
+    own = readability.count_words(article) - sum(readability.count_words(link) for link in links)
+    allowed = _FEW_WORDS_PER_LINK * (
+        2 if readability.meta_content(tree, "og:type") == "website" else 1
+    )
     return own < allowed * len(links)
 
 
-def _in_common(found: list[Path], folder: Path) -> _Folder:
+def _in_common(found: list[Path], folder: Path) -> _SharedBlocks:
     """Site name and address, and the blocks on at least half of a sample of the pages."""
     blocks: Counter[bytes] = Counter()
     around: Counter[bytes] = Counter()
@@ -192,14 +205,14 @@ def _in_common(found: list[Path], folder: Path) -> _Folder:
             page = _page(folders.read_file(file), folders.relative_name(file, folder), around=True)
         except SourceError:
             continue  # told when its turn comes
-        address = urlsplit(pages.address_of(page.tree))
+        address = urlsplit(readability.page_url(page.tree))
         homes[f"{address.scheme}://{address.netloc}/" if address.netloc else ""] += 1
         names[_site_of(page)] += 1
         if not page.listing:
             articles += 1
             blocks.update({key for _, key in _keyed_blocks(page.article)})
             around.update(page.around)
-    common = _Folder()
+    common = _SharedBlocks()
     if articles >= _REPEATS_MATTER_FROM_PAGES:
         common.repeated = _at_least_half(blocks, articles)
         common.repeated_around = common.repeated | _at_least_half(around, articles)
@@ -213,8 +226,10 @@ def _at_least_half(counts: Counter[bytes], pages_read: int) -> frozenset[bytes]:
     return frozenset(key for key, count in counts.items() if count * 2 >= pages_read)
 
 
-def _site_of(page: _Page) -> str:
-    return pages.meta(page.tree, "og:site_name") or pages.last_part(page.title)
+def _site_of(page: _ParsedPage) -> str:
+    return readability.meta_content(page.tree, "og:site_name") or readability.last_title_part(
+        page.title
+    )
 
 
 def _keyed_blocks(article: LexborNode) -> Iterator[tuple[LexborNode, bytes]]:
@@ -224,7 +239,7 @@ def _keyed_blocks(article: LexborNode) -> Iterator[tuple[LexborNode, bytes]]:
             continue
         if any(_is_block(child) for child in node.iter()):
             continue
-        words = pages.text_of(node).casefold()
+        words = readability.node_text(node).casefold()
         if words:
             yield node, blake2b(words.encode(errors="replace"), digest_size=8).digest()
 
@@ -233,7 +248,7 @@ def _is_block(node: LexborNode) -> bool:
     return _BLOCK.fullmatch(node.tag or "") is not None
 
 
-def _remove_repeated(article: LexborNode, common: _Folder) -> int:
+def _remove_repeated(article: LexborNode, common: _SharedBlocks) -> int:
     repeated = common.repeated_around if article.tag == "body" else common.repeated
     if not repeated:
         return 0
@@ -243,19 +258,23 @@ def _remove_repeated(article: LexborNode, common: _Folder) -> int:
     return len(doomed)
 
 
-def _document(page: _Page, name: str, common: _Folder) -> RawDocument:
-    site = common.site or pages.meta(page.tree, "og:site_name")
-    if pages.last_part(page.title).casefold() == page.own_title.casefold():
+def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocument:
+    site = common.site or readability.meta_content(page.tree, "og:site_name")
+    if readability.last_title_part(page.title).casefold() == page.own_title.casefold():
         site = site or page.own_title
     # On some pages the only heading of the first order is the site's name.
     own = "" if page.own_title.casefold() == site.casefold() else page.own_title
-    shown = pages.without_site(own, site) or pages.without_site(page.title, site)
+    shown = readability.strip_site_name(own, site) or readability.strip_site_name(page.title, site)
     heading = page.article.css_first("h1, h2")
     path = PurePosixPath(name)
     stem = path.parent.name if path.stem == "index" and path.parent.name else path.stem
-    shown = shown or (pages.text_of(heading) if heading is not None else "") or dates.title_of(stem)
-    pages.remove_heading(page.article, shown)
-    date = pages.date_of(page.tree, name)
+    shown = (
+        shown
+        or (readability.node_text(heading) if heading is not None else "")
+        or dates.title_from_filename(stem)
+    )
+    readability.remove_heading(page.article, shown)
+    date = readability.page_date(page.tree, name)
     plain = name.removesuffix(path.suffix)
     return RawDocument(
         ref=name,
@@ -264,10 +283,10 @@ def _document(page: _Page, name: str, common: _Folder) -> RawDocument:
         markup="html",
         kind="page" if _PAGE_NAME.fullmatch(stem) and date is None else "post",
         date=date,
-        url=pages.address_of(page.tree),
-        author=pages.meta(page.tree, "author", "article:author"),
+        url=readability.page_url(page.tree),
+        author=readability.meta_content(page.tree, "author", "article:author"),
         tags=_tags(page.tree),
-        summary=pages.meta(page.tree, "description", "og:description"),
+        summary=readability.meta_content(page.tree, "description", "og:description"),
         base=name,
         aliases=tuple(dict.fromkeys((f"/{name}", f"/{plain}", f"/{plain.removesuffix('index')}"))),
     )

@@ -8,15 +8,22 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from ownwords.archive.document import Item, Note, RawDocument, Site, Skipped, Status
+from ownwords.archive.document import (
+    RawDocument,
+    SiteInfo,
+    SkippedItem,
+    SourceItem,
+    SourceNote,
+    Status,
+)
 from ownwords.archive.files import (
     dates,
     folders,
     front_matter,
-    note_links,
-    pages,
     permalinks,
-    safely,
+    readability,
+    untrusted_files,
+    wikilinks,
 )
 from ownwords.core.errors import SourceError
 
@@ -69,7 +76,7 @@ _FENCE = re.compile(r"^[ \t>]*(```|~~~)")
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _SiteConfig:
     """The program a folder is made for, and what its configuration says."""
 
     tool: str
@@ -84,7 +91,7 @@ def detect(path: Path) -> str | None:
     if not path.is_dir():
         return "a Markdown file" if path.is_file() and _is_markdown(path) else None
     tool = _tool(path)
-    names = folders.census(path)
+    names = folders.count_suffixes(path)
     found = sum(names[suffix] for suffix in SUFFIXES)
     others = max(names[".html"] + names[".htm"], names[".txt"] + names[".text"])
     if tool and (found or tool == "jekyll"):
@@ -99,38 +106,38 @@ def _is_markdown(path: Path) -> bool:
 def _tool(folder: Path) -> str:
     """The program the folder is made for, by its configuration; "" for none that is known."""
     for tool, names in _CONFIGS.items():
-        if any(folders.exists(folder / name) for name in names):
-            if tool == "hugo" and not folders.exists(folder / "content"):
+        if any(folders.path_exists(folder / name) for name in names):
+            if tool == "hugo" and not folders.path_exists(folder / "content"):
                 continue
             return tool
-    return "jekyll" if folders.exists(folder / "_posts") else ""
+    return "jekyll" if folders.path_exists(folder / "_posts") else ""
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """The texts in order of their files; statuses as front matter and folders say."""
     if path.is_dir():
         yield from _folder(path)
         return
-    meta = front_matter.split(_text(folders.read_file(path)))
-    yield Site("", whole=False)
-    yield _document(meta, path.name, _Site(""))
+    meta = front_matter.parse_front_matter(_text(folders.read_file(path)))
+    yield SiteInfo("", whole=False)
+    yield _document(meta, path.name, _SiteConfig(""))
     yield from _notes(int(meta.broken))
 
 
-def _folder(path: Path) -> Iterator[Item]:
+def _folder(path: Path) -> Iterator[SourceItem]:
     site = _configured(path)
     if site.name or site.url:
-        yield Site(site.name or site.url, site.url)
+        yield SiteInfo(site.name or site.url, site.url)
     left: Counter[str] = Counter()
     broken: list[str] = []
-    project = bool(site.tool) or any(folders.exists(path / name) for name in _PROJECT_FILES)
+    project = bool(site.tool) or any(folders.path_exists(path / name) for name in _PROJECT_FILES)
 
-    def read_file(file: Path, name: str) -> Iterator[Item]:
+    def read_file(file: Path, name: str) -> Iterator[SourceItem]:
         reason = _no_post(PurePosixPath(name), site.tool, project)
         if reason:
             left[reason] += 1
             return
-        meta = front_matter.split(_text(folders.read_file(file)))
+        meta = front_matter.parse_front_matter(_text(folders.read_file(file)))
         if not _is_markdown(file) and _MADE_OF_TAGS.search(meta.body) and "_posts" not in name:
             left["a page made of template tags, no post"] += 1
             return
@@ -143,45 +150,50 @@ def _folder(path: Path) -> Iterator[Item]:
 
     missing = SourceError(f"{path} holds no texts", hint="give the folder your posts are in")
     suffixes = SUFFIXES | (_PAGES if site.tool in _WITH_PAGES else frozenset())
-    yield from folders.texts_below(path, suffixes, _NEVER, read_file, missing, kind="Markdown")
+    yield from folders.read_texts(path, suffixes, _NEVER, read_file, missing, kind="Markdown")
     for reason, count in left.items():
-        yield Skipped("file", reason, count)
+        yield SkippedItem("file", reason, count)
     yield from _notes(len(broken))
 
 
-def _notes(broken: int) -> Iterator[Note]:
+def _notes(broken: int) -> Iterator[SourceNote]:
     if broken:
-        yield Note(
+        yield SourceNote(
             f"The front matter of {broken} file{'s' if broken > 1 else ''} is broken; all the text"
             " was kept, and of what stands above it only plain lines such as a title were read."
         )
 
 
 def _text(data: bytes) -> str:
-    return safely.decode(data).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    return (
+        untrusted_files.decode_text(data)
+        .replace("\r\n", "\n")
+        .replace("\r", "\n")
+        .replace("\0", "")
+    )
 
 
-def _configured(folder: Path) -> _Site:
+def _configured(folder: Path) -> _SiteConfig:
     tool = _tool(folder)
     if tool == "obsidian":
-        return _Site(tool, folders.name_as_text(folder.resolve().name))
+        return _SiteConfig(tool, folders.normalize_filename(folder.resolve().name))
     if tool not in ("hugo", "jekyll"):
-        return _Site(tool)
+        return _SiteConfig(tool)
     for name in (*_CONFIGS[tool], *(f"config/_default/{name}" for name in _CONFIGS["hugo"])):
         try:
             text = _text(folders.read_file(folder / name, most=1 << 20))
         except SourceError:
             continue
         fence = {".toml": "+++", ".json": ""}.get(PurePosixPath(name).suffix, "---")
-        values = front_matter.split(f"{fence}\n{text}\n{fence}\n")
+        values = front_matter.parse_front_matter(f"{fence}\n{text}\n{fence}\n")
         address = values.text("baseurl") if tool == "hugo" else values.text("url")
         below = values.text("baseurl").strip("/") if tool == "jekyll" else ""
         home = f"{address.rstrip('/')}/{below}".rstrip("/") + "/"
         patterns = values.values.get("permalinks" if tool == "hugo" else "permalink")
-        return _Site(
-            tool, values.text("title"), pages.web_address(home), permalinks.by_section(patterns)
+        return _SiteConfig(
+            tool, values.text("title"), readability.web_url(home), permalinks.by_section(patterns)
         )
-    return _Site(tool)
+    return _SiteConfig(tool)
 
 
 def _no_post(path: PurePosixPath, tool: str, project: bool) -> str:
@@ -200,15 +212,15 @@ def _no_post(path: PurePosixPath, tool: str, project: bool) -> str:
     return ""
 
 
-def _document(meta: front_matter.FrontMatter, name: str, site: _Site) -> RawDocument:
+def _document(meta: front_matter.FrontMatter, name: str, site: _SiteConfig) -> RawDocument:
     path = PurePosixPath(name)
     markdown = path.suffix.lower() in SUFFIXES
     # In a folder of its own the text is called index.md, and the folder has its name.
     called = path.parent if path.stem == "index" and path.parent.name else path.with_suffix("")
-    date = meta.date() or dates.in_name(called.name)
+    date = meta.date() or dates.date_in_name(called.name)
     title, body = meta.text("title"), meta.body
     if markdown:
-        body = note_links.rewrite(body, vault=site.tool == "obsidian")
+        body = wikilinks.rewrite_wikilinks(body, vault=site.tool == "obsidian")
         title, body = _with_heading(title, body)
     elif site.tool:
         body = _TAGS.sub("", body)
@@ -220,13 +232,13 @@ def _document(meta: front_matter.FrontMatter, name: str, site: _Site) -> RawDocu
     page = meta.text("layout") == "page" or meta.text("type") == "page"
     return RawDocument(
         ref=name,
-        title=title or dates.title_of(called.name),
+        title=title or dates.title_from_filename(called.name),
         body=body.strip("\n"),
         markup="markdown" if markdown else "html",
         status=_status(path, meta),
         kind="page" if page or (loose and site.tool in ("hugo", "jekyll")) else "post",
         date=date,
-        url=pages.web_address(address),
+        url=readability.web_url(address),
         author=meta.text("author") or ", ".join(meta.names("author") or meta.names("authors")),
         tags=tuple(dict.fromkeys((*meta.words("tags", "categories"), *meta.names("category")))),
         summary=meta.text("description", "summary", "excerpt"),
@@ -244,31 +256,31 @@ def _status(path: PurePosixPath, meta: front_matter.FrontMatter) -> Status:
 def _aliases(
     called: PurePosixPath,
     meta: front_matter.FrontMatter,
-    site: _Site,
+    site: _SiteConfig,
     permalink: str,
     date: datetime | None,
 ) -> tuple[str, ...]:
     """The names links reach it by: the file's, the front matter's, and those its program makes."""
-    slug = meta.text("slug") or dates.without_date(called.name)
+    slug = meta.text("slug") or dates.strip_date(called.name)
     names = [str(called), called.name, permalink]
     if site.tool == "hugo":
         in_content = PurePosixPath(*called.parts[1:])
         names += [f"/{in_content}", f"/{in_content.parent / slug}"]
         pattern = site.permalinks.get(in_content.parts[0] if in_content.parts else "", "")
-        title = permalinks.slugified(meta.text("title"))
+        title = permalinks.slugify(meta.text("title"))
         for shown in (slug, title):
             names.append(
-                pattern and permalinks.expanded(pattern, in_content, slug=shown, date=date)
+                pattern and permalinks.expand_permalink(pattern, in_content, slug=shown, date=date)
             )
     elif site.tool == "jekyll" and date and {"_posts", "_drafts"} & set(called.parts):
-        day = dates.in_name(called.name) or date
+        day = dates.date_in_name(called.name) or date
         categories = (*meta.words("categories"), *meta.names("category"))
         below = "/".join((*categories, f"{day:%Y/%m/%d}"))
         names += [f"/{day:%Y/%m/%d}/{slug}", f"/{below}/{slug}"]
         for pattern in (meta.text("permalink"), site.permalinks.get("", "")):
             if ":" in pattern or pattern in permalinks.NAMED:
                 place = called.relative_to(called.parts[0])
-                made = permalinks.expanded(
+                made = permalinks.expand_permalink(
                     pattern, place, slug=slug, date=day, categories=categories
                 )
                 names.append(made)

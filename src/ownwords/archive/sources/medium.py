@@ -9,8 +9,15 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped
-from ownwords.archive.files import dates, folders, pages, safely
+from ownwords.archive.document import (
+    ExpectedCount,
+    RawDocument,
+    SiteInfo,
+    SkippedItem,
+    SourceItem,
+    SourceNote,
+)
+from ownwords.archive.files import dates, folders, readability, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "a Medium export"
@@ -32,12 +39,12 @@ def detect(path: Path) -> str | None:
         except OSError:
             return None
         named = [story for story in stories if _STORY.search(story.as_posix())]
-        start = folders.head(named[0], 64 << 10) if named else b""
+        start = folders.read_head(named[0], 64 << 10) if named else b""
         return "an unpacked Medium export" if _is_story(start) else None
-    if folders.head(path, 2) != b"PK":
+    if folders.read_head(path, 2) != b"PK":
         return None
     try:
-        with safely.open_members(path) as members:
+        with untrusted_files.open_packed(path) as members:
             name = next((name for name in members.names if _STORY.search(name)), "")
             return LABEL if name and _is_story(members.read(name, first=64 << 10)) else None
     except SourceError:
@@ -48,7 +55,7 @@ def _is_story(start: bytes) -> bool:
     return b"h-entry" in start and b"p-name" in start
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """The stories in order of their files' names, which begin with the day; then the drafts."""
     with folders.open_export(path) as members:
         names = sorted(
@@ -62,45 +69,45 @@ def read(path: Path) -> Iterator[Item]:
                 hint="give the zip that Medium sends by mail, or the folder it was unpacked to",
             )
         yield from _site(members, names)
-        yield Expected(len(names))
+        yield ExpectedCount(len(names))
         yield from _stories(members, names)
         rest = len(members.names) - len(names)
         if rest:
             reason = "reading history, addresses, lists and settings; never read"
-            yield Skipped("file", reason, rest)
+            yield SkippedItem("file", reason, rest)
 
 
-def _site(members: safely.Members, names: list[str]) -> Iterator[Site]:
+def _site(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator[SiteInfo]:
     for name in names:
         try:
             tree = _parsed(members, name)
         except SourceError:
             continue  # told when its turn comes
         author = tree.css_first("a.p-author[href]")
-        address = pages.web_address(_attribute(tree, "a.p-author[href]", "href"))
+        address = readability.web_url(_attribute(tree, "a.p-author[href]", "href"))
         if author is not None and address:
             # Medium itself is nobody's site: most of what is linked there is by others.
             shared = urlsplit(address).netloc in ("medium.com", "www.medium.com")
-            yield Site(pages.text_of(author), "" if shared else address)
+            yield SiteInfo(readability.node_text(author), "" if shared else address)
             return
 
 
-def _stories(members: safely.Members, names: list[str]) -> Iterator[Item]:
+def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator[SourceItem]:
     kept = 0
     for name in names:
         try:
             tree = _parsed(members, name)
         except SourceError as error:
-            yield Skipped("post", f"it cannot be unpacked: {error.message}", ref=name)
+            yield SkippedItem("post", f"it cannot be unpacked: {error.message}", ref=name)
             continue
         body = tree.css_first("section[data-field=body]")
         if body is None:
-            yield Skipped("post", "it has no body, as a page cut short has none", ref=name)
+            yield SkippedItem("post", "it has no body, as a page cut short has none", ref=name)
             continue
         story = _story(tree, name)
         if story.status == "published" and _looks_like_response(body, story):
-            if pages.count_words(body) < _SHORT_WORDS:
-                yield Skipped(
+            if readability.count_words(body) < _SHORT_WORDS:
+                yield SkippedItem(
                     "post",
                     "looks like a response to somebody else's post",
                     title=story.title,
@@ -108,19 +115,19 @@ def _stories(members: safely.Members, names: list[str]) -> Iterator[Item]:
                 )
                 continue
             kept += 1
-        pages.remove_heading(body, story.title)
-        pages.remove(body, _PREVIEW)
+        readability.remove_heading(body, story.title)
+        readability.remove(body, _PREVIEW)
         yield replace(story, body=body.inner_html or "")
     if kept:
-        yield Note(
+        yield SourceNote(
             f"{kept} of Medium's stories look like responses to other people's, by their lack of a"
             f" title; they have {_SHORT_WORDS} words or more and were kept. The export does not"
             " tell them apart."
         )
 
 
-def _parsed(members: safely.Members, name: str) -> LexborHTMLParser:
-    return LexborHTMLParser(pages.decode(members.read(name)))
+def _parsed(members: untrusted_files.ExportFiles, name: str) -> LexborHTMLParser:
+    return LexborHTMLParser(readability.decode(members.read(name)))
 
 
 def _story(tree: LexborHTMLParser, name: str) -> RawDocument:
@@ -128,21 +135,21 @@ def _story(tree: LexborHTMLParser, name: str) -> RawDocument:
     draft = file.startswith("draft_")
     found = _ID.search(file)
     story_id = found[1] if found else file
-    url = pages.web_address(_attribute(tree, "a.p-canonical[href]", "href"))
+    url = readability.web_url(_attribute(tree, "a.p-canonical[href]", "href"))
     time = _attribute(tree, "time.dt-published[datetime]", "datetime")
     subtitle = tree.css_first("section[data-field=subtitle]")
     author = tree.css_first(".p-author")
     title = tree.css_first(".p-name")
     return RawDocument(
         ref=f"post/{story_id}",
-        title=pages.text_of(title) if title is not None else "",
+        title=readability.node_text(title) if title is not None else "",
         body="",
         markup="html",
         status="draft" if draft else "published",
-        date=None if draft else dates.moment(time) or dates.in_name(file),
+        date=None if draft else dates.parse_date(time) or dates.date_in_name(file),
         url="" if draft else url,
-        author=pages.text_of(author) if author is not None else "",
-        summary=pages.text_of(subtitle) if subtitle is not None else "",
+        author=readability.node_text(author) if author is not None else "",
+        summary=readability.node_text(subtitle) if subtitle is not None else "",
         base=url,
         aliases=(file, f"https://medium.com/p/{story_id}"),
     )
@@ -157,7 +164,7 @@ def _looks_like_response(body: LexborNode, story: RawDocument) -> bool:
     """Without a heading, its "title" being the words it begins with: how a response is exported."""
     if body.css_first("h1, h2, h3, h4") is not None:
         return False
-    text = pages.text_of(body).casefold()
+    text = readability.node_text(body).casefold()
     opening = story.title.rstrip("….").casefold().strip()
     summary = story.summary.rstrip("….").casefold().strip()
     return text.startswith(opening) and (not summary or text.startswith(summary))

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ownwords.archive.document import Expected, Item, RawDocument, Site, Skipped
-from ownwords.archive.files import folders, pages, safely
-from ownwords.archive.files.timestamps import from_iso
+from ownwords.archive.document import ExpectedCount, RawDocument, SiteInfo, SkippedItem, SourceItem
+from ownwords.archive.files import folders, readability, untrusted_files
+from ownwords.archive.files.timestamps import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a Substack export"
@@ -34,7 +34,7 @@ _CHROME_NAMES = re.compile(
 _OWN_LINK = re.compile(r"https?://([\w.-]+)/p/([\w-]+)")
 
 
-class _Row(NamedTuple):
+class _PostRow(NamedTuple):
     """A post as posts.csv describes it, and the member that holds its text ("" for none)."""
 
     id: str
@@ -46,12 +46,12 @@ class _Row(NamedTuple):
 def detect(path: Path) -> str | None:
     """A zip or folder with a posts.csv that has Substack's columns."""
     if path.is_dir():
-        header = folders.head(path / "posts.csv", 4096)
+        header = folders.read_head(path / "posts.csv", 4096)
         kind = "an unpacked Substack export"
-    elif folders.head(path, 2) == b"PK":
+    elif folders.read_head(path, 2) == b"PK":
         kind = LABEL
         try:
-            with safely.open_members(path) as members:
+            with untrusted_files.open_packed(path) as members:
                 table = _table(members)
                 header = members.read(table, first=4096) if table else b""
         except SourceError:
@@ -62,7 +62,7 @@ def detect(path: Path) -> str | None:
     return kind if all(column in first for column in _HEADER) else None
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """The posts, in the order of posts.csv; those not published have the status "draft"."""
     with folders.open_export(path) as members:
         table = _table(members)
@@ -74,14 +74,14 @@ def read(path: Path) -> Iterator[Item]:
         rows = _rows(path, members, table)
         home = _home(members, rows)
         if home:
-            yield Site(home, f"https://{home}/")
-        yield Expected(len(rows))
+            yield SiteInfo(home, f"https://{home}/")
+        yield ExpectedCount(len(rows))
         for row in rows:
             yield from _post(members, row, home)
         yield from _left_out(members, table, {row.member for row in rows})
 
 
-def _table(members: safely.Members) -> str:
+def _table(members: untrusted_files.ExportFiles) -> str:
     """The name of posts.csv, nearest to the top; "" where there is none."""
     found = [
         name
@@ -91,8 +91,8 @@ def _table(members: safely.Members) -> str:
     return min(found, key=len, default="")
 
 
-def _rows(path: Path, members: safely.Members, table: str) -> list[_Row]:
-    text = safely.decode(members.read(table)).replace("\0", "")
+def _rows(path: Path, members: untrusted_files.ExportFiles, table: str) -> list[_PostRow]:
+    text = untrusted_files.decode_text(members.read(table)).replace("\0", "")
     folder = table.removesuffix("posts.csv") + "posts/"
     # The id is "123" or "123.slug"; the file always "123.slug.html".
     files = {
@@ -114,35 +114,35 @@ def _rows(path: Path, members: safely.Members, table: str) -> list[_Row]:
         slug = slug or member.removeprefix(f"{folder}{number}.").removesuffix(".html")
         # A row longer than the header has its rest under the key None.
         plain = {key: value or "" for key, value in fields.items() if isinstance(key, str)}
-        rows.append(_Row(number, slug, plain, member))
+        rows.append(_PostRow(number, slug, plain, member))
     if not rows and "post_id" not in text.partition("\n")[0]:
         raise SourceError(f"{path}: its posts.csv has no column post_id")
     return rows
 
 
-def _home(members: safely.Members, rows: list[_Row]) -> str:
+def _home(members: untrusted_files.ExportFiles, rows: list[_PostRow]) -> str:
     """The newsletter's host, which the export does not name: where links to its own posts lead."""
     slugs = {row.slug for row in rows}
     hosts: Counter[str] = Counter()
     for row in rows:
         try:
-            text = safely.decode(members.read(row.member)) if row.member else ""
+            text = untrusted_files.decode_text(members.read(row.member)) if row.member else ""
         except SourceError:
             continue  # told where the post itself is read
         hosts.update({host.lower() for host, slug in _OWN_LINK.findall(text) if slug in slugs})
     return max(sorted(hosts), key=hosts.__getitem__, default="")
 
 
-def _post(members: safely.Members, row: _Row, home: str) -> Iterator[Item]:
+def _post(members: untrusted_files.ExportFiles, row: _PostRow, home: str) -> Iterator[SourceItem]:
     title = row.fields.get("title", "").strip()
     ref = f"post/{row.id}"
     if not row.member:
-        yield Skipped("post", "its text is missing in the export", title=title, ref=ref)
+        yield SkippedItem("post", "its text is missing in the export", title=title, ref=ref)
         return
     try:
-        html = safely.decode(members.read(row.member))
+        html = untrusted_files.decode_text(members.read(row.member))
     except SourceError as error:
-        yield Skipped("post", f"it cannot be unpacked: {error.message}", title=title, ref=ref)
+        yield SkippedItem("post", f"it cannot be unpacked: {error.message}", title=title, ref=ref)
         return
     published = row.fields.get("is_published", "").strip().lower() in ("true", "1", "t")
     url = f"https://{home}/p/{row.slug}" if home else ""
@@ -153,7 +153,7 @@ def _post(members: safely.Members, row: _Row, home: str) -> Iterator[Item]:
         markup="html",
         status="published" if published else "draft",
         kind="page" if row.fields.get("type", "") == "page" else "post",
-        date=from_iso(row.fields.get("post_date", "")),
+        date=parse_iso_date(row.fields.get("post_date", "")),
         url=url if published else "",
         summary=row.fields.get("subtitle", "").strip(),
         base=url,
@@ -167,12 +167,14 @@ def _without_chrome(html: str) -> str:
     """The post without subscribe boxes, buttons, previews of others' posts and comments."""
     if not _CHROME_NAMES.search(html):
         return html
-    body = pages.parse(html)
-    pages.remove(body, _CHROME)
+    body = readability.parse(html)
+    readability.remove(body, _CHROME)
     return body.inner_html or ""
 
 
-def _left_out(members: safely.Members, table: str, read: set[str]) -> Iterator[Skipped]:
+def _left_out(
+    members: untrusted_files.ExportFiles, table: str, read: set[str]
+) -> Iterator[SkippedItem]:
     others = [
         name
         for name in members.names
@@ -182,11 +184,11 @@ def _left_out(members: safely.Members, table: str, read: set[str]) -> Iterator[S
     posts = [name for name in others if name.endswith(".html") and "/posts/" in f"/{name}"]
     if readers:
         reason = "your readers' addresses and what they opened; never read"
-        yield Skipped("file", reason, readers)
+        yield SkippedItem("file", reason, readers)
     if posts:
-        yield Skipped(
+        yield SkippedItem(
             "post", "posts.csv does not name it, so nothing says it was published", len(posts)
         )
     rest = len(others) - readers - len(posts)
     if rest:
-        yield Skipped("file", "not a post", rest)
+        yield SkippedItem("file", "not a post", rest)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from ownwords.archive.document import Expected, Item, RawDocument, Skipped
-from ownwords.archive.files import dates, folders, safely
+from ownwords.archive.document import ExpectedCount, RawDocument, SkippedItem, SourceItem
+from ownwords.archive.files import dates, folders, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "plain text files"
@@ -21,7 +21,7 @@ _LONGEST_TITLE = 80
 _LONGEST_NAME = 300
 
 
-class _Piece(NamedTuple):
+class _TextPart(NamedTuple):
     """A document of a file, or part of one: its name ("" for none) and the part, 0 for a whole."""
 
     name: str
@@ -32,19 +32,19 @@ class _Piece(NamedTuple):
 def detect(path: Path) -> str | None:
     """A text file, or a folder that holds some and no more of anything else that is read."""
     if path.is_dir():
-        names = folders.census(path)
+        names = folders.count_suffixes(path)
         return "a folder of text files" if any(names[suffix] for suffix in SUFFIXES) else None
     return "a text file" if path.suffix.lower() in SUFFIXES and path.is_file() else None
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """The documents of each file, in order; files of over a million characters come in parts."""
     if not path.is_dir():
-        yield Expected(_expected(path))
-        yield from _documents(path, folders.name_as_text(path.name))
+        yield ExpectedCount(_expected(path))
+        yield from _documents(path, folders.normalize_filename(path.name))
         return
     missing = SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
-    yield from folders.texts_below(
+    yield from folders.read_texts(
         path,
         SUFFIXES,
         folders.NOT_TEXTS,
@@ -59,17 +59,17 @@ def _expected(file: Path) -> int:
     """About how many documents and parts a file will give."""
     try:
         with file.open("rb") as opened:
-            separators = safely.count_of(b"\x1c", opened)
+            separators = untrusted_files.count_bytes(b"\x1c", opened)
         return 1 + separators + file.stat().st_size // _PART_CHARACTERS
     except OSError:
         return 0  # `_documents` says what is wrong
 
 
-def _documents(file: Path, name: str) -> Iterator[Item]:
-    if folders.is_binary(folders.head(file, _CHUNK)):
+def _documents(file: Path, name: str) -> Iterator[SourceItem]:
+    if folders.is_binary(folders.read_head(file, _CHUNK)):
         raise SourceError(f"{file} is a binary file, not text")
     number = 0
-    waiting: _Piece | None = None
+    waiting: _TextPart | None = None
     for piece in _pieces(_chunks(file)):
         if not piece.text.strip():
             continue
@@ -78,7 +78,7 @@ def _documents(file: Path, name: str) -> Iterator[Item]:
         waiting = piece
         number += 1
     if waiting is None:
-        yield Skipped("file", "empty", ref=name)
+        yield SkippedItem("file", "empty", ref=name)
     else:
         yield _document(name, waiting, number if number > 1 else 0)
 
@@ -95,10 +95,10 @@ def _chunks(file: Path) -> Iterator[str]:
 
 
 def _encoding(file: Path) -> str:
-    """What `safely.decode` would find, found in one pass without keeping the file."""
+    """What `untrusted_files.decode` would find, found in one pass without keeping the file."""
     with file.open("rb") as opened:
         start = opened.read(4)
-        for mark, encoding in safely.BOMS:
+        for mark, encoding in untrusted_files.BOMS:
             if start.startswith(mark):
                 return encoding
         opened.seek(0)
@@ -109,12 +109,12 @@ def _encoding(file: Path) -> str:
                 decoder.decode(data)
             except UnicodeDecodeError as error:
                 opened.seek(opened.tell() - len(data) - held + error.start)
-                window = opened.read(safely.WINDOW_BYTES)
-                return "utf-8" if safely.is_damaged_utf8(window) else "cp1252"
+                window = opened.read(untrusted_files.WINDOW_BYTES)
+                return "utf-8" if untrusted_files.is_damaged_utf8(window) else "cp1252"
     return "utf-8"
 
 
-def _pieces(chunks: Iterator[str]) -> Iterator[_Piece]:
+def _pieces(chunks: Iterator[str]) -> Iterator[_TextPart]:
     """The documents of a file in parts of at most about a million characters."""
     name, part, held, looked, naming = "", 0, "", 0, False
     for chunk in chunks:
@@ -128,20 +128,20 @@ def _pieces(chunks: Iterator[str]) -> Iterator[_Piece]:
                     name, held = line.strip(), rest
                 naming = False
             if found := _SEPARATOR.search(held, looked):
-                yield _Piece(name, part + 1 if part else 0, held[: found.start()])
+                yield _TextPart(name, part + 1 if part else 0, held[: found.start()])
                 name, part, held, looked = "", 0, held[found.end() :], 0
                 naming = found[0] == "\x1c"
             elif len(held) >= _PART_CHARACTERS:
                 part += 1
                 end = _end_of_part(held)
-                yield _Piece(name, part, held[:end])
+                yield _TextPart(name, part, held[:end])
                 held, looked = held[end:], 0
             else:
                 looked = len(held)
                 break
     if naming:
         name, _, held = held.partition("\n")
-    yield _Piece(name.strip(), part + 1 if part else 0, held)
+    yield _TextPart(name.strip(), part + 1 if part else 0, held)
 
 
 def _end_of_part(text: str) -> int:
@@ -153,10 +153,10 @@ def _end_of_part(text: str) -> int:
     return _PART_CHARACTERS
 
 
-def _document(file: str, piece: _Piece, number: int) -> RawDocument:
+def _document(file: str, piece: _TextPart, number: int) -> RawDocument:
     """`number` counts the documents and parts of a file from 1; 0 where there is only one."""
     path = PurePosixPath(file)
-    name = dates.title_of(path.stem)
+    name = dates.title_from_filename(path.stem)
     title, body = piece.name, piece.text
     if not title and not piece.part:
         title, body = _titled(body)
@@ -167,7 +167,7 @@ def _document(file: str, piece: _Piece, number: int) -> RawDocument:
         title=f"{title}, part {piece.part}" if piece.part else title,
         body=body.strip("\n"),
         markup="text",
-        date=dates.in_name(path.name),
+        date=dates.date_in_name(path.name),
         base=file,
         aliases=tuple(dict.fromkeys(alias for alias in aliases if alias)),
     )

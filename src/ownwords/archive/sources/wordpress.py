@@ -10,9 +10,17 @@ from pathlib import Path
 
 from lxml import etree
 
-from ownwords.archive.document import Expected, Item, Note, RawDocument, Site, Skipped, Status
-from ownwords.archive.files import safely, xml
-from ownwords.archive.files.timestamps import from_iso
+from ownwords.archive.document import (
+    ExpectedCount,
+    RawDocument,
+    SiteInfo,
+    SkippedItem,
+    SourceItem,
+    SourceNote,
+    Status,
+)
+from ownwords.archive.files import safe_xml, untrusted_files
+from ownwords.archive.files.timestamps import parse_iso_date
 from ownwords.core.errors import SourceError
 
 LABEL = "a WordPress export"
@@ -49,23 +57,23 @@ _TITLE_MARKS = re.compile(r"</?(?:em|i|b|strong|span|small|sup|sub|code)\b[^<>]*
 
 def detect(path: Path) -> str | None:
     """An XML file that names WordPress's export format, or a folder or zip that holds some."""
-    count = xml.count_exports(path, _files_in, _exports_among, _is_export)
+    count = safe_xml.count_exports(path, _files_in, _exports_among, _is_export)
     if not count:
         return None
     holds_some = path.is_dir() or path.suffix.lower() == ".zip"
     return f"{LABEL} in {count} file{'s' if count > 1 else ''}" if holds_some else LABEL
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """The site, its posts and pages (each once, should files overlap), then what was left out."""
     seen: set[tuple[str, str]] = set()
     left_out: Counter[tuple[str, str]] = Counter()
     introduced = False
-    for name, opened in xml.opened_exports(path, _files_in, _exports_among):
+    for name, opened in safe_xml.open_exports(path, _files_in, _exports_among):
         damage: list[str] = []
         authors: dict[str, str] | None = None
-        yield Expected(safely.count_of(b"<item>", opened))
-        for element in xml.iterate(path, opened, ("item", "channel"), damage):
+        yield ExpectedCount(untrusted_files.count_bytes(b"<item>", opened))
+        for element in safe_xml.iter_elements(path, opened, ("item", "channel"), damage):
             if authors is None:
                 site, authors = _head(element)
                 if not introduced:
@@ -79,9 +87,9 @@ def read(path: Path) -> Iterator[Item]:
                 hint="export again: Tools > Export > All content",
             )
         for each in damage:
-            yield Note(f"{name} is damaged: {each}.")
+            yield SourceNote(f"{name} is damaged: {each}.")
     for (what, reason), count in left_out.items():
-        yield Skipped(what, reason, count)
+        yield SkippedItem(what, reason, count)
 
 
 def _is_export(path: Path) -> bool:
@@ -97,12 +105,12 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(file for file in found if file.is_file() and _is_export(file))
 
 
-def _exports_among(members: safely.Members) -> list[str]:
+def _exports_among(members: untrusted_files.ExportFiles) -> list[str]:
     names = (name for name in members.names if name.lower().endswith(".xml"))
     return sorted(name for name in names if _MARK in members.read(name, _HEAD_BYTES))
 
 
-def _head(first: etree._Element) -> tuple[Site, dict[str, str]]:
+def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:
     """The site and its authors' names by login, from what precedes the first item."""
     channel = first if first.tag == "channel" else first.getparent()
     title = home = link = ""
@@ -119,7 +127,7 @@ def _head(first: etree._Element) -> tuple[Site, dict[str, str]]:
                 parts = _parts(element)
                 login = parts.get("author_login", "")
                 authors[login] = parts.get("author_display_name") or login
-    return Site(title, (home or link).rstrip("/")), authors
+    return SiteInfo(title, (home or link).rstrip("/")), authors
 
 
 def _entry(
@@ -127,7 +135,7 @@ def _entry(
     authors: dict[str, str],
     seen: set[tuple[str, str]],
     left_out: Counter[tuple[str, str]],
-) -> Iterator[Item]:
+) -> Iterator[SourceItem]:
     parts = _parts(item)
     kind, number, guid = (parts.get(name, "") for name in ("post_type", "post_id", "guid"))
     if (number or guid) and (number, guid) in seen:
@@ -144,7 +152,7 @@ def _entry(
     elif "content:encoded" not in parts:
         ref = f"{kind}/{number}"
         title = _plain(parts.get("title", ""))
-        yield Skipped(kind, "its text is missing from the file", 1, title, ref)
+        yield SkippedItem(kind, "its text is missing from the file", 1, title, ref)
     else:
         link = parts.get("link", "")
         status = _STATUSES.get(parts.get("status", ""), "draft")
@@ -187,7 +195,7 @@ def _body(body: str) -> str:
 
 def _date(parts: dict[str, str]) -> datetime | None:
     """When it was published; drafts have only zeros in post_date_gmt, and a local date at best."""
-    moment = from_iso(parts.get("post_date_gmt", ""))
+    moment = parse_iso_date(parts.get("post_date_gmt", ""))
     if moment is None:
         published = parts.get("pubDate", "")
         try:
@@ -196,7 +204,7 @@ def _date(parts: dict[str, str]) -> datetime | None:
             moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
         except (ValueError, TypeError, IndexError, OverflowError):
             moment = None
-    return moment or from_iso(parts.get("post_date", ""))
+    return moment or parse_iso_date(parts.get("post_date", ""))
 
 
 def _parts(element: etree._Element) -> dict[str, str]:

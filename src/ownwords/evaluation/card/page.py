@@ -3,9 +3,9 @@
 It is the corpus report's twin: the same stylesheet and the same builders, and some rules more.
 """
 
-from ownwords.archive.report.frame import framed
+from ownwords.archive.report.formatting import day, plain
 from ownwords.archive.report.html import Html, tag
-from ownwords.archive.report.words import day, plain
+from ownwords.archive.report.page_template import render_page
 from ownwords.evaluation import wording as say
 from ownwords.evaluation.card import sections
 from ownwords.evaluation.scorecard import Scorecard
@@ -26,7 +26,7 @@ def render(card: Scorecard) -> str:
     parts = [part for write in _ORDER if (part := write(card)) is not None]
     title = f"{say.name(card)}: how good the model is"
     masthead, footer = _masthead(card), _footer(card)
-    return framed(title, "scorecard", masthead, parts, footer, more_style=__package__)
+    return render_page(title, "scorecard", masthead, parts, footer, more_style=__package__)
 
 
 def _masthead(card: Scorecard) -> Html:

@@ -1,6 +1,6 @@
 """Which figures are shown together, and what they mean, for the page and the terminal alike."""
 
-from ownwords.archive.report.words import count
+from ownwords.archive.report.formatting import count
 from ownwords.evaluation import wording as say
 from ownwords.evaluation.card.gauges import Gauge, Panel
 from ownwords.evaluation.resampling import Beside, Estimate

@@ -1,8 +1,8 @@
 """The sections of the page; the figures in them are those of `panels`."""
 
+from ownwords.archive.report.formatting import count, day, percent, plain, quoted
 from ownwords.archive.report.html import Html, folded, join, post_link, table, tag
-from ownwords.archive.report.sections import Section
-from ownwords.archive.report.words import count, day, percent, plain, quoted
+from ownwords.archive.report.sections import PageSection
 from ownwords.evaluation import wording as say
 from ownwords.evaluation.card import panels
 from ownwords.evaluation.card.gauges import drawn, drawn_wide
@@ -12,7 +12,7 @@ _OPEN = 4  # samples that are not folded
 _EXAMPLES = 3  # broken sentences of each kind
 
 
-def samples(card: Scorecard) -> Section | None:
+def samples(card: Scorecard) -> PageSection | None:
     """The same beginnings and the same luck, with the base and with the tuned model."""
     ordered = say.in_turn(card.samples)
     if not ordered:
@@ -25,7 +25,7 @@ def samples(card: Scorecard) -> Section | None:
         if more
         else None,
     )
-    return Section("samples", "What it writes", body)
+    return PageSection("samples", "What it writes", body)
 
 
 def _sample(one: Sample) -> Html:
@@ -55,7 +55,7 @@ def _quote(who: str, text: str, look: str) -> Html:
     )
 
 
-def foresight(card: Scorecard) -> Section:
+def foresight(card: Scorecard) -> PageSection:
     """Bits a byte, the static figures and the adaptive ones apart."""
     ours = card.ours
     body = join(
@@ -64,10 +64,10 @@ def foresight(card: Scorecard) -> Section:
         drawn_wide(panels.foresight(card)),
         tag("p", say.WHAT_BARS_MEAN, class_="quiet") if ours else None,
     )
-    return Section("foresight", "How well it foresees you", body)
+    return PageSection("foresight", "How well it foresees you", body)
 
 
-def voice(card: Scorecard) -> Section:
+def voice(card: Scorecard) -> PageSection:
     """Whose manner it has."""
     how = say.how_voice(card)
     body = join(
@@ -75,10 +75,10 @@ def voice(card: Scorecard) -> Section:
         drawn(panels.voice(card)),
         tag("p", how, class_="quiet") if how else None,
     )
-    return Section("voice", "Whether it sounds like you", body)
+    return PageSection("voice", "Whether it sounds like you", body)
 
 
-def fluency(card: Scorecard) -> Section:
+def fluency(card: Scorecard) -> PageSection:
     """Words that are none, sentences that are broken, what is said again."""
     how = say.how_fluency(card)
     body = join(
@@ -87,7 +87,7 @@ def fluency(card: Scorecard) -> Section:
         _examples(card),
         tag("p", how, class_="quiet") if how else None,
     )
-    return Section("fluency", "Whether it is language", body)
+    return PageSection("fluency", "Whether it is language", body)
 
 
 def _examples(card: Scorecard) -> Html | None:
@@ -115,7 +115,7 @@ def _examples(card: Scorecard) -> Html | None:
     )
 
 
-def copying(card: Scorecard) -> Section:
+def copying(card: Scorecard) -> PageSection:
     """What it has by heart, and the longest passage that came out, with its source."""
     found = card.memorised
     body = join(
@@ -134,7 +134,7 @@ def copying(card: Scorecard) -> Section:
         if found
         else (),
     )
-    return Section("copying", "Whether it copies you", body)
+    return PageSection("copying", "Whether it copies you", body)
 
 
 def _run(run: Copied, how: str) -> Html:
@@ -150,7 +150,7 @@ def _run(run: Copied, how: str) -> Html:
     )
 
 
-def dominant(card: Scorecard) -> Section | None:
+def dominant(card: Scorecard) -> PageSection | None:
     """The post that outweighed the others, before and after."""
     one = card.dominant
     if one is None:
@@ -173,10 +173,10 @@ def dominant(card: Scorecard) -> Section | None:
         table(f"{quoted(one.title, 90)}, before and after", heads, rows, "legend"),
         tag("p", say.what_dropping_did(one)),
     )
-    return Section("dominant", "The post that outweighs the others", body)
+    return PageSection("dominant", "The post that outweighs the others", body)
 
 
-def making(card: Scorecard) -> Section:
+def making(card: Scorecard) -> PageSection:
     """What it learned from, what was foretold, what it took."""
     rows = (tag("div", tag("dt", left), tag("dd", right)) for left, right in say.made_of(card))
     body = join(
@@ -194,7 +194,7 @@ def making(card: Scorecard) -> Section:
             )
         ),
     )
-    return Section("making", "How it was made", body)
+    return PageSection("making", "How it was made", body)
 
 
 def _finding(card: Scorecard, topic: Topic) -> Html | None:

@@ -3,8 +3,8 @@
 from rich.console import Console
 from rich.style import Style
 
-from ownwords.archive.report.sheet import ACCENT, LOUD, QUIET, Sheet
-from ownwords.archive.report.words import count, plain
+from ownwords.archive.report.formatting import count, plain
+from ownwords.archive.report.terminal_writer import ACCENT, LOUD, QUIET, TerminalWriter
 from ownwords.evaluation import wording as say
 from ownwords.evaluation.card import panels
 from ownwords.evaluation.card.gauges import Gauge, Panel
@@ -22,7 +22,7 @@ def print_card(card: Scorecard, console: Console, page: str = "") -> None:
     _Printer(console).card(card, page)
 
 
-class _Printer(Sheet):
+class _Printer(TerminalWriter):
     """The sections, in the order of the page."""
 
     def card(self, card: Scorecard, page: str) -> None:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment
-from ownwords.archive.report import words as say
+from ownwords.archive.report import formatting as say
 from ownwords.archive.store import Archive
 from ownwords.ask.matching import stems, telling
 from ownwords.ask.passage import Passage

@@ -11,26 +11,28 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from ownwords.archive.choices import read_choices, write_choices
-from ownwords.archive.duplicates import Pair
-from ownwords.archive.features import from_bytes
-from ownwords.archive.provenance import (
-    Choice,
+from ownwords.archive.features import decode_features
+from ownwords.archive.near_duplicates import DuplicatePair
+from ownwords.archive.report import PostSummary as Line
+from ownwords.archive.report import formatting as say
+from ownwords.archive.selection import (
+    AuthorChoice,
     Decision,
-    Post,
+    PostDecision,
+    PostFacts,
     ProvenanceConfig,
-    Verdict,
-    decide,
+    select_posts,
 )
-from ownwords.archive.report import Post as Line
-from ownwords.archive.report import words as say
 from ownwords.archive.store import Archive
-from ownwords.archive.style import Outlier
+from ownwords.archive.style_outliers import StyleOutlier
 from ownwords.core.config import resolve
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.api.report_cache import CachedReport
 from ownwords.serve.errors import ApiError
 
-_Given = tuple[ProvenanceConfig, tuple[Choice, ...]]  # what verdicts depend on beside the posts
+_Given = tuple[
+    ProvenanceConfig, tuple[AuthorChoice, ...]
+]  # what verdicts depend on beside the posts
 
 _SECTION = "provenance"
 _AS_PROPOSED = "proposed"  # instead of a decision: what ownwords would do by itself
@@ -45,11 +47,11 @@ class _Settings:
 class Weighed:
     """What verdicts rest on, of one look: small, whatever the size of the texts."""
 
-    posts: list[Post]
-    pairs: list[Pair]
-    outliers: list[Outlier]
+    posts: list[PostFacts]
+    pairs: list[DuplicatePair]
+    outliers: list[StyleOutlier]
     # The last verdicts, with what they were given by: every text that is shown asks for them.
-    given: dict[_Given, dict[str, Verdict]] = field(default_factory=dict)
+    given: dict[_Given, dict[str, PostDecision]] = field(default_factory=dict)
 
 
 def weighed(archive: Archive, known: CachedReport) -> Weighed:
@@ -60,20 +62,20 @@ def weighed(archive: Archive, known: CachedReport) -> Weighed:
         if id_ in known.places:
             post = report.posts[known.places[id_]]
             day = date.fromisoformat(post.day) if post.day else None
-            posts.append(Post(id_, post.title, _light(data), day))
-    pairs = [Pair(one.id, one.other_id, one.exact, one.share) for one in report.duplicates]
-    far = [Outlier(one.id, one.distance, tuple(one.evidence)) for one in report.unlike]
+            posts.append(PostFacts(id_, post.title, _light(data), day))
+    pairs = [DuplicatePair(one.id, one.other_id, one.exact, one.share) for one in report.duplicates]
+    far = [StyleOutlier(one.id, one.distance, tuple(one.evidence)) for one in report.unlike]
     return Weighed(posts, pairs, far)
 
 
 def foreseen(
-    place: Workspace, weighed: Weighed, choices: Sequence[Choice]
-) -> Mapping[str, Verdict]:
+    place: Workspace, weighed: Weighed, choices: Sequence[AuthorChoice]
+) -> Mapping[str, PostDecision]:
     """What becomes of every text at the next look, with these choices."""
     given = _config(place), tuple(choices)
     found = weighed.given.get(given)
     if found is None:
-        found = decide(weighed.posts, weighed.pairs, weighed.outliers, *given)
+        found = select_posts(weighed.posts, weighed.pairs, weighed.outliers, *given)
         weighed.given.clear()
         weighed.given[given] = found
     return found
@@ -140,7 +142,7 @@ def change(
             )
         choices = [one for one in read_choices(place.choices) if one.id != id_]
         if decision != _AS_PROPOSED:
-            choices.append(Choice(id_, cast(Decision, decision)))
+            choices.append(AuthorChoice(id_, cast(Decision, decision)))
         then = foreseen(place, weighed, choices)
         if id_ not in then:
             raise gone(id_)
@@ -170,7 +172,7 @@ def gone(id_: str) -> ApiError:
 
 
 def _row(
-    known: CachedReport, id_: str, then: Mapping[str, Verdict], by_author: set[str]
+    known: CachedReport, id_: str, then: Mapping[str, PostDecision], by_author: set[str]
 ) -> dict[str, Any]:
     post, verdict = known.report.posts[known.places[id_]], then[id_]
     later = replace(post, decision=verdict.decision, reason=verdict.reason)
@@ -191,7 +193,7 @@ def _row(
     }
 
 
-def _is_pending(post: Line, verdict: Verdict) -> bool:
+def _is_pending(post: Line, verdict: PostDecision) -> bool:
     return (post.decision, post.training_words) != (verdict.decision, verdict.training_words)
 
 
@@ -205,7 +207,7 @@ def _said(decision: str, word: str, reason: str, words: int) -> dict[str, Any]:
 
 
 def _light(data: bytes) -> Any:  # noqa: ANN401 - Features, but for what only comparing needs
-    features = from_bytes(data)
+    features = decode_features(data)
     nothing = np.empty(0)
     return replace(
         features,

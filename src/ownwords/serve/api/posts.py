@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from ownwords.archive.report import Post
-from ownwords.archive.report import words as say
+from ownwords.archive.report import PostSummary
+from ownwords.archive.report import formatting as say
 from ownwords.serve.api.report_cache import CachedReport
 
 Sort = Literal["date", "words", "share", "title", "training_words"]
@@ -15,7 +15,7 @@ MOST = 200  # lines a page may have
 _FACETS = 200  # tags that can be chosen among
 _UNDATED = "none"
 
-_BY: Mapping[Sort, Callable[[Post], tuple[Any, ...]]] = {
+_BY: Mapping[Sort, Callable[[PostSummary], tuple[Any, ...]]] = {
     "date": lambda post: (post.day,),
     "words": lambda post: (post.own_words, post.words),
     "share": lambda post: (post.share,),
@@ -78,7 +78,7 @@ def page_of(known: CachedReport, ask: PostQuery) -> dict[str, Any]:
     }
 
 
-def line(post: Post, tags: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+def line(post: PostSummary, tags: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """One text as JSON, with the words for what was decided about it."""
     return asdict(post) | {
         "title": say.title_of(post.title),
@@ -103,7 +103,7 @@ def facets(known: CachedReport) -> dict[str, list[tuple[str, int]]]:
     }
 
 
-def _fits(post: Post, tags: Mapping[str, tuple[str, ...]], ask: PostQuery) -> bool:
+def _fits(post: PostSummary, tags: Mapping[str, tuple[str, ...]], ask: PostQuery) -> bool:
     if ask.decision and post.decision != ask.decision:
         return False
     if ask.split and post.split != ask.split:

@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from ownwords.archive.report import Duplicate, Post, Report
-from ownwords.archive.report import words as say
+from ownwords.archive.report import Duplicate, PostSummary, Report
+from ownwords.archive.report import formatting as say
 from ownwords.archive.report.beside import PAIRS, PASSAGES, marked
 from ownwords.archive.report.figures import average, totals
 from ownwords.serve.api.report_cache import CachedReport
@@ -82,7 +82,7 @@ def _some(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _lengths(report: Report) -> dict[str, Any]:
     longest, others = report.posts[:LONGEST], report.posts[LONGEST:]
 
-    def slices(of: list[tuple[Post, int]], rest: int) -> list[dict[str, Any]]:
+    def slices(of: list[tuple[PostSummary, int]], rest: int) -> list[dict[str, Any]]:
         made: list[dict[str, Any]] = [
             {
                 "label": say.title_of(post.title),

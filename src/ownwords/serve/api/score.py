@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
-from ownwords.archive.report import words as say_of_posts
+from ownwords.archive.report import formatting as say_of_posts
 from ownwords.evaluation import wording as say
 from ownwords.evaluation.card import files, panels
 from ownwords.evaluation.card.gauges import Panel

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from ownwords.archive.document import (
-    Expected,
-    Item,
+    ExpectedCount,
     Markup,
-    Note,
     RawDocument,
-    Site,
-    Skipped,
+    SiteInfo,
+    SkippedItem,
+    SourceItem,
+    SourceNote,
     Status,
 )
-from ownwords.archive.files import safely
-from ownwords.archive.files.timestamps import from_iso, from_milliseconds
-from ownwords.archive.sources.ghost.html import (
+from ownwords.archive.files import untrusted_files
+from ownwords.archive.files.timestamps import parse_epoch_ms, parse_iso_date
+from ownwords.archive.sources.ghost.editor_html import (
     UnreadableError,
     from_lexical,
     from_mobiledoc,
@@ -49,18 +49,18 @@ def detect(path: Path) -> str | None:
         if path.is_dir():
             return LABEL if _file_in(path) else None
         if path.suffix.lower() == ".zip":
-            with safely.open_members(path) as members:
+            with untrusted_files.open_packed(path) as members:
                 return LABEL if _export_among(members) else None
         return LABEL if path.is_file() and _is_export(path) else None
     except (OSError, SourceError):
         return None
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """The site, its posts and pages in the order of the export, then what was left out."""
     name, data = _content(path)
     try:
-        export = json.loads(safely.decode(data))
+        export = json.loads(untrusted_files.decode_text(data))
     except (ValueError, RecursionError) as error:
         raise SourceError(
             f"{name} is not whole JSON: {error}", hint="export again in Ghost's settings"
@@ -73,25 +73,25 @@ def read(path: Path) -> Iterator[Item]:
         )
     settings = {str(row.get("key")): row.get("value") for row in _rows(tables, "settings")}
     home = _word(settings, "url").rstrip("/")
-    yield Site(_word(settings, "title") or path.stem, home)
+    yield SiteInfo(_word(settings, "title") or path.stem, home)
     if not home:
-        yield Note(
+        yield SourceNote(
             "A Ghost export does not say the site's address, so posts are cited by title and date."
         )
-    library = _Library(tables, home)
+    library = _ExportTables(tables, home)
     posts = _rows(tables, "posts")
-    yield Expected(len(posts))
+    yield ExpectedCount(len(posts))
     for post in posts:
         yield library.document(post)
     comments = len(_rows(tables, "comments"))
     if comments:
-        yield Skipped("comment", "other people's words", comments)
+        yield SkippedItem("comment", "other people's words", comments)
     broken = len(_list(tables, "posts")) - len(_rows(tables, "posts"))
     if broken:
-        yield Skipped("post", "not in the form of a post", broken)
+        yield SkippedItem("post", "not in the form of a post", broken)
 
 
-class _Library:
+class _ExportTables:
     """Finds what Ghost keeps beside a post, in tables of their own."""
 
     def __init__(self, tables: Row, home: str) -> None:
@@ -107,17 +107,17 @@ class _Library:
         self._users = users
         self._meta = {row.get("post_id"): row for row in _rows(tables, "posts_meta")}
 
-    def document(self, post: Row) -> RawDocument | Skipped:
+    def document(self, post: Row) -> RawDocument | SkippedItem:
         identity = post.get("id") or _word(post, "slug")
         kind = "page" if post.get("type") == "page" or post.get("page") in (1, True) else "post"
         ref, title, slug = f"{kind}/{identity}", _word(post, "title"), _word(post, "slug")
         if not identity:
-            return Skipped("post", "it has neither number nor name", title=title)
+            return SkippedItem("post", "it has neither number nor name", title=title)
         try:
             body, markup = _body(post)
         except UnreadableError:
             reason = "its text is not in a form of Ghost's editors"
-            return Skipped("post", reason, title=title, ref=ref)
+            return SkippedItem("post", reason, title=title, ref=ref)
         path = f"/{slug}/" if slug else ""
         url = f"{self._home}{path}" if self._home and path else ""
         meta = self._meta.get(identity, {})
@@ -149,7 +149,7 @@ def _body(post: Row) -> tuple[str, Markup]:
     for field, convert in (("lexical", from_lexical), ("mobiledoc", from_mobiledoc)):
         stored = post.get(field)
         if stored:
-            return safely.without_surrogates(convert(_parsed(stored))), "html"
+            return untrusted_files.replace_surrogates(convert(_parsed(stored))), "html"
     if _word(post, "markdown").strip():
         return _word(post, "markdown"), "markdown"
     return _word(post, "plaintext"), "text"
@@ -210,11 +210,11 @@ def _rows(tables: Row, name: str) -> list[Row]:
 
 def _word(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
-    return safely.without_surrogates(value) if isinstance(value, str) else ""
+    return untrusted_files.replace_surrogates(value) if isinstance(value, str) else ""
 
 
 def _moment(value: object) -> datetime | None:
-    return (isinstance(value, str) and from_iso(value)) or from_milliseconds(value)
+    return (isinstance(value, str) and parse_iso_date(value)) or parse_epoch_ms(value)
 
 
 def _is_export(path: Path) -> bool:
@@ -238,7 +238,7 @@ def _file_in(folder: Path) -> Path | None:
     return next((file for file in files if file.is_file() and _is_export(file)), None)
 
 
-def _export_among(members: safely.Members) -> str | None:
+def _export_among(members: untrusted_files.ExportFiles) -> str | None:
     for name in sorted(members.names):
         if name.lower().endswith(".json") and _BEGINS.match(members.read(name, _HEAD_BYTES)):
             data = members.read(name)
@@ -250,15 +250,15 @@ def _export_among(members: safely.Members) -> str | None:
 def _content(path: Path) -> tuple[str, bytes]:
     try:
         if path.suffix.lower() == ".zip" and path.is_file():
-            with safely.open_members(path) as members:
+            with untrusted_files.open_packed(path) as members:
                 member = _export_among(members)
                 if member:
                     return f"{path}: {member}", members.read(member)
         file = _file_in(path) if path.is_dir() else path
-        if file and file.stat().st_size <= safely.MAX_MEMBER_BYTES:
+        if file and file.stat().st_size <= untrusted_files.MAX_MEMBER_BYTES:
             return str(file), file.read_bytes()
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
     if file:
-        raise SourceError(f"{file} is over {safely.MAX_MEMBER_BYTES >> 20} MiB")
+        raise SourceError(f"{file} is over {untrusted_files.MAX_MEMBER_BYTES >> 20} MiB")
     raise SourceError(f"{path} holds no Ghost export", hint="give the JSON file of Ghost's export")

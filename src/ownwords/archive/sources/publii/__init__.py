@@ -9,20 +9,25 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from ownwords.archive.document import (
-    Expected,
-    Item,
+    ExpectedCount,
     Kind,
     Markup,
-    Note,
     RawDocument,
-    Site,
-    Skipped,
+    SiteInfo,
+    SkippedItem,
+    SourceItem,
+    SourceNote,
     Status,
 )
-from ownwords.archive.files import safely
-from ownwords.archive.files.timestamps import from_iso, from_milliseconds
-from ownwords.archive.sources.publii.addresses import Addresses, parents_of, parsed, settings_of
-from ownwords.archive.sources.publii.database import MAGIC, check_header, copy_of, opened_copy
+from ownwords.archive.files import untrusted_files
+from ownwords.archive.files.timestamps import parse_epoch_ms, parse_iso_date
+from ownwords.archive.sources.publii.database import MAGIC, check_header, copy_database, open_copy
+from ownwords.archive.sources.publii.urls import (
+    PubliiUrls,
+    page_parents_of,
+    parse_json,
+    url_settings,
+)
 from ownwords.core.errors import SourceError
 
 LABEL = "a Publii site"
@@ -53,7 +58,7 @@ def detect(path: Path) -> str | None:
             if opened.read(len(MAGIC)) == MAGIC:
                 return "a SQLite database, as Publii keeps its posts in"
         if suffix in _PACKED_SUFFIXES:
-            with safely.open_members(path) as members:
+            with untrusted_files.open_packed(path) as members:
                 return "a backup of a Publii site" if _databases_among(members) else None
     except OSError:
         pass  # `read` says what is wrong with a file of that name
@@ -62,13 +67,13 @@ def detect(path: Path) -> str | None:
     return "a file named as a database" if suffix in _DATABASE_SUFFIXES else None
 
 
-def read(path: Path) -> Iterator[Item]:
+def read(path: Path) -> Iterator[SourceItem]:
     """The site, then its posts and pages by their numbers, bodies as the editor left them."""
     try:
         with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
             private = Path(folder)
             found = _unpacked(path, private) if _is_packed(path) else _copied(path, private)
-            with opened_copy(found.database, found.shown) as connection:
+            with open_copy(found.database, found.shown) as connection:
                 yield from _items(connection, found)
     except OSError as error:
         raise SourceError(
@@ -78,7 +83,7 @@ def read(path: Path) -> Iterator[Item]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SiteCopy:
     """A private copy of a site's database, and the settings that lay beside the original."""
 
     database: Path
@@ -95,7 +100,7 @@ def _database_in(folder: Path) -> Path | None:
     return None
 
 
-def _databases_among(members: safely.Members) -> list[str]:
+def _databases_among(members: untrusted_files.ExportFiles) -> list[str]:
     """The databases of Publii sites in a backup, those nearest its top first."""
     names = [
         name
@@ -115,7 +120,7 @@ def _is_packed(path: Path) -> bool:
         return True
 
 
-def _copied(path: Path, folder: Path) -> _Found:
+def _copied(path: Path, folder: Path) -> _SiteCopy:
     database = _database_in(path) if path.is_dir() else path
     if database is None:
         raise SourceError(
@@ -123,16 +128,18 @@ def _copied(path: Path, folder: Path) -> _Found:
         )
     beside = {name: database.parent / name for name in _SETTINGS}
     settings = {
-        name: safely.decode(file.read_bytes()) for name, file in beside.items() if file.is_file()
+        name: untrusted_files.decode_text(file.read_bytes())
+        for name, file in beside.items()
+        if file.is_file()
     }
-    copy, note = copy_of(database, folder)
+    copy, note = copy_database(database, folder)
     site = database.resolve().parent
     name = site.parent.name if site.name == "input" else site.name
-    return _Found(copy, database, name, settings, note)
+    return _SiteCopy(copy, database, name, settings, note)
 
 
-def _unpacked(path: Path, folder: Path) -> _Found:
-    with safely.open_members(path) as members:
+def _unpacked(path: Path, folder: Path) -> _SiteCopy:
+    with untrusted_files.open_packed(path) as members:
         databases = _databases_among(members)
         if not databases:
             raise SourceError(
@@ -153,31 +160,31 @@ def _unpacked(path: Path, folder: Path) -> _Found:
                 copy.with_name(copy.name + suffix).write_bytes(members.read(f"{inside}{suffix}"))
         beside = {name: str(inside.parent / name) for name in _SETTINGS}
         settings = {
-            name: safely.decode(members.read(member))
+            name: untrusted_files.decode_text(members.read(member))
             for name, member in beside.items()
             if member in members.names
         }
     shown = path / inside
     check_header(copy, shown)
     name = inside.parts[-3] if len(inside.parts) > 2 else path.stem
-    return _Found(copy, shown, name, settings)
+    return _SiteCopy(copy, shown, name, settings)
 
 
-def _items(connection: sqlite3.Connection, found: _Found) -> Iterator[Item]:
-    settings = parsed(found.settings.get(_SETTINGS[0], ""))
+def _items(connection: sqlite3.Connection, found: _SiteCopy) -> Iterator[SourceItem]:
+    settings = parse_json(found.settings.get(_SETTINGS[0], ""))
     site = settings if isinstance(settings, dict) else {}
-    addresses = _addresses(connection, site, parsed(found.settings.get(_SETTINGS[1], "")))
+    addresses = _addresses(connection, site, parse_json(found.settings.get(_SETTINGS[1], "")))
     named = (site.get("displayName"), site.get("name"), found.name)
     name = next((name for name in named if name and isinstance(name, str)), "")
-    yield Site(safely.without_surrogates(name), addresses.domain)
-    yield Expected(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
+    yield SiteInfo(untrusted_files.replace_surrogates(name), addresses.domain)
+    yield ExpectedCount(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
     if not addresses.domain:
-        yield Note(
+        yield SourceNote(
             "The site's settings (input/config/site.config.json) are missing or name no address,"
             " so the addresses of its posts are unknown."
         )
     if found.note:
-        yield Note(found.note)
+        yield SourceNote(found.note)
     authors = dict(_names(connection, "SELECT id, name, username FROM authors"))
     for row in connection.execute(_POSTS):
         tags = tuple(_text(name) for (name,) in connection.execute(_TAGS_OF_POST, (row[0],)))
@@ -186,17 +193,17 @@ def _items(connection: sqlite3.Connection, found: _Found) -> Iterator[Item]:
 
 def _addresses(
     connection: sqlite3.Connection, site: Mapping[str, object], pages: object
-) -> Addresses:
+) -> PubliiUrls:
     users = connection.execute("SELECT id, username FROM authors").fetchall()
     by_number = {str(number): _text(name) for number, name in users}
     return replace(
-        settings_of(site),
+        url_settings(site),
         tag_slugs=dict(_names(connection, "SELECT id, slug, name FROM tags")),
         author_slugs=by_number | {name: name for name in by_number.values()},
         page_slugs=dict(
             _names(connection, "SELECT id, slug, '' FROM posts WHERE status LIKE '%is-page%'")
         ),
-        page_parents=parents_of(pages),
+        page_parents=page_parents_of(pages),
     )
 
 
@@ -207,20 +214,23 @@ def _names(connection: sqlite3.Connection, query: str) -> Iterator[tuple[int, st
 
 
 def _document(
-    row: tuple[object, ...], tags: tuple[str, ...], authors: Mapping[int, str], addresses: Addresses
-) -> RawDocument | Skipped:
+    row: tuple[object, ...],
+    tags: tuple[str, ...],
+    authors: Mapping[int, str],
+    addresses: PubliiUrls,
+) -> RawDocument | SkippedItem:
     number, title, by, slug, text, created, flags, core = row
     title = _text(title)
     if not isinstance(number, int):
-        return Skipped("post", "it has no number in the database", title=title)
-    settings = parsed(_text(core))
+        return SkippedItem("post", "it has no number in the database", title=title)
+    settings = parse_json(_text(core))
     settings = settings if isinstance(settings, dict) else {}
     kind, status = _standing(_text(flags))
     ref = f"{kind}/{number}"
     body = addresses.resolve(_text(text), number)
     markup = _markup(body, str(settings.get("editor", "")))
     if markup is None:
-        return Skipped("post", "the blocks it is made of are damaged", title=title, ref=ref)
+        return SkippedItem("post", "the blocks it is made of are damaged", title=title, ref=ref)
     canonical = str(settings.get("canonicalUrl", "")).strip()
     summary = settings.get("metaDesc")
     url = addresses.of(kind, number, _text(slug))
@@ -240,7 +250,7 @@ def _document(
             if re.fullmatch(r"\s*[0-9]{1,18}\s*", each) and int(each) in authors
         ),
         tags=tags,
-        summary=safely.without_surrogates(summary) if isinstance(summary, str) else "",
+        summary=untrusted_files.replace_surrogates(summary) if isinstance(summary, str) else "",
         base=url,
         # Its address here too: another may have been declared the canonical one.
         aliases=(*names, url) if url else names,
@@ -262,7 +272,7 @@ def _markup(body: str, editor: str) -> Markup | None:
     """How a body is written; None for blocks that cannot be read."""
     # The note of the editor is lost in some imports, but blocks tell by themselves.
     if editor == "blockeditor" or '"publii-' in body:
-        blocks = parsed(body)
+        blocks = parse_json(body)
         if isinstance(blocks, list) and (editor == "blockeditor" or any(map(_is_block, blocks))):
             return "blocks"
         if editor == "blockeditor" and body.strip() and not body.lstrip().startswith("<"):
@@ -276,13 +286,13 @@ def _is_block(value: object) -> bool:
 
 def _moment(created: object) -> datetime | None:
     if isinstance(created, bytes):
-        text = safely.decode(created)
-        return from_milliseconds(text) or from_iso(text)
-    return from_milliseconds(created)
+        text = untrusted_files.decode_text(created)
+        return parse_epoch_ms(text) or parse_iso_date(text)
+    return parse_epoch_ms(created)
 
 
 def _text(value: object) -> str:
     """A value of the database as text: SQLite lets any column hold any kind."""
     if isinstance(value, bytes):
-        return safely.decode(value)
+        return untrusted_files.decode_text(value)
     return "" if value is None else str(value)

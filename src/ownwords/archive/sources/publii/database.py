@@ -32,7 +32,7 @@ _HALF_WRITTEN = {sqlite3.SQLITE_READONLY}
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 
 
-def copy_of(path: Path, folder: Path) -> tuple[Path, str]:
+def copy_database(path: Path, folder: Path) -> tuple[Path, str]:
     """A copy of the database in `folder`, and a sentence for the author ("" where there is none).
 
     Nothing is written at or beside `path`. Raises SourceError where it is locked, half-written or
@@ -54,7 +54,7 @@ def copy_of(path: Path, folder: Path) -> tuple[Path, str]:
             if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
                 return copy, note
     except DATABASE_ERRORS as error:
-        raise explained(path, error) from error
+        raise describe_error(path, error) from error
     raise SourceError(
         f"{path} changed each time it was read: another program is writing it",
         hint="close Publii, then try again",
@@ -86,7 +86,7 @@ def check_header(path: Path, shown: Path) -> None:
 
 
 @contextmanager
-def opened_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
+def open_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
     """A connection to the private copy, found whole and Publii's; texts come as bytes."""
     try:
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
@@ -101,10 +101,10 @@ def opened_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
             connection.execute("CREATE INDEX tags_of_post ON posts_tags (post_id, tag_id)")
             yield connection
     except DATABASE_ERRORS as error:
-        raise explained(shown, error) from error
+        raise describe_error(shown, error) from error
 
 
-def explained(shown: Path, error: sqlite3.Error | UnicodeDecodeError) -> SourceError:
+def describe_error(shown: Path, error: sqlite3.Error | UnicodeDecodeError) -> SourceError:
     """The error as a sentence about this database, and what to do."""
     if isinstance(error, UnicodeDecodeError):
         return _damaged(shown, "its list of tables is garbled")

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from ownwords.archive import dumps
+from ownwords.archive import log_detection
 from ownwords.archive.document import Segment
-from ownwords.archive.dumps import machine_line, set_logs_apart, why_dump
+from ownwords.archive.log_detection import is_log_line, log_reason, separate_logs
 
 CHANCE = random.Random(7)
 
@@ -44,7 +44,7 @@ DUMPS = {
 }
 
 SOURCE_CODE = {
-    "python": inspect.getsource(dumps),
+    "python": inspect.getsource(log_detection),
     "javascript": """
 import { readFile } from "node:fs/promises";
 const cache = new Map();
@@ -188,33 +188,33 @@ NOT_DUMPS = {
 
 @pytest.mark.parametrize("name", DUMPS)
 def test_what_a_machine_wrote_is_known_by_a_plain_reason(name: str) -> None:
-    reason = why_dump(DUMPS[name])
+    reason = log_reason(DUMPS[name])
     assert reason
-    assert reason == why_dump(DUMPS[name])
+    assert reason == log_reason(DUMPS[name])
     assert "\n" not in reason
 
 
 @pytest.mark.parametrize("name", NOT_DUMPS)
 def test_what_a_person_wrote_is_no_dump(name: str) -> None:
-    assert why_dump(NOT_DUMPS[name]) is None
+    assert log_reason(NOT_DUMPS[name]) is None
 
 
 def test_reasons_say_what_was_seen() -> None:
-    assert why_dump(DUMPS["iso"]) == "100% of its 40 lines begin with a time stamp"
-    assert why_dump(DUMPS["levels"]) == (
+    assert log_reason(DUMPS["iso"]) == "100% of its 40 lines begin with a time stamp"
+    assert log_reason(DUMPS["levels"]) == (
         "100% of its 40 lines are marked INFO, WARNING, ERROR or the like"
     )
-    assert "digits and symbols" in str(why_dump(DUMPS["numbers"]))
-    assert "digits and symbols" in str(why_dump(DUMPS["columns"]))
-    assert "hexadecimal" in str(why_dump(DUMPS["hexdump"]))
-    assert "encoded data" in str(why_dump(DUMPS["base64"]))
-    assert "repeat one pattern" in str(why_dump(DUMPS["pattern"]))
-    assert "repeats itself" in str(why_dump(DUMPS["copies"]))
+    assert "digits and symbols" in str(log_reason(DUMPS["numbers"]))
+    assert "digits and symbols" in str(log_reason(DUMPS["columns"]))
+    assert "hexadecimal" in str(log_reason(DUMPS["hexdump"]))
+    assert "encoded data" in str(log_reason(DUMPS["base64"]))
+    assert "repeat one pattern" in str(log_reason(DUMPS["pattern"]))
+    assert "repeats itself" in str(log_reason(DUMPS["copies"]))
 
 
 def test_the_number_of_lines_is_that_of_the_whole_block() -> None:
     block = _lines(lambda n: f"2024-01-02T03:04:05Z line {n} of a very long log", 20_000)
-    assert why_dump(block) == "100% of its 20000 lines begin with a time stamp"
+    assert log_reason(block) == "100% of its 20000 lines begin with a time stamp"
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ def test_the_number_of_lines_is_that_of_the_whole_block() -> None:
 )
 def test_blocks_of_any_size_are_judged_quickly(block: str) -> None:
     start = time.process_time()
-    why_dump(block)
-    machine_line(block)
+    log_reason(block)
+    is_log_line(block)
     assert time.process_time() - start < 2
 
 
@@ -232,7 +232,7 @@ def test_code_that_is_a_log_becomes_one_and_source_code_stays() -> None:
         Segment("code", DUMPS["iso"], "text"),
         Segment("code", SOURCE_CODE["rust"], "rust"),
     ]
-    assert [(s.kind, s.detail) for s in set_logs_apart(segments)] == [
+    assert [(s.kind, s.detail) for s in separate_logs(segments)] == [
         ("log", "text"),
         ("code", "rust"),
     ]
@@ -257,7 +257,7 @@ CONSTANTS = _lines(lambda n: f"  0x{n * 7919:08x}, 0x{n * 104729:08x}, 0x{n * 15
     ],
 )
 def test_constants_in_source_code_are_no_log(text: str, language: str, kind: str) -> None:
-    assert [s.kind for s in set_logs_apart([Segment("code", text, language)])] == [kind]
+    assert [s.kind for s in separate_logs([Segment("code", text, language)])] == [kind]
 
 
 def test_a_log_within_prose_is_set_apart_and_the_rest_stays_whole() -> None:
@@ -268,28 +268,28 @@ def test_a_log_within_prose_is_set_apart_and_the_rest_stays_whole() -> None:
         [before, Segment("prose", "\n".join(log)), after],
     ]
     for segments in pieces:
-        assert set_logs_apart(segments) == [before, Segment("log", "\n".join(log)), after]
+        assert separate_logs(segments) == [before, Segment("log", "\n".join(log)), after]
     joined = Segment("prose", "\n".join([before.text, *log, after.text]))
-    assert set_logs_apart([joined]) == [before, Segment("log", "\n".join(log)), after]
+    assert separate_logs([joined]) == [before, Segment("log", "\n".join(log)), after]
 
 
 def test_a_line_or_two_between_do_not_part_a_log() -> None:
     log = DUMPS["syslog"].split("\n")
     log[10] = "  continued on a line of its own"
-    assert set_logs_apart([Segment("prose", "\n".join(log))]) == [Segment("log", "\n".join(log))]
+    assert separate_logs([Segment("prose", "\n".join(log))]) == [Segment("log", "\n".join(log))]
 
 
 def test_two_logs_with_prose_between_stay_two() -> None:
     log = Segment("prose", DUMPS["syslog"])
     between = [Segment("prose", text) for text in ("That was Monday.", "And then", "came this:")]
-    kinds = [s.kind for s in set_logs_apart([log, *between, log])]
+    kinds = [s.kind for s in separate_logs([log, *between, log])]
     assert kinds == ["log", "prose", "prose", "prose", "log"]
 
 
 def test_lines_of_other_kinds_and_short_quotations_of_logs_stay_prose() -> None:
     few = [Segment("prose", line) for line in DUMPS["syslog"].split("\n")[:7]]
-    assert set_logs_apart(few) == few
+    assert separate_logs(few) == few
     listed = [Segment("list", DUMPS["syslog"])]
-    assert set_logs_apart(listed) == listed
+    assert separate_logs(listed) == listed
     essay = [Segment("prose", f"In 19{n} I bought hat number {n}, and wore it.") for n in range(30)]
-    assert set_logs_apart(essay) == essay
+    assert separate_logs(essay) == essay

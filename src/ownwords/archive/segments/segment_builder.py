@@ -5,9 +5,9 @@ from collections import Counter
 from textwrap import dedent
 from typing import Literal
 
-from ownwords.archive.clean import repair, repair_line
 from ownwords.archive.document import Segment, SegmentKind
-from ownwords.archive.dumps import machine_line
+from ownwords.archive.log_detection import is_log_line
+from ownwords.archive.text_repair import repair_line, repair_text
 
 # Elements that part what is in them from what is around; loose text stands in some as it is.
 LOOSE = frozenset(
@@ -33,7 +33,7 @@ _SIGNED = re.compile(r"(?:[—–―]|--)\s*([^\W\d_].*)")
 _SIGNS = ("—", "–", "―", "--")
 
 
-class Gathering:
+class SegmentBuilder:
     """The text of a body as it is gathered: what is open, and what has become a segment.
 
     `mode` says what the pieces in `parts` are: "flow" (paragraphs), "list", "line" (a heading, a
@@ -66,7 +66,7 @@ class Gathering:
         self.parts.append(text if self.mode == "pre" else text.replace("\n", "\r"))
 
     def repaired(self, text: str, encoding: bool = True) -> str:
-        text, counts = repair(text, encoding=encoding and not self.spared)
+        text, counts = repair_text(text, encoding=encoding and not self.spared)
         self.spared = False
         if counts:
             self.dropped.update(counts)
@@ -121,7 +121,7 @@ class Gathering:
             if text.count("\r") >= 7:
                 # A log pasted without <pre>: its lines would be lost in one long paragraph.
                 lines = text.split("\r")
-                if sum(map(machine_line, lines)) >= 0.6 * len(lines):
+                if sum(map(is_log_line, lines)) >= 0.6 * len(lines):
                     text = "\n".join(lines)
             text = text.replace("\r", " ")
         return self.repaired(text)

@@ -52,7 +52,7 @@ _NUMBER = re.compile(r"\d+")
 _SIGNS = re.compile(r"[\d_]|[^\w\s]")
 
 
-def why_dump(text: str) -> str | None:
+def log_reason(text: str) -> str | None:
     """The plain reason why a block of lines looks written by a machine, or None if it does not.
 
     Pure and quick. Fewer than 8 lines and 600 characters are never judged; source code, poems,
@@ -74,7 +74,7 @@ def why_dump(text: str) -> str | None:
     )
 
 
-def machine_line(line: str) -> bool:
+def is_log_line(line: str) -> bool:
     """Whether a line, taken alone, could come from a log or a dump."""
     line = line[:200]
     if _LEVEL.match(line) or _STACK.match(line):
@@ -89,7 +89,7 @@ def machine_line(line: str) -> bool:
     )
 
 
-def set_logs_apart(segments: Sequence[Segment]) -> list[Segment]:
+def separate_logs(segments: Sequence[Segment]) -> list[Segment]:
     """The same text with its logs told apart.
 
     Code that is a dump becomes a log. Eight or more consecutive lines of prose which together are
@@ -109,7 +109,7 @@ def set_logs_apart(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def _code_is_dump(code: Segment) -> bool:
-    if not why_dump(code.text):
+    if not log_reason(code.text):
         return False
     lines = [line for line in code.text.split("\n") if line and not line.isspace()]
     ends = sum(1 for line in lines if _CODE_END.search(line[-80:]))
@@ -130,8 +130,8 @@ def _split_prose(paragraphs: list[Segment]) -> list[Segment]:
     ]
     if len(lines) < _LEAST_LINES:
         return paragraphs
-    marked = [machine_line(line) for _, line in lines]
-    runs = [run for run in _runs(marked) if why_dump("\n".join(t for _, t in lines[slice(*run)]))]
+    marked = [is_log_line(line) for _, line in lines]
+    runs = [run for run in _runs(marked) if log_reason("\n".join(t for _, t in lines[slice(*run)]))]
     if not runs:
         return paragraphs
     result: list[Segment] = []

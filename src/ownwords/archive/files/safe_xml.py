@@ -10,21 +10,21 @@ from typing import IO, cast
 
 from lxml import etree
 
-from ownwords.archive.files import safely
+from ownwords.archive.files import untrusted_files
 from ownwords.core.errors import SourceError
 
 
-def opened_exports(
+def open_exports(
     path: Path,
     in_folder: Callable[[Path], list[Path]],
-    among: Callable[[safely.Members], list[str]],
+    among: Callable[[untrusted_files.ExportFiles], list[str]],
 ) -> Iterator[tuple[str, IO[bytes]]]:
     """The XML files of an export, opened, with their names: one file, or those of a folder or zip.
 
     `in_folder` and `among` pick them out of the files of a folder and the members of a zip.
     """
     if path.suffix.lower() == ".zip" and path.is_file():
-        with safely.open_members(path) as members:
+        with untrusted_files.open_packed(path) as members:
             for name in among(members):
                 yield f"{path}: {name}", io.BytesIO(members.read(name))
         return
@@ -40,15 +40,15 @@ def opened_exports(
 def count_exports(
     path: Path,
     in_folder: Callable[[Path], list[Path]],
-    among: Callable[[safely.Members], list[str]],
+    among: Callable[[untrusted_files.ExportFiles], list[str]],
     is_one: Callable[[Path], bool],
 ) -> int:
-    """How many files `opened_exports` would open; 0 for what is no export or cannot be read."""
+    """How many files `open_exports` would open; 0 for what is no export or cannot be read."""
     try:
         if path.is_dir():
             return len(in_folder(path))
         if path.suffix.lower() == ".zip":
-            with safely.open_members(path) as members:
+            with untrusted_files.open_packed(path) as members:
                 return len(among(members))
         return int(path.is_file() and is_one(path))
     except (OSError, SourceError):
@@ -63,7 +63,7 @@ def _told(path: Path) -> Iterator[None]:
         raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-class _Repaired:
+class _RepairedXmlStream:
     """A stream of XML without the bytes for which a parser throws whole passages away.
 
     Control characters, which old editors leave in exports, become spaces; U+FFFE and U+FFFF become
@@ -103,7 +103,7 @@ _PROLOG = re.compile(rb"(?:\s|<\?.*?\?>|<!--.*?-->)*", re.DOTALL)
 _PLAIN_DOCTYPE = re.compile(rb"""<!DOCTYPE(?:[^\[>"']|"[^"]*"|'[^']*')*>""")
 
 
-def iterate(
+def iter_elements(
     path: Path, opened: IO[bytes], tags: tuple[str, ...], damage: list[str] | None = None
 ) -> Iterator[etree._Element]:
     """The elements of these tags (with namespace), each whole, freed after use.
@@ -116,7 +116,7 @@ def iterate(
     opened.seek(0)
     wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:4]
     refuse_entities(path, head)
-    stream = _Repaired(opened, wide)
+    stream = _RepairedXmlStream(opened, wide)
     cut = False
     events = etree.iterparse(
         cast(IO[bytes], stream),

@@ -9,51 +9,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.archive.document import Document, Segment, SegmentKind
-from ownwords.archive.duplicates import Pair
-from ownwords.archive.features import features_of
-from ownwords.archive.provenance import (
-    Choice,
+from ownwords.archive.features import extract_features
+from ownwords.archive.near_duplicates import DuplicatePair
+from ownwords.archive.selection import (
+    AuthorChoice,
     Decision,
-    Post,
+    PostDecision,
+    PostFacts,
     ProvenanceConfig,
-    Verdict,
-    decide,
+    cap_limit,
     effective_posts,
-    water_level,
+    select_posts,
 )
-from ownwords.archive.style import Outlier
+from ownwords.archive.style_outliers import StyleOutlier
 
 CONFIG = ProvenanceConfig()
 
 
-def post(id_: str, own: int, log: int = 0, day: date | None = None) -> Post:
+def post(id_: str, own: int, log: int = 0, day: date | None = None) -> PostFacts:
     parts: tuple[tuple[SegmentKind, int], ...] = (("prose", own), ("log", log))
     segments = tuple(Segment(kind, "word " * n) for kind, n in parts)
-    return Post(id_, f"Title {id_}", features_of(Document(id_, "", segments)), day)
+    return PostFacts(id_, f"Title {id_}", extract_features(Document(id_, "", segments)), day)
 
 
-def posts(n: int = 30, words: int = 100) -> list[Post]:
+def posts(n: int = 30, words: int = 100) -> list[PostFacts]:
     return [post(f"{i:02}", words) for i in range(n)]
 
 
-def near(one: str, other: str, share: float = 0.9) -> Pair:
-    return Pair(one, other, exact=share == 1, share=share)
+def near(one: str, other: str, share: float = 0.9) -> DuplicatePair:
+    return DuplicatePair(one, other, exact=share == 1, share=share)
 
 
 def one_of(
     id_: str,
-    these: list[Post],
-    pairs: list[Pair] | None = None,
+    these: list[PostFacts],
+    pairs: list[DuplicatePair] | None = None,
     far: dict[str, float] | None = None,
     choice: Decision | None = None,
-) -> Verdict:
-    outliers = [Outlier(name, distance, ()) for name, distance in (far or {}).items()]
-    choices = [Choice(id_, choice)] if choice else []
-    return decide(these, pairs or [], outliers, CONFIG, choices)[id_]
+) -> PostDecision:
+    outliers = [StyleOutlier(name, distance, ()) for name, distance in (far or {}).items()]
+    choices = [AuthorChoice(id_, choice)] if choice else []
+    return select_posts(these, pairs or [], outliers, CONFIG, choices)[id_]
 
 
 def test_a_plain_post_is_kept_without_a_word() -> None:
-    assert one_of("03", posts()) == Verdict("03", (), "keep", "", 100)
+    assert one_of("03", posts()) == PostDecision("03", (), "keep", "", 100)
 
 
 def test_a_foreign_looking_half_of_the_archive_is_left_out() -> None:
@@ -125,8 +125,8 @@ def test_a_post_left_out_pushes_no_copy_out() -> None:
     these = [*posts(), post("x", 5_000), post("part", 100)]
     pairs = [near("part", "x", 1.0)]
     assert one_of("part", these, pairs, {"x": 6.0}).decision == "keep"
-    choices = [Choice("x", "leave out")]
-    assert decide(these, pairs, [], CONFIG, choices)["part"].decision == "keep"
+    choices = [AuthorChoice("x", "leave out")]
+    assert select_posts(these, pairs, [], CONFIG, choices)["part"].decision == "keep"
 
 
 def test_the_author_s_word_stands_above_the_defaults() -> None:
@@ -143,13 +143,17 @@ def test_the_author_s_word_stands_above_the_defaults() -> None:
 
 def test_a_default_written_down_binds_nobody() -> None:
     these = [*posts(), post("x", 3_000)]
-    far = [Outlier("x", 5.9, ())]
-    found = decide(these, [], far, CONFIG, [Choice("x", "keep", by="default")])
+    far = [StyleOutlier("x", 5.9, ())]
+    found = select_posts(these, [], far, CONFIG, [AuthorChoice("x", "keep", by="default")])
     assert found["x"].decision == "leave out"
 
 
 def test_a_choice_for_a_post_that_is_gone_is_no_matter() -> None:
-    assert decide(posts(3), [], [], CONFIG, [Choice("gone", "keep")]).keys() == {"00", "01", "02"}
+    assert select_posts(posts(3), [], [], CONFIG, [AuthorChoice("gone", "keep")]).keys() == {
+        "00",
+        "01",
+        "02",
+    }
 
 
 def test_few_posts_are_capped_at_twice_an_even_share_and_it_is_said() -> None:
@@ -162,7 +166,7 @@ def test_few_posts_are_capped_at_twice_an_even_share_and_it_is_said() -> None:
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_one_or_two_posts_are_not_capped(n: int) -> None:
     these = [post(f"{i}", 10 + 1_000 * i) for i in range(n)]
-    assert all(one.decision == "keep" for one in decide(these, [], [], CONFIG).values())
+    assert all(one.decision == "keep" for one in select_posts(these, [], [], CONFIG).values())
 
 
 WORDS = st.lists(st.integers(0, 400), max_size=40)
@@ -173,10 +177,10 @@ def test_no_post_is_over_the_cap_and_order_does_not_matter(
     words: list[int], chance: random.Random
 ) -> None:
     these = [post(f"{i:02}", n) for i, n in enumerate(words)]
-    found = decide(these, [], [], CONFIG)
+    found = select_posts(these, [], [], CONFIG)
     shuffled = list(these)
     chance.shuffle(shuffled)
-    assert decide(shuffled, [], [], CONFIG) == found
+    assert select_posts(shuffled, [], [], CONFIG) == found
     taken = [one.training_words for one in found.values() if one.training_words]
     cap = min(1.0, max(CONFIG.max_post_share, 2 / max(1, len(taken))))
     assert all(n <= cap * sum(taken) * (1 + 1e-6) for n in taken)
@@ -187,7 +191,7 @@ def test_no_post_is_over_the_cap_and_order_does_not_matter(
 
 @given(st.lists(st.integers(1, 10**6), max_size=30), st.floats(0.02, 1.0), st.integers(0, 10**6))
 def test_the_water_level_is_as_high_as_it_may_be(words: list[int], cap: float, rest: int) -> None:
-    level = water_level(words, cap, rest)
+    level = cap_limit(words, cap, rest)
     share = Fraction(cap).limit_denominator(10**6)
 
     def fits(limit: int) -> bool:
@@ -210,24 +214,26 @@ def test_of_copies_the_one_the_author_chose_is_kept_alone() -> None:
         post("a", 100, day=date(2019, 1, 1)),
         post("b", 100, day=date(2020, 1, 1)),
     ]
-    found = decide(these, [near("a", "b", 1.0)], [], CONFIG, [Choice("b", "keep")])
+    found = select_posts(these, [near("a", "b", 1.0)], [], CONFIG, [AuthorChoice("b", "keep")])
     assert (found["b"].decision, found["a"].decision) == ("keep", "leave out")
     assert "“Title b”, which is kept" in found["a"].reason
-    both = [Choice("a", "keep"), Choice("b", "keep")]
-    found = decide(these, [near("a", "b", 1.0)], [], CONFIG, both)
+    both = [AuthorChoice("a", "keep"), AuthorChoice("b", "keep")]
+    found = select_posts(these, [near("a", "b", 1.0)], [], CONFIG, both)
     assert (found["b"].decision, found["a"].decision) == ("keep", "keep")
 
 
 def test_a_chosen_note_does_not_push_out_the_long_post_that_took_it_up() -> None:
     these = [*posts(), post("note", 20), post("long", 200)]
-    found = decide(these, [near("long", "note", 1.0)], [], CONFIG, [Choice("note", "keep")])
+    found = select_posts(
+        these, [near("long", "note", 1.0)], [], CONFIG, [AuthorChoice("note", "keep")]
+    )
     assert (found["note"].decision, found["long"].decision) == ("keep", "keep")
 
 
 def test_a_title_of_any_length_or_none_can_be_named() -> None:
     for title, said in (("", "“(untitled)”"), ("w" * 5_000, "…”, which is kept")):
-        first = Post("a", title, post("a", 100).features, date(2019, 1, 1))
-        found = decide([*posts(), first, post("b", 100)], [near("a", "b", 1.0)], [], CONFIG)
+        first = PostFacts("a", title, post("a", 100).features, date(2019, 1, 1))
+        found = select_posts([*posts(), first, post("b", 100)], [near("a", "b", 1.0)], [], CONFIG)
         assert said in found["b"].reason
         assert len(found["b"].reason) < 150
 

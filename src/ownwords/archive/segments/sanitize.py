@@ -56,7 +56,7 @@ _LINE_NUMBERS = re.compile(r"(?:^|\s)(?:linenos?|lineno|gutter|\w+-gutter|blob-n
 _LONGEST_FORM = 500
 
 
-def why_dropped(node: LexborNode) -> str | None:
+def drop_reason(node: LexborNode) -> str | None:
     """The plain reason why an element and all within it is no text of the author's, or None."""
     tag = node.tag or ""
     if reason := _ELEMENTS.get(tag):
@@ -123,7 +123,7 @@ _FORMATTING = frozenset(
 _RAW = frozenset({"script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp"})
 
 
-def flattened(html: str) -> str:
+def limit_nesting(html: str) -> str:
     """The same HTML with no element so deep, nor with so many attributes, that parsing is slow.
 
     The time a parser takes grows with the square of the depth: 100,000 nested elements would take
@@ -134,7 +134,7 @@ def flattened(html: str) -> str:
     return _without_depths(html) if html.count("<") > _MOST_OPEN else html
 
 
-def find_end(html: str, name: str, start: int, never_closed: set[str]) -> int:
+def find_closing_tag(html: str, name: str, start: int, never_closed: set[str]) -> int:
     """Where the closing tag of an element which holds raw text begins, or the end of a comment.
 
     If it is never closed, `start`; that is noted in `never_closed`, so that no one looks twice.
@@ -163,7 +163,7 @@ def _without_depths(html: str) -> str:
         start = tag.end()
         name = (tag[2] or "").lower()
         if not name or (name in _RAW and not tag[1]):
-            start = find_end(html, name, start, never_closed)
+            start = find_closing_tag(html, name, start, never_closed)
         elif tag[1]:
             formatting -= name in _FORMATTING and formatting > 0
             closed = not open_count[name]

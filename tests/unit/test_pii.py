@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive.privacy import EXAMPLES, NOTHING, Found, find, mask_email, mask_phone
+from ownwords.archive.pii import EXAMPLES, NO_PII, PiiMatches, find_pii, mask_email, mask_phone
 
 PHONES = [
     "Call me at +48 601 234 567.",
@@ -46,17 +46,17 @@ NO_PHONES = [
 
 @pytest.mark.parametrize("text", PHONES)
 def test_a_phone_number_is_found_once(text: str) -> None:
-    assert find(text).phones == 1
+    assert find_pii(text).phones == 1
 
 
 @pytest.mark.parametrize("text", NO_PHONES)
 def test_other_numbers_are_let_pass(text: str) -> None:
-    assert find(text) == NOTHING
+    assert find_pii(text) == NO_PII
 
 
 def test_addresses_are_counted_and_masked() -> None:
     text = "jane.doe@example.org, Żółć@poczta.pl or <x@mail.example.co.uk>; jane.doe@example.org."
-    assert find(text) == Found(4, 0, ("j…@e….org", "Ż…@p….pl", "x…@m….uk"))
+    assert find_pii(text) == PiiMatches(4, 0, ("j…@e….org", "Ż…@p….pl", "x…@m….uk"))
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_addresses_are_counted_and_masked() -> None:
     ["not@home", "@handle", "user@localhost", "git@host.example:me/it.git", "icon@2x.png", "a@b.c"],
 )
 def test_what_only_looks_like_an_address_is_let_pass(text: str) -> None:
-    assert find(text).emails == 0
+    assert find_pii(text).emails == 0
 
 
 def test_examples_are_few_and_distinct() -> None:
-    found = find(
+    found = find_pii(
         " ".join(f"a{i}@{'xyzuvw'[i]}.example.org" for i in range(6)) + " tel. 600 700 800"
     )
     assert found.emails == 6
@@ -84,6 +84,6 @@ def test_masks_keep_little() -> None:
 
 @given(st.text(alphabet="a@.+-() 0123456789\n:/", max_size=200))
 def test_no_text_breaks_it_and_no_example_tells_a_whole_number(text: str) -> None:
-    for example in find(text).examples:
+    for example in find_pii(text).examples:
         assert "…" in example
         assert sum(char.isdigit() for char in example.split("…")[-1]) <= 2

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from datetime import date
 
-from ownwords.archive.report import DeadLink, LeftOut, Phrase, Post, Report, Unlike
+from ownwords.archive.report import DeadLink, Exclusion, Phrase, PostSummary, Report, UnlikePost
 
 CHOICES_FILE = "choices.toml"
 
@@ -133,7 +133,7 @@ def years_spanned(report: Report) -> str:
     return plain(first if first == last or not last else f"{first}–{last}")
 
 
-def evidence(post: Unlike) -> str:
+def evidence(post: UnlikePost) -> str:
     """The signs that a post reads unlike the others, in one line, with quotation marks to read."""
     signs = "; ".join(plain(sign, 120) for sign in post.evidence)
     return re.sub(r'"([^"]*)"', r"“\1”", signs)
@@ -190,7 +190,7 @@ def _when(report: Report) -> str:
     return f"{dated} on {first}" if first == last else f"{dated} between {first} and {last}"
 
 
-def _kind(post: Post) -> str:
+def _kind(post: PostSummary) -> str:
     return "page" if post.kind == "page" else "post"
 
 
@@ -202,7 +202,7 @@ def _fraction(share: float) -> str:
     return "almost half of all the prose" if share > 0.45 else "more than a third of all the prose"
 
 
-def _what_became(post: Post, training_words: int) -> str:
+def _what_became(post: PostSummary, training_words: int) -> str:
     left = count(training_words, "word")
     if post.decision == "leave out":
         return f"It is left out for now, which leaves {left} to train with. You can change that."
@@ -237,17 +237,17 @@ def kinds(report: Report) -> list[tuple[str, int]]:
     return [(name, words) for name, words in rows if words]
 
 
-def flags(post: Post) -> str:
+def flags(post: PostSummary) -> str:
     """Why a post was looked at twice: "outweighs the others, reads unlike your other posts"."""
     return ", ".join(_FLAGS.get(flag, plain(flag, 40)) for flag in post.flags)
 
 
-def decision(post: Post) -> str:
+def decision(post: PostSummary) -> str:
     """What was decided about a post: Kept, Capped, Left out."""
     return _DECISIONS.get(post.decision, plain(post.decision, 40).capitalize())
 
 
-def decided(report: Report) -> list[Post]:
+def decided(report: Report) -> list[PostSummary]:
     """The posts an author may want to decide about: flagged, or not simply kept."""
     return [post for post in report.posts if post.flags or post.decision != "keep"]
 
@@ -273,7 +273,7 @@ def orphans(report: Report) -> str:
     return f"No other text links to {count(alone)} of the {count(total)}."
 
 
-def by_reason(items: Iterable[LeftOut]) -> list[tuple[str, str, int, list[str]]]:
+def by_reason(items: Iterable[Exclusion]) -> list[tuple[str, str, int, list[str]]]:
     """What was left out, grouped: (what, reason, how many, the titles known), the largest first."""
     counts: dict[tuple[str, str], int] = {}
     titles: dict[tuple[str, str], list[str]] = {}

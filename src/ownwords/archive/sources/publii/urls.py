@@ -16,7 +16,7 @@ _INTERNAL_LINK = re.compile(
 
 
 @dataclass(frozen=True)
-class Addresses:
+class PubliiUrls:
     """The addresses of one site; where its domain is unknown they begin with "/"."""
 
     domain: str = ""
@@ -78,7 +78,7 @@ class Addresses:
         return f"{self.domain}/{safe}" if safe else self.domain
 
 
-def settings_of(site: Mapping[str, object]) -> Addresses:
+def url_settings(site: Mapping[str, object]) -> PubliiUrls:
     """The addresses that a site.config.json describes."""
     urls = _part(_part(site, "advanced"), "urls")
     domain = _word(site, "domain").strip().rstrip("/")
@@ -86,7 +86,7 @@ def settings_of(site: Mapping[str, object]) -> Addresses:
         domain = f"https://{domain}"
     posts, tags = _word(urls, "postsPrefix"), _word(urls, "tagsPrefix")
     authors = _word(urls, "authorsPrefix") or "authors"
-    return Addresses(
+    return PubliiUrls(
         domain=re.sub(r"[\s\"'<>\\]", "", domain),
         clean=urls.get("cleanUrls") is True,
         posts_prefix=posts,
@@ -97,7 +97,7 @@ def settings_of(site: Mapping[str, object]) -> Addresses:
     )
 
 
-def parents_of(pages: object) -> dict[int, int]:
+def page_parents_of(pages: object) -> dict[int, int]:
     """The tree of pages.config.json, each page with the one above it."""
     parents: dict[int, int] = {}
     waiting: list[tuple[object, int | None]] = [(pages, None)]
@@ -113,7 +113,7 @@ def parents_of(pages: object) -> dict[int, int]:
     return parents
 
 
-def parsed(text: str) -> object:
+def parse_json(text: str) -> object:
     """The JSON of a setting; None if it is none."""
     try:
         return json.loads(text)

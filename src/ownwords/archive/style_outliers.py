@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive.features import TRIGRAMS, Features, words_of
+from ownwords.archive.features import TRIGRAMS, Features, hash_words
 
-LEAST_WORDS = 400  # own words below which a post is not judged
-LEAST_POSTS = 8  # posts that can be judged, below which none is
+MIN_WORDS = 400  # own words below which a post is not judged
+MIN_POSTS = 8  # posts that can be judged, below which none is
 
 _WORDS = 150  # of the archive's most frequent
 _SPREAD = 0.5  # share of the posts a word must stand in
@@ -41,7 +41,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Outlier:
+class StyleOutlier:
     """A post that reads unlike the others: its robust z, and the words that show it most."""
 
     id: str
@@ -50,21 +50,21 @@ class Outlier:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class StyleComparison:
     """The posts found unlike, furthest first; how many could be judged, and a sentence if none."""
 
-    outliers: tuple[Outlier, ...] = ()
+    outliers: tuple[StyleOutlier, ...] = ()
     judged: int = 0
     note: str = ""
     distances: Mapping[str, float] = field(default_factory=dict)  # of every post judged
 
 
-def unlike(features: Mapping[str, Features], distance: float) -> Judgement:
+def find_style_outliers(features: Mapping[str, Features], distance: float) -> StyleComparison:
     """The posts whose robust z is at least `distance`."""
-    ids = sorted(id_ for id_, one in features.items() if one.own_words >= LEAST_WORDS)
-    if len(ids) < LEAST_POSTS:
-        return Judgement(
-            note=f"Style was not compared: that takes {LEAST_POSTS} posts of {LEAST_WORDS} words "
+    ids = sorted(id_ for id_, one in features.items() if one.own_words >= MIN_WORDS)
+    if len(ids) < MIN_POSTS:
+        return StyleComparison(
+            note=f"Style was not compared: that takes {MIN_POSTS} posts of {MIN_WORDS} words "
             f"or more of your own each, and this archive has {len(ids) or 'none'}.",
         )
     posts = [features[id_] for id_ in ids]
@@ -78,9 +78,9 @@ def unlike(features: Mapping[str, Features], distance: float) -> Judgement:
         one = slice(i, i + 1)
         scores, means = _scores(norm, rates[one], words[one], kept[one])
         evidence = _evidence(names, rates[i], scores[0], means[0])
-        found.append(Outlier(ids[i], round(float(z[i]), 2), evidence))
+        found.append(StyleOutlier(ids[i], round(float(z[i]), 2), evidence))
     distances = {id_: round(float(one), 2) for id_, one in zip(ids, z, strict=True)}
-    return Judgement(tuple(found), len(ids), "", distances)
+    return StyleComparison(tuple(found), len(ids), "", distances)
 
 
 def _frequent(posts: Sequence[Features]) -> tuple[npt.NDArray[np.uint32], tuple[str, ...]]:
@@ -100,7 +100,7 @@ def _frequent(posts: Sequence[Features]) -> tuple[npt.NDArray[np.uint32], tuple[
 def _names(sample: Iterable[Features]) -> dict[int, str]:
     known: dict[int, str] = {}
     for post in sample:
-        keys = (words_of(post.named).hashes >> np.uint64(32)).tolist()
+        keys = (hash_words(post.named).hashes >> np.uint64(32)).tolist()
         names = post.named.split()
         if len(keys) == len(names):
             known.update(zip(keys, names, strict=True))
@@ -123,7 +123,7 @@ def _rates(posts: Sequence[Features], vocabulary: npt.NDArray[np.uint32]) -> _Ma
     return rates
 
 
-class _Norm(NamedTuple):
+class _StyleNorm(NamedTuple):
     """Sums over the posts that make the norm, from which one can be taken out."""
 
     posts: int
@@ -133,17 +133,19 @@ class _Norm(NamedTuple):
     least: float  # a rate below which nothing was seen
 
 
-def _norm(rates: _Matrix, words: _Vector, kept: _Mask) -> _Norm:
+def _norm(rates: _Matrix, words: _Vector, kept: _Mask) -> _StyleNorm:
     total, squares = np.zeros(rates.shape[1]), np.zeros(rates.shape[1])
     for start in range(0, len(rates), _BLOCK):
         block = rates[start : start + _BLOCK][kept[start : start + _BLOCK]].astype(float)
         total += block.sum(axis=0)
         squares += (block * block).sum(axis=0)
     chance = float((1 / words[kept]).sum())
-    return _Norm(int(kept.sum()), total, squares, chance, 0.5 / float(words[kept].sum()))
+    return _StyleNorm(int(kept.sum()), total, squares, chance, 0.5 / float(words[kept].sum()))
 
 
-def _scores(norm: _Norm, rates: _Matrix, words: _Vector, inside: _Mask) -> tuple[_Vector, _Vector]:
+def _scores(
+    norm: _StyleNorm, rates: _Matrix, words: _Vector, inside: _Mask
+) -> tuple[_Vector, _Vector]:
     """How far out each rate is, and the mean of the others; `inside`: it is in the norm."""
     own = rates.astype(float)
     once = inside.astype(float)[:, None]
@@ -158,7 +160,7 @@ def _scores(norm: _Norm, rates: _Matrix, words: _Vector, inside: _Mask) -> tuple
 
 def _judge(
     rates: _Matrix, words: _Vector, n_words: int, distance: float
-) -> tuple[_Vector, _Norm, _Mask]:
+) -> tuple[_Vector, _StyleNorm, _Mask]:
     """The robust z of every post, the norm at last, and which posts made it."""
     kept = np.ones(len(rates), bool)
     for left in reversed(range(_ROUNDS)):
@@ -176,7 +178,7 @@ def _judge(
         z = (logs - middle) / (max(float(spread), _FLOOR) * (1 + 2 / kept.sum()))
         near = z < distance
         # A norm of fewer than two thirds of the posts would be one author's out of two.
-        too_few = near.sum() < max(LEAST_POSTS - 2, 2 / 3 * len(rates))
+        too_few = near.sum() < max(MIN_POSTS - 2, 2 / 3 * len(rates))
         if too_few or not left or (near == kept).all():
             break
         kept = near

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-from ownwords.archive.clean import repair_line
+from ownwords.archive.text_repair import repair_line
 from ownwords.core.errors import SourceError
 
 

@@ -4,7 +4,7 @@ import re
 
 from selectolax.lexbor import LexborNode
 
-from ownwords.archive.segments.hidden import why_dropped
+from ownwords.archive.segments.sanitize import drop_reason
 
 _LANGUAGE = re.compile(r"(?:^|\s)(?:lang(?:uage)?-|brush:\s*)\{?\.?([\w+#.-]{1,40})")
 _VERSE = re.compile(r"(?:^|\s)wp-block-verse(?:\s|$)")
@@ -34,15 +34,15 @@ def is_verse(pre: LexborNode) -> bool:
     return bool(_VERSE.search(_class(pre))) or _class(pre.parent) == _VERSE_AROUND
 
 
-def only_layout(table: LexborNode) -> bool:
+def is_layout_table(table: LexborNode) -> bool:
     """Whether a table only places things: one cell, a captioned picture, or tables within."""
     if table.attributes.get("role") == "presentation":
         return True
-    cells = [cell for cell in table.css("td, th") if not why_dropped(cell)]
+    cells = [cell for cell in table.css("td, th") if not drop_reason(cell)]
     return len(cells) < 2 or any(map(is_caption, cells)) or len(table.css("table")) > 1
 
 
-def language_of(pre: LexborNode) -> str:
+def code_language(pre: LexborNode) -> str:
     """The language that a block of code, its `code` within, or the `div`s around it name."""
     code, around = pre.css_first("code"), pre.parent
     for node in (pre, code, around, around.parent if around else None):

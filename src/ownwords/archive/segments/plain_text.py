@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
-from ownwords.archive.dumps import machine_line
+from ownwords.archive.log_detection import is_log_line
 
 _LEAST_BREAKS = 8  # fewer say nothing about a width
 _MOST_BREAKS = 20_000
@@ -14,7 +14,7 @@ _ITEM = re.compile(r"\s*(?:[-*+•·]|\d{1,3}[.)])\s")
 _IN_COLUMNS = re.compile(r"\s*[>|]|.*\S(?: {3}|\t)")  # or quoted, as in a letter
 
 
-def paragraphs(text: str) -> Iterator[list[str]]:
+def split_paragraphs(text: str) -> Iterator[list[str]]:
     """The lines of each paragraph, without space around them.
 
     A line break stays unless most of the document's lines are as full as a width of 55 to 100
@@ -66,7 +66,7 @@ def _is_wrapped(lines: list[str], width: int) -> bool:
         return False  # verse
     if sum(map(len, lines)) > 20 * sum(len(line.split()) for line in lines):
         return False  # no spaces between words, so none belong where lines meet
-    return sum(map(machine_line, lines)) < 0.4 * len(lines)
+    return sum(map(is_log_line, lines)) < 0.4 * len(lines)
 
 
 def _flowing(lines: list[str], width: int) -> Iterator[str]:

@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 
 from ownwords.archive.report.html import Html, tag
-from ownwords.archive.report.sections import Section
+from ownwords.archive.report.sections import PageSection
 
 # Nothing may be loaded from anywhere, not even by a title that found a way through.
 _POLICY = (
@@ -14,11 +14,11 @@ _POLICY = (
 )
 
 
-def framed(
+def render_page(
     title: str,
     what: str,
     masthead: Html,
-    parts: Sequence[Section],
+    parts: Sequence[PageSection],
     footer: Html,
     *,
     more_style: str = "",
@@ -55,11 +55,11 @@ def _stylesheet(package: str) -> str:
     return files(package).joinpath("page.css").read_text("utf-8")
 
 
-def _contents(parts: Sequence[Section]) -> Html:
+def _contents(parts: Sequence[PageSection]) -> Html:
     return tag("ol", *(tag("li", tag("a", part.title, href=f"#{part.anchor}")) for part in parts))
 
 
-def _section(part: Section) -> Html:
+def _section(part: PageSection) -> Html:
     return tag(
         "section",
         tag("h2", part.title, id=f"{part.anchor}-heading"),

@@ -21,7 +21,7 @@ _FILES = re.compile(
 )
 
 
-def rewrite(text: str, vault: bool = False) -> str:
+def rewrite_wikilinks(text: str, vault: bool = False) -> str:
     """`[[note|words]]`, `{% post_url %}` and `{{< ref >}}` as links to `ref:`; code stays as it is.
 
     `![[picture.png]]` is dropped; `![[note]]`, which shows another note, becomes a link to it.

@@ -7,7 +7,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.archive.report import words as say
+from ownwords.archive.report import formatting as say
 
 LOUD = Style(bold=True)
 QUIET = Style(dim=True)
@@ -23,7 +23,7 @@ _TYPED = str.maketrans(
 )
 
 
-class Sheet:
+class TerminalWriter:
     """A console with a margin, that shows what its encoding can show.
 
     No line is wider than the console, and no text is ever read as markup.

@@ -11,14 +11,14 @@ from fractions import Fraction
 from math import inf
 from typing import Literal
 
-from ownwords.archive.duplicates import Pair, groups
 from ownwords.archive.features import Features
-from ownwords.archive.report.words import count, quoted
-from ownwords.archive.style import Outlier
+from ownwords.archive.near_duplicates import DuplicatePair, duplicate_groups
+from ownwords.archive.report.formatting import count, quoted
+from ownwords.archive.style_outliers import StyleOutlier
 
 Flag = Literal["dominant", "unlike", "dump", "duplicate"]
 Decision = Literal["keep", "cap", "leave out"]
-By = Literal["default", "you"]
+DecidedBy = Literal["default", "you"]
 
 _LESS_DOMINANT = 0.6  # of the dominant share, is dominant too for a post this many times the median
 _TIMES_MEDIAN = 4
@@ -52,7 +52,7 @@ class ProvenanceConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class PostFacts:
     """What is to be known of a document here."""
 
     id: str
@@ -62,16 +62,16 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AuthorChoice:
     """What is to become of a post; `by` you, it stands above every default."""
 
     id: str
     decision: Decision
-    by: By = "you"
+    by: DecidedBy = "you"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PostDecision:
     """What becomes of a post, why, and how many of its words may be trained on (its first ones)."""
 
     id: str
@@ -79,34 +79,36 @@ class Verdict:
     decision: Decision
     reason: str  # empty for a post that is simply kept
     training_words: int
-    by: By = "default"
+    by: DecidedBy = "default"
 
 
-def decide(
-    posts: Iterable[Post],
-    pairs: Sequence[Pair],
-    outliers: Iterable[Outlier],
+def select_posts(
+    posts: Iterable[PostFacts],
+    pairs: Sequence[DuplicatePair],
+    outliers: Iterable[StyleOutlier],
     config: ProvenanceConfig,
-    choices: Iterable[Choice] = (),
-) -> dict[str, Verdict]:
+    choices: Iterable[AuthorChoice] = (),
+) -> dict[str, PostDecision]:
     """A verdict on every post, by id; the same whatever the order things come in."""
     known = {post.id: post for post in sorted(posts, key=lambda post: post.id)}
     chosen = {one.id: one.decision for one in choices if one.by == "you"}
     shares = _shares(known)
     far = {one.id: one.distance for one in outliers}
     flags = _flags(known, shares, pairs, far, config)
-    made: dict[str, Verdict] = {}
+    made: dict[str, PostDecision] = {}
     for id_, post in known.items():
-        reason, left_out = _on_its_own(post, shares[id_], flags[id_], far.get(id_, 0.0))
+        reason, left_out = _default_decision(post, shares[id_], flags[id_], far.get(id_, 0.0))
         words = post.features.own_words
-        made[id_] = Verdict(id_, flags[id_], "leave out" if left_out else "keep", reason, words)
+        made[id_] = PostDecision(
+            id_, flags[id_], "leave out" if left_out else "keep", reason, words
+        )
         if id_ in chosen:
             made[id_] = replace(
                 made[id_], decision=chosen[id_], reason=_CHOSEN[chosen[id_]], by="you"
             )
     for id_, reason in _copies(known, made, pairs).items():
         made[id_] = replace(made[id_], decision="leave out", reason=reason)
-    return _capped(made, shares, config)
+    return _apply_cap(made, shares, config)
 
 
 def effective_posts(words: Iterable[int]) -> float:
@@ -115,15 +117,15 @@ def effective_posts(words: Iterable[int]) -> float:
     return sum(counts) ** 2 / sum(n * n for n in counts) if counts else 0.0
 
 
-def _shares(known: Mapping[str, Post]) -> dict[str, float]:
+def _shares(known: Mapping[str, PostFacts]) -> dict[str, float]:
     total = sum(post.features.own_words for post in known.values())
     return {id_: post.features.own_words / total if total else 0.0 for id_, post in known.items()}
 
 
 def _flags(
-    known: Mapping[str, Post],
+    known: Mapping[str, PostFacts],
     shares: Mapping[str, float],
-    pairs: Sequence[Pair],
+    pairs: Sequence[DuplicatePair],
     far: Mapping[str, float],
     config: ProvenanceConfig,
 ) -> dict[str, tuple[Flag, ...]]:
@@ -148,8 +150,8 @@ def _flags(
     return flags
 
 
-def _on_its_own(
-    post: Post, share: float, flags: tuple[Flag, ...], distance: float
+def _default_decision(
+    post: PostFacts, share: float, flags: tuple[Flag, ...], distance: float
 ) -> tuple[str, bool]:
     """What is to be said of a post without looking at the others, and whether it is left out."""
     if "dominant" in flags and "unlike" in flags:
@@ -182,13 +184,13 @@ def _own_stay(words: int) -> str:
 
 
 def _copies(
-    known: Mapping[str, Post], made: Mapping[str, Verdict], pairs: Sequence[Pair]
+    known: Mapping[str, PostFacts], made: Mapping[str, PostDecision], pairs: Sequence[DuplicatePair]
 ) -> dict[str, str]:
     """Of each group of copies still in, all but the one kept, with the reason."""
     inside = {id_ for id_, one in made.items() if one.decision != "leave out"}
     reasons: dict[str, str] = {}
-    for group in groups(p for p in pairs if p.id in inside and p.other_id in inside):
-        kept = _kept(known, group, {id_ for id_ in group if made[id_].by == "you"})
+    for group in duplicate_groups(p for p in pairs if p.id in inside and p.other_id in inside):
+        kept = _best_copy(known, group, {id_ for id_ in group if made[id_].by == "you"})
         share = {p.other_id: p for p in pairs if p.id == kept}
         share |= {p.id: p for p in pairs if p.other_id == kept}
         for id_ in sorted(group - {kept}):
@@ -204,7 +206,7 @@ def _copies(
     return reasons
 
 
-def _kept(known: Mapping[str, Post], group: Set[str], chosen: Set[str]) -> str:
+def _best_copy(known: Mapping[str, PostFacts], group: Set[str], chosen: Set[str]) -> str:
     """The earliest dated of those about as long as the longest; undated ones come last.
 
     What the author chose comes before all of these.
@@ -221,9 +223,9 @@ def _kept(known: Mapping[str, Post], group: Set[str], chosen: Set[str]) -> str:
     return min((id_ for id_ in group if length[id_] >= _AS_LONG * longest), key=order)
 
 
-def _capped(
-    made: Mapping[str, Verdict], shares: Mapping[str, float], config: ProvenanceConfig
-) -> dict[str, Verdict]:
+def _apply_cap(
+    made: Mapping[str, PostDecision], shares: Mapping[str, float], config: ProvenanceConfig
+) -> dict[str, PostDecision]:
     words = {
         id_: one.training_words
         for id_, one in made.items()
@@ -233,13 +235,13 @@ def _capped(
     whole = {id_ for id_ in words if made[id_].by == "you" and made[id_].decision == "keep"}
     even = 2 / len(words) if words else 1.0
     cap = min(1.0, max(config.max_post_share, even))
-    limit = water_level(
+    limit = cap_limit(
         [n for id_, n in words.items() if id_ not in whole], cap, sum(words[i] for i in whole)
     )
     why = f"at most {cap:.0%} of the training text is taken from one post"
     if even > config.max_post_share:
         why += f" (twice an even share, as there are only {len(words)} to learn from)"
-    result: dict[str, Verdict] = {}
+    result: dict[str, PostDecision] = {}
     for id_, one in made.items():
         if one.decision == "leave out":
             result[id_] = replace(one, training_words=0)
@@ -255,7 +257,7 @@ def _capped(
     return result
 
 
-def water_level(words: Iterable[int], cap: float, others: int = 0) -> int:
+def cap_limit(words: Iterable[int], cap: float, others: int = 0) -> int:
     """The most words to take of one post so that none is more than `cap` of all that is taken.
 
     `others` words are taken besides, without a limit. Where nothing need be cut, the longest post.

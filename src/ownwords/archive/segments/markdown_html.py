@@ -7,7 +7,7 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from ownwords.archive.segments.hidden import find_end
+from ownwords.archive.segments.sanitize import find_closing_tag
 
 Drops = Counter[str]
 
@@ -32,7 +32,7 @@ _LEFT_ALONE = re.compile(r"<(pre|code|script|style|textarea|xmp)\b|<!--", re.ASC
 _WRITTEN_AS_HTML = re.compile(r"&(?:lt|gt|amp|quot|#\d{1,6});|<(?:br|p)\b", re.IGNORECASE)
 
 
-def open_shortcodes(html: str, dropped: Drops) -> str:
+def expand_shortcodes(html: str, dropped: Drops) -> str:
     """HTML with its WordPress shortcodes taken out and counted; captions and code in them stay.
 
     A word in brackets is a shortcode only if it is known by name, has a quoted attribute, or is
@@ -108,7 +108,7 @@ def _left_alone(html: str) -> list[tuple[int, int]]:
     never_closed: set[str] = set()
     position = 0
     while match := _LEFT_ALONE.search(html, position):
-        position = find_end(html, (match[1] or "").lower(), match.end(), never_closed)
+        position = find_closing_tag(html, (match[1] or "").lower(), match.end(), never_closed)
         if position > match.end():
             spans.append((match.start(), position))
     return spans[::-1]
@@ -174,7 +174,7 @@ def markdown_to_html(text: str, dropped: Drops) -> str:
     Template tags, Hugo's shortcodes and `%%comments%%` outside code are taken out and counted; the
     code in `highlight` tags and the captions of figures stay. Quotes and addresses are untouched.
     """
-    return str(_markdown()(_Templates(text, dropped).taken_out()))
+    return str(_markdown()(_TemplateStripper(text, dropped).taken_out()))
 
 
 @cache
@@ -219,7 +219,7 @@ def _indented_code(text: str) -> list[tuple[int, int]]:
     return [(starts[begin], min(starts[end], len(text))) for begin, end in reversed(maps)]
 
 
-class _Templates:
+class _TemplateStripper:
     """One pass over Markdown from mark to mark, so that what stands in code is never taken out."""
 
     def __init__(self, text: str, dropped: Drops) -> None:
@@ -318,7 +318,7 @@ class _Templates:
                 return closer.end(), f"\n\n{code_html(inside, language)}\n\n"
             if name in _QUOTE_TAGS:
                 self.dropped[SHORTCODE if mark["hugo"] else TEMPLATE_TAG] += 1
-                inside = _Templates(inside, self.dropped).taken_out()
+                inside = _TemplateStripper(inside, self.dropped).taken_out()
                 return closer.end(), f"\n\n<blockquote>\n\n{inside}\n\n</blockquote>\n\n"
             if name == "raw":
                 return closer.end(), inside

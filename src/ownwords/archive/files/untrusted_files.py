@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol, TypeVar
 
-from ownwords.archive.document import Skipped
+from ownwords.archive.document import SkippedItem
 from ownwords.core.errors import SourceError
 from ownwords.core.workspace import SUFFIX
 
@@ -38,7 +38,7 @@ BOMS = (
 )
 
 
-def decode(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """Bytes as text: by byte order mark, else UTF-8, else Windows-1252; never fails."""
     for mark, encoding in BOMS:
         if data.startswith(mark):
@@ -61,38 +61,38 @@ def is_damaged_utf8(window: bytes) -> bool:
     return bad * 4 < high
 
 
-def without_surrogates(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Text from JSON, where half of a character may be written alone: such halves become U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def walk(
+def walk_files(
     folder: Path, suffixes: frozenset[str], leave: frozenset[str] = frozenset()
-) -> Iterator[Path | Skipped]:
+) -> Iterator[Path | SkippedItem]:
     """The files below `folder` with these suffixes (".md", lower case), in order of their names.
 
     Folders named in `leave` are not entered, and Skipped; nor are workspaces of our own.
     Links to folders are not followed, so a circle of links ends; they are Skipped, and so is a
     folder that cannot be listed.
     """
-    trouble: list[Skipped] = []
+    trouble: list[SkippedItem] = []
 
     def remember(error: OSError) -> None:
         trouble.append(
-            Skipped("folder", f"cannot be listed: {error.strerror}", ref=str(error.filename))
+            SkippedItem("folder", f"cannot be listed: {error.strerror}", ref=str(error.filename))
         )
 
     for where, folders, names in os.walk(folder, onerror=remember):
         left = {name for name in folders if name in leave or name.endswith(SUFFIX)}
         for name in sorted(left):
             ref = Path(where, name).relative_to(folder).as_posix()
-            yield Skipped("folder", "of a program, or made by one; not entered", ref=ref)
+            yield SkippedItem("folder", "of a program, or made by one; not entered", ref=ref)
         for name in sorted(set(folders) - left):
             if Path(where, name).is_symlink():
                 ref = Path(where, name).relative_to(folder).as_posix()
-                yield Skipped("folder", "a link to another folder; not followed", ref=ref)
+                yield SkippedItem("folder", "a link to another folder; not followed", ref=ref)
         folders[:] = sorted(set(folders) - left)
         yield from trouble
         trouble.clear()
@@ -104,13 +104,13 @@ def walk(
                         continue
                 except OSError as error:
                     reason = f"cannot be read: {error.strerror}"
-                    yield Skipped("file", reason, ref=path.relative_to(folder).as_posix())
+                    yield SkippedItem("file", reason, ref=path.relative_to(folder).as_posix())
                     continue
                 yield path
     yield from trouble
 
 
-def count_of(mark: bytes, opened: IO[bytes]) -> int:
+def count_bytes(mark: bytes, opened: IO[bytes]) -> int:
     """How often `mark` stands in a file, which is then at its beginning again."""
     count, tail = 0, b""
     while chunk := opened.read(1 << 20):
@@ -120,7 +120,7 @@ def count_of(mark: bytes, opened: IO[bytes]) -> int:
     return count
 
 
-class Members(Protocol):
+class ExportFiles(Protocol):
     """The files inside a zip or tar, by name."""
 
     names: tuple[str, ...]
@@ -130,7 +130,7 @@ class Members(Protocol):
         ...
 
 
-class _Zip:
+class _ZipFiles:
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
         self._path, self._archive = path, archive
         # A damaged zip may hold a member without a name, at which the library itself stumbles.
@@ -160,7 +160,7 @@ class _Zip:
             raise SourceError(f"{self._path}: {name!r} inside it is damaged: {error}") from error
 
 
-class _Tar:
+class _TarFiles:
     def __init__(self, path: Path, archive: tarfile.TarFile) -> None:
         self._path, self._archive = path, archive
         self._infos: dict[str, tarfile.TarInfo] = {}
@@ -196,15 +196,15 @@ _DAMAGE = (
 
 
 @contextmanager
-def open_members(path: Path) -> Iterator[Members]:
+def open_packed(path: Path) -> Iterator[ExportFiles]:
     """A zip or tar file, its members checked before one is unpacked; nothing is written to disk."""
     with ExitStack() as opened:
-        members: Members
+        members: ExportFiles
         try:
             if zipfile.is_zipfile(path):
-                members = _Zip(path, opened.enter_context(zipfile.ZipFile(path)))
+                members = _ZipFiles(path, opened.enter_context(zipfile.ZipFile(path)))
             else:
-                members = _Tar(path, opened.enter_context(tarfile.open(path)))
+                members = _TarFiles(path, opened.enter_context(tarfile.open(path)))
         except _DAMAGE as error:
             said = " ".join(str(error).split())
             raise SourceError(f"{path} is not a whole zip or tar file: {said}") from error

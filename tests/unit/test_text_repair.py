@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive.clean import mend_surrogates, repair, repair_line
+from ownwords.archive.text_repair import repair_line, repair_surrogates, repair_text
 
 ORDINARY = [
     "Plain words, and nothing else.\n\tIndented with a tab;   three spaces stay.",
@@ -34,7 +34,7 @@ ORDINARY = [
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_in_any_script_comes_back_as_it_was(text: str) -> None:
-    assert repair(text) == (text, {})
+    assert repair_text(text) == (text, {})
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_ordinary_text_in_any_script_comes_back_as_it_was(text: str) -> None:
     ],
 )
 def test_encoding_damage_is_mended(damaged: str, meant: str) -> None:
-    assert repair(f"A good line.\n{damaged}\nAnother, é’ä.") == (
+    assert repair_text(f"A good line.\n{damaged}\nAnother, é’ä.") == (
         f"A good line.\n{meant}\nAnother, é’ä.",
         {"encoding damage mended": 1},
     )
@@ -78,16 +78,16 @@ def test_encoding_damage_is_mended(damaged: str, meant: str) -> None:
 def test_what_the_eye_cannot_see_is_taken_out_and_counted(
     text: str, repaired: str, counts: dict[str, int]
 ) -> None:
-    assert repair(text) == (repaired, counts)
+    assert repair_text(text) == (repaired, counts)
 
 
 def test_code_keeps_its_tabs_and_indentation() -> None:
     code = "\tif x:\n        return '\\u200b'  # café\n\n\n"
-    assert repair(code) == (code, {})
+    assert repair_text(code) == (code, {})
 
 
 def test_what_looks_like_damage_stays_where_that_is_asked() -> None:
-    assert repair("cafÃ©\u200b", encoding=False) == ("cafÃ©", {"zero-width characters": 1})
+    assert repair_text("cafÃ©\u200b", encoding=False) == ("cafÃ©", {"zero-width characters": 1})
 
 
 def test_a_title_becomes_one_clean_line() -> None:
@@ -98,13 +98,13 @@ def test_a_title_becomes_one_clean_line() -> None:
 
 
 def test_surrogates_are_joined_or_replaced() -> None:
-    assert mend_surrogates("plain") == ("plain", 0)
-    assert mend_surrogates("\ufffd \udc00 \ud83d\ude00") == ("\ufffd \ufffd 😀", 1)
+    assert repair_surrogates("plain") == ("plain", 0)
+    assert repair_surrogates("\ufffd \udc00 \ud83d\ude00") == ("\ufffd \ufffd 😀", 1)
 
 
 @given(st.text(alphabet=st.characters()))
 def test_nothing_unseen_is_left(text: str) -> None:
-    repaired, counts = repair(text)
+    repaired, counts = repair_text(text)
     left = {c for c in repaired if unicodedata.category(c) in ("Cc", "Cs")}
     assert left <= {"\n", "\t"}
     assert not re.search("[\xad\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]", repaired)
@@ -115,6 +115,6 @@ def test_nothing_unseen_is_left(text: str) -> None:
 
 @given(st.text(alphabet=st.characters(categories=["L", "N", "P", "Zs"])))
 def test_letters_are_lost_only_where_it_is_counted(text: str) -> None:
-    repaired, counts = repair(text)
+    repaired, counts = repair_text(text)
     if not counts:
         assert unicodedata.normalize("NFD", repaired) == unicodedata.normalize("NFD", text)

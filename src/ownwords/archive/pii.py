@@ -36,7 +36,7 @@ _DATE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PiiMatches:
     """How many addresses and numbers a text holds, and a few of them masked, in order."""
 
     emails: int = 0
@@ -44,18 +44,18 @@ class Found:
     examples: tuple[str, ...] = ()
 
 
-NOTHING = Found()
+NO_PII = PiiMatches()
 
 
-def find(text: str) -> Found:
+def find_pii(text: str) -> PiiMatches:
     """The e-mail addresses and phone numbers in `text`."""
     emails = _EMAIL.findall(text) if "@" in text else []
     phones = _phones(text)
     if not emails and not phones:
-        return NOTHING
+        return NO_PII
     masked = list(dict.fromkeys(mask_email(one) for one in emails))[:EXAMPLES]
     masked += list(dict.fromkeys(mask_phone(one) for one in phones))[:EXAMPLES]
-    return Found(len(emails), len(phones), tuple(masked))
+    return PiiMatches(len(emails), len(phones), tuple(masked))
 
 
 def _phones(text: str) -> list[str]:

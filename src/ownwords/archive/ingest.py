@@ -5,14 +5,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ownwords.archive import sources
-from ownwords.archive.clean import repair_line
-from ownwords.archive.document import Document, Expected, Note, RawDocument, Site, Skipped
-from ownwords.archive.features import features_of, to_bytes
-from ownwords.archive.links import Addresses, addresses
+from ownwords.archive.document import (
+    Document,
+    ExpectedCount,
+    RawDocument,
+    SiteInfo,
+    SkippedItem,
+    SourceNote,
+)
+from ownwords.archive.features import encode_features, extract_features
+from ownwords.archive.links import LinkResolver, link_resolver
 from ownwords.archive.policy import ArchiveConfig, why_left_out
-from ownwords.archive.report import SourceRead
-from ownwords.archive.segments import read_body
+from ownwords.archive.report import SourceSummary
+from ownwords.archive.segments import parse_body
 from ownwords.archive.store import Archive
+from ownwords.archive.text_repair import repair_line
 from ownwords.core.errors import SourceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
@@ -23,12 +30,12 @@ READER_VERSION = "3"
 
 
 @dataclass(slots=True)
-class Intake:
+class IngestResult:
     """What reading the paths brought, beside the documents now in the archive."""
 
-    sources: list[SourceRead] = field(default_factory=list)
+    sources: list[SourceSummary] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)  # document id -> content key
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[SkippedItem] = field(default_factory=list)
     statuses_excluded: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     homes: list[str] = field(default_factory=list)  # addresses of the sites
@@ -38,27 +45,27 @@ class Intake:
     reachable: list[tuple[str, RawDocument]] = field(default_factory=list)  # without bodies
     new: int = 0
 
-    def addresses(self) -> Addresses:
+    def addresses(self) -> LinkResolver:
         """Every name by which the documents can be reached."""
-        return addresses(self.reachable, self.homes)
+        return link_resolver(self.reachable, self.homes)
 
 
-def read_into(
+def ingest(
     archive: Archive, paths: Sequence[Path], config: ArchiveConfig, progress: Progress
-) -> Intake:
+) -> IngestResult:
     """Bring the archive in line with the paths; only what changed is read anew."""
-    intake = Intake()
+    intake = IngestResult()
     before = archive.keys()
     for path, name in zip(paths, _names(paths), strict=True):
-        source_name, seen_as = sources.recognise(path)
-        intake.sources.append(SourceRead(shown(path), seen_as))
+        source_name, seen_as = sources.detect_source(path)
+        intake.sources.append(SourceSummary(shown(path), seen_as))
         intake.is_whole = True
         with progress.stage(f"Reading {name}", unit="posts") as stage:
-            for item in sources.source(source_name).read(path):
+            for item in sources.load_source(source_name).read(path):
                 if isinstance(item, RawDocument):
                     _take_in(archive, item, name, source_name, config, before, intake)
                     stage.advance(1)
-                elif isinstance(item, Expected):
+                elif isinstance(item, ExpectedCount):
                     stage.total = (stage.total or 0) + item.documents
                 else:
                     _note_down(item, intake)
@@ -75,15 +82,15 @@ def _names(paths: Sequence[Path]) -> Iterator[str]:
         yield name if taken[name] == 1 else f"{name}-{taken[name]}"
 
 
-def _note_down(item: Site | Skipped | Note, intake: Intake) -> None:
-    if isinstance(item, Site):
+def _note_down(item: SiteInfo | SkippedItem | SourceNote, intake: IngestResult) -> None:
+    if isinstance(item, SiteInfo):
         intake.homes.append(item.url)
         intake.is_whole = item.whole
         read = intake.sources[-1]
         # One export may hold several sites; it is called after the first.
         read.site_name = read.site_name or repair_line(item.name)
         read.site_url = read.site_url or item.url
-    elif isinstance(item, Skipped):
+    elif isinstance(item, SkippedItem):
         intake.skipped.append(item)
     else:
         intake.notes.append(item.text)
@@ -96,12 +103,12 @@ def _take_in(
     source_name: str,
     config: ArchiveConfig,
     before: dict[str, str],
-    intake: Intake,
+    intake: IngestResult,
 ) -> None:
     title = repair_line(raw.title)
     reason = why_left_out(raw, config)
     if reason:
-        intake.skipped.append(Skipped(raw.kind, reason, title=title, ref=raw.ref))
+        intake.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
         if raw.status != "published":
             excluded = intake.statuses_excluded
             excluded[raw.status] = excluded.get(raw.status, 0) + 1
@@ -110,12 +117,12 @@ def _take_in(
     key = _content_key(raw)
     if before.get(document_id) != key:
         try:
-            reading = read_body(raw.body, raw.markup)
+            reading = parse_body(raw.body, raw.markup)
         except SourceError as error:
-            intake.skipped.append(Skipped(raw.kind, error.message, title=title, ref=raw.ref))
+            intake.skipped.append(SkippedItem(raw.kind, error.message, title=title, ref=raw.ref))
             return
         if not reading.segments:
-            intake.skipped.append(Skipped(raw.kind, "no text", title=title, ref=raw.ref))
+            intake.skipped.append(SkippedItem(raw.kind, "no text", title=title, ref=raw.ref))
             return
         document = Document(
             id=document_id,
@@ -130,7 +137,7 @@ def _take_in(
             tags=tuple(repair_line(tag) for tag in raw.tags),
             summary=repair_line(raw.summary),
         )
-        archive.put(document, key, reading, to_bytes(features_of(document)))
+        archive.put(document, key, reading, encode_features(extract_features(document)))
         intake.new += 1
     intake.keys[document_id] = key
     if not intake.is_whole:

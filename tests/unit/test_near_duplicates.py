@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.archive.document import Document, Segment
-from ownwords.archive.duplicates import Pair, find, groups
-from ownwords.archive.features import Features, features_of, shingles, words_of
+from ownwords.archive.features import Features, extract_features, hash_words, shingles
+from ownwords.archive.near_duplicates import DuplicatePair, duplicate_groups, find_near_duplicates
 
 SHARE = 0.5
 
@@ -22,7 +22,7 @@ def prose(seed: int, words: int) -> str:
 
 def archive(texts: dict[str, str]) -> tuple[dict[str, Features], Callable[[str], str]]:
     made = {
-        id_: features_of(Document(id_, id_, (Segment("prose", text),)))
+        id_: extract_features(Document(id_, id_, (Segment("prose", text),)))
         for id_, text in texts.items()
     }
     return made, texts.__getitem__
@@ -30,7 +30,9 @@ def archive(texts: dict[str, str]) -> tuple[dict[str, Features], Callable[[str],
 
 def test_exact_copies_are_paired_with_the_first() -> None:
     text = "The same words. All of them, twice."
-    found = find(*archive({"b": text, "a": text.upper(), "c": text, "d": "other"}), SHARE)
+    found = find_near_duplicates(
+        *archive({"b": text, "a": text.upper(), "c": text, "d": "other"}), SHARE
+    )
     assert [(p.id, p.other_id, p.exact, p.share) for p in found] == [
         ("a", "b", True, 1.0),
         ("a", "c", True, 1.0),
@@ -38,7 +40,7 @@ def test_exact_copies_are_paired_with_the_first() -> None:
 
 
 def test_empty_documents_are_no_copies_of_one_another() -> None:
-    assert find(*archive({"a": "", "b": "…", "c": ""}), SHARE) == []
+    assert find_near_duplicates(*archive({"a": "", "b": "…", "c": ""}), SHARE) == []
 
 
 @pytest.mark.parametrize("n", [40, 100, 300, 2_000, 20_000])
@@ -47,7 +49,7 @@ def test_a_changed_copy_is_found_at_any_length(n: int) -> None:
     for i in range(10, n, 25):
         words[i] = "changed"
     texts = {"a": prose(1, n), "b": " ".join(words), "c": prose(2, n)}
-    (pair,) = find(*archive(texts), SHARE)
+    (pair,) = find_near_duplicates(*archive(texts), SHARE)
     assert (pair.id, pair.other_id, pair.exact) == ("a", "b", False)
     assert 0.7 < pair.share < 0.9
 
@@ -55,17 +57,17 @@ def test_a_changed_copy_is_found_at_any_length(n: int) -> None:
 def test_a_short_post_inside_a_very_long_one_is_found() -> None:
     note = prose(1, 400)
     dump = f"{prose(2, 30_000)} {note} {prose(3, 30_000)}"
-    (pair,) = find(*archive({"note": note, "dump": dump}), SHARE)
+    (pair,) = find_near_duplicates(*archive({"note": note, "dump": dump}), SHARE)
     assert pair.share == 1.0
 
 
 def test_the_share_is_that_of_the_distinct_shingles_of_the_shorter() -> None:
     texts = {"a": prose(1, 600), "b": f"{prose(1, 600)} {prose(4, 900)} and more"}
     texts["a"] = " ".join(texts["a"].split()[:400] + prose(5, 200).split())
-    (pair,) = find(*archive(texts), SHARE)
-    one, other = (np.unique(shingles(words_of(texts[id_]).hashes)) for id_ in "ab")
+    (pair,) = find_near_duplicates(*archive(texts), SHARE)
+    one, other = (np.unique(shingles(hash_words(texts[id_]).hashes)) for id_ in "ab")
     assert pair.share == round(len(np.intersect1d(one, other)) / min(len(one), len(other)), 4)
-    assert find(*archive(texts), 0.9) == []
+    assert find_near_duplicates(*archive(texts), 0.9) == []
 
 
 def test_a_footer_in_many_posts_makes_no_candidates() -> None:
@@ -78,7 +80,7 @@ def test_a_footer_in_many_posts_makes_no_candidates() -> None:
         read.append(id_)
         return text_of(id_)
 
-    assert find(made, reading, SHARE) == []
+    assert find_near_duplicates(made, reading, SHARE) == []
     assert read == []
 
 
@@ -86,7 +88,7 @@ def test_a_copy_is_found_beside_the_footer_they_all_have() -> None:
     footer = prose(99, 100)
     texts = {f"{i:03}": f"{prose(i, 200)} {footer}" for i in range(60)}
     texts["copy"] = texts["007"].replace("7", "8", 20)
-    found = find(*archive(texts), SHARE)
+    found = find_near_duplicates(*archive(texts), SHARE)
     assert [(p.id, p.other_id) for p in found] == [("007", "copy")]
 
 
@@ -97,8 +99,8 @@ def test_a_group_of_many_near_copies_hangs_together_without_all_pairs() -> None:
         words[3 * i] = "changed"
         texts[f"{i:03}"] = " ".join(words)
     texts |= {f"x{i:04}": prose(1000 + i, 50) for i in range(1600)}
-    found = find(*archive(texts), SHARE)
-    assert groups(found) == [frozenset(id_ for id_ in texts if id_[0] != "x")]
+    found = find_near_duplicates(*archive(texts), SHARE)
+    assert duplicate_groups(found) == [frozenset(id_ for id_ in texts if id_[0] != "x")]
     assert len(found) < 80 * 16
 
 
@@ -106,7 +108,7 @@ def test_passages_stand_side_by_side_where_they_differ_and_where_they_agree() ->
     words = prose(1, 200).split()
     other = list(words)
     other[100] = "different"
-    (pair,) = find(*archive({"a": " ".join(words), "b": " ".join(other)}), SHARE)
+    (pair,) = find_near_duplicates(*archive({"a": " ".join(words), "b": " ".join(other)}), SHARE)
     assert 2 <= len(pair.passages) <= 4
     differing = [(a, b) for a, b in pair.passages if a != b]
     assert len(differing) == 1
@@ -120,19 +122,21 @@ def test_the_order_of_the_documents_does_not_matter() -> None:
     texts = {f"{i}": prose(i // 2, 150) + (" and" if i % 2 else "") for i in range(12)}
     made, text_of = archive(texts)
     backwards = dict(reversed(made.items()))
-    assert find(made, text_of, SHARE) == find(backwards, text_of, SHARE)
+    assert find_near_duplicates(made, text_of, SHARE) == find_near_duplicates(
+        backwards, text_of, SHARE
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
 def test_groups_are_the_connected_parts(links: list[tuple[int, int]]) -> None:
-    pairs = [Pair(f"{a:02}", f"{b:02}", False, 1.0) for a, b in links]
-    found = groups(pairs)
+    pairs = [DuplicatePair(f"{a:02}", f"{b:02}", False, 1.0) for a, b in links]
+    found = duplicate_groups(pairs)
     members = [id_ for group in found for id_ in group]
     assert len(members) == len(set(members))
     assert set(members) == {id_ for p in pairs for id_ in (p.id, p.other_id)}
     for pair in pairs:
         assert sum({pair.id, pair.other_id} <= group for group in found) == 1
-    assert found == groups(reversed(pairs))
+    assert found == duplicate_groups(reversed(pairs))
     reach = {id_: {id_} for id_ in members}
     for _ in members:
         for pair in pairs:

@@ -53,7 +53,7 @@ _DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e")
 }
 
 
-def repair(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
+def repair_text(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
     """The text as its author meant it, and how much was mended or taken out, by reason.
 
     Without `encoding`, text that looks wrongly decoded stays so, as in code, where it may be meant.
@@ -66,7 +66,7 @@ def repair(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
         if len(plain.translate(None, _CONTROLS_ASCII)) == len(plain):
             return text, {}
     counts: Counter[str] = Counter()
-    if encoding and suspicious(text):
+    if encoding and may_be_mojibake(text):
         text = _mend_encoding(text, counts)
     if _ANY_UNSEEN.search(text):
         text = _take_out_unseen(_NEWLINES.sub("\n", text), counts)
@@ -77,10 +77,10 @@ def repair(text: str, encoding: bool = True) -> tuple[str, dict[str, int]]:
 
 def repair_line(text: str) -> str:
     """The text repaired and on one line, without space around it: for titles and anchors."""
-    return " ".join(repair(text)[0].split())
+    return " ".join(repair_text(text)[0].split())
 
 
-def mend_surrogates(text: str) -> tuple[str, int]:
+def repair_surrogates(text: str) -> tuple[str, int]:
     """The text with paired surrogates joined and lone ones replaced, and how many were replaced."""
     try:
         text.encode("utf-8")
@@ -90,7 +90,7 @@ def mend_surrogates(text: str) -> tuple[str, int]:
     return text, 0
 
 
-def suspicious(text: str) -> bool:
+def may_be_mojibake(text: str) -> bool:
     """Whether anything looks like encoding damage; wrong only on the side of another look."""
     if text.isascii():
         return False
@@ -115,7 +115,7 @@ def _mend_encoding(text: str, counts: Counter[str]) -> str:
     # By lines, because damage in one says nothing about the next, and the mending is slow.
     lines = text.split("\n")
     for number, line in enumerate(lines):
-        if suspicious(_CAPITAL_AND_SIGN.sub("A", line)) and not _ON_ENCODINGS.search(line):
+        if may_be_mojibake(_CAPITAL_AND_SIGN.sub("A", line)) and not _ON_ENCODINGS.search(line):
             mended = _mender()(line)
             if mended != line:
                 lines[number] = mended
@@ -132,7 +132,7 @@ def _mender() -> Callable[[str], str]:
 
 
 def _take_out_unseen(text: str, counts: Counter[str]) -> str:
-    text, broken = mend_surrogates(text)
+    text, broken = repair_surrogates(text)
     if broken:
         counts[BROKEN] += broken
     if "\x1b" in text:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ownwords.archive.document import Document, Segment
-from ownwords.archive.features import Features, features_of
-from ownwords.archive.provenance import ProvenanceConfig
-from ownwords.archive.style import LEAST_POSTS, LEAST_WORDS, unlike
+from ownwords.archive.features import Features, extract_features
+from ownwords.archive.selection import ProvenanceConfig
+from ownwords.archive.style_outliers import MIN_POSTS, MIN_WORDS, find_style_outliers
 
 DISTANCE = ProvenanceConfig().unlike_distance
 # fmt: off
@@ -59,7 +59,7 @@ def author(seed: int, accent: str = "") -> dict[str, float]:
 def post(rates: Mapping[str, float], words: int, seed: int) -> Features:
     chance = random.Random(seed)
     text = " ".join(chance.choices(list(rates), list(rates.values()), k=words))
-    return features_of(Document("x", "X", (Segment("prose", text),)))
+    return extract_features(Document("x", "X", (Segment("prose", text),)))
 
 
 def archive(n: int = 30, words: int = 900) -> dict[str, Features]:
@@ -67,7 +67,7 @@ def archive(n: int = 30, words: int = 900) -> dict[str, Features]:
 
 
 def test_one_author_is_left_in_peace() -> None:
-    judgement = unlike(archive(), DISTANCE)
+    judgement = find_style_outliers(archive(), DISTANCE)
     assert judgement.judged == 30
     assert len(judgement.outliers) <= 1
     assert judgement.note == ""
@@ -75,7 +75,7 @@ def test_one_author_is_left_in_peace() -> None:
 
 def test_a_stranger_stands_out_by_name() -> None:
     posts = archive() | {"x": post(author(1, "thou upon"), 900, 99)}
-    (first, *_) = unlike(posts, DISTANCE).outliers
+    (first, *_) = find_style_outliers(posts, DISTANCE).outliers
     assert first.id == "x"
     assert first.distance > DISTANCE
 
@@ -84,7 +84,9 @@ def test_the_evidence_is_worded_for_an_author() -> None:
     posts = {f"{i:02}": post(author(1) | {"upon": 0.05}, 900, i) for i in range(30)}
     strange = {word: n for word, n in author(1).items() if word != "that"}
     posts["x"] = post(strange | {"upon": 0.5}, 900, 99)
-    evidence = next(one for one in unlike(posts, DISTANCE).outliers if one.id == "x").evidence
+    evidence = next(
+        one for one in find_style_outliers(posts, DISTANCE).outliers if one.id == "x"
+    ).evidence
     assert 2 <= len(evidence) <= 5
     assert any(one.startswith('"upon" ') and one.endswith(" times as often") for one in evidence)
     assert '"that" never' in evidence
@@ -92,28 +94,28 @@ def test_the_evidence_is_worded_for_an_author() -> None:
 
 def test_a_long_stranger_does_not_become_the_norm() -> None:
     posts = archive() | {"x": post(author(1, "thou upon"), 40_000, 99)}
-    outliers = unlike(posts, DISTANCE).outliers
+    outliers = find_style_outliers(posts, DISTANCE).outliers
     assert outliers[0].id == "x"
     assert len(outliers) <= 2
 
 
 def test_lengths_are_allowed_for() -> None:
     posts = {f"{i:02}": post(author(1), [400, 900, 8_000][i % 3], i) for i in range(30)}
-    distances = unlike(posts, DISTANCE).distances
+    distances = find_style_outliers(posts, DISTANCE).distances
     assert sum(distance >= DISTANCE for distance in distances.values()) <= 1
 
 
 def test_short_posts_are_not_judged() -> None:
-    posts = archive() | {"short": post(author(1, "thou upon"), LEAST_WORDS - 1, 99)}
-    assert "short" not in unlike(posts, DISTANCE).distances
+    posts = archive() | {"short": post(author(1, "thou upon"), MIN_WORDS - 1, 99)}
+    assert "short" not in find_style_outliers(posts, DISTANCE).distances
 
 
-@pytest.mark.parametrize("n", [0, 1, LEAST_POSTS - 1])
+@pytest.mark.parametrize("n", [0, 1, MIN_POSTS - 1])
 def test_a_small_archive_is_not_judged_and_says_so(n: int) -> None:
-    judgement = unlike(archive(n), DISTANCE)
+    judgement = find_style_outliers(archive(n), DISTANCE)
     assert judgement.outliers == ()
     assert judgement.judged == 0
-    assert str(LEAST_POSTS) in judgement.note
+    assert str(MIN_POSTS) in judgement.note
 
 
 def test_any_language_will_do() -> None:
@@ -121,23 +123,25 @@ def test_any_language_will_do() -> None:
     rates = {word: 1 / (rank + 2) for rank, word in enumerate(frequent)}
     posts = {f"{i:02}": post(rates, 900, i) for i in range(20)}
     posts["x"] = post(rates | {"iż": 0.3, "albowiem": 0.2, "że": 0.0}, 900, 99)
-    assert unlike(posts, DISTANCE).outliers[0].id == "x"
+    assert find_style_outliers(posts, DISTANCE).outliers[0].id == "x"
 
 
 def test_identical_posts_break_nothing() -> None:
     same = post(author(1), 900, 1)
-    assert unlike({f"{i}": same for i in range(9)}, DISTANCE).outliers == ()
+    assert find_style_outliers({f"{i}": same for i in range(9)}, DISTANCE).outliers == ()
 
 
 def test_the_order_of_the_posts_does_not_matter() -> None:
     posts = archive() | {"x": post(author(1, "thou upon"), 900, 99)}
-    assert unlike(posts, DISTANCE) == unlike(dict(reversed(posts.items())), DISTANCE)
+    assert find_style_outliers(posts, DISTANCE) == find_style_outliers(
+        dict(reversed(posts.items())), DISTANCE
+    )
 
 
 @pytest.mark.shared
 def test_the_columnist_s_essays_are_quiet_and_the_naturalist_stands_out() -> None:
-    posts = {document.id: features_of(document) for document in columnist_posts()}
-    judgement = unlike(posts, DISTANCE)
+    posts = {document.id: extract_features(document) for document in columnist_posts()}
+    judgement = find_style_outliers(posts, DISTANCE)
     assert judgement.judged >= 34
     assert [one.id for one in judgement.outliers] == ["35"]
     assert judgement.distances["35"] > 2 * max(

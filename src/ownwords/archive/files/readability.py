@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from ownwords.archive.files import dates, safely
+from ownwords.archive.files import dates, untrusted_files
 
 # Where themes put the article, the most particular first.
 _ARTICLE = (
@@ -72,7 +72,7 @@ _SUFFIX = re.compile(r"\s+(?:[|–—·•«»:]|-{1,2}|::)\s+")
 def decode(data: bytes) -> str:
     """A page as text: by its byte order mark, else by what it declares, else by its look."""
     if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return safely.decode(data)
+        return untrusted_files.decode_text(data)
     declared = _DECLARED.search(data[:4096])
     if declared:
         try:
@@ -84,7 +84,7 @@ def decode(data: bytes) -> str:
                 return data.decode(encoding, errors="replace")
         except LookupError:
             pass  # a label nobody knows is no help
-    return safely.decode(data)
+    return untrusted_files.decode_text(data)
 
 
 def parse(html: str) -> LexborNode:
@@ -93,7 +93,7 @@ def parse(html: str) -> LexborNode:
     return tree.body or LexborHTMLParser("<body></body>").body  # type: ignore[return-value]
 
 
-def text_of(node: LexborNode) -> str:
+def node_text(node: LexborNode) -> str:
     """The text of one line or block."""
     return " ".join(node.text().split())
 
@@ -140,15 +140,15 @@ def remove_comments(body: LexborNode) -> int:
 def remove_anchors(body: LexborNode) -> None:
     """Takes out the signs beside headings that link to them ("¶")."""
     for node in outermost(body, _ANCHORS):
-        if node.tag != "a" or len(text_of(node)) < _LONGEST_SIGN:
+        if node.tag != "a" or len(node_text(node)) < _LONGEST_SIGN:
             node.decompose()
 
 
-def cut_article(body: LexborNode) -> LexborNode:
+def extract_article(body: LexborNode) -> LexborNode:
     """The article of a page, without what stands around it; changes `body`."""
     remove(body, _MACHINERY)
     for selector in _ARTICLE:
-        sized = [(len(text_of(each)), each) for each in outermost(body, selector)]
+        sized = [(len(node_text(each)), each) for each in outermost(body, selector)]
         longest, node = max(sized, key=lambda pair: pair[0], default=(0, body))
         # Several of a size are a listing, or cards of other posts; then something wider is meant.
         if longest and longest * 2 > sum(size for size, _ in sized):
@@ -165,11 +165,11 @@ def cut_article(body: LexborNode) -> LexborNode:
 def remove_heading(node: LexborNode, title: str) -> None:
     """Takes out the first heading where it only repeats the title."""
     heading = node.css_first("h1, h2, h3")
-    if heading is not None and title and text_of(heading).casefold() == title.casefold():
+    if heading is not None and title and node_text(heading).casefold() == title.casefold():
         heading.decompose()
 
 
-def meta(tree: LexborHTMLParser, *names: str) -> str:
+def meta_content(tree: LexborHTMLParser, *names: str) -> str:
     """The content of the first of these meta elements (by name or property) that says something."""
     for name in names:
         for node in tree.css(f'meta[property="{name}"], meta[name="{name}"]'):
@@ -179,14 +179,14 @@ def meta(tree: LexborHTMLParser, *names: str) -> str:
     return ""
 
 
-def address_of(tree: LexborHTMLParser) -> str:
+def page_url(tree: LexborHTMLParser) -> str:
     """The address a page gives as its own; "" where it gives none."""
     link = tree.css_first("link[rel=canonical]")
     address = (link.attributes.get("href") or "") if link is not None else ""
-    return web_address(address) or web_address(meta(tree, "og:url"))
+    return web_url(address) or web_url(meta_content(tree, "og:url"))
 
 
-def web_address(text: str) -> str:
+def web_url(text: str) -> str:
     """The address, where it is a whole one on the web that others can take apart; else ""."""
     text = text.strip()
     try:
@@ -197,9 +197,11 @@ def web_address(text: str) -> str:
     return text if whole else ""
 
 
-def date_of(tree: LexborHTMLParser, path: str) -> datetime | None:
+def page_date(tree: LexborHTMLParser, path: str) -> datetime | None:
     """When a page was published, by its metadata, its `time` elements or its path."""
-    found = dates.moment(meta(tree, "article:published_time", "datePublished", "parsely-pub-date"))
+    found = dates.parse_date(
+        meta_content(tree, "article:published_time", "datePublished", "parsely-pub-date")
+    )
     found = found or _date_in_json(tree)
     for selector, attribute in (
         ("meta[itemprop=datePublished]", "content"),
@@ -211,8 +213,12 @@ def date_of(tree: LexborHTMLParser, path: str) -> datetime | None:
         if found:
             return found
         node = tree.css_first(selector)
-        found = dates.moment(node.attributes.get(attribute)) if node is not None else None
-    return found or dates.moment(meta(tree, "date", "dc.date", "DC.date")) or dates.in_name(path)
+        found = dates.parse_date(node.attributes.get(attribute)) if node is not None else None
+    return (
+        found
+        or dates.parse_date(meta_content(tree, "date", "dc.date", "DC.date"))
+        or dates.date_in_name(path)
+    )
 
 
 def _date_in_json(tree: LexborHTMLParser) -> datetime | None:
@@ -224,7 +230,7 @@ def _date_in_json(tree: LexborHTMLParser) -> datetime | None:
         while waiting:
             value = waiting.pop()
             if isinstance(value, dict):
-                found = dates.moment(value.get("datePublished"))
+                found = dates.parse_date(value.get("datePublished"))
                 if found:
                     return found
                 waiting.extend(value.values())
@@ -233,17 +239,17 @@ def _date_in_json(tree: LexborHTMLParser) -> datetime | None:
     return None
 
 
-def titles(tree: LexborHTMLParser) -> tuple[str, str]:
+def page_titles(tree: LexborHTMLParser) -> tuple[str, str]:
     """What a page calls itself: its own title (og:title or its one h1), and its <title>."""
-    own = meta(tree, "og:title")
+    own = meta_content(tree, "og:title")
     if not own:
         headings = tree.css("article h1, main h1") or tree.css("h1")
-        own = text_of(headings[0]) if len(headings) == 1 else ""
+        own = node_text(headings[0]) if len(headings) == 1 else ""
     node = tree.css_first("head title")
-    return " ".join(own.split()), text_of(node) if node is not None else ""
+    return " ".join(own.split()), node_text(node) if node is not None else ""
 
 
-def without_site(title: str, site: str) -> str:
+def strip_site_name(title: str, site: str) -> str:
     """A title without the site's name at its end or beginning ("Hats | The Blog" is "Hats")."""
     parts = _SUFFIX.split(title)
     if len(parts) < 2 or not site:
@@ -255,7 +261,7 @@ def without_site(title: str, site: str) -> str:
     return title
 
 
-def last_part(title: str) -> str:
+def last_title_part(title: str) -> str:
     """What stands behind the last separator of a title, perhaps the site's name; "" for none."""
     parts = _SUFFIX.split(title)
     return parts[-1] if len(parts) > 1 else ""

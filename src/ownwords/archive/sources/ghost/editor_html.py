@@ -6,7 +6,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from ownwords.archive.files import pages
+from ownwords.archive.files import readability
 
 Node = Mapping[str, Any]
 
@@ -33,8 +33,8 @@ def without_chrome(rendered: str) -> str:
     """Rendered HTML with only the author's part of Ghost's cards."""
     if "kg-" not in rendered:
         return rendered
-    body = pages.parse(rendered)
-    return (body.inner_html or "") if pages.remove(body, _CARD_CHROME) else rendered
+    body = readability.parse(rendered)
+    return (body.inner_html or "") if readability.remove(body, _CARD_CHROME) else rendered
 
 
 def from_lexical(document: Node) -> str:

@@ -18,13 +18,13 @@ from ownwords.archive.features import (
     SHINGLE,
     Features,
     Hashes,
-    Words,
-    kept_at,
+    WordHashes,
+    hash_words,
     shingles,
-    words_of,
+    sketch_size,
 )
 
-LEAST_SHINGLES = 8  # of the shorter text; below, only an exact copy is told
+MIN_SHINGLES = 8  # of the shorter text; below, only an exact copy is told
 
 _COMMON_POSTS = 20  # a hash held by more posts than this, and by
 _COMMON_SHARE = 0.05  # more than this share of them, is boilerplate
@@ -44,7 +44,7 @@ _Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class DuplicatePair:
     """Two documents that share text, `id` before `other_id` in order.
 
     `share` of the shorter one's shingles stand in the longer. `passages` are side by side,
@@ -58,19 +58,19 @@ class Pair:
     passages: tuple[tuple[str, str], ...] = ()
 
 
-class _Text:
+class _ShingledText:
     """A text taken apart for comparison."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.words: Words = words_of(text)
+        self.words: WordHashes = hash_words(text)
         self.shingles: Hashes = shingles(self.words.hashes)
         self.distinct: Hashes = np.unique(self.shingles)
 
 
-def find(
+def find_near_duplicates(
     features: Mapping[str, Features], text_of: Callable[[str], str], share: float
-) -> list[Pair]:
+) -> list[DuplicatePair]:
     """The pairs that share at least `share`, most alike first.
 
     `text_of` gives a document's shared text (own words and quotes) by its id. Of many exact copies
@@ -80,8 +80,8 @@ def find(
     exact, firsts = _exact(features)
     pairs = [_copy(first, other, text_of) for first, other in exact]
     ids = [id_ for id_ in firsts if len(features[id_].sketch)]
-    read = lru_cache(_CACHE)(lambda id_: _Text(text_of(id_)))
-    group = _Groups()
+    read = lru_cache(_CACHE)(lambda id_: _ShingledText(text_of(id_)))
+    group = _UnionFind()
     settled: Counter[str] = Counter()
     for one, other in _candidates([features[id_] for id_ in ids], share * _LENIENT):
         a, b = ids[one], ids[other]
@@ -92,19 +92,19 @@ def find(
             group.join(a, b)
             settled.update((a, b))
             passages = _side_by_side(read(a), read(b))
-            pairs.append(Pair(a, b, exact=False, share=round(found, 4), passages=passages))
+            pairs.append(DuplicatePair(a, b, exact=False, share=round(found, 4), passages=passages))
     return sorted(pairs, key=lambda p: (not p.exact, -p.share, p.id, p.other_id))
 
 
-def groups(pairs: Iterable[Pair]) -> list[frozenset[str]]:
+def duplicate_groups(pairs: Iterable[DuplicatePair]) -> list[frozenset[str]]:
     """The documents that hang together through pairs, each group once, in order of its first id."""
-    joined = _Groups()
+    joined = _UnionFind()
     for pair in pairs:
         joined.join(pair.id, pair.other_id)
     return joined.all()
 
 
-class _Groups:
+class _UnionFind:
     """Union-find."""
 
     def __init__(self) -> None:
@@ -145,10 +145,12 @@ def _exact(features: Mapping[str, Features]) -> tuple[list[tuple[str, str]], lis
     return copies, sorted(first.values())
 
 
-def _copy(one: str, other: str, text_of: Callable[[str], str]) -> Pair:
-    texts = [_Text(text_of(id_)) for id_ in (one, other)]
+def _copy(one: str, other: str, text_of: Callable[[str], str]) -> DuplicatePair:
+    texts = [_ShingledText(text_of(id_)) for id_ in (one, other)]
     beginnings = [_excerpt(text, 0, _WIDTH) for text in texts]
-    return Pair(one, other, exact=True, share=1.0, passages=((beginnings[0], beginnings[1]),))
+    return DuplicatePair(
+        one, other, exact=True, share=1.0, passages=((beginnings[0], beginnings[1]),)
+    )
 
 
 def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]]:
@@ -156,7 +158,7 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
     if len(posts) < 2:
         return []
     limit = _index_level(posts)
-    cut = [one.sketch[: kept_at(one.sketch, limit)] for one in posts]
+    cut = [one.sketch[: sketch_size(one.sketch, limit)] for one in posts]
     hashes, owner, held = _index(cut)
     levels = np.array([max(one.level, limit) for one in posts])
     common = held > _held_by_many(hashes, levels)
@@ -164,7 +166,7 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
     if len(boilerplate):
         cut = [one[~_contains(boilerplate, one)] for one in cut]
     # One row a level, one column a post: how much of its sketch is left at that level.
-    left = np.array([[kept_at(one, at) for one in cut] for at in range(int(levels.max()) + 1)])
+    left = np.array([[sketch_size(one, at) for one in cut] for at in range(int(levels.max()) + 1)])
     shared = (held > 1) & ~common
     found: list[tuple[int, int]] = []
     for pairs, counts in _count_pairs(hashes[shared], owner[shared], held[shared], len(posts)):
@@ -178,7 +180,7 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
 def _index_level(posts: Sequence[Features]) -> int:
     """The finest level at which the index holds no more than it may."""
     level = 0
-    while sum(kept_at(one.sketch, level) for one in posts) > _INDEX_LIMIT:
+    while sum(sketch_size(one.sketch, level) for one in posts) > _INDEX_LIMIT:
         level += 1
     return level
 
@@ -204,7 +206,7 @@ def _held_by_many(hashes: Hashes, levels: _Counts) -> npt.NDArray[np.float64]:
     limits = np.full(len(hashes), many)
     for level in range(int(levels.max())):
         can_hold = float((levels <= level).mean())
-        limits[kept_at(hashes, level + 1) : kept_at(hashes, level)] = max(
+        limits[sketch_size(hashes, level + 1) : sketch_size(hashes, level)] = max(
             _COMMON_LEAST, many * can_hold
         )
     return limits
@@ -238,15 +240,15 @@ def _contains(sorted_hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _compare(one: _Text, other: _Text) -> float:
+def _compare(one: _ShingledText, other: _ShingledText) -> float:
     """The share of the shorter one's distinct shingles that stand in the longer."""
     few, many = sorted((one.distinct, other.distinct), key=len)
-    if len(few) < LEAST_SHINGLES:
+    if len(few) < MIN_SHINGLES:
         return 0.0
     return int(_contains(many, few).sum()) / len(few)
 
 
-def _side_by_side(one: _Text, other: _Text) -> tuple[tuple[str, str], ...]:
+def _side_by_side(one: _ShingledText, other: _ShingledText) -> tuple[tuple[str, str], ...]:
     """A few passages of both: two where they part, then two where they agree at most length."""
     distinct, first = np.unique(other.shingles, return_index=True)
     place = np.minimum(np.searchsorted(distinct, one.shingles), len(distinct) - 1)
@@ -272,11 +274,13 @@ def _side_by_side(one: _Text, other: _Text) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(passages))
 
 
-def _at(one: _Text, other: _Text, here: int, there: int, width: int = _WIDTH) -> tuple[str, str]:
+def _at(
+    one: _ShingledText, other: _ShingledText, here: int, there: int, width: int = _WIDTH
+) -> tuple[str, str]:
     return _excerpt(one, here, width), _excerpt(other, there, width)
 
 
-def _excerpt(text: _Text, first: int, width: int) -> str:
+def _excerpt(text: _ShingledText, first: int, width: int) -> str:
     """So many words on one line, with dots where the text goes on."""
     starts, ends = text.words.starts, text.words.ends
     last = min(first + width, len(starts)) - 1
