@@ -24,7 +24,8 @@ from ownwords.cli.all_settings import FILE, Settings
 from ownwords.cli.main import build
 from ownwords.cli.output import EXIT_STATUSES
 from ownwords.core import hardware, speed
-from ownwords.core.config import as_toml, environment_name, expected
+from ownwords.core.config import as_toml, environment_name
+from ownwords.core.validation import expected
 
 REFERENCE = Path(__file__).parent / "reference.md"
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -189,7 +190,7 @@ def settings() -> Iterator[str]:
     for section in dataclasses.fields(Settings):
         kind = get_type_hints(Settings)[section.name]
         comments = comments_of(kind)
-        types = get_type_hints(kind)
+        types = get_type_hints(kind, include_extras=True)
         yield f"### `{section.name}`\n\n{inspect.getdoc(kind)}\n"
         yield "| setting | what it takes | default | meaning |\n|---|---|---|---|"
         for field in dataclasses.fields(kind):

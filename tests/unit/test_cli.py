@@ -139,7 +139,7 @@ def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
         (["look"], "ownwords look needs a PATH"),
         (["look", "x", "--export"], "--export needs a value"),
         (["doctor", "--set", "archive.draft=1"], "did you mean archive.drafts?"),
-        (["doctor", "--set", "archive.drafts=perhaps"], "archive.drafts should be true or false"),
+        (["doctor", "--set", "archive.drafts=perhaps"], "archive.drafts must be true or false"),
         (["doctor", "--config", "nowhere.toml"], "the settings file nowhere.toml does not exist"),
     ],
 )

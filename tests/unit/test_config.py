@@ -10,13 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ownwords
+from ownwords.core import config
 from ownwords.core.config import Resolved, as_toml, environment_name, resolve, settings_of
-from ownwords.core.errors import ConfigError
+from ownwords.core.errors import ConfigError, OwnwordsError
 
 
 @dataclass(frozen=True)
 class Deep:
     rate: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.rate < 0:
+            raise OwnwordsError("room.deep.rate must not be negative")
 
 
 @dataclass(frozen=True)
@@ -89,18 +94,19 @@ def test_the_later_source_wins_and_every_value_knows_where_it_comes_from(tmp_pat
         ({"sets": ["room.lamps"]}, 'there is no "="'),
         (
             {"sets": ["room.lamps=many"]},
-            'room.lamps should be a whole number, and is "many"',
+            'room.lamps must be a whole number, not "many"',
         ),
-        ({"sets": ["room.share=nan"]}, "room.share should be a number"),
-        ({"sets": ["room.open=perhaps"]}, "room.open should be true or false"),
-        ({"sets": ["room.way=up"]}, 'room.way should be "in" or "out" or 3, and is "up"'),
-        ({"sets": ["room.pair=1"]}, "room.pair should be a list of 2"),
-        ({"sets": ["room.parts=[1,"]}, "room.parts should be a list of values, each text"),
-        ({"sets": ["room.limit=x"]}, 'room.limit should be a whole number or "none"'),
-        ({"sets": ["room.place="]}, "room.place should be a path"),
-        ({"sets": ["room.place=~nobody-of-this-name/x"]}, "room.place should be a path"),
-        ({"sets": ["room.name=\udc80"]}, "room.name should be text"),
+        ({"sets": ["room.share=nan"]}, "room.share must be a number"),
+        ({"sets": ["room.open=perhaps"]}, "room.open must be true or false"),
+        ({"sets": ["room.way=up"]}, 'room.way must be "in" or "out" or 3, not "up"'),
+        ({"sets": ["room.pair=1"]}, "room.pair must be a list of 2"),
+        ({"sets": ["room.parts=[1,"]}, "room.parts must be a list of values, each text"),
+        ({"sets": ["room.limit=x"]}, 'room.limit must be a whole number or none, not "x"'),
+        ({"sets": ["room.place="]}, "room.place must be a path"),
+        ({"sets": ["room.place=~nobody-of-this-name/x"]}, "room.place must be a path"),
+        ({"sets": ["room.name=\udc80"]}, "room.name must be text"),
         ({"sets": ["room.lamps=-1"]}, "--set: room: lamps cannot be fewer than none"),
+        ({"sets": ["room.deep.rate=-1"]}, "--set: room.deep.rate must not be negative"),
         ({"env": {"OWNWORDS_ROOM_LAMPS": "1"}}, "did you mean OWNWORDS_ROOM__LAMPS?"),
         ({"env": {"OWNWORDS_ROOM__LAMPS": "x"}}, "environment OWNWORDS_ROOM__LAMPS: room.lamps"),
     ],
@@ -117,14 +123,14 @@ def test_what_is_wrong_is_said_with_its_place(given_as: dict[str, object], messa
         ("[room]\nlamp = 1", "ownwords.toml: there is no setting"),
         ("[rom]\nlamps = 1", 'there is no setting "rom"'),
         ("room = 1", "room is a section, not a setting"),
-        ("[room.lamps]\nx = 1", "room.lamps should be a whole number, and is a table"),
-        ("[room]\nlamps = true", "room.lamps should be a whole number, and is true"),
-        ("[room]\nlamps = 1.5", "and is 1.5"),
-        ("[room]\nopen = 1", "room.open should be true or false, and is 1"),
-        ("[room]\nopen = 'yes'", "room.open should be true or false"),
-        ("[room]\nparts = 'a,b'", "room.parts should be a list"),
-        ("[room]\nparts = [1]", "room.parts should be a list of values, each text, and is [1]"),
-        ("[room]\nname = 2020-01-01", "room.name should be text"),
+        ("[room.lamps]\nx = 1", 'room.lamps must be a whole number, not {"x": 1}'),
+        ("[room]\nlamps = true", "room.lamps must be a whole number, not true"),
+        ("[room]\nlamps = 1.5", "not 1.5"),
+        ("[room]\nopen = 1", "room.open must be true or false, not 1"),
+        ("[room]\nopen = 'yes'", "room.open must be true or false"),
+        ("[room]\nparts = 'a,b'", "room.parts must be a list"),
+        ("[room]\nparts = [1]", "room.parts[0] must be text, not 1"),
+        ("[room]\nname = 2020-01-01", "room.name must be text"),
         ("room = [", "is not valid TOML"),
     ],
 )
@@ -132,6 +138,21 @@ def test_files_are_read_strictly(tmp_path: Path, text: str, message: str) -> Non
     with pytest.raises(ConfigError) as raised:
         resolve(House, toml=[toml(tmp_path, text)])
     assert message in str(raised.value)
+
+
+def test_a_renamed_setting_is_refused_with_its_new_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "RENAMED", {"room.lights": "room.lamps", "room.stove": ""})
+    for given_as, message in (
+        ({"sets": ["room.lights=3"]}, "--set: room.lights is now called room.lamps"),
+        ({"toml": [toml(tmp_path, "[room]\nlights = 3")]}, "room.lights is now called room.lamps"),
+        ({"sets": ["room.stove=3"]}, "--set: room.stove is gone"),
+        ({"env": {"OWNWORDS_ROOM__LIGHTS": "3"}}, "is now called OWNWORDS_ROOM__LAMPS"),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            resolve(House, **given_as)
+        assert message in str(raised.value)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -167,7 +188,7 @@ rooms = st.builds(
     limit=st.none() | st.integers(),
     parts=st.lists(texts).map(tuple),
     pair=st.tuples(st.integers(), st.floats(allow_nan=False)),
-    deep=st.builds(Deep, rate=st.floats(allow_nan=False)),
+    deep=st.builds(Deep, rate=st.floats(min_value=0)),
 )
 
 

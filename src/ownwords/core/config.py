@@ -6,15 +6,15 @@ The dataclass field is the only default there is. A setting's name is its path: 
 
 import dataclasses
 import json
-import math
 import tomllib
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Generic,
     Literal,
@@ -26,24 +26,20 @@ from typing import (
     get_type_hints,
 )
 
-from ownwords.core.errors import ConfigError
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.validation import decode, shown, unknown_name
 
 PREFIX = "OWNWORDS_"
 # Variables of ours that are no settings: native and base look at these.
 _OTHERS = ("OWNWORDS_NATIVE", "OWNWORDS_HOME", "OWNWORDS_LEVELS")
 NONE = "none"  # TOML has no null: this word stands for it, where a setting may have no value
 
-_WORDS = {"true": True, "yes": True, "on": True, "1": True}
-_WORDS |= {"false": False, "no": False, "off": False, "0": False}
+_BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True)
+_BOOLEANS |= dict.fromkeys(("false", "no", "off", "0"), False)
 
-_IN_WORDS: Mapping[object, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    Path: "a path",
-    type(None): f'"{NONE}"',
-}
+# Old names of settings and the new ones; "" for a setting that is gone. An old name is refused
+# with a sentence that says so.
+RENAMED: Mapping[str, str] = {}
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -96,14 +92,14 @@ def resolve(
     values: dict[str, object] = {}
     origins = dict.fromkeys(known, "default")
     for key, value, origin in _given(known, toml, env, sets, flags):
-        values[key] = _converted(known[key].type, value, key, origin)
+        values[key] = _value(known[key].type, value, key, origin)
         origins[key] = origin
     return Resolved(_filled(kind(), "", values, origins), origins)
 
 
 def settings_of(settings: "DataclassInstance", prefix: str = "") -> Iterator[Setting]:
     """Every setting of a settings object, in order, its value there as the default."""
-    hints = get_type_hints(type(settings))
+    hints = get_type_hints(type(settings), include_extras=True)
     for field in dataclasses.fields(settings):
         key, value = prefix + field.name, getattr(settings, field.name)
         if dataclasses.is_dataclass(hints[field.name]):
@@ -121,20 +117,6 @@ def flag_name(key: str, value: object) -> str:
     """`archive.drafts` -> `--drafts`, or `--no-drafts` where it was switched off."""
     name = key.rpartition(".")[2].replace("_", "-")
     return f"--no-{name}" if value is False else f"--{name}"
-
-
-def expected(kind: object) -> str:
-    """What a type stands for, in plain words."""
-    origin, args = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return " or ".join(expected(arg) for arg in args)
-    if origin is Literal:
-        return " or ".join(as_toml(arg) for arg in args)
-    if origin is tuple:
-        if args[-1] is Ellipsis:
-            return f"a list of values, each {expected(args[0])}"
-        return f"a list of {len(args)}: " + ", ".join(expected(arg) for arg in args)
-    return _IN_WORDS[kind]
 
 
 # --- where values come from: (key, value, origin), known keys only -----------------------------
@@ -185,7 +167,7 @@ def _from_table(
             yield from _from_table(known, value, key + ".", origin)
         elif is_section:
             raise ConfigError(
-                f"{origin}: {key} is a section, not a setting; {_seen(value)} cannot be its value",
+                f"{origin}: {key} is a section, not a setting with the value {shown(value)}",
                 hint=f"write [{key}] on a line of its own, its settings below it",
             )
         else:
@@ -209,20 +191,18 @@ def _read(path: Path) -> dict[str, Any]:
 def _unknown(
     name: str, origin: str, known: Mapping[str, object], what: str = "setting"
 ) -> NoReturn:
-    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    if not near and what == "setting":
-        # `drafts` for `archive.drafts`
-        near = [key for key in known if key.rpartition(".")[2] == name.rpartition(".")[2]][:1]
-    question = f"; did you mean {near[0]}?" if near else ""
-    hint = "" if near else f"one of {', '.join(known)}"
-    raise ConfigError(f'{origin}: there is no {what} "{name}"{question}', hint=hint)
+    renamed = dict(RENAMED)
+    renamed |= {
+        environment_name(old): new and environment_name(new) for old, new in RENAMED.items()
+    }
+    if (new := renamed.get(name)) is not None:
+        raise ConfigError(f"{origin}: {name} {f'is now called {new}' if new else 'is gone'}")
+    error = unknown_name(name, known, noun=what)
+    error.message = f"{origin}: {error.message}"
+    raise error
 
 
 # --- values into their types -------------------------------------------------------------------
-
-
-# The others: a number too large for a float, and "~nobody" in a path.
-_REFUSALS = (ValueError, OverflowError, RuntimeError)
 
 
 class _Text(str):
@@ -231,110 +211,38 @@ class _Text(str):
     __slots__ = ()
 
 
-def _converted(kind: object, value: object, key: str, origin: str) -> object:
-    try:
-        return _as(kind, value)
-    except _REFUSALS:
-        raise ConfigError(
-            f"{origin}: {key} should be {expected(kind)}, and is {_seen(value)}"
-        ) from None
-
-
-def _as(kind: object, value: object) -> object:
-    """The value as that type; ValueError where it is none."""
-    origin, args = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return _as_one_of(args, value)
-    if origin is Literal:
-        return _as_literal(args, value)
-    if origin is tuple:
-        return _as_tuple(args, value)
-    return _CONVERTERS[kind](value)
-
-
-def _as_one_of(kinds: tuple[object, ...], value: object) -> object:
-    if type(None) in kinds and (value is None or value == NONE):
+def _value(kind: Any, value: object, key: str, origin: str) -> object:  # noqa: ANN401 - a type
+    if value == NONE and type(None) in get_args(kind):
         return None
-    for kind in kinds:
-        if kind is not type(None):
-            try:
-                return _as(kind, value)
-            except _REFUSALS:
-                continue
-    raise ValueError
-
-
-def _as_literal(choices: tuple[object, ...], value: object) -> object:
-    for choice in choices:
-        if type(choice) is type(value) and choice == value:
-            return choice
-        if isinstance(value, _Text) and str(choice) == value:
-            return choice
-    raise ValueError
-
-
-def _as_tuple(kinds: tuple[object, ...], value: object) -> tuple[object, ...]:
-    items: Sequence[object]
     if isinstance(value, _Text):
-        if value.startswith("["):
-            items = tomllib.loads(f"items = {value}")["items"]
-        else:
-            items = [_Text(part.strip()) for part in value.split(",") if part.strip()]
-    elif isinstance(value, (list, tuple)):
-        items = value
-    else:
-        raise ValueError  # noqa: TRY004 - a wrong value of the user's, as everywhere here
-    if kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(items)
-    return tuple(_as(kind, item) for kind, item in zip(kinds, items, strict=True))
+        try:
+            value = _parsed(kind, value)
+        except (ValueError, OverflowError):
+            value = str(value)
+    return decode(kind, value, path=key, source=origin)
 
 
-def _as_bool(value: object) -> bool:
-    if isinstance(value, _Text) and value.lower() in _WORDS:
-        return _WORDS[value.lower()]
-    if isinstance(value, bool):
-        return value
-    raise ValueError
-
-
-def _as_int(value: object) -> int:
-    if isinstance(value, _Text) or (isinstance(value, int) and not isinstance(value, bool)):
-        return int(value)
-    raise ValueError
-
-
-def _as_float(value: object) -> float:
-    if isinstance(value, _Text) or (
-        isinstance(value, (int, float)) and not isinstance(value, bool)
-    ):
-        number = float(value)
-        if not math.isnan(number):
-            return number
-    raise ValueError
-
-
-def _as_str(value: object) -> str:
-    if isinstance(value, str):
-        value.encode("utf-8")  # a ValueError for what no file could hold
-        return str(value)
-    raise ValueError
-
-
-def _as_path(value: object) -> Path:
-    if isinstance(value, Path):
-        return value
-    if text := _as_str(value):
-        return Path(text).expanduser()
-    raise ValueError
-
-
-_CONVERTERS: Mapping[object, Callable[[object], object]] = {
-    bool: _as_bool,
-    int: _as_int,
-    float: _as_float,
-    str: _as_str,
-    Path: _as_path,
-}
+def _parsed(kind: Any, text: str) -> object:  # noqa: ANN401 - a type
+    """The text as plain data of that type; ValueError or the text itself where it is none."""
+    args = get_args(kind)
+    match get_origin(kind):
+        case origin if origin is Union or origin is types.UnionType:
+            for member in args:
+                with suppress(ValueError, OverflowError):
+                    return _parsed(member, text)
+        case origin if origin is Annotated:
+            return _parsed(args[0], text)
+        case origin if origin is Literal:
+            return next((choice for choice in args if str(choice) == text), text)
+        case origin if origin is tuple:
+            if text.startswith("["):
+                return tomllib.loads(f"items = {text}")["items"]
+            items = [item.strip() for item in text.split(",") if item.strip()]
+            kinds = args[:1] * len(items) if args[-1] is ... else args
+            return [_parsed(item_kind, item) for item_kind, item in zip(kinds, items, strict=True)]
+    if kind is bool:
+        return _BOOLEANS.get(text.lower(), text)
+    return kind(text) if kind in (int, float) else str(text)
 
 
 def _filled(
@@ -350,9 +258,13 @@ def _filled(
             changes[field.name] = values[key]
     try:
         return dataclasses.replace(settings, **changes)
-    except ValueError as error:
-        places = dict.fromkeys(origins[key] for key in values if key.startswith(prefix))
-        raise ConfigError(f"{', '.join(places)}: {prefix.rstrip('.')}: {error}") from error
+    except (ValueError, OwnwordsError) as error:
+        message = error.message if isinstance(error, OwnwordsError) else f"{prefix[:-1]}: {error}"
+        section = [key for key in values if key.startswith(prefix)]
+        named = [key for key in section if key.rpartition(".")[2] in message]
+        places = dict.fromkeys(origins[key] for key in named or section)
+        hint = error.hint if isinstance(error, OwnwordsError) else ""
+        raise ConfigError(f"{', '.join(places)}: {message}", hint) from error
 
 
 # --- values into TOML --------------------------------------------------------------------------
@@ -370,10 +282,3 @@ def as_toml(value: object) -> str:
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
     # JSON's escapes are among TOML's, but for the delete character.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _seen(value: object) -> str:
-    if isinstance(value, dict):
-        return "a table"
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:59] + "…"
