@@ -22,7 +22,7 @@ from ownwords.evaluation import bits
 from ownwords.evaluation.baselines import xz_bytes
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.inference.model import Model
-from ownwords.models import bundle, staging
+from ownwords.models import atomic_dir, bundle
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training.corpus import Corpus
 from ownwords.training.expectation import number
@@ -121,10 +121,10 @@ def put(stored: Path, into: Path) -> int:
             f"the model takes {size / 1e6:.1f} MB, and may take {STORED_BYTES / 1e6:.0f} MB",
             hint="train a smaller one: --parameters",
         )
-    with staging.replacing(into) as beside:
+    with atomic_dir.replace_dir(into) as beside:
         for path in files:
-            staging.write_file(beside / path.name, path.read_bytes())
-        staging.write_file(beside / manifest.FILE, known)
+            atomic_dir.write_file(beside / path.name, path.read_bytes())
+        atomic_dir.write_file(beside / manifest.FILE, known)
     return size
 
 

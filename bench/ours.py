@@ -12,7 +12,7 @@ from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import device
 from ownwords.training.batches import Batches
@@ -60,7 +60,7 @@ def make(
     tokenizer: Tokenizer = (
         bpe.train([text.text for text in training], setting.vocabulary)
         if setting.vocabulary
-        else Bytes()
+        else ByteTokenizer()
     )
     where = device.choose("cpu")
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:

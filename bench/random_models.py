@@ -15,7 +15,7 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ownwords.models.configs.config import Config
+    from ownwords.models.configs.config import ModelConfig
     from ownwords.tokenizers.tokenizer import Tokenizer
 
 TITLES = {
@@ -34,13 +34,13 @@ def gguf_file(folder: Path, type: str) -> Path:
     return folder / f"{type}.gguf"
 
 
-def config(shape: str) -> "Config":
+def config(shape: str) -> "ModelConfig":
     from ownwords.models.configs.gemma3 import Gemma3Config
     from ownwords.models.configs.gpt2 import PRESETS
-    from ownwords.models.configs.qwen3 import sized
+    from ownwords.models.configs.qwen3 import config_for_budget
 
     if shape in ("5m", "30m"):
-        return sized({"5m": 5_000_000, "30m": 30_000_000}[shape], 8192, 1024)
+        return config_for_budget({"5m": 5_000_000, "30m": 30_000_000}[shape], 8192, 1024)
     if shape == "gpt2":
         return PRESETS["gpt2"]
     width, layers, hidden = {"gemma270m": (640, 18, 2048), "gemma1b": (1152, 26, 6912)}[shape]
@@ -82,16 +82,16 @@ def make(shape: str, folder: Path) -> None:
 
 def tokenizer_of(shape: str) -> "Tokenizer":
     """Bytes alone, or as many tokens of three letters as the vocabularies trained here have."""
-    from ownwords.tokenizers.bpe import BPE
-    from ownwords.tokenizers.bytes import Bytes
+    from ownwords.tokenizers.bpe import BPETokenizer
+    from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
-    plain = Bytes()
+    plain = ByteTokenizer()
     if shape not in ("5m", "30m"):
         return plain
     pairs = [a + b for a, b in product(ascii_lowercase, repeat=2)]
     words = pairs + [pair + letter for pair, letter in product(pairs, ascii_lowercase)]
     room = config(shape).vocabulary - plain.vocabulary_size
-    return BPE([word.encode() for word in words[:room]])
+    return BPETokenizer([word.encode() for word in words[:room]])
 
 
 def quantise(source: Path, into: Path, type: str, *, threads: int = 2) -> None:

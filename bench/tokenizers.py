@@ -96,7 +96,7 @@ def _measure(threads: int) -> dict[str, dict[str, float]]:
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
     from ownwords.tokenizers.bpe import train
-    from ownwords.tokenizers.splitting import PATTERN
+    from ownwords.tokenizers.pre_tokenizer import PATTERN
 
     texts = list(_texts(MEGABYTES * 1_000_000))
     size = sum(len(text.encode()) for text in texts) / 1e6

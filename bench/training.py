@@ -31,7 +31,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 from bench.fresh import run
 
 if TYPE_CHECKING:
-    from ownwords.models.configs.config import Config
+    from ownwords.models.configs.config import ModelConfig
     from ownwords.training.settings import Precision
 
 BASELINE = "nanoGPT float32"
@@ -250,7 +250,7 @@ def _nanogpt(row: Row) -> tuple[Callable[[int], object], int, float]:
     return step, sum(p.numel() for p in model.parameters()), 6.0 * multiplied + attention
 
 
-def _shape_of(row: Row) -> "Config":
+def _shape_of(row: Row) -> "ModelConfig":
     from ownwords.models.configs.gpt2 import PRESETS, GPT2Config
     from ownwords.models.configs.qwen3 import Qwen3Config
 

@@ -11,9 +11,9 @@ import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
 from ownwords.inference.engine import Feed
-from ownwords.models import bundle, directory, quantize, scheme
+from ownwords.models import bundle, directory, quantization_scheme, quantize
 from ownwords.models.decoder import CausalLM
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files
 
 # Of what kind, and in files of how many bytes; a quantised model is one file.
@@ -32,7 +32,9 @@ def model(kind: str) -> CausalLM:
     if kind in models.CONFIGS:
         return models.model(kind, vocab_size=VOCABULARY)
     made = models.model("qwen3", vocab_size=VOCABULARY)
-    quantize.quantize(made, scheme.INT8 if kind == "int8" else scheme.INT4)
+    quantize.quantize(
+        made, quantization_scheme.INT8 if kind == "int8" else quantization_scheme.INT4
+    )
     return made
 
 
@@ -73,7 +75,7 @@ def try_damaged(
 
     Any error but our own, a message of more than a line, a hang or a surge of memory fails.
     """
-    bundle.save(folder, model, Bytes(), shard_bytes=shard_bytes)
+    bundle.save(folder, model, ByteTokenizer(), shard_bytes=shard_bytes)
     files = sorted(folder.iterdir())
     whole = {path: path.read_bytes() for path in files}
     load(folder)

@@ -2,19 +2,19 @@
 
 import torch
 
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.configs.scaling import RopeScaling
+from ownwords.models.configs.rope_scaling import RopeScaling
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 
 # Tensors this small are slower with more threads, much slower when the cores are busy.
 torch.set_num_threads(1)
 
-TINY: dict[str, Config] = {
+TINY: dict[str, ModelConfig] = {
     "gpt2": GPT2Config(vocabulary=97, context=64, width=30, layers=2, heads=3),
     "llama": LlamaConfig(
         vocabulary=97,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from ownwords.tokenizers.saved import LETTER_OF
+from ownwords.tokenizers.tokenizer_json import LETTER_OF
 
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 END_OF_SPLIT = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -23,8 +23,8 @@ from ownwords.make import pipeline, scoring
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.result import MakeResult
 from ownwords.make.stage_cache import StageCache
-from ownwords.models import bundle, staging
-from ownwords.models.contents import contents_key
+from ownwords.models import atomic_dir, bundle
+from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training import measure
 
 
@@ -79,7 +79,7 @@ MOMENTS: dict[str, Callable[[Progress, "Doomed"], object]] = {
     "in training": lambda progress, _: progress.subscribers.append(in_training),
     "before the model is saved": lambda *_: dies(bundle, "save"),
     "while the model is put in its place": lambda *_: dies(
-        staging, "_put", lambda _, folder: bool(folder.name == "model")
+        atomic_dir, "_put", lambda _, folder: bool(folder.name == "model")
     ),
     "when the model is saved": lambda *_: dies(bundle, "save", after=True),
     "before that is noted": lambda *_: dies(StageCache, "keep", is_of("train")),
@@ -113,9 +113,9 @@ def told(result: MakeResult) -> dict[str, object]:
     assert card
     nothing = result.workspace / "runs" / "from-nothing" / "model"
     return {
-        "model": [contents_key(result.model), result.trained.bits_per_byte],
+        "model": [model_fingerprint(result.model), result.trained.bits_per_byte],
         "paragraph": result.paragraph.text,
-        "from nothing": contents_key(nothing),
+        "from nothing": model_fingerprint(nothing),
         "bits": [[row.name, row.bits, row.low, row.high] for row in card.bits],
         "samples": [sample.tuned for sample in card.samples],
         "pages": [result.report_page.exists(), result.scorecard_page.exists()],

@@ -57,7 +57,7 @@ CONFIGS: Mapping[str, Mapping[str, object]] = {
 
 def model(family: str, seed: int = 1, **changed: object) -> CausalLM:
     """A model of a tiny config, its weights drawn from the seed."""
-    made = build(configs.of({**CONFIGS[family], **changed}))
+    made = build(configs.config_from_json({**CONFIGS[family], **changed}))
     made.init_weights(seed)
     return made
 

@@ -18,7 +18,7 @@ from ownwords.models.directory import COPY_GUARD
 from ownwords.serve.app_state import AppState
 from ownwords.serve.openai.routes import routes
 from ownwords.serve.settings import ServeSettings
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import END, START, TURN
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -38,13 +38,13 @@ TEMPLATE = (
 def workspace(folder: Path) -> Workspace:
     """A workspace whose own model is a tiny one of bytes, with a copy guard of `LEARNED`."""
     place = Workspace(folder / f"{OWN}.ownwords")
-    save(place.root / "model", Bytes(), learned=LEARNED)
+    save(place.root / "model", ByteTokenizer(), learned=LEARNED)
     return place
 
 
 def chatty(folder: Path) -> Path:
     """The folder of a model that has a chat template."""
-    save(folder / CHATTY, Bytes(template=TEMPLATE), seed=5)
+    save(folder / CHATTY, ByteTokenizer(template=TEMPLATE), seed=5)
     return folder / CHATTY
 
 

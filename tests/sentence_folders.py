@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.models.configs.bert import BertConfig
-from ownwords.models.header import encoded_header
-from ownwords.models.names import hf_names, shapes
+from ownwords.models.names import hf_names, weight_shapes
+from ownwords.models.safetensors_header import encode_header
 
 WORDS = ["the", "a", "rain", "kettle", "garden", "bus", "broke", "fell", "in", "on", "of", "my"]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz."
@@ -30,14 +30,14 @@ def weights_of(config: BertConfig = CONFIG, seed: int = 1) -> Weights:
     lot = np.random.default_rng(seed)
     return {
         name: (lot.normal(size=shape) * 0.5 + ("norm.weight" in name)).astype(np.float32)
-        for name, shape in shapes(config).items()
+        for name, shape in weight_shapes(config).items()
     }
 
 
 def write_weights(path: Path, tensors: Mapping[str, npt.NDArray[np.float32]]) -> None:
     said = [(name, "F32", tensor.shape) for name, tensor in tensors.items()]
     data = b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in tensors.values())
-    path.write_bytes(encoded_header(said, {}) + data)
+    path.write_bytes(encode_header(said, {}) + data)
 
 
 def folder_in(

@@ -5,11 +5,11 @@ from pathlib import Path
 import model_directories
 from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 
 def model(family: str = "qwen3", seed: int = 1) -> CausalLM:
-    return model_directories.model(family, seed, vocab_size=Bytes().vocabulary_size)
+    return model_directories.model(family, seed, vocab_size=ByteTokenizer().vocabulary_size)
 
 
 def write(
@@ -17,5 +17,5 @@ def write(
 ) -> CausalLM:
     """Save a tiny model there."""
     made = model(family, seed)
-    bundle.save(folder, made, Bytes(), shard_bytes=shard_bytes)
+    bundle.save(folder, made, ByteTokenizer(), shard_bytes=shard_bytes)
     return made

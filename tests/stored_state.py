@@ -5,17 +5,17 @@ from pathlib import Path
 
 import torch
 
-from ownwords.models.header import read_header
-from ownwords.models.safetensors import Writable, blocks, write_tensors
+from ownwords.models.safetensors import TensorToWrite, read_blocks, write_tensors
+from ownwords.models.safetensors_header import read_header
 
 
 def through_a_file(tensors: Mapping[str, torch.Tensor], path: Path) -> dict[str, torch.Tensor]:
     write_tensors(
-        path, [Writable(name, t.dtype, tuple(t.shape), [t]) for name, t in tensors.items()]
+        path, [TensorToWrite(name, t.dtype, tuple(t.shape), [t]) for name, t in tensors.items()]
     )
     found = {}
     with path.open("rb") as file:
         for name, stored in read_header(path).items():
-            rows = [block.clone() for block in blocks(stored, file)]
+            rows = [block.clone() for block in read_blocks(stored, file)]
             found[name] = torch.cat(rows).view(stored.shape)
     return found

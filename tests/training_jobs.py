@@ -12,10 +12,10 @@ from torch import Tensor
 
 from families import TINY
 from ownwords.models import lora
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.device import choose
 from ownwords.training.loop import Job
@@ -36,11 +36,11 @@ def texts(count: int, seed: int) -> Iterable[Text]:
 
 
 def shards(folder: Path, count: int = 12, seed: int = 1) -> Shards:
-    return encode(texts(count, seed), Bytes(), folder / "tokens")
+    return encode(texts(count, seed), ByteTokenizer(), folder / "tokens")
 
 
-def model(seed: int = 1, shape: Config = TINY["qwen3"]) -> CausalLM:
-    made = build(replace(shape, vocabulary=Bytes().vocabulary_size))
+def model(seed: int = 1, shape: ModelConfig = TINY["qwen3"]) -> CausalLM:
+    made = build(replace(shape, vocabulary=ByteTokenizer().vocabulary_size))
     made.init_weights(seed)
     return made
 
@@ -72,14 +72,14 @@ def job(
         "schedule": ScheduleConfig(),
         "run": Run.new(folder / "runs", key),
         "device": choose("cpu"),
-        "tokenizer": Bytes(),
+        "tokenizer": ByteTokenizer(),
         "validation": shards(folder, count=4, seed=2) if held_out else None,
     }
     return Job(**{**given, **others})
 
 
 def with_adapter(job: Job, dropout: float = 0.0) -> Job:
-    job.adapter = lora.attach(job.model, lora.Settings(rank=2, dropout=dropout), seed=3)
+    job.adapter = lora.attach(job.model, lora.AdapterConfig(rank=2, dropout=dropout), seed=3)
     return job
 
 

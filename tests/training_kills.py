@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 
 from families import EVEN, TINY
-from ownwords.models import staging
+from ownwords.models import atomic_dir
 from ownwords.training import checkpoint
 from ownwords.training.loop import Interrupted, train
 from ownwords.training.settings import LoopConfig, Precision
@@ -133,9 +133,9 @@ def while_writing(folder: Path) -> dict[str, Any]:
 
     moments: list[tuple[object, str, int, bool]] = [
         (checkpoint, "write_tensors", 11, True),  # three files a checkpoint: in its second
-        (staging, "write_file", 4, False),
-        (staging, "_put", 4, False),
-        (staging, "_put", 4, True),
+        (atomic_dir, "write_file", 4, False),
+        (atomic_dir, "_put", 4, False),
+        (atomic_dir, "_put", 4, True),
         (shutil, "rmtree", 5, False),
     ]
     statuses = []

@@ -21,7 +21,7 @@ from families import EVEN
 from ownwords.models import fused_block
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import shards as shards_room
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.device import choose
@@ -67,7 +67,7 @@ ODD = replace(EVEN, width=16, kv_heads=2, head_dim=8, hidden=24)
 def job(
     folder: Path, world: World, objective: Objective = next_token, *, bfloat16: bool = False
 ) -> Job:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     with world.in_turn():
         texts = shards_room.build(TEXTS, tokenizer, folder / "tokens")
         held_out = shards_room.build(TEXTS[3:5], tokenizer, folder / "tokens")

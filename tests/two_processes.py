@@ -48,7 +48,7 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
 def train(family: str, world: World, *, adapter: bool = False) -> dict[str, object]:
     model = tiny(family)
     if adapter:
-        lora.attach(model, lora.Settings(rank=2), seed=5)
+        lora.attach(model, lora.AdapterConfig(rank=2), seed=5)
     elif world.size > 1 and not world.is_first:
         model.init_weights(99)  # other weights, which must not survive
     task = world.wrap(Task(model), model.blocks)

@@ -10,7 +10,7 @@ import pytest
 import openai_server
 from browser.looking import shown, until
 from browser.site import Site, opened, served, workspace
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -26,7 +26,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The sample blog with a tiny model of its own beside the base in the box."""
     folder: Path = tmp_path_factory.mktemp("two")
     place = workspace(folder)
-    openai_server.save(place.root / "model", Bytes(), learned=openai_server.LEARNED)
+    openai_server.save(place.root / "model", ByteTokenizer(), learned=openai_server.LEARNED)
     yield from served(place)
 
 

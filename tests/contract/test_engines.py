@@ -20,7 +20,7 @@ from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import bundle, directory, quantize
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.models.scheme import INT4, INT8, Scheme
+from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 
 Open = Callable[..., Engine]
 LENGTH = 64  # the context of the tiny models
@@ -254,9 +254,11 @@ def test_weights_can_be_rounded(
     near(cache.read([Feed(0, ids[11:])]), whole, share / 2)
 
 
-@pytest.mark.parametrize("schemes", [(INT8, INT8), (INT4, INT8), (Scheme(4, 64), INT4)], ids=str)
+@pytest.mark.parametrize(
+    "schemes", [(INT8, INT8), (INT4, INT8), (QuantizationScheme(4, 64), INT4)], ids=str
+)
 def test_a_quantised_directory_is_read_as_it_is(
-    open_: Open, name: str, schemes: tuple[Scheme, Scheme], tmp_path: Path
+    open_: Open, name: str, schemes: tuple[QuantizationScheme, QuantizationScheme], tmp_path: Path
 ) -> None:
     model = tiny(name)
     quantize.quantize(model, *schemes)

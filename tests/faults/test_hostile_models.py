@@ -15,7 +15,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
 from ownwords.inference.engine import Feed, Weights
 from ownwords.models import bundle, directory, quantize
-from ownwords.models.scheme import FIELD, INT4, INT8, Scheme
+from ownwords.models.quantization_scheme import FIELD, INT4, INT8, QuantizationScheme
 from ownwords.native import engine as native
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
@@ -221,7 +221,7 @@ def test_a_quantised_file_that_lies_is_refused(number: int, tmp_path: Path) -> N
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("scheme", [INT8, INT4], ids=["int8", "int4"])
 def test_scales_that_are_no_numbers_are_refused(
-    scheme: Scheme, value: float, tmp_path: Path
+    scheme: QuantizationScheme, value: float, tmp_path: Path
 ) -> None:
     model = models.model("qwen3")
     quantize.quantize(model, scheme, scheme)

@@ -23,7 +23,7 @@ from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.family import build
 from ownwords.native import engine as native
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not there")
 
@@ -35,7 +35,7 @@ FLAT_KB = 2_048  # of all that is resident
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     network = build(
         Qwen3Config(
             vocabulary=tokenizer.vocabulary_size,
@@ -55,7 +55,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
 
 @pytest.fixture(scope="module")
 def kept() -> Guard:
-    return guard.build([np.arange(250)], Bytes(), longest=4)
+    return guard.build([np.arange(250)], ByteTokenizer(), longest=4)
 
 
 def request(chance: Random, kept: Guard) -> Request:

@@ -117,7 +117,9 @@ def _pair(name: str, dtype: torch.dtype | None = None) -> Iterator[tuple[CausalL
         if dtype is not None:
             theirs = theirs.to(dtype)
         theirs.eval()
-        ours = build(configs.of(theirs.config.to_dict()), dtype=dtype or torch.float32)
+        ours = build(
+            configs.config_from_json(theirs.config.to_dict()), dtype=dtype or torch.float32
+        )
         stored = theirs.state_dict()
         state = {
             own: stored.pop(other).T if transposed else stored.pop(other)
@@ -232,10 +234,10 @@ def test_a_ragged_batch_is_theirs_one_by_one(name: str) -> None:
 def test_a_config_written_by_us_is_read_by_them_as_the_same_model(name: str) -> None:
     with _pair(name) as (ours, theirs), torch.no_grad():
         written = ours.config.to_hf()
-        assert configs.of(written) == ours.config
+        assert configs.config_from_json(written) == ours.config
         again = transformers.AutoConfig.for_model(**written)
         model = transformers.AutoModelForCausalLM.from_config(again).eval()
         model.load_state_dict(theirs.state_dict())
         ids = _ids(1, 60)
         torch.testing.assert_close(model(ids).logits, theirs(ids).logits, atol=1e-5, rtol=0)
-        assert configs.of(again.to_dict()) == ours.config
+        assert configs.config_from_json(again.to_dict()) == ours.config

@@ -20,13 +20,13 @@ from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.configs.scaling import RopeScaling
+from ownwords.models.configs.rope_scaling import RopeScaling
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.models.gguf.blocks import TYPES
-from ownwords.models.gguf.format import reading
+from ownwords.models.gguf.container import open_gguf
+from ownwords.models.gguf.tensor_types import TYPES
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 pytestmark = pytest.mark.reference
 
@@ -131,7 +131,7 @@ def model_of(name: str, seed: int = 0) -> CausalLM:
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> bpe.BPE:
+def tokenizer() -> bpe.BPETokenizer:
     return bpe.train([TEXT], VOCABULARY)
 
 
@@ -205,7 +205,9 @@ def theirs(opened: Any, prompt: list[int], count: int) -> tuple[list[int], np.nd
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_llama_cpp_writes_the_same_64_tokens(name: str, tokenizer: bpe.BPE, tmp_path: Path) -> None:
+def test_llama_cpp_writes_the_same_64_tokens(
+    name: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
+) -> None:
     model = model_of(name)
     path = tmp_path / "model.gguf"
     gguf.save(path, model, tokenizer.files(), type="f32")
@@ -285,8 +287,10 @@ def differing(opened: Any, encode: Any, texts: list[str]) -> list[tuple[str, lis
 
 
 @pytest.mark.parametrize("kind", ["trained", "bytes"])
-def test_llama_cpp_gives_the_same_ids(kind: str, tokenizer: bpe.BPE, tmp_path: Path) -> None:
-    used = tokenizer if kind == "trained" else Bytes()
+def test_llama_cpp_gives_the_same_ids(
+    kind: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
+) -> None:
+    used = tokenizer if kind == "trained" else ByteTokenizer()
     path = tmp_path / "model.gguf"
     written = gguf.save(path, model_of("qwen3"), used.files(), type="f32")
     assert not written.notes
@@ -399,7 +403,7 @@ def test_llama_cpp_gives_the_ids_of_imported_tokenizers(kind: str, tmp_path: Pat
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen3", "gemma3"])
 def test_the_gguf_package_reads_what_we_write(
-    name: str, type: str, tokenizer: bpe.BPE, tmp_path: Path
+    name: str, type: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
 ) -> None:
     package = pytest.importorskip("gguf")
     path = tmp_path / "model.gguf"
@@ -408,7 +412,7 @@ def test_the_gguf_package_reads_what_we_write(
     assert {tensor.name for tensor in read.tensors} == set(written.tensors)
     assert read.fields["general.name"].contents() == "Дневник"
     assert read.fields["tokenizer.ggml.pre"].contents() == "llama-bpe"
-    with reading(path) as contents:
+    with open_gguf(path) as contents:
         assert set(contents.metadata) == {k for k in read.fields if not k.startswith("GGUF.")}
         for tensor in read.tensors:
             values = package.dequantize(tensor.data, tensor.tensor_type)
@@ -430,7 +434,7 @@ def test_blocks_are_the_bytes_that_the_gguf_package_makes(type: str) -> None:
 @pytest.mark.parametrize("type", ["f16", "bf16", "q8_0", "q4_0"])
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen3", "gemma3"])
 def test_llama_cpp_computes_with_every_type(
-    name: str, type: str, tokenizer: bpe.BPE, tmp_path: Path
+    name: str, type: str, tokenizer: bpe.BPETokenizer, tmp_path: Path
 ) -> None:
     """What llama.cpp makes of a file is what we make of the same file read back."""
     path = tmp_path / "model.gguf"

@@ -17,9 +17,9 @@ from torch import Tensor
 from ownwords.models import configs, lora, peft
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.models.lora import Settings
+from ownwords.models.lora import AdapterConfig
 from ownwords.models.names import hf_names
-from ownwords.models.safely import ModelError
+from ownwords.models.untrusted_files import ModelError
 
 pytestmark = [
     pytest.mark.reference,
@@ -72,7 +72,7 @@ def _pair(kind: str) -> tuple[CausalLM, torch.nn.Module]:
     theirs = transformers.AutoModelForCausalLM.from_config(
         transformers.AutoConfig.for_model(kind, **FAMILIES[kind])
     ).eval()
-    ours = build(configs.of(theirs.config.to_dict())).eval()
+    ours = build(configs.config_from_json(theirs.config.to_dict())).eval()
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, twin, transposed in hf_names(ours.config):
@@ -104,13 +104,13 @@ def _fill(parameters: list[torch.nn.Parameter]) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        Settings(4, 8.0),
-        Settings(3, 16.0, 0.1, ("*.mlp.down", "*.attention.output"), rank_stabilised=True),
-        Settings(2, 4.0, targets=("blocks.1.mlp.down",)),
+        AdapterConfig(4, 8.0),
+        AdapterConfig(3, 16.0, 0.1, ("*.mlp.down", "*.attention.output"), rank_stabilised=True),
+        AdapterConfig(2, 4.0, targets=("blocks.1.mlp.down",)),
     ],
     ids=["all layers", "rank-stabilised", "one layer"],
 )
-def test_ours_loads_in_peft(kind: str, settings: Settings, tmp_path: Path) -> None:
+def test_ours_loads_in_peft(kind: str, settings: AdapterConfig, tmp_path: Path) -> None:
     ours, theirs = _pair(kind)
     assert _distance(ours, theirs) < 1e-4
     adapter = lora.attach(ours, settings, seed=7)

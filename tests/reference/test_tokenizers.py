@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from foreign_tokenizers import DOCUMENTS, files_of
-from ownwords.tokenizers.bpe import BPE, train
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.bpe import BPETokenizer, train
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.chat import DEFAULT_TEMPLATE, render
-from ownwords.tokenizers.splitting import LINEAR_PATTERN, PATTERN, segments
+from ownwords.tokenizers.pre_tokenizer import LINEAR_PATTERN, PATTERN, split_segments
 from ownwords.tokenizers.tokenizer import Tokenizer, from_files
 
 pytestmark = pytest.mark.reference
@@ -55,8 +55,8 @@ def strings(count: int, seed: int) -> list[str]:
 LEARNED = train([BOOK, *strings(300, seed=1)], 1500, template=DEFAULT_TEMPLATE)
 OURS: dict[str, Tokenizer] = {
     "bpe": LEARNED,
-    "bpe without merges": BPE(),
-    "bytes": Bytes(),
+    "bpe without merges": BPETokenizer(),
+    "bytes": ByteTokenizer(),
 }
 
 
@@ -142,7 +142,7 @@ def test_conversations_read_as_in_transformers(
     template: str, chat: list[dict[str, str]], prompt: bool, tmp_path: Path
 ) -> None:
     transformers = pytest.importorskip("transformers")
-    ours = Bytes(template=template)
+    ours = ByteTokenizer(template=template)
     theirs = transformers.AutoTokenizer.from_pretrained(saved_in(tmp_path, ours, "qwen3"))
     text = theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=prompt)
     assert render(ours, chat, add_generation_prompt=prompt) == text
@@ -180,7 +180,7 @@ def test_segments_split_by_the_linear_pattern_are_the_pattern_s_words() -> None:
     )
     for text in [*strings(3000, seed=4), BOOK]:
         words = [word for word, _ in whole.pre_tokenize_str(text)]
-        parts = [word for part in segments(text) for word, _ in linear.pre_tokenize_str(part)]
+        parts = [word for part in split_segments(text) for word, _ in linear.pre_tokenize_str(part)]
         assert parts == words, repr(text[:200])
 
 

@@ -182,7 +182,7 @@ class AdamW:
 
 @pytest.fixture
 def model() -> CausalLM:
-    config = configs.of(
+    config = configs.config_from_json(
         {
             "model_type": "gpt2",
             "vocab_size": V,

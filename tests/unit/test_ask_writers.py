@@ -106,9 +106,9 @@ def own_model(place: Path, template: str | None = None) -> Path:
     from ownwords.models import bundle
     from ownwords.models.configs.qwen3 import Qwen3Config
     from ownwords.models.family import build
-    from ownwords.tokenizers.bytes import Bytes
+    from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     tokenizer.template = template
     network = build(
         Qwen3Config(

@@ -24,8 +24,8 @@ from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.models import bundle, configs
 from ownwords.models.family import build as built
-from ownwords.models.header import read_header
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.models.safetensors_header import read_header
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import corpus
 
 BASE = Path(__file__).resolve().parents[2] / "base"
@@ -87,10 +87,14 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     (root.parent / "books.txt").write_text(documents, encoding="utf-8")
     folder = build.parted(root.parent / "books.txt", root.parent / "texts")
     look([folder], workspace=root, split=SplitConfig(validation=0.15, test=0.25))
-    config = configs.of({**small_bases.model().config.to_hf(), "max_position_embeddings": 4096})
+    config = configs.config_from_json(
+        {**small_bases.model().config.to_hf(), "max_position_embeddings": 4096}
+    )
     model = built(config)
     model.init_weights(3)
-    bundle.save(root / "model", model, Bytes(), provenance=PROVENANCE, generation={"top_k": 5})
+    bundle.save(
+        root / "model", model, ByteTokenizer(), provenance=PROVENANCE, generation={"top_k": 5}
+    )
     wrong, right = root / "runs" / "pretrain-a", root / "runs" / "pretrain-b"
     for run in (wrong, right):
         run.mkdir(parents=True)
@@ -142,7 +146,7 @@ def test_what_is_published_is_whole_and_says_what_is_so(
 
     # By hand: each chapter in one piece, its end included, under the rounded weights.
     model = bundle.load(into, dtype=torch.float32).model
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     nats, count = 0.0, 0
     with Archive(workspace.archive) as archive, torch.no_grad():
         part = corpus.of(archive).test

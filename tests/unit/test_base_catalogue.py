@@ -9,9 +9,9 @@ import small_bases
 from ownwords.base import adding, catalogue, checking
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import bundle, quantize
-from ownwords.models.safely import ModelError
-from ownwords.models.scheme import INT8
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.models.quantization_scheme import INT8
+from ownwords.models.untrusted_files import ModelError
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Pat
 def test_a_quantised_model_is_not_added(box: Path, home: Path, tmp_path: Path) -> None:
     made = small_bases.model()
     quantize.quantize(made, INT8)
-    bundle.save(tmp_path / "q", made, Bytes())
+    bundle.save(tmp_path / "q", made, ByteTokenizer())
     with pytest.raises(ModelError, match="quantised"):
         adding.add(str(tmp_path / "q"), "x", home)
 

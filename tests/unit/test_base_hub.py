@@ -13,7 +13,7 @@ from ownwords.base.downloads import FetchError
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Progress
-from ownwords.models.safely import ModelError
+from ownwords.models.untrusted_files import ModelError
 
 NAME = "someone/tiny-model"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

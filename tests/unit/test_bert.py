@@ -16,9 +16,9 @@ from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import configs
 from ownwords.models.bert import Bert
 from ownwords.models.configs.bert import BertConfig
-from ownwords.models.header import encoded_header
 from ownwords.models.names import hf_names
-from ownwords.models.safely import ModelError
+from ownwords.models.safetensors_header import encode_header
+from ownwords.models.untrusted_files import ModelError
 from sentence_folders import CONFIG, Weights, folder_in, weights_of, write_weights
 
 torch.set_num_threads(1)  # tensors this small are slower with more
@@ -121,7 +121,7 @@ def test_half_precision_files_become_float32(tmp_path: Path) -> None:
     halves = {theirs: weights[ours].astype(np.float16) for ours, theirs, _ in hf_names(CONFIG)}
     said = [(name, "F16", tensor.shape) for name, tensor in halves.items()]
     data = b"".join(tensor.tobytes() for tensor in halves.values())
-    (folder / "model.safetensors").write_bytes(encoded_header(said, {}) + data)
+    (folder / "model.safetensors").write_bytes(encode_header(said, {}) + data)
     model = Bert.load(folder)
     assert model.embedding.weight.dtype is torch.float32
     wanted = weights["embedding.weight"].astype(np.float16).astype(np.float32)
@@ -158,4 +158,4 @@ def test_a_model_of_another_kind_is_refused_by_name(changed: dict[str, object], 
 def test_its_config_comes_back_and_it_is_no_model_that_writes() -> None:
     assert BertConfig.from_hf(CONFIG.to_hf()) == CONFIG
     with pytest.raises(OwnwordsError, match="'bert'"):
-        configs.of(CONFIG.to_hf())
+        configs.config_from_json(CONFIG.to_hf())

@@ -18,7 +18,7 @@ from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 TEXTS = ["", "a", "Die Mühle steht.", "so much depends upon a red wheel barrow " * 4]
 
@@ -42,7 +42,7 @@ def held(documents: list[list[int]], sizes: list[int]) -> Held:
 
 def of_bytes(context: int = 24) -> CausalLM:
     config = Qwen3Config(
-        vocabulary=Bytes().vocabulary_size,
+        vocabulary=ByteTokenizer().vocabulary_size,
         context=context,
         width=16,
         layers=2,
@@ -78,7 +78,7 @@ def one_by_one(model: CausalLM, ids: list[int], context: int, stride: int) -> fl
 
 @pytest.mark.parametrize(("context", "stride"), [(24, 12), (24, 24), (24, 5), (10, 3), (24, 1)])
 def test_the_score_is_that_of_a_loop_token_by_token(context: int, stride: int) -> None:
-    model, tokenizer = of_bytes(), Bytes()
+    model, tokenizer = of_bytes(), ByteTokenizer()
     found = score(model, tokenizer, TEXTS, context=context, stride=stride)
     start, end = tokenizer.start, tokenizer.end
     assert start is not None
@@ -152,7 +152,7 @@ def test_batches_are_of_equal_work_and_lose_nothing() -> None:
 
 
 def test_with_nothing_before_the_first_token_it_is_any_of_the_vocabulary() -> None:
-    bare = Bytes(special=(), start=None, end=None)
+    bare = ByteTokenizer(special=(), start=None, end=None)
     config = GPT2Config(vocabulary=256, context=16, width=8, layers=1, heads=1)
     model = build(config)
     model.init_weights(1)
@@ -160,7 +160,7 @@ def test_with_nothing_before_the_first_token_it_is_any_of_the_vocabulary() -> No
     assert found.documents[0].nats == pytest.approx(math.log(256))
     assert [one.tokens for one in found.documents] == [1, 2, 0]
     assert found.documents[2].nats == 0
-    only_end = Bytes(start=None)
+    only_end = ByteTokenizer(start=None)
     assert [ids.tolist() for ids in bits.encode(only_end, ["", "a"])] == [
         [only_end.end, only_end.end],
         [only_end.end, 97, only_end.end],
@@ -204,23 +204,23 @@ def test_scoring_leaves_the_model_in_its_mode() -> None:
 def test_windows_that_do_not_fit_are_refused() -> None:
     model = of_bytes()
     with pytest.raises(ConfigError, match="whose context is 24"):
-        score(model, Bytes(), ["x"], context=25)
+        score(model, ByteTokenizer(), ["x"], context=25)
     with pytest.raises(ConfigError, match="9 apart"):
-        score(model, Bytes(), ["x"], context=8, stride=9)
+        score(model, ByteTokenizer(), ["x"], context=8, stride=9)
     with pytest.raises(ConfigError, match="2 names for 1 texts"):
-        score(model, Bytes(), ["x"], names=["a", "b"])
+        score(model, ByteTokenizer(), ["x"], names=["a", "b"])
     with pytest.raises(ConfigError, match="decay 1"):
         AdaptConfig(decay=1)
 
 
 def test_at_a_rate_of_zero_adapting_is_the_static_figure() -> None:
     model = of_bytes()
-    adapted = score_adapting(model, Bytes(), TEXTS, AdaptConfig(rate=0, segment=12))
-    still = score(model, Bytes(), TEXTS, stride=12)
+    adapted = score_adapting(model, ByteTokenizer(), TEXTS, AdaptConfig(rate=0, segment=12))
+    still = score(model, ByteTokenizer(), TEXTS, stride=12)
     for one, other in zip(adapted.documents, still.documents, strict=True):
         # The static windows' last one reaches back further: only there may they differ.
         assert one.nats == pytest.approx(other.nats, rel=0.02)
-    within = score_adapting(model, Bytes(), TEXTS[:3], AdaptConfig(rate=0, segment=12))
+    within = score_adapting(model, ByteTokenizer(), TEXTS[:3], AdaptConfig(rate=0, segment=12))
     assert [d.nats for d in within.documents] == pytest.approx(
         [d.nats for d in still.documents[:3]], abs=1e-4
     )
@@ -234,18 +234,21 @@ def test_adapting_learns_from_what_was_scored_and_from_nothing_else(
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     config = AdaptConfig(kind=kind, rate=0.3 if kind == "sgd" else 3e-3, decay=0.001, segment=6)
     texts = ["as it was in the beginning"] * 4
-    found = score_adapting(model, Bytes(), texts, config)
+    found = score_adapting(model, ByteTokenizer(), texts, config)
     nats = [one.nats for one in found.documents]
     assert nats == sorted(nats, reverse=True)
     assert nats[-1] < 0.8 * nats[0]
     # What comes later changes nothing of what came before.
-    other = score_adapting(model, Bytes(), [*texts[:3], "something else entirely"], config)
+    other = score_adapting(model, ByteTokenizer(), [*texts[:3], "something else entirely"], config)
     assert [one.nats for one in other.documents[:3]] == nats[:3]
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
     assert all(parameter.grad is None for parameter in model.parameters())
     fresh = score_adapting(
-        model, Bytes(), texts, AdaptConfig(kind=kind, rate=config.rate, segment=6, carry=False)
+        model,
+        ByteTokenizer(),
+        texts,
+        AdaptConfig(kind=kind, rate=config.rate, segment=6, carry=False),
     )
     assert len({one.nats for one in fresh.documents}) == 1
 

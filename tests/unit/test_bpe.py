@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.tokenizers import saved
-from ownwords.tokenizers.bpe import BPE, train
-from ownwords.tokenizers.splitting import chunks, segments
+from ownwords.tokenizers import tokenizer_json
+from ownwords.tokenizers.bpe import BPETokenizer, train
+from ownwords.tokenizers.pre_tokenizer import split_chunks, split_segments
 from ownwords.tokenizers.text import SPECIAL, TokenizerError
 
 POEM = (
@@ -54,13 +54,13 @@ LEARNED = train(TEXTS, 400)
 
 
 @pytest.fixture(scope="module")
-def bpe() -> BPE:
+def bpe() -> BPETokenizer:
     return LEARNED
 
 
 @given(texts)
 def test_nothing_is_lost(text: str) -> None:
-    for tokenizer in (LEARNED, BPE()):
+    for tokenizer in (LEARNED, BPETokenizer()):
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
         assert tokenizer.decode_bytes(ids) == text.encode()
@@ -68,7 +68,7 @@ def test_nothing_is_lost(text: str) -> None:
         assert tokenizer.encode_batch([text])[0].tolist() == ids
 
 
-def test_the_vocabulary_is_bytes_then_merges_then_special_tokens(bpe: BPE) -> None:
+def test_the_vocabulary_is_bytes_then_merges_then_special_tokens(bpe: BPETokenizer) -> None:
     assert bpe.vocabulary_size == 400
     assert bpe.decode_bytes(range(256)) == bytes(range(256))
     assert list(bpe.special) == list(SPECIAL)
@@ -152,13 +152,13 @@ def test_what_cannot_be_a_vocabulary_is_refused(keywords: dict[str, object], sai
         train([POEM], **keywords)  # type: ignore[arg-type]
 
 
-def test_a_lone_surrogate_is_refused_and_said_where(bpe: BPE) -> None:
+def test_a_lone_surrogate_is_refused_and_said_where(bpe: BPETokenizer) -> None:
     for encode in (bpe.encode, lambda text: bpe.encode_batch([text]), lambda t: train([t], 300)):
         with pytest.raises(TokenizerError, match=r"U\+D800\) at character 2"):
             encode("ab\ud800cd")
 
 
-def test_special_tokens_are_text_unless_meant(bpe: BPE) -> None:
+def test_special_tokens_are_text_unless_meant(bpe: BPETokenizer) -> None:
     text = "so <|end|><|document|> it"
     plain, meant = bpe.encode(text), bpe.encode(text, special=True)
     assert bpe.end not in plain
@@ -167,7 +167,7 @@ def test_special_tokens_are_text_unless_meant(bpe: BPE) -> None:
 
 
 def test_the_longest_special_token_wins() -> None:
-    bpe = BPE(special=("<|a", "<|a|>"), start=None, end=None)
+    bpe = BPETokenizer(special=("<|a", "<|a|>"), start=None, end=None)
     assert bpe.encode("<|a|><|ab", special=True) == [257, 256, ord("b")]
 
 
@@ -176,10 +176,10 @@ def test_text_is_cut_where_the_pattern_cuts(text: str) -> None:
     """Each word of the whole lies in one segment: the look-ahead's work, done by hand."""
     words = re.findall(WORDS, text)
     assert "".join(words) == text
-    parts = list(segments(text))
+    parts = list(split_segments(text))
     assert "".join(parts) == text
     assert [word for part in parts for word in re.findall(WORDS_LINEAR, part)] == words
-    pieces = list(chunks(text, 3))
+    pieces = list(split_chunks(text, 3))
     assert "".join(pieces) == text
     assert [word for piece in pieces for word in re.findall(WORDS, piece)] == words
 
@@ -197,11 +197,11 @@ WORDS = WORDS_LINEAR.removesuffix(BLANK + "+") + BLANK + r"+(?![^ \t\n\r\xa0\u30
 
 
 @pytest.mark.parametrize("text", [" " * 3_000_000 + "x", "\n" * 1_000_000, "a" * 1_000_000])
-def test_long_runs_are_no_trouble(bpe: BPE, text: str) -> None:
+def test_long_runs_are_no_trouble(bpe: BPETokenizer, text: str) -> None:
     assert bpe.decode(bpe.encode_batch([text])[0]) == text
 
 
-def test_threads_and_portions_change_no_id(bpe: BPE) -> None:
+def test_threads_and_portions_change_no_id(bpe: BPETokenizer) -> None:
     long = POEM * 3000
     one, two = bpe.encode_batch([long, "", "x"], threads=1), bpe.encode_batch([long, "", "x"])
     assert [ids.tolist() for ids in one] == [ids.tolist() for ids in two]
@@ -211,7 +211,7 @@ def test_threads_and_portions_change_no_id(bpe: BPE) -> None:
     assert bpe.encode_batch([]) == []
 
 
-def test_characters_come_whole_when_streamed(bpe: BPE) -> None:
+def test_characters_come_whole_when_streamed(bpe: BPETokenizer) -> None:
     ids = list("añ👩".encode())
     assert list(bpe.stream(ids)) == ["a", "ñ", "👩"]
     assert list(bpe.stream(ids[:-1])) == ["a", "ñ", "\ufffd"]
@@ -225,18 +225,18 @@ def test_a_stream_joined_is_the_whole_even_of_nonsense(ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [400, -1])
-def test_an_unknown_id_is_refused(bpe: BPE, wrong: int) -> None:
+def test_an_unknown_id_is_refused(bpe: BPETokenizer, wrong: int) -> None:
     with pytest.raises(TokenizerError, match=f"no token {wrong}"):
         bpe.decode([65, wrong])
 
 
 def test_tokens_that_are_no_merges_are_refused() -> None:
     with pytest.raises(TokenizerError, match="no merge"):
-        BPE([b"abc"])
+        BPETokenizer([b"abc"])
     with pytest.raises(TokenizerError, match="the same"):
-        BPE([b"ab", b"ab"])
+        BPETokenizer([b"ab", b"ab"])
     with pytest.raises(TokenizerError, match="too long"):
-        BPE([b"a" * 20_000])
+        BPETokenizer([b"a" * 20_000])
 
 
 def test_it_imports_nothing_heavy_before_it_is_used() -> None:
@@ -252,7 +252,7 @@ def test_it_imports_nothing_heavy_before_it_is_used() -> None:
 
 
 def test_the_files_of_other_tools_write_bytes_as_letters() -> None:
-    assert saved.letters(b" a\n\xff") == "ĠaĊÿ"
-    assert saved.unlettered("ĠaĊÿ") == b" a\n\xff"
-    assert saved.unlettered("日") is None
-    assert len(saved.BYTE_OF) == 256
+    assert tokenizer_json.bytes_to_unicode(b" a\n\xff") == "ĠaĊÿ"
+    assert tokenizer_json.unicode_to_bytes("ĠaĊÿ") == b" a\n\xff"
+    assert tokenizer_json.unicode_to_bytes("日") is None
+    assert len(tokenizer_json.BYTE_OF) == 256

@@ -13,11 +13,11 @@ import torch
 import model_directories as models
 from model_directories import Letters
 from ownwords.core.errors import ConfigError, WorkspaceError
-from ownwords.models import bundle, quantize, staging
-from ownwords.models.safely import ModelError
-from ownwords.models.scheme import INT4, INT8, Scheme
+from ownwords.models import atomic_dir, bundle, quantize
+from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
+from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers.bpe import train
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files
 
 NOTHING: tuple[None, dict[str, object]] = (None, {})
@@ -65,7 +65,7 @@ def test_a_saved_directory_saves_again_the_same(family: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("family", list(models.CONFIGS))
 @pytest.mark.parametrize("scheme", [INT8, INT4], ids=["int8", "int4"])
 def test_a_quantised_model_is_saved_and_loaded_as_it_is(
-    family: str, scheme: Scheme, tmp_path: Path
+    family: str, scheme: QuantizationScheme, tmp_path: Path
 ) -> None:
     made = models.model(family)
     quantize.quantize(made, scheme)
@@ -123,14 +123,14 @@ def test_another_tokenizer_of_the_same_size_is_refused(tmp_path: Path) -> None:
 def test_our_own_tokenizers_are_welded_to_their_models(family: str, tmp_path: Path) -> None:
     made = models.model(family, vocab_size=512)
     texts = ["one hat", "two hats, and a cap", "a cap and a hat"] * 9
-    for name, tokenizer in (("bytes", Bytes()), ("bpe", train(texts, 300))):
+    for name, tokenizer in (("bytes", ByteTokenizer()), ("bpe", train(texts, 300))):
         bundle.save(tmp_path / name, made, tokenizer)
         loaded = bundle.load(tmp_path / name)
         again = from_files(loaded.tokenizer_files)
         loaded.check_tokenizer(again)
         assert again.encode("a hat ☂") == tokenizer.encode("a hat ☂")
     with pytest.raises(ModelError, match="is not the one"):
-        loaded.check_tokenizer(Bytes())
+        loaded.check_tokenizer(ByteTokenizer())
     shutil.copy(tmp_path / "bytes" / "tokenizer.json", tmp_path / "bpe")
     with pytest.raises(ModelError, match="is not the one"):
         bundle.load(tmp_path / "bpe")
@@ -230,7 +230,7 @@ def test_a_model_replaces_a_model_and_nothing_is_left_over(
     exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(staging, "_exchange", lambda *_: False)
+        monkeypatch.setattr(atomic_dir, "_exchange", lambda *_: False)
     folder = tmp_path / "deep" / "model [1]*"
     bundle.save(folder, models.model("llama"), Letters(), shard_bytes=6000)
     bundle.save(folder, models.model("qwen3"), Letters())
@@ -277,7 +277,7 @@ def test_a_folder_that_cannot_be_moved_is_one_sentence(
     def busy(*_: object) -> bool:
         raise OSError(errno.EBUSY, "Device or resource busy")
 
-    monkeypatch.setattr(staging, "_exchange", busy)
+    monkeypatch.setattr(atomic_dir, "_exchange", busy)
     with pytest.raises(WorkspaceError, match="model cannot be replaced: Device or resource busy"):
         models.write(tmp_path / "model", "llama")
 
@@ -289,12 +289,12 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import model_directories as models
-from ownwords.models import bundle, quantize, staging
+from ownwords.models import atomic_dir, bundle, quantize
 
 folder, how, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 os.fsync = lambda _: None  # a matter of power cuts, which cannot be had here; it only takes time
 if how.endswith("without exchange"):
-    staging._exchange = lambda *_: False
+    atomic_dir._exchange = lambda *_: False
 old, new = models.model("qwen3", 1), models.model("llama", 2, tie_word_embeddings=False)
 known = {m.config.MODEL_TYPE: [p.detach().clone() for p in m.parameters()] for m in (old, new)}
 

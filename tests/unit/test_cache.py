@@ -8,8 +8,8 @@ from torch import Tensor
 
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import OwnwordsError
-from ownwords.models.cache import Rows
 from ownwords.models.decoder import CausalLM
+from ownwords.models.kv_cache import KVCacheRows
 
 MODELS = {name: tiny(name, torch.float64) for name in TINY}
 
@@ -100,7 +100,7 @@ def test_some_rows_are_read_and_the_others_left(name: str, rows: list[int]) -> N
     cache = model.new_cache(4, 40)
     with torch.no_grad():
         model(ids[:, :11], cache=cache, lengths_B=torch.tensor(lengths))
-        made = model(ids[rows, 20:29], cache=Rows(cache, rows))
+        made = model(ids[rows, 20:29], cache=KVCacheRows(cache, rows))
         assert cache.lengths == [n + 9 * (row in rows) for row, n in enumerate(lengths)]
         step = model(ids[:, 39:], cache=cache)
     for row, length in enumerate(lengths):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.tokenizers.bpe import BPE
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.bpe import BPETokenizer
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.chat import ChatTemplate, encode, render
 from ownwords.tokenizers.text import SPECIAL, TokenizerError
 
@@ -13,7 +13,7 @@ TALK = [
     {"role": "user", "content": "What did I say about backups?"},
     {"role": "assistant", "content": "That they are files."},
 ]
-BYTES = Bytes()
+BYTES = ByteTokenizer()
 
 
 def test_the_default_template() -> None:
@@ -28,14 +28,14 @@ def test_a_template_of_the_model_is_taken_before_the_default() -> None:
     template = (
         "{{ bos_token }}{% for m in messages %}{{ m.content | trim }}{{ eos_token }}{% endfor %}"
     )
-    assert render(Bytes(template=template), TALK[:1]) == (
+    assert render(ByteTokenizer(template=template), TALK[:1]) == (
         "<|document|>What did I say about backups?<|end|>"
     )
 
 
 def test_without_the_tokens_of_the_default_there_is_no_template() -> None:
     with pytest.raises(TokenizerError, match="no chat template"):
-        render(BPE(special=(), start=None, end=None), TALK)
+        render(BPETokenizer(special=(), start=None, end=None), TALK)
 
 
 def test_the_ids_are_those_of_the_text() -> None:
@@ -53,7 +53,7 @@ def test_nobody_speaks_for_another_from_inside_a_message(parts: list[str]) -> No
 
 
 def test_a_tokenizer_without_special_tokens_encodes_a_conversation_too() -> None:
-    plain = BPE(special=(), start=None, end=None, template="{{ messages[0].content }}")
+    plain = BPETokenizer(special=(), start=None, end=None, template="{{ messages[0].content }}")
     assert encode(plain, TALK) == plain.encode(TALK[0]["content"])
 
 
@@ -162,7 +162,7 @@ def test_a_hostile_template_is_a_clear_error(template: str) -> None:
 
 
 def test_a_template_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ownwords.tokenizers.sandbox.LIMIT_S", 0.1)
+    monkeypatch.setattr("ownwords.tokenizers.jinja_sandbox.LIMIT_S", 0.1)
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     with pytest.raises(TokenizerError, match=r"longer than 0\.1 seconds"):
         ChatTemplate(loops).render(TALK)

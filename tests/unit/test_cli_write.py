@@ -28,7 +28,7 @@ from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.directory import COPY_GUARD
 from ownwords.models.family import build
 from ownwords.native import bindings
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 torch.set_num_threads(1)  # where it computes, it does so on models too small for two
 WRITE = (sys.executable, "-m", "ownwords", "write", "a")
@@ -38,7 +38,7 @@ GREEDY = ("--temperature", "0", "--tokens", "12", "--quiet")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of printable words, in a workspace."""
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     network = build(
         Qwen3Config(
             vocabulary=tokenizer.vocabulary_size,
@@ -173,7 +173,7 @@ def test_tokens_that_only_pad_the_vocabulary_are_never_written(
         Qwen3Config(vocabulary=5000, context=48, width=16, layers=1, heads=2, head_dim=8, hidden=24)
     )
     network.init_weights(1)
-    bundle.save(tmp_path / "model", network, Bytes())
+    bundle.save(tmp_path / "model", network, ByteTokenizer())
     command = ["write", "a", "--model", str(tmp_path / "model"), "--json", "--seed", "1"]
     command += ["--tokens", "60", "--temperature", "3"]
     for more in ((), ("--samples", "3"), ("--weights", "int8")):
@@ -223,7 +223,7 @@ def test_long_quotes_take_asking_for(
     command += ["--model", str(guarded)]
     assert main(command) == 0
     text = json.loads(capsys.readouterr().out)["texts"][0]["text"]
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     learned = np.array(tokenizer.encode("the" + text), np.int64)
     guard.build([learned], tokenizer, longest=6).save(guarded / COPY_GUARD)
     assert main(command) == 0

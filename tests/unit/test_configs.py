@@ -9,21 +9,21 @@ import pytest
 
 from families import TINY
 from ownwords.models import quantize, quantized_file
-from ownwords.models.configs.scaling import RopeScaling, frequencies
+from ownwords.models.configs.rope_scaling import RopeScaling, frequencies
 from ownwords.models.family import build
-from ownwords.models.fitting import fit_codes, schemes_of
-from ownwords.models.header import read_header
-from ownwords.models.names import hf_names, shapes
-from ownwords.models.rope import Rotary
-from ownwords.models.safely import ModelError
-from ownwords.models.scheme import INT4, INT8, Scheme
+from ownwords.models.names import hf_names, weight_shapes
+from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
+from ownwords.models.rope import RotaryEmbedding
+from ownwords.models.safetensors_header import read_header
+from ownwords.models.untrusted_files import ModelError
+from ownwords.models.weight_mapping import map_quantized_weights, read_schemes
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_the_table_knows_the_shape_of_every_weight(name: str) -> None:
     model = build(TINY[name], device="meta")
-    assert shapes(TINY[name]) == {k: tuple(v.shape) for k, v in model.named_parameters()}
-    assert [ours for ours, _, _ in hf_names(TINY[name])] == list(shapes(TINY[name]))
+    assert weight_shapes(TINY[name]) == {k: tuple(v.shape) for k, v in model.named_parameters()}
+    assert [ours for ours, _, _ in hf_names(TINY[name])] == list(weight_shapes(TINY[name]))
 
 
 @pytest.mark.parametrize(
@@ -42,39 +42,41 @@ def test_positions_turn_as_in_the_models(
     scaling: RopeScaling | None, head_dim: int, base: float
 ) -> None:
     found = frequencies(head_dim, base, scaling)
-    wanted = Rotary(head_dim, base, scaling).frequencies.numpy()
+    wanted = RotaryEmbedding(head_dim, base, scaling).frequencies.numpy()
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, rtol=4e-7, atol=0)
 
 
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize(
-    "schemes", [(INT8, INT8), (INT4, INT8), (Scheme(4, 64), INT4)], ids=["int8", "int4", "int4-64"]
+    "schemes",
+    [(INT8, INT8), (INT4, INT8), (QuantizationScheme(4, 64), INT4)],
+    ids=["int8", "int4", "int4-64"],
 )
 def test_every_tensor_of_a_quantised_file_has_its_place(
-    name: str, schemes: tuple[Scheme, Scheme], tmp_path: Path
+    name: str, schemes: tuple[QuantizationScheme, QuantizationScheme], tmp_path: Path
 ) -> None:
     model = build(TINY[name])
     model.init_weights(1)
     quantize.quantize(model, *schemes)
     path = tmp_path / "model.safetensors"
     quantized_file.write(path, model)
-    stored, made_with = read_header(path), schemes_of(path)
+    stored, made_with = read_header(path), read_schemes(path)
     assert made_with == schemes
-    fitted = fit_codes(stored, made_with, TINY[name], tmp_path)
+    fitted = map_quantized_weights(stored, made_with, TINY[name], tmp_path)
     assert {each.ours: each.stored.shape for each in fitted} == {
         key: tuple(tensor.shape) for key, tensor in quantize.quantized_tensors(model)
     }
     lacking = dict(stored)
     del lacking["embedding.scale"]
     with pytest.raises(ModelError, match=r"1 missing: 'embedding\.scale'"):
-        fit_codes(lacking, made_with, TINY[name], tmp_path)
+        map_quantized_weights(lacking, made_with, TINY[name], tmp_path)
     body, ends = (INT4 if each.bits == 8 else INT8 for each in schemes)
     with pytest.raises(ModelError, match=r"packed' is .* and config\.json asks for"):
-        fit_codes(stored, (body, ends), TINY[name], tmp_path)
+        map_quantized_weights(stored, (body, ends), TINY[name], tmp_path)
 
 
 def test_a_directory_is_understood_without_torch() -> None:
-    rooms = "configs, directory, fitting, header, names, safely, scheme"
-    code = f"import sys; from ownwords.models import {rooms}; sys.exit('torch' in sys.modules)"
+    modules = "configs, directory, mmap_tensors, names, weight_mapping"
+    code = f"import sys; from ownwords.models import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

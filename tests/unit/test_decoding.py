@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 import foreign_tokenizers as foreign
 from ownwords.core.errors import ConfigError
 from ownwords.inference.decoding import Decoding
-from ownwords.tokenizers.bpe import BPE
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.bpe import BPETokenizer
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import TITLE
 from ownwords.tokenizers.tokenizer import Tokenizer, from_files
 
 # Tokens of parts of characters, of several characters, of both.
-ODD = BPE([b"\xc3\xa9", b"e\xc3", b"\xf0\x9f", b"\xa6\x8a", b"ab", b"abc", b"\n\n"])
+ODD = BPETokenizer([b"\xc3\xa9", b"e\xc3", b"\xf0\x9f", b"\xa6\x8a", b"ab", b"abc", b"\n\n"])
 
 noise = st.lists(st.integers(0, ODD.vocabulary_size - 6), max_size=20)
 stop_strings = st.lists(
@@ -62,19 +62,19 @@ def test_a_character_is_shown_with_its_last_byte_and_no_later(ids: list[int]) ->
 
 
 def test_bytes_that_are_no_text_are_replaced_once() -> None:
-    assert pieces_of(Bytes(), b"\xf0\x9f\xa6a") == ["", "", "", "\ufffda", ""]
-    assert pieces_of(Bytes(), b"a\xf0\x9f") == ["a", "", "", "\ufffd"]
-    assert "".join(pieces_of(Bytes(), b"\xff\x80b")) == "\ufffd\ufffdb"
+    assert pieces_of(ByteTokenizer(), b"\xf0\x9f\xa6a") == ["", "", "", "\ufffda", ""]
+    assert pieces_of(ByteTokenizer(), b"a\xf0\x9f") == ["a", "", "", "\ufffd"]
+    assert "".join(pieces_of(ByteTokenizer(), b"\xff\x80b")) == "\ufffd\ufffdb"
 
 
 def test_half_a_character_may_be_what_a_stop_string_waited_for() -> None:
-    decoding = Decoding(Bytes(), [], ["a\ufffd"])
+    decoding = Decoding(ByteTokenizer(), [], ["a\ufffd"])
     assert [decoding.feed(i) for i in b"ba\xc3"] == ["b", "", ""]
     assert (decoding.finish(), decoding.stop) == ("", "a\ufffd")
 
 
 def test_after_a_stop_string_nothing_comes() -> None:
-    decoding = Decoding(Bytes(), [], ["end"])
+    decoding = Decoding(ByteTokenizer(), [], ["end"])
     assert "".join(decoding.feed(i) for i in b"the end of it") + decoding.finish() == "the "
     assert decoding.stop == "end"
 
@@ -104,7 +104,7 @@ def test_a_special_token_stands_by_its_name_and_leaves_its_neighbours_alone(kind
 
 
 def test_our_own_special_tokens_can_stop_a_text_by_their_names() -> None:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     ids = [*b"Dear", tokenizer.special[TITLE], *b"Sir"]
     assert "".join(pieces_of(tokenizer, ids)) == f"Dear{TITLE}Sir"
     assert "".join(pieces_of(tokenizer, ids, stops=[TITLE])) == "Dear"
@@ -112,4 +112,4 @@ def test_our_own_special_tokens_can_stop_a_text_by_their_names() -> None:
 
 def test_stops_without_meaning_are_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="stop strings should be"):
-        Decoding(Bytes(), [], [""])
+        Decoding(ByteTokenizer(), [], [""])

@@ -147,7 +147,7 @@ def test_flops_of_what_is_frozen_hidden_or_small() -> None:
     whole = flops.per_token(config, 40)
     model = build(config, device="cpu")
     model.init_weights(1)
-    lora.attach(model, lora.Settings(rank=2), seed=1)
+    lora.attach(model, lora.AdapterConfig(rank=2), seed=1)
     adapter = sum(p.numel() for p in model.parameters() if p.requires_grad)
     matrices = sum(
         p.numel()

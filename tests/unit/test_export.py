@@ -19,7 +19,7 @@ from ownwords.tokenizers.text import START
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     tokenizer = train(["The trouble with kettles is the lid. " * 20], 300)
-    model = build(qwen3.sized(500_000, tokenizer.vocabulary_size, 64))
+    model = build(qwen3.config_for_budget(500_000, tokenizer.vocabulary_size, 64))
     model.init_weights(7)
     bundle.save(tmp_path / "mine", model, tokenizer, generation={"temperature": 0.8})
     return tmp_path / "mine"
@@ -58,9 +58,9 @@ def test_a_folder_for_ollama(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert gguf.load(made / "mine.gguf").config.MODEL_TYPE == "qwen3"
 
 
-def turns_of(template: str, start: str = "", opening: str = "") -> ollama.Turns | None:
+def turns_of(template: str, start: str = "", opening: str = "") -> ollama.ChatFormat | None:
     made = chat.ChatTemplate(template)
-    return ollama.turns_of(
+    return ollama.chat_format(
         lambda messages: made.render(messages, add_generation_prompt=True), start, opening
     )
 
@@ -87,7 +87,7 @@ def test_chat_templates_are_taken_apart() -> None:
     assert ours is not None
     assert (ours.opening, ours.before_user) == (start, "<|turn|>user\n")
     assert (ours.after_user, ours.after_answer) == ("<|end|>\n<|turn|>assistant\n", "<|end|>\n")
-    assert turns_of(MARKED) == ollama.Turns(
+    assert turns_of(MARKED) == ollama.ChatFormat(
         opening="",
         before_system="<|im_start|>system\n",
         after_system="<|im_end|>\n",
@@ -97,7 +97,9 @@ def test_chat_templates_are_taken_apart() -> None:
         system_inside=False,
     )
     inside = turns_of(INSIDE, "<s>")
-    assert inside == ollama.Turns("", "[user]", "\n\n", "[user]", "[/][assistant]", "[/]", True)
+    assert inside == ollama.ChatFormat(
+        "", "[user]", "\n\n", "[user]", "[/][assistant]", "[/]", True
+    )
     assert "[user]{{ if and $.System (le $i 1) }}{{ $.System }}\n\n{{ end }}" in inside.template()
     refusing = turns_of(REFUSING)
     assert refusing is not None

@@ -17,10 +17,10 @@ from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import configs
 from ownwords.models.configs import gemma3, gpt2
-from ownwords.models.configs.config import Config
-from ownwords.models.configs.qwen3 import Qwen3Config, parameters, sized
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.models.family import FAMILIES, build
-from ownwords.models.layers import Residual
+from ownwords.models.layers import ResidualBlock
 from ownwords.models.names import hf_names
 
 QWEN3 = cast(Qwen3Config, TINY["qwen3"])
@@ -133,7 +133,10 @@ def test_dropout_scales_what_it_keeps() -> None:
     model = tiny("qwen3")
     model.dropout = 0.25
     x = torch.ones(1, 100, 400)
-    for made in (model.dropped(x), cast(Residual, model.blocks[0]).add(torch.zeros_like(x), x)):
+    for made in (
+        model.dropped(x),
+        cast(ResidualBlock, model.blocks[0]).add(torch.zeros_like(x), x),
+    ):
         assert sorted(set(made.flatten().tolist())) == pytest.approx([0.0, 4 / 3])
         assert made.mean().item() == pytest.approx(1.0, abs=0.02)
     with pytest.raises(ConfigError, match="dropout"):
@@ -180,17 +183,17 @@ def test_a_model_on_meta_allocates_nothing() -> None:
         (gemma3.PRESETS["gemma3-1b"], 999_885_952),
     ],
 )
-def test_presets_have_the_published_sizes(config: Config, count: int) -> None:
+def test_presets_have_the_published_sizes(config: ModelConfig, count: int) -> None:
     model = build(config, device="meta")
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_a_config_comes_back_from_the_file_it_writes(name: str) -> None:
-    assert configs.of(TINY[name].to_hf()) == TINY[name]
+    assert configs.config_from_json(TINY[name].to_hf()) == TINY[name]
 
 
-def _newer(config: Config) -> dict[str, Any]:
+def _newer(config: ModelConfig) -> dict[str, Any]:
     """The same as newer loaders write it: rope in one table, or one for each kind of layer."""
     data = config.to_hf()
     table: dict[str, Any] = {"rope_theta": data.pop("rope_theta"), "rope_type": "default"}
@@ -204,14 +207,14 @@ def _newer(config: Config) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [name for name in TINY if name != "gpt2"])
 def test_older_and_newer_configs_say_the_same(name: str) -> None:
-    assert configs.of(_newer(TINY[name])) == TINY[name]
+    assert configs.config_from_json(_newer(TINY[name])) == TINY[name]
 
 
 @pytest.mark.parametrize("key", ["sliding_window_pattern", "_sliding_window_pattern", None])
 def test_gemma_configs_without_layer_types_have_a_pattern(key: str | None) -> None:
     data = GEMMA3.to_hf()
     del data["layer_types"], data["sliding_window_pattern"]
-    config = configs.of(data if key is None else {**data, key: 3})
+    config = configs.config_from_json(data if key is None else {**data, key: 3})
     full = [layer for layer, window in enumerate(config.windows()) if window is None]
     assert full == ([5] if key is None else [2, 5])
 
@@ -259,7 +262,7 @@ def test_what_a_config_asks_wrongly_is_named(
     name: str, change: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        configs.of({**TINY[name].to_hf(), **change})
+        configs.config_from_json({**TINY[name].to_hf(), **change})
 
 
 @given(data=st.data())
@@ -273,7 +276,7 @@ def test_a_damaged_config_is_read_or_refused(data: st.DataObject) -> None:
     for key in data.draw(st.lists(st.sampled_from(sorted(config)), min_size=1, max_size=3)):
         config[key] = data.draw(wild)
     try:
-        read = configs.of(config)
+        read = configs.config_from_json(config)
     except ConfigError as error:
         assert str(error)
     else:
@@ -318,10 +321,10 @@ def test_shapes_that_do_not_fit_name_the_field() -> None:
 def test_the_default_shape_has_the_size_asked_for(budget: int, vocabulary: int) -> None:
     if budget < 100 * vocabulary:
         pytest.skip("the embedding alone decides")
-    config = sized(budget, vocabulary, 512)
+    config = config_for_budget(budget, vocabulary, 512)
     made = build(config, device="meta")
-    assert sum(parameter.numel() for parameter in made.parameters()) == parameters(config)
-    assert parameters(config) == pytest.approx(budget, rel=0.12)
+    assert sum(parameter.numel() for parameter in made.parameters()) == parameter_count(config)
+    assert parameter_count(config) == pytest.approx(budget, rel=0.12)
     assert config.tied
     assert config.heads * config.head_dim == config.width
     assert config.hidden == pytest.approx(config.width * 8 / 3, rel=0.15)
@@ -330,16 +333,16 @@ def test_the_default_shape_has_the_size_asked_for(budget: int, vocabulary: int) 
 
 def test_the_default_shape_refuses_a_vocabulary_that_leaves_no_room() -> None:
     with pytest.raises(ConfigError, match="no model of 500,000 parameters has a vocabulary"):
-        sized(500_000, 100_000, 256)
+        config_for_budget(500_000, 100_000, 256)
 
 
 def test_the_default_shape_is_documented_by_these() -> None:
     def short(config: Qwen3Config) -> tuple[int, int, int, int, int]:
         return config.width, config.layers, config.heads, config.kv_heads, config.hidden
 
-    assert short(sized(500_000, 512, 256)) == (96, 4, 3, 3, 256)
-    assert short(sized(8_000_000, 8192, 256)) == (256, 8, 4, 2, 704)
-    assert short(sized(124_000_000, 32_000, 1024)) == (768, 15, 12, 6, 2048)
+    assert short(config_for_budget(500_000, 512, 256)) == (96, 4, 3, 3, 256)
+    assert short(config_for_budget(8_000_000, 8192, 256)) == (256, 8, 4, 2, 704)
+    assert short(config_for_budget(124_000_000, 32_000, 1024)) == (768, 15, 12, 6, 2048)
 
 
 def test_every_family_is_found_by_its_model_type() -> None:

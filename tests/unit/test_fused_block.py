@@ -17,14 +17,14 @@ from torch.autograd import backward
 from families import some_ids
 from native_levels import kernels_at, levels
 from ownwords.models import fused, fused_block, lora
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.models.layers import Sight
-from ownwords.models.rope import Rotary
+from ownwords.models.layers import AttentionMask
+from ownwords.models.rope import RotaryEmbedding
 from ownwords.native import build as native_build
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import OptimConfig
@@ -34,7 +34,7 @@ if fused.isa() < fused.FAST_BF16:
         "this processor has no bfloat16 products, or nothing was built", allow_module_level=True
     )
 
-SHAPES: dict[str, Config] = {
+SHAPES: dict[str, ModelConfig] = {
     "qwen3": Qwen3Config(
         vocabulary=97, context=256, width=64, layers=2, heads=4, kv_heads=2, head_dim=32, hidden=96
     ),
@@ -155,9 +155,9 @@ def test_neither_threads_nor_checkpointing_change_a_bit(dropout: float) -> None:
         model.dropout, model.checkpointing = dropout, checkpointing
         # What comes before and after the blocks is PyTorch's, and does change.
         x_BTC = torch.randn(5, 64, 64, generator=torch.Generator().manual_seed(1)).requires_grad_()
-        angles = Rotary(32, 10_000.0).angles(torch.arange(64)[None], torch.float32)
+        angles = RotaryEmbedding(32, 10_000.0).angles(torch.arange(64)[None], torch.float32)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            y_BTC = model.run(model.blocks[0], x_BTC, angles, Sight(None, causal=True))
+            y_BTC = model.run(model.blocks[0], x_BTC, angles, AttentionMask(None, causal=True))
         backward(y_BTC, torch.ones_like(y_BTC))
         made.append([y_BTC, x_BTC.grad, *(p.grad for p in model.blocks[0].parameters())])
     for one in zip(*made, strict=True):
@@ -171,7 +171,7 @@ def test_dropout_leaves_out_its_share_both_ways(taken: list[int]) -> None:
         for name in ("weight", "bias"):
             model.get_parameter(f"{attention}.{name}").zero_()
     x_BTC = torch.randn(4, 64, 96, generator=torch.Generator().manual_seed(1))
-    sight = Sight(None, causal=True)
+    sight = AttentionMask(None, causal=True)
 
     def added(share: float, seed: int) -> Tensor:
         model.dropout = share
@@ -205,7 +205,7 @@ def test_what_is_not_for_it_goes_as_always(taken: list[int]) -> None:
         frozen.get_parameter("blocks.0.mlp.up.weight").requires_grad_(False)
         frozen(ids)
         assert len(taken) == 1  # its second block
-        adapter = lora.attach(model, lora.Settings(4, 8.0, 0.0), 1)
+        adapter = lora.attach(model, lora.AdapterConfig(4, 8.0, 0.0), 1)
         model(ids)
         adapter.detach()
         odd = build(Qwen3Config(**{**vars(SHAPES["qwen3"]), "width": 48}))

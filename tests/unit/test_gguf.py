@@ -16,8 +16,8 @@ from ownwords.models import gguf
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.models.gguf.blocks import TYPES
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.models.gguf.tensor_types import TYPES
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files
 
 
@@ -37,7 +37,7 @@ def model_of(name: str) -> CausalLM:
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma3"])
 def test_what_goes_out_in_f32_comes_back_to_the_bit(name: str, tmp_path: Path) -> None:
     model = model_of(name)
-    files = Bytes().files()
+    files = ByteTokenizer().files()
     written = gguf.save(tmp_path / "m.gguf", model, files, type="f32")
     back = gguf.load(written.path)
     assert back.config.to_hf() == model.config.to_hf()
@@ -48,7 +48,7 @@ def test_what_goes_out_in_f32_comes_back_to_the_bit(name: str, tmp_path: Path) -
     else:
         assert all(torch.equal(ours[key], theirs[key]) for key in ours)
     its_own = from_files(back.tokenizer_files)
-    assert its_own.encode("Zażółć 🙂") == Bytes().encode("Zażółć 🙂")
+    assert its_own.encode("Zażółć 🙂") == ByteTokenizer().encode("Zażółć 🙂")
 
 
 @pytest.mark.parametrize("type", ["f32", "f16", "bf16"])
@@ -59,7 +59,12 @@ def test_a_file_read_and_written_again_is_the_same_to_the_byte(
     generation = {"bos_token_id": 256, "eos_token_id": [257, 260], "temperature": 0.7, "top_k": 40}
     first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
     gguf.save(
-        first, model_of(name), Bytes().files(), type=type, name="Дневник", generation=generation
+        first,
+        model_of(name),
+        ByteTokenizer().files(),
+        type=type,
+        name="Дневник",
+        generation=generation,
     )
     back = gguf.load(first)
     assert back.generation == generation
@@ -81,13 +86,13 @@ def test_what_a_type_cannot_hold_is_refused(type: str, value: float, tmp_path: P
         model.embedding.weight[3, 3] = value
     path = tmp_path / "m.gguf"
     with pytest.raises(OwnwordsError, match=r"token_embd\.weight are too large|multiple"):
-        gguf.save(path, model, Bytes().files(), type=type)
+        gguf.save(path, model, ByteTokenizer().files(), type=type)
     assert not list(tmp_path.iterdir())
 
 
 def test_numbers_that_are_none_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    gguf.save(path, model_of("qwen3"), Bytes().files(), type="f32")
+    gguf.save(path, model_of("qwen3"), ByteTokenizer().files(), type="f32")
     with path.open("r+b") as file:
         file.seek(-64, 2)
         file.write(struct.pack("<16f", *[float("inf")] * 16))
@@ -104,7 +109,9 @@ def test_rounding_stays_within_its_bound(type: str, error: float) -> None:
 
 
 def test_rows_that_do_not_fit_blocks_are_told(tmp_path: Path) -> None:
-    written = gguf.save(tmp_path / "m.gguf", model_of("qwen3"), Bytes().files(), type="q4_0")
+    written = gguf.save(
+        tmp_path / "m.gguf", model_of("qwen3"), ByteTokenizer().files(), type="q4_0"
+    )
     assert any("multiple of 32" in note for note in written.notes)
     assert "f16" in written.tensors.values()
 
@@ -112,7 +119,7 @@ def test_rows_that_do_not_fit_blocks_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [8, 16, *range(24, 1200, 13)])
 def test_wild_counts_allocate_nothing(at: int, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    gguf.save(path, model_of("gpt2"), Bytes().files(), type="f32")
+    gguf.save(path, model_of("gpt2"), ByteTokenizer().files(), type="f32")
     data = path.read_bytes()
     for count in (2**31 - 1, 2**32, 2**40, 2**63, 2**64 - 1):
         path.write_bytes(data[:at] + struct.pack("<Q", count) + data[at + 8 :])
@@ -130,20 +137,20 @@ def test_what_llama_cpp_would_compute_otherwise_is_refused(
 ) -> None:
     model = build(replace(TINY[name], vocabulary=270))
     with pytest.raises(OwnwordsError, match=said):
-        gguf.save(tmp_path / "m.gguf", model, Bytes().files(), type="f32")
+        gguf.save(tmp_path / "m.gguf", model, ByteTokenizer().files(), type="f32")
     assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OwnwordsError, match="no type of weights"):
-        gguf.save(tmp_path / "m.gguf", model_of("qwen3"), Bytes().files(), type="q3_k")
+        gguf.save(tmp_path / "m.gguf", model_of("qwen3"), ByteTokenizer().files(), type="q3_k")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
 def test_a_damaged_file_is_read_or_refused_with_a_sentence(name: str, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    gguf.save(path, model_of(name), Bytes().files(), type="q8_0")
+    gguf.save(path, model_of(name), ByteTokenizer().files(), type="q8_0")
     whole = path.read_bytes()
     generator = random.Random(4)
     head = whole[:20_000]

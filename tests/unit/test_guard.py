@@ -15,10 +15,10 @@ from ownwords.inference import guard
 from ownwords.inference.guard import Guard
 from ownwords.inference.sampling import Chooser, Sampling, chance
 from ownwords.models.directory import COPY_GUARD
-from ownwords.models.safely import ModelError
+from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.bpe import BPE
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.bpe import BPETokenizer
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import corpus
 
 WORDS = 6
@@ -42,18 +42,18 @@ TEXTS = _texts(1, 12)
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> BPE:
+def tokenizer() -> BPETokenizer:
     return bpe.train(TEXTS, 500)
 
 
 @pytest.fixture(scope="module")
-def documents(tokenizer: BPE) -> list[list[int]]:
+def documents(tokenizer: BPETokenizer) -> list[list[int]]:
     assert tokenizer.start is not None and tokenizer.end is not None
     return [[tokenizer.start, *tokenizer.encode(text), tokenizer.end] for text in TEXTS]
 
 
 @pytest.fixture(scope="module")
-def watching(tokenizer: BPE, documents: list[list[int]]) -> Guard:
+def watching(tokenizer: BPETokenizer, documents: list[list[int]]) -> Guard:
     return guard.build([np.array(each) for each in documents], tokenizer, words=WORDS)
 
 
@@ -72,7 +72,7 @@ class Copyist:
     It follows the letters and not the tokens, so any way to cut them will do, and any capitals.
     """
 
-    def __init__(self, tokenizer: BPE, seed: int) -> None:
+    def __init__(self, tokenizer: BPETokenizer, seed: int) -> None:
         self._tokenizer = tokenizer
         self._dice = np.random.default_rng(seed)
         self._text = "\0".join(TEXTS).lower().encode()
@@ -96,7 +96,12 @@ class Copyist:
 
 
 def written(
-    copyist: Copyist, tokenizer: BPE, watching: Guard | None, prompt: str, seed: int, heat: float
+    copyist: Copyist,
+    tokenizer: BPETokenizer,
+    watching: Guard | None,
+    prompt: str,
+    seed: int,
+    heat: float,
 ) -> list[int]:
     """The prompt and 30 tokens more."""
     chooser = Chooser(Sampling(temperature=heat), tokenizer.vocabulary_size)
@@ -111,7 +116,7 @@ def written(
 
 
 def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
-    tokenizer: BPE, documents: list[list[int]], watching: Guard
+    tokenizer: BPETokenizer, documents: list[list[int]], watching: Guard
 ) -> None:
     copyist, dice = Copyist(tokenizer, 1), random.Random(2)
     known_tokens = set().union(*(runs(each, watching.longest) for each in documents))
@@ -137,14 +142,14 @@ def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
     assert copied > 500  # it did copy, as far as it was let
 
 
-def test_without_a_guard_the_copyist_copies(tokenizer: BPE) -> None:
+def test_without_a_guard_the_copyist_copies(tokenizer: BPETokenizer) -> None:
     known = set().union(*(runs(words(text), WORDS) for text in TEXTS))
     ids = written(Copyist(tokenizer, 1), tokenizer, None, TEXTS[3][:30], 1, 0)
     assert runs(words(tokenizer.decode(ids)), WORDS) & known
 
 
 def test_the_author_s_own_prompt_is_not_gone_on_with(
-    tokenizer: BPE, documents: list[list[int]], watching: Guard
+    tokenizer: BPETokenizer, documents: list[list[int]], watching: Guard
 ) -> None:
     for document in documents[:4]:
         for end in range(watching.longest, len(document) - 1):
@@ -156,14 +161,14 @@ def test_the_author_s_own_prompt_is_not_gone_on_with(
     assert watching.banned([]) == watching.banned(documents[0][:1]) == ()
 
 
-def test_other_words_are_not_hindered(tokenizer: BPE, watching: Guard) -> None:
+def test_other_words_are_not_hindered(tokenizer: BPETokenizer, watching: Guard) -> None:
     for text in _texts(2, 4):
         ids = tokenizer.encode(text)
         assert not any(ids[end] in watching.banned(ids[:end]) for end in range(len(ids)))
 
 
 def test_native_and_plain_ban_the_same(
-    tokenizer: BPE, documents: list[list[int]], watching: Guard
+    tokenizer: BPETokenizer, documents: list[list[int]], watching: Guard
 ) -> None:
     dice = random.Random(4)
     bans = 0
@@ -188,7 +193,10 @@ def test_native_and_plain_ban_the_same(
 
 
 def test_a_chooser_with_a_guard_chooses_as_one_that_is_told_what_is_banned(
-    tokenizer: BPE, documents: list[list[int]], watching: Guard, monkeypatch: pytest.MonkeyPatch
+    tokenizer: BPETokenizer,
+    documents: list[list[int]],
+    watching: Guard,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dice = random.Random(7)
     luck = np.random.default_rng(7)
@@ -218,7 +226,7 @@ def test_tokens_are_counted_exactly() -> None:
     """Single bytes without letters, so that no words have a say."""
     dice = random.Random(5)
     ids = [dice.choice(b"+-*/=") for _ in range(300)]
-    watching = guard.build([np.array(ids, np.uint16)], Bytes(), longest=5)
+    watching = guard.build([np.array(ids, np.uint16)], ByteTokenizer(), longest=5)
     for _ in range(300):
         history = [dice.choice(b"+-*/=") for _ in range(12)]
         follow = {ids[i + 4] for i in range(296) if ids[i : i + 4] == history[-4:]}
@@ -226,7 +234,7 @@ def test_tokens_are_counted_exactly() -> None:
 
 
 def test_a_run_is_as_long_as_its_words_however_small_the_tokens(documents: list[list[int]]) -> None:
-    small = Bytes()
+    small = ByteTokenizer()
     watching = guard.build([np.array(small.encode(text)) for text in TEXTS], small)
     assert watching.words == guard.WORDS
     per_word = sum(len(text.encode()) for text in TEXTS) / sum(len(words(text)) for text in TEXTS)
@@ -256,11 +264,11 @@ def test_posts_that_the_author_wrote_next_are_not_hindered(columnist: Path, tmp_
 @pytest.mark.parametrize("setting", ["words", "longest"])
 def test_runs_of_one_are_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match=f"{setting} should be from 2 to 10,000, and is 1"):
-        guard.build([], Bytes(), **{setting: 1})
+        guard.build([], ByteTokenizer(), **{setting: 1})
 
 
 def test_saved_and_mapped_it_is_the_same(
-    tokenizer: BPE, documents: list[list[int]], watching: Guard, tmp_path: Path
+    tokenizer: BPETokenizer, documents: list[list[int]], watching: Guard, tmp_path: Path
 ) -> None:
     path = tmp_path / COPY_GUARD
     watching.save(path)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from families import TINY, tiny
-from ownwords.models.configs.scaling import RopeScaling
-from ownwords.models.layers import RMSNorm, Sight, attend
-from ownwords.models.rope import Rotary, rotate
+from ownwords.models.configs.rope_scaling import RopeScaling
+from ownwords.models.layers import AttentionMask, RMSNorm, attend
+from ownwords.models.rope import RotaryEmbedding, apply_rope
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -52,8 +52,10 @@ def test_attention_is_its_definition(kv_heads: int, tokens: int) -> None:
     value = _random(2, kv_heads, tokens, 8) + 1
     allowed = torch.ones(tokens, tokens, dtype=torch.bool).tril()
     expected = _written_out(query, key, value, allowed)
-    torch.testing.assert_close(attend(query, key, value, Sight(None, causal=True), 0.3), expected)
-    masked = Sight(allowed[None, None])
+    torch.testing.assert_close(
+        attend(query, key, value, AttentionMask(None, causal=True), 0.3), expected
+    )
+    masked = AttentionMask(allowed[None, None])
     torch.testing.assert_close(attend(query, key, value, masked, 0.3), expected)
 
 
@@ -61,15 +63,15 @@ def test_a_single_query_sees_all_keys_it_is_given() -> None:
     query, key, value = _random(2, 4, 1, 8), _random(2, 2, 9, 8), _random(2, 2, 9, 8)
     everything = torch.ones(1, 9, dtype=torch.bool)
     expected = _written_out(query, key, value, everything)
-    torch.testing.assert_close(attend(query, key, value, Sight(None), 0.3), expected)
+    torch.testing.assert_close(attend(query, key, value, AttentionMask(None), 0.3), expected)
 
 
 def test_rotation_keeps_lengths_and_shows_only_distances() -> None:
-    rotary = Rotary(10, 100.0)
+    rotary = RotaryEmbedding(10, 100.0)
     query, key = _random(1, 1, 1, 10), _random(1, 1, 1, 10)
 
     def turned(x: Tensor, position: int) -> Tensor:
-        return rotate(x, rotary.angles(torch.tensor([[position]]), torch.float64))
+        return apply_rope(x, rotary.angles(torch.tensor([[position]]), torch.float64))
 
     torch.testing.assert_close(turned(query, 29).norm(), query.norm(), rtol=1e-6, atol=0)
     near = (turned(query, 5) * turned(key, 2)).sum()
@@ -79,9 +81,9 @@ def test_rotation_keeps_lengths_and_shows_only_distances() -> None:
 
 
 def test_rotation_turns_pairs_by_their_own_frequency() -> None:
-    rotary = Rotary(4, 100.0)
+    rotary = RotaryEmbedding(4, 100.0)
     x = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 1, 4)
-    made = rotate(x, rotary.angles(torch.tensor([[3]]), torch.float32)).flatten().tolist()
+    made = apply_rope(x, rotary.angles(torch.tensor([[3]]), torch.float32)).flatten().tolist()
     fast, slow = 3 * 1.0, 3 * 100.0**-0.5
     expected = [
         math.cos(fast) - 3 * math.sin(fast),
@@ -93,15 +95,15 @@ def test_rotation_turns_pairs_by_their_own_frequency() -> None:
 
 
 def test_linear_scaling_divides_every_frequency() -> None:
-    plain = Rotary(8, 10_000.0).frequencies
-    scaled = Rotary(8, 10_000.0, RopeScaling(kind="linear", factor=4.0)).frequencies
+    plain = RotaryEmbedding(8, 10_000.0).frequencies
+    scaled = RotaryEmbedding(8, 10_000.0, RopeScaling(kind="linear", factor=4.0)).frequencies
     torch.testing.assert_close(scaled, plain / 4)
 
 
 def test_llama3_scaling_keeps_fast_turns_and_divides_slow_ones() -> None:
     scaling = RopeScaling(kind="llama3", factor=8.0, original_context=8192)
-    plain = Rotary(128, 500_000.0).frequencies
-    scaled = Rotary(128, 500_000.0, scaling).frequencies
+    plain = RotaryEmbedding(128, 500_000.0).frequencies
+    scaled = RotaryEmbedding(128, 500_000.0, scaling).frequencies
     turns = 8192 * plain / (2 * math.pi)
     many, few = turns > 4, turns < 1
     torch.testing.assert_close(scaled[many], plain[many])
@@ -112,15 +114,15 @@ def test_llama3_scaling_keeps_fast_turns_and_divides_slow_ones() -> None:
 
 
 def test_dynamic_scaling_changes_nothing_within_the_context() -> None:
-    scaled = Rotary(8, 10_000.0, RopeScaling(kind="dynamic", factor=4.0)).frequencies
-    assert torch.equal(scaled, Rotary(8, 10_000.0).frequencies)
+    scaled = RotaryEmbedding(8, 10_000.0, RopeScaling(kind="dynamic", factor=4.0)).frequencies
+    assert torch.equal(scaled, RotaryEmbedding(8, 10_000.0).frequencies)
 
 
 @pytest.mark.parametrize("name", [name for name in TINY if name != "gpt2"])
 def test_casting_a_model_does_not_round_its_frequencies(name: str) -> None:
     model = tiny(name)
     rotary = model.rotary
-    assert isinstance(rotary, Rotary)
+    assert isinstance(rotary, RotaryEmbedding)
     before = rotary.frequencies.clone()
     model.to(torch.bfloat16)
     assert torch.equal(rotary.frequencies, before)

@@ -21,13 +21,13 @@ from ownwords.models.llmc import (
     write_headerless,
     write_shard,
 )
-from ownwords.models.safely import ModelError
+from ownwords.models.untrusted_files import ModelError
 
 SHAPE = {"vocab_size": 131, "n_positions": 12, "n_embd": 16, "n_layer": 3, "n_head": 2}
 
 
 def _model(dtype: torch.dtype = torch.float32, **changed: object) -> CausalLM:
-    model = build(configs.of({"model_type": "gpt2", **SHAPE, **changed}), dtype=dtype)
+    model = build(configs.config_from_json({"model_type": "gpt2", **SHAPE, **changed}), dtype=dtype)
     model.init_weights(1)
     return model
 

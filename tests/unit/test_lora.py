@@ -13,9 +13,9 @@ from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import configs, lora, peft, quantize
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.models.header import read_header
-from ownwords.models.lora import Adapter, Settings
-from ownwords.models.safely import ModelError
+from ownwords.models.lora import AdapterConfig, LoraAdapter
+from ownwords.models.safetensors_header import read_header
+from ownwords.models.untrusted_files import ModelError
 
 QWEN = {
     "model_type": "qwen3",
@@ -43,7 +43,7 @@ GPT2 = {
 
 
 def _model(said: dict[str, object] = QWEN, dtype: torch.dtype = torch.float32) -> CausalLM:
-    model = build(configs.of(said), dtype=dtype)
+    model = build(configs.config_from_json(said), dtype=dtype)
     model.init_weights(1)
     return model.eval()
 
@@ -57,7 +57,7 @@ def _logits(model: CausalLM) -> Tensor:
         return model.logits(model(_ids()))
 
 
-def _filled(adapter: Adapter, seed: int = 3) -> Adapter:
+def _filled(adapter: LoraAdapter, seed: int = 3) -> LoraAdapter:
     """As if it had been trained: a fresh one is zero."""
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -69,7 +69,7 @@ def _filled(adapter: Adapter, seed: int = 3) -> Adapter:
 def test_a_fresh_adapter_changes_nothing_and_alone_is_trained() -> None:
     model = _model()
     before = _logits(model)
-    adapter = lora.attach(model, Settings(rank=3), seed=5)
+    adapter = lora.attach(model, AdapterConfig(rank=3), seed=5)
     assert torch.equal(_logits(model), before)
     trained = {id(p) for p in model.parameters() if p.requires_grad}
     assert trained == {id(p) for p in adapter.parameters()}
@@ -78,30 +78,30 @@ def test_a_fresh_adapter_changes_nothing_and_alone_is_trained() -> None:
 
 def test_the_same_seed_gives_the_same_adapter() -> None:
     torch.manual_seed(0)
-    one = lora.attach(_model(), Settings(rank=3), seed=5).parameters()
+    one = lora.attach(_model(), AdapterConfig(rank=3), seed=5).parameters()
     torch.manual_seed(1)
-    two = lora.attach(_model(), Settings(rank=3), seed=5).parameters()
+    two = lora.attach(_model(), AdapterConfig(rank=3), seed=5).parameters()
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
-    other = lora.attach(_model(), Settings(rank=3), seed=6).parameters()
+    other = lora.attach(_model(), AdapterConfig(rank=3), seed=6).parameters()
     assert not torch.equal(one[0], other[0])
 
 
 def test_patterns_choose_the_layers() -> None:
     targets = ("*.attention.query", "*.attention.value")
-    adapter = lora.attach(_model(), Settings(targets=targets), seed=0)
+    adapter = lora.attach(_model(), AdapterConfig(targets=targets), seed=0)
     assert set(adapter.layers) == {
         f"blocks.{i}.attention.{part}" for i in (0, 1) for part in ("query", "value")
     }
     for pattern in ("*.q_proj", "head", "embedding"):
         with pytest.raises(ConfigError, match="no layer is called"):
-            lora.attach(_model(), Settings(targets=(pattern,)), seed=0)
+            lora.attach(_model(), AdapterConfig(targets=(pattern,)), seed=0)
 
 
 def test_training_it_leaves_the_model_alone() -> None:
     torch.manual_seed(0)  # of dropout
     model = _model().train()
     before = {name: p.clone() for name, p in model.named_parameters()}
-    adapter = lora.attach(model, Settings(rank=4, dropout=0.1), seed=1)
+    adapter = lora.attach(model, AdapterConfig(rank=4, dropout=0.1), seed=1)
     optimiser = torch.optim.AdamW(adapter.parameters(), lr=3e-2)
     losses = []
     for _ in range(60):
@@ -122,7 +122,7 @@ def test_merging_is_exact_to_rounding_and_can_be_undone(stabilised: bool) -> Non
     model = _model()
     plain = _logits(model)
     names = {name for name, _ in model.named_parameters()}
-    adapter = _filled(lora.attach(model, Settings(4, 8.0, rank_stabilised=stabilised), seed=1))
+    adapter = _filled(lora.attach(model, AdapterConfig(4, 8.0, rank_stabilised=stabilised), seed=1))
     attached = _logits(model)
     assert (attached - plain).abs().max() > 0.1
     adapter.merge()
@@ -140,7 +140,7 @@ def test_unmerged_weights_are_the_old_ones_to_rounding() -> None:
     for dtype, bound in ((torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
         model = _model(dtype=dtype)
         before = {name: p.clone() for name, p in model.named_parameters()}
-        adapter = _filled(lora.attach(model, Settings(4), seed=1))
+        adapter = _filled(lora.attach(model, AdapterConfig(4), seed=1))
         adapter.merge()
         adapter.unmerge()
         adapter.detach()
@@ -151,7 +151,7 @@ def test_unmerged_weights_are_the_old_ones_to_rounding() -> None:
 
 def _gradient(checkpointing: bool, seed: int) -> Tensor:
     model = _model().train()
-    adapter = _filled(lora.attach(model, Settings(4, dropout=0.5), seed=1))
+    adapter = _filled(lora.attach(model, AdapterConfig(4, dropout=0.5), seed=1))
     model.checkpointing = checkpointing
     torch.manual_seed(seed)
     loss, _ = model.loss(_ids()[:, :-1], _ids()[:, 1:])
@@ -169,14 +169,14 @@ def test_dropout_follows_the_random_state_also_where_blocks_are_run_again() -> N
 
 def test_dropout_ends_with_training() -> None:
     model = _model()
-    _filled(lora.attach(model, Settings(4, dropout=0.5), seed=1))
+    _filled(lora.attach(model, AdapterConfig(4, dropout=0.5), seed=1))
     assert torch.equal(_logits(model), _logits(model))
 
 
 def test_an_adapter_is_trained_on_a_quantised_model_and_not_merged_into_it() -> None:
     model = _model()
     quantize.quantize(model)
-    adapter = lora.attach(model, Settings(4), seed=1)
+    adapter = lora.attach(model, AdapterConfig(4), seed=1)
     loss, _ = model.loss(_ids()[:, :-1], _ids()[:, 1:])
     torch.autograd.backward(loss)
     assert all(layer.up.grad is not None for layer in adapter.layers.values())
@@ -187,7 +187,7 @@ def test_an_adapter_is_trained_on_a_quantised_model_and_not_merged_into_it() -> 
 @pytest.mark.parametrize("said", [QWEN, GPT2], ids=["qwen3", "gpt2"])
 def test_a_saved_adapter_comes_back(said: dict[str, object], tmp_path: Path) -> None:
     model = _model(said)
-    settings = Settings(4, 8.0, 0.1, ("*.attention.*",), rank_stabilised=True)
+    settings = AdapterConfig(4, 8.0, 0.1, ("*.attention.*",), rank_stabilised=True)
     adapter = _filled(lora.attach(model, settings, seed=1))
     peft.save(tmp_path / "adapter", adapter, base="mine")
     again = _model(said)
@@ -201,7 +201,7 @@ def test_a_saved_adapter_comes_back(said: dict[str, object], tmp_path: Path) -> 
 
 
 def test_what_is_saved_is_named_as_in_peft(tmp_path: Path) -> None:
-    adapter = lora.attach(_model(GPT2), Settings(targets=("*.mlp.down", "*.query_*")), seed=1)
+    adapter = lora.attach(_model(GPT2), AdapterConfig(targets=("*.mlp.down", "*.query_*")), seed=1)
     peft.save(tmp_path, adapter)
     config = json.loads((tmp_path / peft.CONFIG).read_text())
     assert config["target_modules"] == [  # c_proj alone would mean attention's too
@@ -215,7 +215,7 @@ def test_what_is_saved_is_named_as_in_peft(tmp_path: Path) -> None:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    adapter = lora.attach(_model(), Settings(4, targets=("*.query", "*.up")), seed=1)
+    adapter = lora.attach(_model(), AdapterConfig(4, targets=("*.query", "*.up")), seed=1)
     peft.save(tmp_path / "adapter", _filled(adapter))
     return tmp_path / "adapter"
 

@@ -21,8 +21,8 @@ from ownwords.make import language, pipeline, stages
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest, base_of
 from ownwords.make.result import MakeResult, TrainingSummary
-from ownwords.models.contents import contents_key
 from ownwords.models.directory import PROVENANCE
+from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training import recipes, rehearsal
 from ownwords.training.planned import Plan
 
@@ -139,7 +139,7 @@ def test_every_stage_is_told_and_leaves_what_it_promises(
     assert result.trained.steps == 16
     assert result.compared is not None
     assert result.compared.before is None
-    assert result.compared.key == contents_key(place / "runs" / "from-nothing" / "model")
+    assert result.compared.key == model_fingerprint(place / "runs" / "from-nothing" / "model")
     # The model beside which it is compared is not taken for the author's.
     assert model_folder(place, folder) == place / "model"
 
@@ -186,11 +186,11 @@ def test_new_posts_are_told_and_trained_anew_from_the_base(made: Path) -> None:
 
 
 def test_only_what_is_missing_is_made_again(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = contents_key(made / "w" / "model")
+    before = model_fingerprint(made / "w" / "model")
     shutil.rmtree(made / "w" / "model")
     told, result = again(made)
     assert told == ["read", "planned from model", "trained", *NONE[2:]]
-    assert contents_key(result.model) == before
+    assert model_fingerprint(result.model) == before
     without_training(monkeypatch)
     result.scorecard_page.write_text("mine")
     assert again(made)[0] == [*NONE[:-1], "scores", "scored"]
@@ -201,13 +201,13 @@ def test_only_what_is_missing_is_made_again(made: Path, monkeypatch: pytest.Monk
 
 
 def test_another_model_in_its_place_is_not_taken_for_it(made: Path) -> None:
-    key = contents_key(made / "w" / "model")
+    key = model_fingerprint(made / "w" / "model")
     shutil.rmtree(made / "w" / "model")
     shutil.copytree(made / "base" / "model", made / "w" / "model")
     (made / "w" / "model" / rehearsal.BROUGHT).unlink()
     told, result = again(made)
     assert "trained" in told
-    assert result.trained.key == contents_key(result.model) == key
+    assert result.trained.key == model_fingerprint(result.model) == key
 
 
 def searched(folder: Path, **more: object) -> str:
@@ -222,7 +222,7 @@ def searched(folder: Path, **more: object) -> str:
     )
     said = json.loads((model / PROVENANCE).read_text())
     said["tune"] = {
-        "base": contents_key(folder / "base" / "model", provenance=True),
+        "base": model_fingerprint(folder / "base" / "model", provenance=True),
         "settings": repr(sorted(makings.SMALL.items())),
         "run": "finetune-of-trial-7",
         "trials": 9,
@@ -232,7 +232,7 @@ def searched(folder: Path, **more: object) -> str:
         **more,
     }
     (model / PROVENANCE).write_text(json.dumps(said))
-    return contents_key(model)
+    return model_fingerprint(model)
 
 
 FOUND = (
@@ -250,7 +250,7 @@ def test_a_better_model_that_a_search_has_left_stays(
         without_training(patch)
         told, result = again(made)
         assert told == ["read", FOUND, "was trained", "writes", "was compared", "scores", "scored"]
-        assert result.trained.key == key == contents_key(result.model)
+        assert result.trained.key == key == model_fingerprint(result.model)
         assert result.trained.run == "finetune-of-trial-7"
         assert result.trained.plan == made_before.plan
         assert result.trained.bits_per_byte == made_before.bits_per_byte
@@ -260,7 +260,7 @@ def test_a_better_model_that_a_search_has_left_stays(
     told, result = again(made, minutes=2.0)
     assert "other minutes. It is trained anew" in told[1]
     assert "trained" in told
-    assert result.trained.key == contents_key(result.model) != key
+    assert result.trained.key == model_fingerprint(result.model) != key
 
 
 def test_a_search_before_the_first_making_is_enough(

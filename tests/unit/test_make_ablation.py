@@ -17,7 +17,7 @@ from ownwords.make import dominant_post_ablation, pipeline
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.result import MakeResult, TrainingSummary
 from ownwords.models.directory import PROVENANCE
-from ownwords.models.safely import read_object
+from ownwords.models.untrusted_files import read_json
 from ownwords.training import corpus, recipes
 
 LONG = 12  # times the others' length
@@ -93,7 +93,7 @@ def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], MakeResu
     folder, _, result = made
     place = folder / "w"
     ours, beside = (
-        read_object(path / PROVENANCE)
+        read_json(path / PROVENANCE)
         for path in (place / "model", place / "runs" / "in-full" / "model")
     )
     assert ours["recipe"] == beside["recipe"]

@@ -16,7 +16,7 @@ from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.make import language
 from ownwords.make.paragraph import FirstParagraph, ended_well, prompt_of, title_for
 from ownwords.make.stage_cache import StageCache
-from ownwords.models.contents import contents_key
+from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training.shards import Text
 
 SENTENCE = "It rained on the hat, and nobody minded at all. "
@@ -141,17 +141,17 @@ def test_figures_of_another_version_are_none(tmp_path: Path) -> None:
 
 def test_the_key_of_a_model_is_of_what_decides_its_words(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    assert contents_key(folder) == ""
+    assert model_fingerprint(folder) == ""
     folder.mkdir()
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"123")
-    key = contents_key(folder)
+    key = model_fingerprint(folder)
     (folder / "README.md").write_text("A card.")
     (folder / "ownwords.json").write_text('{"seconds": 1}')
-    assert contents_key(folder) == key
-    assert contents_key(folder, provenance=True) != key
+    assert model_fingerprint(folder) == key
+    assert model_fingerprint(folder, provenance=True) != key
     (folder / "model.safetensors").write_bytes(b"124")
-    assert contents_key(folder) != key
+    assert model_fingerprint(folder) != key
 
 
 def flowed(text: str, size: int, width: int, margin: int = 0) -> str:

@@ -11,12 +11,12 @@ import pytest
 import model_directories as models
 from ownwords.inference.engine import Feed
 from ownwords.inference.opening import open_engine
-from ownwords.models import mapped
-from ownwords.models.header import read_header
-from ownwords.models.safely import ModelError
+from ownwords.models import mmap_tensors
+from ownwords.models.safetensors_header import read_header
+from ownwords.models.untrusted_files import ModelError
 from ownwords.native import engine as native
 
-VALUES: dict[str, tuple[str, mapped.Array]] = {
+VALUES: dict[str, tuple[str, mmap_tensors.Array]] = {
     "a": ("F32", np.arange(6, dtype=np.float32).reshape(2, 3)),
     "b": ("BF16", np.arange(5, dtype=np.uint16)),
     "c": ("I8", np.arange(-3, 3, dtype=np.int8)),
@@ -41,15 +41,15 @@ def write(path: Path, shift: int) -> None:
 @pytest.mark.parametrize("shift", range(5))
 def test_every_type_is_read_at_any_place(shift: int, tmp_path: Path) -> None:
     write(tmp_path / "x", shift)
-    arrays = mapped.arrays(read_header(tmp_path / "x").values())
+    arrays = mmap_tensors.map_arrays(read_header(tmp_path / "x").values())
     for name, (_, array) in VALUES.items():
         assert arrays[name].dtype == array.dtype
         np.testing.assert_array_equal(arrays[name], array)
         assert arrays[name].flags.aligned
         assert not arrays[name].flags.writeable
-    assert mapped.is_mapped(arrays["c"])
-    assert mapped.is_mapped(arrays["a"]) == (shift in (0, 4))
-    assert not mapped.is_mapped(np.zeros(3))
+    assert mmap_tensors.is_mapped(arrays["c"])
+    assert mmap_tensors.is_mapped(arrays["a"]) == (shift in (0, 4))
+    assert not mmap_tensors.is_mapped(np.zeros(3))
 
 
 def test_a_file_cut_short_since_its_header_was_read_is_refused(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_file_cut_short_since_its_header_was_read_is_refused(tmp_path: Path) -
     stored = read_header(tmp_path / "x").values()
     os.truncate(tmp_path / "x", (tmp_path / "x").stat().st_size - 3)
     with pytest.raises(ModelError, match="cut short while it was opened"):
-        mapped.arrays(stored)
+        mmap_tensors.map_arrays(stored)
 
 
 @pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")

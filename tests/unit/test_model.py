@@ -30,7 +30,7 @@ TEXTS = ["The trouble with kettles is the lid. " * 20, "Zażółć gęślą jaź
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train(TEXTS, 300)
-    model = build(qwen3.sized(500_000, tokenizer.vocabulary_size, 64))
+    model = build(qwen3.config_for_budget(500_000, tokenizer.vocabulary_size, 64))
     model.init_weights(7)
     with torch.no_grad():  # blocks that write nothing would prove nothing
         for parameter in model.parameters():

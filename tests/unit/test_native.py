@@ -16,8 +16,8 @@ from torch.autograd import backward
 from families import TINY, some_ids, tiny
 from native_levels import levels
 from ownwords.models import fused, loss
-from ownwords.models.layers import RMSNorm, Sight, attend, gelu_tanh, split_heads
-from ownwords.models.rope import Rotary, rotate
+from ownwords.models.layers import AttentionMask, RMSNorm, attend, gelu_tanh, split_heads
+from ownwords.models.rope import RotaryEmbedding, apply_rope
 from ownwords.native import bindings, build
 
 if bindings.load_library() is None:
@@ -104,7 +104,7 @@ def test_heads(dtype: torch.dtype, normed: bool, rows: int) -> None:
     x = _random(2, 9, 3 + 2 * 2, 10)
     ours, twins = _twins(dtype, x, _random(10) + 2, _random(10, seed=1) - 2)
     positions = torch.arange(9).repeat(rows, 1) + torch.arange(rows)[:, None]
-    angles = Rotary(10, 100.0).angles(positions, torch.float64)
+    angles = RotaryEmbedding(10, 100.0).angles(positions, torch.float64)
     made = fused.norm_and_rope(
         ours[0], (ours[1], ours[2]) if normed else None, angles, 2, 1e-3, 1.0
     )
@@ -113,7 +113,7 @@ def test_heads(dtype: torch.dtype, normed: bool, rows: int) -> None:
         if normed:
             mean = parts[i].square().mean(-1, keepdim=True)
             parts[i] = parts[i] * (mean + 1e-3).rsqrt() * (twins[1 + i] + 1)
-        parts[i] = rotate(parts[i], angles)
+        parts[i] = apply_rope(parts[i], angles)
     expected = torch.cat(parts, dim=1).transpose(1, 2)
     count = 3 if normed else 1
     _compare(made, expected, ours[:count], twins[:count], EXACT[dtype])
@@ -137,7 +137,7 @@ def test_attention(
         split_heads(part.flatten(2), width)
         for part in torch.split(twins[0], [heads, kv_heads, kv_heads], dim=2)
     )
-    sight = Sight(None, causal=first is None, first_BT=first)
+    sight = AttentionMask(None, causal=first is None, first_BT=first)
     _compare(made, attend(query, key, value, sight, 0.3), ours, twins, EXACT[dtype])
 
 

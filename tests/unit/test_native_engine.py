@@ -20,8 +20,8 @@ from families import TINY, some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.models.decoder import CausalLM
 from ownwords.models.layers import RMSNorm
+from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.quantize import quantize, quantized_tensors
-from ownwords.models.scheme import INT4, INT8, Scheme
 from ownwords.native import engine
 from ownwords.native.engine import Kind, ModelShape, NativeCache, NativeModel, SourceTensor, Stored
 
@@ -198,7 +198,7 @@ def test_cut_and_copy(name: str, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("scheme", [INT8, INT4, dataclasses.replace(INT4, group=64)])
-def test_stored_codes(scheme: Scheme) -> None:
+def test_stored_codes(scheme: QuantizationScheme) -> None:
     """Codes of a quantised file give what its weights give, and are not rounded again."""
     model = tiny("qwen3-window")
     quantize(model, scheme)

@@ -9,7 +9,7 @@ import torch
 
 import model_directories as models
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import parameters, sized
+from ownwords.models.configs.qwen3 import config_for_budget, parameter_count
 from ownwords.models.family import build
 from ownwords.native import engine as native
 
@@ -36,7 +36,7 @@ print(int(said["VmRSS"].split()[0]) * 1024, int(said["VmHWM"].split()[0]) * 1024
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
 def test_the_weights_are_in_memory_once(tmp_path: Path) -> None:
-    config = sized(12_000_000, 97, 512)
+    config = config_for_budget(12_000_000, 97, 512)
     model = build(config)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -51,7 +51,7 @@ def test_the_weights_are_in_memory_once(tmp_path: Path) -> None:
             check=True,
         )
         resident, peak = map(int, done.stdout.split())
-        limit = parameters(config) * bits // 8 + cached * wide + REST
+        limit = parameter_count(config) * bits // 8 + cached * wide + REST
         assert resident <= limit, weights
         # While it is packed, one matrix stands in memory twice.
         assert peak <= limit + 4 * max(config.hidden, config.vocabulary) * config.width, weights

@@ -11,13 +11,13 @@ from ownwords.inference.decoding import Decoding
 from ownwords.inference.generation import Drawn
 from ownwords.serve.openai.formatters import ChatFormatter, CompletionFormatter, TokenUsage
 from ownwords.serve.openai.stream_decoder import DecodedChunk, StreamDecoder, joined
-from ownwords.tokenizers.bpe import BPE
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.bpe import BPETokenizer
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer, from_files
 
-BYTES = Bytes()
+BYTES = ByteTokenizer()
 # Tokens of parts of characters, of several characters, of both.
-ODD = BPE([b"\xc3\xa9", b"e\xc3", b"\xf0\x9f", b"\xa6\x8a", b"ab", b"abc", b"\n\n"])
+ODD = BPETokenizer([b"\xc3\xa9", b"e\xc3", b"\xf0\x9f", b"\xa6\x8a", b"ab", b"abc", b"\n\n"])
 
 
 def follow(
@@ -108,7 +108,7 @@ def test_what_goes_on_from_words_keeps_its_space(kind: str) -> None:
 
 
 def test_ids_that_stand_for_nothing_are_not_told_among_the_likeliest() -> None:
-    tokenizer = BPE()
+    tokenizer = BPETokenizer()
     tokenizer.table = [None, *tokenizer.table[1:]]
     gap = tokenizer.gaps[0]
     following = StreamDecoder(tokenizer, [66], (), likeliest=2)

@@ -11,8 +11,8 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import Feed, Weights
 from ownwords.inference.opening import open_engine, opened, serving
 from ownwords.models import bundle, quantize
-from ownwords.models.safely import ModelError
-from ownwords.models.scheme import INT8
+from ownwords.models.quantization_scheme import INT8
+from ownwords.models.untrusted_files import ModelError
 from ownwords.native import bindings
 from ownwords.native import engine as native
 

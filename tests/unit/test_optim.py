@@ -161,7 +161,7 @@ def test_which_parameters_are_whose() -> None:
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 def test_only_an_adapter_is_trained_and_by_adamw(kind: str) -> None:
     model = tiny("qwen3")
-    lora.attach(model, lora.Settings(rank=2), seed=1)
+    lora.attach(model, lora.AdapterConfig(rank=2), seed=1)
     before = parameters(model)
     optimizer = Optimizer(model, OptimConfig(kind=kind))  # type: ignore[arg-type]
     assert not any(key.startswith("momentum/") for key in optimizer.state())
@@ -174,7 +174,7 @@ def test_only_an_adapter_is_trained_and_by_adamw(kind: str) -> None:
 
 def test_an_adapter_beside_bfloat16_weights_needs_no_masters() -> None:
     model = tiny("llama", torch.bfloat16)
-    lora.attach(model, lora.Settings(rank=2), seed=1)
+    lora.attach(model, lora.AdapterConfig(rank=2), seed=1)
     run(Optimizer(model, OptimConfig()), model, range(2))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import families
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
-from ownwords.models.configs.qwen3 import parameters, sized
+from ownwords.models.configs.qwen3 import config_for_budget, parameter_count
 from ownwords.training import planned
 from ownwords.training.expectation import Happened, Rental, compared
 from ownwords.training.laws import LAWS, Laws
@@ -34,7 +34,9 @@ def facts(
 
 def size_of(made: Plan) -> int:
     model = made.recipe.model
-    return parameters(sized(model.parameters, model.vocabulary or 261, model.context))
+    return parameter_count(
+        config_for_budget(model.parameters, model.vocabulary or 261, model.context)
+    )
 
 
 def said(made: Plan) -> dict[str, planned.Derived]:
@@ -178,8 +180,8 @@ def test_the_held_out_text_is_read_in_the_time_there_is_for_it() -> None:
 
 
 def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
-    shape = sized(8_000_000, 8192, 256)
-    base = Base(shape, parameters(shape), 1.59, "muon", 0.02, 3e-3)
+    shape = config_for_budget(8_000_000, 8192, 256)
+    base = Base(shape, parameter_count(shape), 1.59, "muon", 0.02, 3e-3)
     known = facts(268_000, base=base, tokens=66_000, vocabulary=8192, replay_bytes=10**8)
     made = plan(known, 600, {})
     recipe = made.recipe

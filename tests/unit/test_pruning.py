@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ownwords.core.errors import WorkspaceError
-from ownwords.models import staging
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.models import atomic_dir
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import pruning
 from ownwords.training.shards import Text, build, open_shards
 
@@ -29,7 +29,9 @@ def runs(tmp_path: Path) -> Path:
 @pytest.fixture
 def keys(tokens: Path) -> list[str]:
     """Encoded texts, the one used longest ago first."""
-    made = [build([Text("a", "hat " * n)], Bytes(), tokens).key for n in range(1, COUNT + 1)]
+    made = [
+        build([Text("a", "hat " * n)], ByteTokenizer(), tokens).key for n in range(1, COUNT + 1)
+    ]
     for n, key in enumerate(made):
         os.utime(tokens / key, (1e9 + n, 1e9 + n))
     return made
@@ -46,7 +48,7 @@ def test_the_last_used_stay(tokens: Path, runs: Path, keys: list[str]) -> None:
 
 def test_opening_is_using(tokens: Path, runs: Path, keys: list[str]) -> None:
     assert open_shards(tokens / keys[0]).documents == 1
-    assert build([Text("a", "hat hat ")], Bytes(), tokens).key == keys[1]
+    assert build([Text("a", "hat hat ")], ByteTokenizer(), tokens).key == keys[1]
     pruning.prune(tokens, runs)
     assert there(tokens) == {keys[0], keys[1], *keys[-pruning.KEPT + 2 :]}
 
@@ -104,7 +106,7 @@ def test_what_cannot_be_deleted_stays_whole(
     def refused(folder: Path) -> None:
         raise WorkspaceError(f"{folder} cannot be written")
 
-    monkeypatch.setattr(staging, "delete", refused)
+    monkeypatch.setattr(atomic_dir, "delete_dir", refused)
     pruning.prune(tokens, runs)
     assert all(open_shards(tokens / key).documents == 1 for key in keys)
 

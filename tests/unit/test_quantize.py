@@ -15,12 +15,12 @@ from ownwords.core.errors import ConfigError
 from ownwords.models import configs, quantize
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
+from ownwords.models.quantization_scheme import FIELD, INT4, INT8, QuantizationScheme
 from ownwords.models.quantized_file import read, write
-from ownwords.models.safely import ModelError
-from ownwords.models.scheme import FIELD, INT4, INT8, Scheme
+from ownwords.models.untrusted_files import ModelError
 
 POSTS = Path(__file__).parents[2] / "examples" / "blog" / "posts"
-SCHEMES = (INT8, INT4, Scheme(4, 64), Scheme(4, 128))
+SCHEMES = (INT8, INT4, QuantizationScheme(4, 64), QuantizationScheme(4, 128))
 
 
 def _model(
@@ -43,7 +43,7 @@ def _model(
             "hidden_act": "silu",
         }
     said = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied, **shape}
-    model = build(configs.of(said))
+    model = build(configs.config_from_json(said))
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -58,18 +58,18 @@ def _ids(model: CausalLM, batch: int = 2, length: int = 20) -> Tensor:
     return torch.randint(model.config.vocabulary, (batch, length), generator=source)
 
 
-def _error(weight: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+def _error(weight: Tensor, scheme: QuantizationScheme) -> tuple[Tensor, Tensor]:
     """Each number's distance from what it was rounded to, and half the step beside it."""
-    packed, scale = quantize.rounded(weight, scheme)
+    packed, scale = quantize.quantize_matrix(weight, scheme)
     columns = weight.shape[1]
-    back = quantize.restored(packed, scale, scheme, columns)
+    back = quantize.dequantize(packed, scale, scheme, columns)
     step = scale.double().abs().repeat_interleave(scheme.group or columns, 1)[:, :columns]
     return (weight.double() - back.double()).abs(), step / 2
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("columns", [1, 31, 32, 33, 64, 100, 128, 257])
-def test_no_number_moves_by_more_than_half_a_step(scheme: Scheme, columns: int) -> None:
+def test_no_number_moves_by_more_than_half_a_step(scheme: QuantizationScheme, columns: int) -> None:
     source = torch.Generator().manual_seed(columns)
     for spread in (1e-42, 1e-30, 0.02, 1.0, 1e37):
         for shift in (0.0, 1.0):
@@ -80,7 +80,7 @@ def test_no_number_moves_by_more_than_half_a_step(scheme: Scheme, columns: int) 
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_hard_rows_keep_the_bound(scheme: Scheme) -> None:
+def test_hard_rows_keep_the_bound(scheme: QuantizationScheme) -> None:
     rows = torch.zeros(6, 160)
     rows[1] = 1.0
     rows[2] = -1.0
@@ -102,10 +102,10 @@ def test_packed_codes_come_back_as_they_were(columns: int) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_what_was_rounded_once_stays_as_it_is(scheme: Scheme) -> None:
+def test_what_was_rounded_once_stays_as_it_is(scheme: QuantizationScheme) -> None:
     """A matrix that quantisation made is its own best quantisation, to the rounding of scales."""
     weight = torch.randn(8, 256, generator=torch.Generator().manual_seed(3))
-    once = quantize.restored(*quantize.rounded(weight, scheme), scheme, 256)
+    once = quantize.dequantize(*quantize.quantize_matrix(weight, scheme), scheme, 256)
     again, half = _error(once, scheme)
     assert (again <= half * (1 + 1e-4)).all()
 
@@ -121,7 +121,7 @@ def test_a_signed_scale_loses_less_than_a_plain_one() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_a_layer_multiplies_by_what_its_codes_stand_for(
-    scheme: Scheme, monkeypatch: pytest.MonkeyPatch
+    scheme: QuantizationScheme, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = torch.Generator().manual_seed(6)
     plain = nn.Linear(70, 37)
@@ -174,8 +174,10 @@ def test_learned_positions_and_norms_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "qwen3"])
-@pytest.mark.parametrize("scheme", [INT8, Scheme(4, 64)], ids=str)
-def test_a_file_brings_back_every_bit(kind: str, scheme: Scheme, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", [INT8, QuantizationScheme(4, 64)], ids=str)
+def test_a_file_brings_back_every_bit(
+    kind: str, scheme: QuantizationScheme, tmp_path: Path
+) -> None:
     model = _model(kind)
     quantize.quantize(model, scheme)
     write(tmp_path / "model.safetensors", model)
@@ -208,7 +210,7 @@ def test_it_is_refused_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="already"):
         quantize.quantize(model)
     with pytest.raises(ConfigError, match="3 bits in groups of 32"):
-        Scheme(3, 32)
+        QuantizationScheme(3, 32)
     broken = _model()
     with torch.no_grad():
         broken.get_parameter("blocks.1.mlp.up.weight")[0, 0] = math.nan
@@ -298,7 +300,7 @@ def test_what_rounding_costs_in_bits_per_byte() -> None:
     for name, scheme, ends in (
         ("int8", INT8, INT8),
         ("int4 in 32, ends int8", INT4, INT8),
-        ("int4 in 64, ends int8", Scheme(4, 64), INT8),
+        ("int4 in 64, ends int8", QuantizationScheme(4, 64), INT8),
         ("int4 in 32, ends too", INT4, INT4),
     ):
         rounded = build(model.config).eval()

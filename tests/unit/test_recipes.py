@@ -12,10 +12,10 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import Event, Progress
 from ownwords.models import bundle, peft
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import corpus, measure, planned, pruning, validation
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import ALONE
@@ -123,13 +123,15 @@ def test_encoded_texts_that_no_run_is_of_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "KEPT", 0)
-    old = build(OTHERS, Bytes(), tmp_path / "tokens")
+    old = build(OTHERS, ByteTokenizer(), tmp_path / "tokens")
     fixed = {**TINY, "train.steps": 2, "model.vocabulary": 0}
     for _ in range(2):
         made = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
         assert not old.folder.exists()
         left = {path.name for path in (tmp_path / "tokens").iterdir()}
-        assert left == {build(texts, Bytes(), tmp_path / "x").key for texts in (TRAIN, HELD_OUT)}
+        assert left == {
+            build(texts, ByteTokenizer(), tmp_path / "x").key for texts in (TRAIN, HELD_OUT)
+        }
         assert json.loads((made.run.folder / "tokens.json").read_text())["keys"] == sorted(left)
 
 
@@ -238,7 +240,7 @@ def test_a_small_model_of_a_large_vocabulary_is_planned(
     # A fifth of it, which is timed beside it, would be less than its table of tokens takes.
     timed: list[int] = []
 
-    def measured(device: Device, shapes: Sequence[Config], **_: object) -> measure.Speeds:
+    def measured(device: Device, shapes: Sequence[ModelConfig], **_: object) -> measure.Speeds:
         timed.append(len(shapes))
         return measure.assumed(device)
 

@@ -7,7 +7,7 @@ import pytest
 
 import small_bases
 from ownwords.inference.model import Model
-from ownwords.models.safely import ModelError
+from ownwords.models.untrusted_files import ModelError
 from ownwords.training import rehearsal as room
 from ownwords.training.rehearsal import BROUGHT, DIVIDER, rehearsal, written_by
 

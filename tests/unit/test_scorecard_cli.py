@@ -20,7 +20,7 @@ from ownwords.make import scoring as making
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.family import build
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 assert families  # its import sets one thread
 
@@ -28,7 +28,7 @@ SMALL = partial(scoring.ScoreConfig, passages=8, seeds=2, prompts=1, tokens=40, 
 
 
 def save(folder: Path, **provenance: object) -> Path:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     network = build(
         Qwen3Config(
             vocabulary=tokenizer.vocabulary_size,

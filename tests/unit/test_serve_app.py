@@ -28,7 +28,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.inference.writing import ends
 from ownwords.models import directory
-from ownwords.models.directory import Directory
+from ownwords.models.directory import ModelDirectory
 from ownwords.serve import app_state as house_module
 from ownwords.serve import http_server, static_files
 from ownwords.serve.app import create_app
@@ -36,7 +36,7 @@ from ownwords.serve.app_state import AppState
 from ownwords.serve.loaded_model import Stamp, stamp_of
 from ownwords.serve.middleware import HEADERS
 from ownwords.serve.settings import ServeSettings
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from this_machine import reachable
 
 pytestmark = pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
@@ -49,11 +49,11 @@ ORDER = {"model": "shipped", "prompt": "Dear", "max_tokens": 20, "seed": 1}
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
     """In place of the shipped model's own."""
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     made = CountingEngine(tokenizer.vocabulary_size, context=4096)
     made.never = list(ends(tokenizer))  # a text is as long as it was asked for
 
-    def load(folder: Path, _: ServeSettings) -> tuple[Directory, Model, Stamp]:
+    def load(folder: Path, _: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
         return directory.read(folder), Model(made, tokenizer), stamp_of(folder)
 
     monkeypatch.setattr(house_module, "load", load)

@@ -20,14 +20,14 @@ from ownwords.inference.generation import generate
 from ownwords.inference.model import Model
 from ownwords.inference.writing import request, write
 from ownwords.models import directory
-from ownwords.models.directory import Directory
+from ownwords.models.directory import ModelDirectory
 from ownwords.serve import app_state as house_module
 from ownwords.serve import loaded_model as opened_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.loaded_model import LoadedModel, Stamp, room_for, stamp_of
 from ownwords.serve.settings import ServeSettings
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 pytestmark = pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
 
@@ -38,31 +38,33 @@ def place(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture(scope="module")
-def said() -> Directory:
+def said() -> ModelDirectory:
     return directory.read(catalogue.shipped())
 
 
 class Loads:
     """Stands for `opened.load`: models of the counting engine, and how often they were loaded."""
 
-    def __init__(self, said: Directory) -> None:
+    def __init__(self, said: ModelDirectory) -> None:
         self.count = 0
         self.takes_s = 0.0
         self.fails: OwnwordsError | None = None
         self._said = said
 
-    def __call__(self, folder: Path, settings: ServeSettings) -> tuple[Directory, Model, Stamp]:
+    def __call__(
+        self, folder: Path, settings: ServeSettings
+    ) -> tuple[ModelDirectory, Model, Stamp]:
         time.sleep(self.takes_s)
         self.count += 1
         if self.fails:
             raise self.fails
-        tokenizer = Bytes()
+        tokenizer = ByteTokenizer()
         engine = CountingEngine(tokenizer.vocabulary_size)
         return self._said, Model(engine, tokenizer), stamp_of(folder)
 
 
 @pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch, said: Directory) -> Loads:
+def loads(monkeypatch: pytest.MonkeyPatch, said: ModelDirectory) -> Loads:
     made = Loads(said)
     monkeypatch.setattr(house_module, "load", made)
     return made
@@ -92,13 +94,15 @@ def within(state: AppState, work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def text_of(opened: LoadedModel, seed: int = 1, tokens: int = 20) -> list[int]:
-    async with opened.worker.write(request(Bytes(), "Dear", tokens=tokens, seed=seed)) as written:
+    async with opened.worker.write(
+        request(ByteTokenizer(), "Dear", tokens=tokens, seed=seed)
+    ) as written:
         return [drawn.id async for drawn in written]
 
 
 def alone(seed: int = 1, tokens: int = 20) -> list[int]:
-    engine = CountingEngine(Bytes().vocabulary_size)
-    asked = request(Bytes(), "Dear", tokens=tokens, seed=seed)
+    engine = CountingEngine(ByteTokenizer().vocabulary_size)
+    asked = request(ByteTokenizer(), "Dear", tokens=tokens, seed=seed)
     return [drawn.id for drawn in generate(engine, asked)]
 
 
@@ -163,7 +167,7 @@ def test_a_model_that_was_replaced_is_loaded_anew_and_what_is_under_way_goes_on(
     async def work() -> None:
         before = await state.opened()
         assert await state.opened() is before
-        async with before.worker.write(request(Bytes(), "Dear", tokens=3000)) as written:
+        async with before.worker.write(request(ByteTokenizer(), "Dear", tokens=3000)) as written:
             ids = [drawn.id for drawn in await written.take()]
             (folder / "README.md").write_text("a card", encoding="utf-8")
             assert await state.opened() is before
@@ -257,7 +261,7 @@ def test_text_for_a_thread_ends_when_the_thread_has_enough(place: Workspace, loa
         opened = await state.opened()
 
         def some() -> str:
-            pieces = state.text(opened, request(Bytes(), "Dear", tokens=1_000_000))
+            pieces = state.text(opened, request(ByteTokenizer(), "Dear", tokens=1_000_000))
             first = next(pieces)
             pieces.close()
             return first
@@ -269,7 +273,7 @@ def test_text_for_a_thread_ends_when_the_thread_has_enough(place: Workspace, loa
 
 
 def test_room_is_made_by_the_memory_there_is(
-    said: Directory, monkeypatch: pytest.MonkeyPatch
+    said: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = said.config
     token = 2 * config.layers * config.kv_heads * config.head_dim * 4

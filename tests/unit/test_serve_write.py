@@ -22,7 +22,7 @@ from ownwords.inference.model import Model
 from ownwords.serve.api import write
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import refusal
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 POSTS = {
     "harbour": "We walked to the old harbour in the rain, and nobody spoke of the boat. " * 3,
@@ -197,7 +197,7 @@ def test_whoever_leaves_gives_the_seat_back_and_too_many_are_told(place: Workspa
 
 
 def test_the_guard_tells_where_it_closed_the_way() -> None:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     learned = "nobody spoke of the boat that had been sold in March to a man from inland"
     ids = np.array(tokenizer.encode(learned))
     guard = guarding.build([ids], tokenizer, words=4, longest=200)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import damage
 from ownwords.core.errors import CorpusError, WorkspaceError
 from ownwords.core.progress import Event, Progress
-from ownwords.models import staging
+from ownwords.models import atomic_dir
 from ownwords.tokenizers import bpe
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.training import shards as room
 from ownwords.training.shards import Shards, Text, build, open_shards
@@ -34,7 +34,7 @@ TEXTS = [
 ]
 
 
-class Counting(Bytes):
+class Counting(ByteTokenizer):
     """Bytes that count the texts they encode."""
 
     encoded = 0
@@ -47,7 +47,7 @@ class Counting(Bytes):
         return super().encode_batch(texts, threads=threads)
 
 
-class Large(Bytes):
+class Large(ByteTokenizer):
     """A tokenizer whose vocabulary is as large as asked for; a byte b is the id b * `times`."""
 
     def __init__(self, size: int, times: int = 1) -> None:
@@ -94,7 +94,7 @@ def check(shards: Shards, texts: Sequence[Text], start: int | None, end: int | N
 
 
 def test_documents_are_read_back_between_their_marks(tmp_path: Path) -> None:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     shards = build(TEXTS, tokenizer, tmp_path)
     check(shards, TEXTS, tokenizer.start, tokenizer.end)
     assert shards.folder == tmp_path / shards.key
@@ -110,7 +110,7 @@ def test_documents_are_read_back_between_their_marks(tmp_path: Path) -> None:
 def test_marks_that_a_tokenizer_lacks_are_left_out(
     tmp_path: Path, start: str | None, end: str | None
 ) -> None:
-    tokenizer = Bytes(special=("<s>", "<e>"), start=start, end=end)
+    tokenizer = ByteTokenizer(special=("<s>", "<e>"), start=start, end=end)
     check(build(TEXTS, tokenizer, tmp_path), TEXTS, tokenizer.start, tokenizer.end)
 
 
@@ -129,7 +129,7 @@ def test_any_texts_in_any_groups(
 ) -> None:
     texts = [Text(f"{i}\udcff", content) for i, content in enumerate(contents)]
     root = tmp_path_factory.mktemp("tokens")
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "_GROUP", 20)
         check(build(texts, tokenizer, root), texts, tokenizer.start, tokenizer.end)
@@ -149,11 +149,11 @@ def test_the_same_texts_are_found_again_without_encoding(tmp_path: Path) -> None
 
 
 def test_whatever_decides_the_tokens_decides_the_key(tmp_path: Path) -> None:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     others = [
-        (TEXTS, Bytes(special=("<s>", "<e>"), start="<s>", end="<e>")),
-        (TEXTS, Bytes(end=None)),
-        (TEXTS, Bytes(start=None)),
+        (TEXTS, ByteTokenizer(special=("<s>", "<e>"), start="<s>", end="<e>")),
+        (TEXTS, ByteTokenizer(end=None)),
+        (TEXTS, ByteTokenizer(start=None)),
         (TEXTS, Large(300)),
         (TEXTS[:-1], tokenizer),
         (TEXTS[::-1], tokenizer),
@@ -168,14 +168,14 @@ def test_whatever_decides_the_tokens_decides_the_key(tmp_path: Path) -> None:
 
 
 def test_an_iterator_that_can_be_read_only_once_will_do(tmp_path: Path) -> None:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     shards = build((text for text in TEXTS), tokenizer, tmp_path / "new" / "tokens")
     check(shards, TEXTS, tokenizer.start, tokenizer.end)
     assert shards.key == build(TEXTS, tokenizer, tmp_path).key
 
 
 def test_no_texts_are_no_tokens(tmp_path: Path) -> None:
-    shards = build([], Bytes(), tmp_path)
+    shards = build([], ByteTokenizer(), tmp_path)
     assert (shards.documents, shards.tokens, shards.text_bytes) == (0, 0, 0)
     assert shards.offsets_D1.tolist() == [0]
 
@@ -200,7 +200,7 @@ def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
 
 def test_half_a_character_is_told_with_its_document(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"in 'post 7', .*surrogate"):
-        build([*TEXTS, Text("post 7", "ab\ud800")], Bytes(), tmp_path)
+        build([*TEXTS, Text("post 7", "ab\ud800")], ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -213,19 +213,19 @@ def test_texts_that_change_meanwhile_are_not_taken(tmp_path: Path) -> None:
             return iter([Text("a", f"version {self.times}")])
 
     with pytest.raises(CorpusError, match="changed while"):
-        build(Changing(), Bytes(), tmp_path)
+        build(Changing(), ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_counts_bytes_of_text(tmp_path: Path) -> None:
     events: list[Event] = []
-    shards = build(TEXTS, Bytes(), tmp_path, progress=Progress(events.append))
+    shards = build(TEXTS, ByteTokenizer(), tmp_path, progress=Progress(events.append))
     assert (events[-1].kind, events[-1].unit) == ("done", "bytes")
     assert events[-1].done == events[-1].total == shards.text_bytes
 
 
 def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
-    shards = build(TEXTS, Bytes(), tmp_path)
+    shards = build(TEXTS, ByteTokenizer(), tmp_path)
     expected = shards.ids.tolist()
     generator = random.Random(5)
     files = sorted(shards.folder.iterdir())
@@ -255,7 +255,7 @@ def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_short_is_told_by_its_size(tmp_path: Path) -> None:
-    shards = build([Text("a", "x" * 998)], Bytes(), tmp_path)
+    shards = build([Text("a", "x" * 998)], ByteTokenizer(), tmp_path)
     path = shards.folder / "tokens.bin"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(WorkspaceError, match=r"it has 1,900 bytes and was written with 2,000"):
@@ -270,11 +270,11 @@ def _equal_json(one: bytes, other: bytes) -> bool:
 
 
 def test_another_format_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shards = build(TEXTS, Bytes(), tmp_path)
+    shards = build(TEXTS, ByteTokenizer(), tmp_path)
     monkeypatch.setattr(room, "FORMAT", 2)
     with pytest.raises(WorkspaceError, match="another version of ownwords"):
         open_shards(shards.folder)
-    assert build(TEXTS, Bytes(), tmp_path).key != shards.key
+    assert build(TEXTS, ByteTokenizer(), tmp_path).key != shards.key
 
 
 def test_a_folder_without_shards_is_told(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_folder_without_shards_is_told(tmp_path: Path) -> None:
         open_shards(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkspaceError, match="is a file"):
-        build(iter(TEXTS), Bytes(), tmp_path / "file")
+        build(iter(TEXTS), ByteTokenizer(), tmp_path / "file")
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(
@@ -296,9 +296,9 @@ def test_a_full_disk_is_told_and_nothing_is_left(
     def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(staging, "write_file", full)
+    monkeypatch.setattr(atomic_dir, "write_file", full)
     with pytest.raises(WorkspaceError, match="disk is full"):
-        build(TEXTS, Bytes(), tmp_path)
+        build(TEXTS, ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -306,15 +306,15 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from ownwords.core import fingerprint
-from ownwords.models import staging
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.models import atomic_dir
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import shards
 
 root, moment = Path(sys.argv[1]), sys.argv[2]
 shards._GROUP = 1000
 calls = 0
 
-class Fatal(Bytes):
+class Fatal(ByteTokenizer):
     def encode_batch(self, texts, *, threads=None):
         global calls
         calls += 1
@@ -322,18 +322,18 @@ class Fatal(Bytes):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().encode_batch(texts)
 
-write_file = staging.write_file
+write_file = atomic_dir.write_file
 def fatal(path, data):
     if moment in path.name:
         path.write_bytes(data[: len(data) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
     write_file(path, data)
-staging.write_file = fatal
+atomic_dir.write_file = fatal
 
 def put(beside, folder):
     os.kill(os.getpid(), signal.SIGKILL)
 if moment == "put":
-    staging._put = put
+    atomic_dir._put = put
 shards.build([shards.Text(str(i), "hat " * 200) for i in range(9)], Fatal(), root)
 """
 
@@ -349,7 +349,7 @@ def test_killed_half_way_leaves_nothing_that_counts(tmp_path: Path, moment: str)
     assert len(left) == 1
     assert left[0].name.startswith(".")
     texts = [Text(str(i), "hat " * 200) for i in range(9)]
-    shards = build(texts, Bytes(), tmp_path)
+    shards = build(texts, ByteTokenizer(), tmp_path)
     check(shards, texts, shards.special[0], shards.special[1])
     assert list(tmp_path.iterdir()) == [shards.folder]
 
@@ -371,7 +371,7 @@ def test_memory_holds_a_group_and_not_the_corpus(
 
     tracemalloc.start()
     try:
-        shards = build(Many(), Bytes(), tmp_path)
+        shards = build(Many(), ByteTokenizer(), tmp_path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foreign_tokenizers import DOCUMENTS, ROLES, files_of
-from ownwords.tokenizers import saved
-from ownwords.tokenizers.bpe import BPE, train
-from ownwords.tokenizers.bytes import Bytes
-from ownwords.tokenizers.imported import Imported
+from ownwords.tokenizers import tokenizer_json
+from ownwords.tokenizers.bpe import BPETokenizer, train
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.hf_tokenizer import HFTokenizer
 from ownwords.tokenizers.text import SPECIAL, TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer, check_fits, from_files, load
 
@@ -22,8 +22,8 @@ TEXT = "The thing in the ring: it's 2012, they'd say.\n\n  Größe, 日本語 �
 LEARNED = train([TEXT * 3, TEXT.upper()], 320)
 OURS: dict[str, Tokenizer] = {
     "bpe": LEARNED,
-    "bpe without special tokens": BPE([b"th", b"the"], special=(), start=None, end=None),
-    "bytes": Bytes(template="{{ messages[0]['content'] }}"),
+    "bpe without special tokens": BPETokenizer([b"th", b"the"], special=(), start=None, end=None),
+    "bytes": ByteTokenizer(template="{{ messages[0]['content'] }}"),
 }
 
 
@@ -45,8 +45,10 @@ def test_what_was_saved_is_read_back_as_it_was(kind: str, tmp_path: Path) -> Non
 @given(text=st.text(max_size=60))
 def test_the_library_finds_the_same_ids_in_our_file(kind: str, text: str) -> None:
     files = OURS[kind].files()
-    read = Imported(
-        saved.read(saved.TOKENIZER, files[saved.TOKENIZER]), saved.Roles.read(files), files
+    read = HFTokenizer(
+        tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER]),
+        tokenizer_json.SpecialTokensConfig.read(files),
+        files,
     )
     assert read.encode(text) == OURS[kind].encode(text)
     assert read.fingerprint() == OURS[kind].fingerprint()
@@ -55,28 +57,30 @@ def test_the_library_finds_the_same_ids_in_our_file(kind: str, text: str) -> Non
 def test_ours_is_recognised_by_what_it_does_not_by_its_look() -> None:
     """A merge that tiktoken would do and the listed pairs would not: the library must do it."""
     document = LEARNED.document()
-    assert isinstance(from_files({saved.TOKENIZER: saved.write(document)}), BPE)
+    assert isinstance(
+        from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)}), BPETokenizer
+    )
     model = document["model"]
     assert isinstance(model, dict)
     model["merges"][0], model["merges"][1] = model["merges"][1], model["merges"][0]
-    read = from_files({saved.TOKENIZER: saved.write(document)})
-    assert isinstance(read, Imported)
+    read = from_files({tokenizer_json.TOKENIZER: tokenizer_json.write(document)})
+    assert isinstance(read, HFTokenizer)
     assert read.fingerprint() != LEARNED.fingerprint()
 
 
 def test_bytes_are_bytes() -> None:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     assert tokenizer.encode("aé") == [97, 0xC3, 0xA9]
     assert [ids.tolist() for ids in tokenizer.encode_batch(["a", ""])] == [[97], []]
     assert tokenizer.vocabulary_size == 256 + len(SPECIAL)
     assert tokenizer.encode("<|end|>a", special=True) == [tokenizer.end, 97]
-    assert tokenizer.fingerprint() != BPE().fingerprint()
+    assert tokenizer.fingerprint() != BPETokenizer().fingerprint()
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
 def test_an_imported_one_gives_the_text_back(kind: str) -> None:
     tokenizer = from_files(files_of(kind))
-    assert isinstance(tokenizer, Imported)
+    assert isinstance(tokenizer, HFTokenizer)
     for text in (TEXT, " the", "  the thing\n", "\n", "", "e\u0301\U000e0041"):
         ids = tokenizer.encode(text)
         kept = unicodedata.normalize("NFC", text) if kind == "Qwen" else text
@@ -114,8 +118,13 @@ def test_an_imported_one_is_saved_as_it_was_read(kind: str) -> None:
 
 def test_the_fingerprint_is_of_the_mapping_not_of_the_file() -> None:
     files = files_of("GPT-2")
-    spread = json.dumps(json.loads(files[saved.TOKENIZER]), indent=2, sort_keys=True).encode()
-    assert from_files({saved.TOKENIZER: spread}).fingerprint() == from_files(files).fingerprint()
+    spread = json.dumps(
+        json.loads(files[tokenizer_json.TOKENIZER]), indent=2, sort_keys=True
+    ).encode()
+    assert (
+        from_files({tokenizer_json.TOKENIZER: spread}).fingerprint()
+        == from_files(files).fingerprint()
+    )
     prints = {from_files(files_of(kind)).fingerprint() for kind in DOCUMENTS}
     assert len(prints) == len(DOCUMENTS)
 
@@ -127,7 +136,7 @@ def changed(kind: str, path: str, value: object) -> dict[str, bytes]:
     for step in steps:
         place = place[step]  # type: ignore[assignment]
     place[last] = value
-    return {saved.TOKENIZER: json.dumps(document).encode()}
+    return {tokenizer_json.TOKENIZER: json.dumps(document).encode()}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +193,7 @@ def test_an_unknown_part_is_refused_by_name(kind: str, path: str, value: object,
     ids=range(10),
 )
 def test_a_file_that_is_none_is_refused(data: bytes) -> None:
-    for name in (saved.TOKENIZER, saved.CONFIG, saved.SPECIAL_MAP):
+    for name in (tokenizer_json.TOKENIZER, tokenizer_json.CONFIG, tokenizer_json.SPECIAL_MAP):
         with pytest.raises(TokenizerError, match=name):
             from_files({**files_of("GPT-2"), name: data})
 
@@ -204,21 +213,21 @@ def test_a_directory_without_a_tokenizer_says_so(tmp_path: Path) -> None:
 )
 def test_a_config_of_another_tokenizer_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(TokenizerError, match=r"tokenizer_config\.json"):
-        from_files({**files_of("GPT-2"), saved.CONFIG: json.dumps(wrong).encode()})
+        from_files({**files_of("GPT-2"), tokenizer_json.CONFIG: json.dumps(wrong).encode()})
 
 
 def test_what_stands_beside_the_config_is_read_too() -> None:
     files = files_of("Qwen")
-    del files[saved.CONFIG]
-    files[saved.SPECIAL_MAP] = b'{"eos_token": {"content": "<|im_end|>", "lstrip": false}}'
-    files[saved.TEMPLATE] = b"{{ messages }}"
+    del files[tokenizer_json.CONFIG]
+    files[tokenizer_json.SPECIAL_MAP] = b'{"eos_token": {"content": "<|im_end|>", "lstrip": false}}'
+    files[tokenizer_json.TEMPLATE] = b"{{ messages }}"
     tokenizer = from_files(files)
     assert tokenizer.end == tokenizer.special["<|im_end|>"]
     assert tokenizer.start is None
     assert tokenizer.template == "{{ messages }}"
     several = [{"name": "tools", "template": "no"}, {"name": "default", "template": "yes"}]
     config = json.dumps({"chat_template": several}).encode()
-    assert from_files({**files_of("Qwen"), saved.CONFIG: config}).template == "yes"
+    assert from_files({**files_of("Qwen"), tokenizer_json.CONFIG: config}).template == "yes"
 
 
 def test_a_tokenizer_is_welded_to_its_model() -> None:
@@ -280,11 +289,11 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 def test_a_thousand_damaged_files_are_read_or_refused() -> None:
     rng = random.Random(SEED)
-    kinds = [*(files_of(kind) for kind in DOCUMENTS), LEARNED.files(), Bytes().files()]
+    kinds = [*(files_of(kind) for kind in DOCUMENTS), LEARNED.files(), ByteTokenizer().files()]
     read = refused = 0
     for n in range(1000):
         files = dict(kinds[n % len(kinds)])
-        name = saved.CONFIG if n % 10 == 9 else saved.TOKENIZER
+        name = tokenizer_json.CONFIG if n % 10 == 9 else tokenizer_json.TOKENIZER
         files[name] = mutate(files[name], rng)
         try:
             tokenizer = from_files(files)

@@ -17,7 +17,7 @@ from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 MODELS = {name: tiny(name, torch.float64).eval() for name in TINY}
 
@@ -153,7 +153,7 @@ def test_it_says_what_it_is() -> None:
 
 
 def test_a_directory_in_the_weights_asked_for(tmp_path: Path) -> None:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     network = build(
         Qwen3Config(
             vocabulary=tokenizer.vocabulary_size,

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from ownwords.core.config import resolve
-from ownwords.models.configs.qwen3 import Qwen3Config, sized
+from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget
 from ownwords.training.laws import LAWS
 from ownwords.training.measure import Pace, Speeds
 from ownwords.training.plan import plan
@@ -25,7 +25,7 @@ FACTS = Facts(
     tokens=90_000,
     vocabulary=2048,
 )
-BASE = Base(sized(8_000_000, 8192, 256), 8_000_000, 1.6, "muon", 0.02, 5e-3)
+BASE = Base(config_for_budget(8_000_000, 8192, 256), 8_000_000, 1.6, "muon", 0.02, 5e-3)
 TUNED = replace(FACTS, base=BASE, replay_bytes=300_000, tokens=70_000, vocabulary=8192)
 
 
@@ -92,7 +92,7 @@ def test_another_size_brings_the_rate_the_plan_has_for_it() -> None:
     wanted = one.recipe.model.parameters // 4
     assert made["model.parameters"] == pytest.approx(wanted, rel=0.01)
     own = again(one, FACTS, 120.0, {"model.parameters": made["model.parameters"]})
-    shape = sized(own.recipe.model.parameters, 2048, own.recipe.model.context)
+    shape = config_for_budget(own.recipe.model.parameters, 2048, own.recipe.model.context)
     assert isinstance(shape, Qwen3Config)
     assert own.recipe.optim.rate == pytest.approx(LAWS.tables_rate(shape.width), rel=0.01)
     assert made["optim.rate"] == pytest.approx(2 * own.recipe.optim.rate, rel=0.02)

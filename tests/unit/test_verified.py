@@ -10,7 +10,7 @@ import pytest
 
 import damage
 from ownwords.core.errors import WorkspaceError
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import shards as room
 from ownwords.training import verified
 from ownwords.training.shards import Text, build, open_shards
@@ -20,7 +20,7 @@ from ownwords.training.shards import Text, build, open_shards
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Encoded texts that were read whole, and are vouched for."""
     monkeypatch.setattr(verified, "SETTLED_S", -1.0)
-    folder = build([Text("a", "hats " * 200), Text("b", "")], Bytes(), tmp_path).folder
+    folder = build([Text("a", "hats " * 200), Text("b", "")], ByteTokenizer(), tmp_path).folder
     assert (folder / verified.STAMP).exists()
     return folder
 
@@ -52,7 +52,7 @@ def test_what_looks_as_it_did_is_not_read_again(folder: Path, read: list[str]) -
 
 
 def test_what_was_just_written_is_not_vouched_for(tmp_path: Path, read: list[str]) -> None:
-    folder = build([Text("a", "hats")], Bytes(), tmp_path).folder
+    folder = build([Text("a", "hats")], ByteTokenizer(), tmp_path).folder
     assert len(read) == 4
     assert not (folder / verified.STAMP).exists()
     open_shards(folder)

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import model_directories as models
-from ownwords.models import fitting, weights
+from ownwords.models import weight_mapping, weights
 from ownwords.models.family import build
-from ownwords.models.header import read_header
 from ownwords.models.names import hf_names
-from ownwords.models.safely import ModelError
-from ownwords.models.safetensors import Writable, blocks, write_tensors
+from ownwords.models.safetensors import TensorToWrite, read_blocks, write_tensors
+from ownwords.models.safetensors_header import read_header
+from ownwords.models.untrusted_files import ModelError
 
 FAMILIES = list(models.CONFIGS)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -43,7 +43,8 @@ def put(path: Path, tensors: dict[str, torch.Tensor]) -> None:
     """A safetensors file of these tensors, replacing what is there."""
     path.unlink(missing_ok=True)
     write_tensors(
-        path, [Writable(n, t.dtype, tuple(t.shape), [t.reshape(-1)]) for n, t in tensors.items()]
+        path,
+        [TensorToWrite(n, t.dtype, tuple(t.shape), [t.reshape(-1)]) for n, t in tensors.items()],
     )
 
 
@@ -83,7 +84,7 @@ def test_what_is_read_is_written_back_bit_for_bit(
         assert found[theirs][1] == tuple(tensor.shape)
         assert found[theirs][2] == tensor.view(-1).view(torch.uint8).numpy().tobytes()
     if shard_bytes:
-        index = json.loads((first / fitting.INDEX).read_bytes())
+        index = json.loads((first / weight_mapping.INDEX).read_bytes())
         assert len(list(first.glob("model-*-of-*.safetensors"))) > 2
         assert index["metadata"]["total_size"] == sum(len(data) for _, _, data in found.values())
         assert index["weight_map"].keys() == found.keys()
@@ -110,21 +111,21 @@ def test_blocks_smaller_than_a_tensor_make_no_difference(
 ) -> None:
     model = models.model("gpt2")
     weights.write(tmp_path, model, None, None)
-    whole = (tmp_path / fitting.SINGLE).read_bytes()
+    whole = (tmp_path / weight_mapping.SINGLE).read_bytes()
     monkeypatch.setattr(weights, "BLOCK_BYTES", 100)
-    (tmp_path / fitting.SINGLE).unlink()
+    (tmp_path / weight_mapping.SINGLE).unlink()
     weights.write(tmp_path, model, None, None)
-    assert (tmp_path / fitting.SINGLE).read_bytes() == whole
-    for each in read_header(tmp_path / fitting.SINGLE).values():
+    assert (tmp_path / weight_mapping.SINGLE).read_bytes() == whole
+    for each in read_header(tmp_path / weight_mapping.SINGLE).values():
         with each.path.open("rb") as file:
-            rows = [block.clone() for block in blocks(each, file, 100)]
+            rows = [block.clone() for block in read_blocks(each, file, 100)]
         assert torch.equal(torch.cat(rows), tensors(each.path)[each.name])
 
 
 def test_a_type_can_be_chosen_and_mixed_files_widen(tmp_path: Path) -> None:
     model = models.model("qwen3")
     weights.write(tmp_path, model, torch.bfloat16, None)
-    path = tmp_path / fitting.SINGLE
+    path = tmp_path / weight_mapping.SINGLE
     chosen = weights.load(tmp_path, model.config, "cpu", torch.float32)
     assert {p.dtype for p in chosen.parameters()} == {torch.float32}
     found = tensors(path)
@@ -145,7 +146,7 @@ def test_a_number_beyond_float16_is_told_and_not_made_infinite(tmp_path: Path) -
 def test_a_copied_head_of_a_tied_model_is_accepted_if_equal(tmp_path: Path) -> None:
     model = models.model("qwen3")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / fitting.SINGLE
+    path = tmp_path / weight_mapping.SINGLE
     found = tensors(path)
     embedding = found["model.embed_tokens.weight"]
     put(path, found | {"lm_head.weight": embedding})
@@ -162,7 +163,7 @@ def test_gpt2_as_first_published_is_read(tmp_path: Path) -> None:
     """Names without their first part, and the masks that every reader computes for itself."""
     model = models.model("gpt2")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / fitting.SINGLE
+    path = tmp_path / weight_mapping.SINGLE
     found = {name.removeprefix("transformer."): t for name, t in tensors(path).items()}
     masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 8, 8) for i in range(2)}
     put(path, found | masks | {"h.0.attn.masked_bias": torch.tensor(-1e4)})
@@ -178,7 +179,7 @@ def test_gpt2_as_first_published_is_read(tmp_path: Path) -> None:
 def test_rotary_frequencies_of_older_files_are_skipped(name: str, tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / fitting.SINGLE
+    path = tmp_path / weight_mapping.SINGLE
     put(path, tensors(path) | {name: torch.ones(2)})
     weights.load(tmp_path, model.config, "cpu", None)
 
@@ -186,7 +187,7 @@ def test_rotary_frequencies_of_older_files_are_skipped(name: str, tmp_path: Path
 def test_unknown_and_missing_tensors_are_named(tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / fitting.SINGLE
+    path = tmp_path / weight_mapping.SINGLE
     found = tensors(path)
     for name in [name for name in found if "layers.1.self_attn" in name]:
         del found[name]
@@ -219,7 +220,7 @@ def test_a_wrong_shape_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
 def test_a_wrong_type_names_the_tensor_and_the_setting(tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None, None)
-    path = tmp_path / fitting.SINGLE
+    path = tmp_path / weight_mapping.SINGLE
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:begin])
@@ -243,23 +244,23 @@ def test_a_model_with_parameters_of_another_kind_is_not_saved(tmp_path: Path) ->
 )
 def test_an_index_cannot_point_elsewhere(place: object, tmp_path: Path) -> None:
     index = {"weight_map": {"x": place}}
-    (tmp_path / fitting.INDEX).write_text(json.dumps(index), encoding="utf-8")
+    (tmp_path / weight_mapping.INDEX).write_text(json.dumps(index), encoding="utf-8")
     with pytest.raises(ModelError, match="no safetensors file beside it"):
-        fitting.find(tmp_path)
+        weight_mapping.find_tensors(tmp_path)
 
 
 def test_index_and_shards_must_agree(tmp_path: Path) -> None:
     model = models.model("llama")
     weights.write(tmp_path, model, None, 6000)
-    path = tmp_path / fitting.INDEX
+    path = tmp_path / weight_mapping.INDEX
     index = json.loads(path.read_bytes())
     file = index["weight_map"].pop("model.norm.weight")
     path.write_text(json.dumps(index), encoding="utf-8")
     with pytest.raises(ModelError, match=r"disagree on 'model.norm.weight'"):
-        fitting.find(tmp_path)
+        weight_mapping.find_tensors(tmp_path)
     (tmp_path / file).unlink()
     with pytest.raises(ModelError, match=f"{file} cannot be read: No such file"):
-        fitting.find(tmp_path)
+        weight_mapping.find_tensors(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
@@ -267,32 +268,32 @@ def test_links_are_followed_only_within_a_download_cache(tmp_path: Path) -> None
     weights.write(tmp_path, models.model("llama"), None, None)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / fitting.SINGLE).symlink_to(tmp_path / fitting.SINGLE)
+    (elsewhere / weight_mapping.SINGLE).symlink_to(tmp_path / weight_mapping.SINGLE)
     with pytest.raises(ModelError, match="is a link to another place"):
-        fitting.find(elsewhere)
+        weight_mapping.find_tensors(elsewhere)
     snapshot, blobs = tmp_path / "models--x" / "snapshots" / "1", tmp_path / "models--x" / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
-    (tmp_path / fitting.SINGLE).rename(blobs / "abc")
-    (snapshot / fitting.SINGLE).symlink_to(Path("..", "..", "blobs", "abc"))
-    assert fitting.find(snapshot)
+    (tmp_path / weight_mapping.SINGLE).rename(blobs / "abc")
+    (snapshot / weight_mapping.SINGLE).symlink_to(Path("..", "..", "blobs", "abc"))
+    assert weight_mapping.find_tensors(snapshot)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are none on Windows")
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / fitting.SINGLE)
+    os.mkfifo(tmp_path / weight_mapping.SINGLE)
     with pytest.raises(ModelError, match="is not a file"):
-        fitting.find(tmp_path)
+        weight_mapping.find_tensors(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "pytorch_model.bin.index.json"])
 def test_a_pickle_is_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04")
     with pytest.raises(ModelError, match=r"only as a pickle.*save_pretrained"):
-        fitting.find(tmp_path)
+        weight_mapping.find_tensors(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ModelError, match=r"holds no model\.safetensors"):
-        fitting.find(tmp_path)
+        weight_mapping.find_tensors(tmp_path)
 
 
 def header_of(**said: object) -> dict[str, object]:
@@ -357,7 +358,7 @@ def test_what_is_no_header_is_refused(data: bytes, told: str, tmp_path: Path) ->
 
 
 def test_a_file_cut_short_at_any_byte_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / fitting.SINGLE
+    path = tmp_path / weight_mapping.SINGLE
     put(path, {"a": torch.ones(3), "b": torch.ones(2, 2)})
     whole = path.read_bytes()
     for length in range(len(whole)):
@@ -370,7 +371,7 @@ def test_a_file_cut_short_at_any_byte_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_short_while_it_is_read_is_no_crash(tmp_path: Path) -> None:
-    path = tmp_path / fitting.SINGLE
+    path = tmp_path / weight_mapping.SINGLE
     put(path, {"a": torch.ones(100)})
     (entry,) = read_header(path).values()
     os.truncate(path, 200)
@@ -386,7 +387,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import model_directories as models
-from ownwords.models import fitting, weights
+from ownwords.models import weight_mapping, weights
 from ownwords.models.family import build
 from ownwords.models import configs
 
@@ -414,7 +415,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 for family in ("gpt2", "qwen3"):
-    small, large = (configs.of({**models.CONFIGS[family], **s}) for s in ({}, sizes))
+    small, large = (configs.config_from_json({**models.CONFIGS[family], **s}) for s in ({}, sizes))
     folder = Path(sys.argv[1], family)
     Path(folder, "small").mkdir(parents=True)
     for job in (write, load, convert):
@@ -438,7 +439,7 @@ def test_loading_and_saving_need_the_model_and_little_more(tmp_path: Path) -> No
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert done.returncode == 0, done.stderr
-    file_mib = (tmp_path / "qwen3" / fitting.SINGLE).stat().st_size >> 20
+    file_mib = (tmp_path / "qwen3" / weight_mapping.SINGLE).stat().st_size >> 20
     print(f"a file of {file_mib} MiB: KiB beyond the model\n{done.stdout}")  # noqa: T201
     assert file_mib > 90
     beyond = {line: int(line.split()[-1]) for line in done.stdout.splitlines()}

@@ -25,7 +25,7 @@ from ownwords.inference.writing import (
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.tokenizers.bytes import Bytes
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files
 
 GREEDY = Sampling(temperature=0)
@@ -33,7 +33,7 @@ WILD = Sampling(temperature=2.0)
 
 
 def bytes_model(seed: int = 3, context: int = 64) -> CausalLM:
-    size = Bytes().vocabulary_size
+    size = ByteTokenizer().vocabulary_size
     network = build(
         Qwen3Config(
             vocabulary=size, context=context, width=16, layers=2, heads=2, kv_heads=1, hidden=24
@@ -75,38 +75,40 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 def test_the_same_seed_writes_the_same_and_another_something_else() -> None:
     texts = [
-        "".join(write(ENGINE, Bytes(), "Ça alors ", tokens=40, seed=seed, sampling=WILD))
+        "".join(write(ENGINE, ByteTokenizer(), "Ça alors ", tokens=40, seed=seed, sampling=WILD))
         for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
 
 
 def test_guesses_change_nothing() -> None:
-    alone = "".join(write(ENGINE, Bytes(), "abcabcabc", tokens=90, sampling=WILD))
-    guessed = write(ENGINE, Bytes(), "abcabcabc", tokens=90, sampling=WILD, proposer=PromptLookup())
+    alone = "".join(write(ENGINE, ByteTokenizer(), "abcabcabc", tokens=90, sampling=WILD))
+    guessed = write(
+        ENGINE, ByteTokenizer(), "abcabcabc", tokens=90, sampling=WILD, proposer=PromptLookup()
+    )
     assert "".join(guessed) == alone
 
 
 def test_pieces_are_whole_characters_and_together_the_text(planned: Plan) -> None:
     said = "für 日本 🦊!"
-    planned(*Bytes().encode(said))
-    assert list(write(ENGINE, Bytes(), "x", tokens=99)) == list(said)
+    planned(*ByteTokenizer().encode(said))
+    assert list(write(ENGINE, ByteTokenizer(), "x", tokens=99)) == list(said)
 
 
 def test_bytes_that_are_no_text_still_come_out(planned: Plan) -> None:
     planned(*b"\xf0\x9f", *b"a\xc3")
-    assert "".join(write(ENGINE, Bytes(), "x", tokens=4)) == "\ufffda\ufffd"
+    assert "".join(write(ENGINE, ByteTokenizer(), "x", tokens=4)) == "\ufffda\ufffd"
 
 
 @pytest.mark.parametrize("stop", ["start", "end"])
 def test_it_stops_where_the_document_does(stop: str, planned: Plan) -> None:
-    planned(104, 105, getattr(Bytes(), stop), 33)
-    assert "".join(write(ENGINE, Bytes(), "x", tokens=4)) == "hi"
+    planned(104, 105, getattr(ByteTokenizer(), stop), 33)
+    assert "".join(write(ENGINE, ByteTokenizer(), "x", tokens=4)) == "hi"
 
 
 def test_it_stops_before_a_text_that_is_to_stop_it(planned: Plan) -> None:
     planned(*b"one\ntwo\n\nthree")
-    pieces = write(ENGINE, Bytes(), "x", tokens=99, stops=["\n\n", "thr"])
+    pieces = write(ENGINE, ByteTokenizer(), "x", tokens=99, stops=["\n\n", "thr"])
     assert "".join(pieces) == "one\ntwo"
 
 
@@ -116,12 +118,12 @@ def test_no_token_is_asked_for_after_the_end(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("asked for more")
 
     monkeypatch.setattr("ownwords.inference.writing.generate", drawn)
-    assert "".join(write(ENGINE, Bytes(), "x", tokens=99, stops=["\n\nY"])) == "Dear Sir,"
+    assert "".join(write(ENGINE, ByteTokenizer(), "x", tokens=99, stops=["\n\nY"])) == "Dear Sir,"
 
 
 def outcome(*, tokens: int, stops: Sequence[str] = ()) -> Outcome:
     """What became of a text that these tokens were drawn for."""
-    pieces = write(ENGINE, Bytes(), "x", tokens=tokens, stops=stops)
+    pieces = write(ENGINE, ByteTokenizer(), "x", tokens=tokens, stops=stops)
     while True:
         try:
             next(pieces)
@@ -153,7 +155,7 @@ def test_a_text_goes_on_from_its_prompt_with_the_space_that_stands_between() -> 
 
 
 def test_ids_can_be_gone_on_from_and_further_ones_end_it(planned: Plan) -> None:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     asked = request(tokenizer, b"ab", tokens=4, ends_too=[33], logprobs=2)
     assert (bytes(asked.ids), asked.logprobs) == (b"ab", 2)
     assert asked.stops == {tokenizer.start, tokenizer.end, 33}
@@ -170,7 +172,7 @@ def test_what_ends_a_text_by_a_models_own_file(said: dict[str, object], ids: lis
 
 
 def test_what_is_asked_of_the_model(planned: Plan) -> None:
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     asked = planned(98)
     "".join(write(ENGINE, tokenizer, "ab", tokens=4, seed=9, sampling=WILD))
     (request,) = asked
@@ -180,11 +182,11 @@ def test_what_is_asked_of_the_model(planned: Plan) -> None:
 
 
 def test_an_empty_prompt_begins_a_document_where_the_model_knows_how() -> None:
-    assert begun(Bytes(), "") == [Bytes().start]
-    assert begun(Bytes(start=None), "") == [Bytes().end]
-    assert isinstance("".join(write(ENGINE, Bytes(), "", tokens=3)), str)
+    assert begun(ByteTokenizer(), "") == [ByteTokenizer().start]
+    assert begun(ByteTokenizer(start=None), "") == [ByteTokenizer().end]
+    assert isinstance("".join(write(ENGINE, ByteTokenizer(), "", tokens=3)), str)
     with pytest.raises(OwnwordsError, match="nothing to begin with"):
-        write(ENGINE, Bytes(special=(), start=None, end=None), "", tokens=3)
+        write(ENGINE, ByteTokenizer(special=(), start=None, end=None), "", tokens=3)
 
 
 def test_what_stands_in_the_guard_is_not_copied() -> None:
@@ -198,10 +200,10 @@ def test_what_stands_in_the_guard_is_not_copied() -> None:
         torch.autograd.backward(loss / tokens)
         optimizer.step()
     engine = TorchEngine(network)
-    by_heart = "".join(write(engine, Bytes(), "the cat sat", tokens=30, sampling=GREEDY))
+    by_heart = "".join(write(engine, ByteTokenizer(), "the cat sat", tokens=30, sampling=GREEDY))
     assert by_heart.startswith(bytes(known[11:31]).decode())
-    guard = build_guard([ids[0].numpy()], Bytes(), longest=20)
-    guarded = write(engine, Bytes(), "the cat sat", tokens=30, sampling=GREEDY, guard=guard)
+    guard = build_guard([ids[0].numpy()], ByteTokenizer(), longest=20)
+    guarded = write(engine, ByteTokenizer(), "the cat sat", tokens=30, sampling=GREEDY, guard=guard)
     text = "the cat sat" + "".join(guarded)
     assert not any(text[at : at + 20] in bytes(known).decode() for at in range(len(text) - 19))
 
@@ -209,19 +211,21 @@ def test_what_stands_in_the_guard_is_not_copied() -> None:
 def test_several_texts_are_each_as_if_alone() -> None:
     seeds = [5, 1, 1, 7, 8, 9, 10, 11, 12, 13]
     alone = [
-        "".join(write(ENGINE, Bytes(), "ab", tokens=50, seed=seed, sampling=WILD, stops=["e"]))
+        "".join(
+            write(ENGINE, ByteTokenizer(), "ab", tokens=50, seed=seed, sampling=WILD, stops=["e"])
+        )
         for seed in seeds
     ]
-    asked = request(Bytes(), "ab", tokens=50, sampling=WILD)
-    assert write_several(ENGINE, Bytes(), asked, ["e"], seeds=seeds) == alone
+    asked = request(ByteTokenizer(), "ab", tokens=50, sampling=WILD)
+    assert write_several(ENGINE, ByteTokenizer(), asked, ["e"], seeds=seeds) == alone
     assert len(set(alone)) > 5
-    assert write_several(ENGINE, Bytes(), asked, seeds=[]) == []
-    assert write_several(ENGINE, Bytes(), replace(asked, tokens=0), seeds=[1]) == [""]
+    assert write_several(ENGINE, ByteTokenizer(), asked, seeds=[]) == []
+    assert write_several(ENGINE, ByteTokenizer(), replace(asked, tokens=0), seeds=[1]) == [""]
 
 
 def test_tokens_that_are_no_text_are_never_written() -> None:
     """Those that pad the vocabulary of the model, and gaps in that of the tokenizer."""
-    tokenizer = Bytes()
+    tokenizer = ByteTokenizer()
     network = build(
         Qwen3Config(vocabulary=600, context=64, width=16, layers=1, heads=2, kv_heads=1, hidden=24)
     )
@@ -242,14 +246,14 @@ def test_tokens_that_are_no_text_are_never_written() -> None:
 
 def test_what_goes_wrong_with_one_of_several_is_said() -> None:
     never = Sampling(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
-    asked = request(Bytes(), "ab", tokens=5, sampling=never)
+    asked = request(ByteTokenizer(), "ab", tokens=5, sampling=never)
     with pytest.raises(OwnwordsError, match="forbidden"):
-        write_several(ENGINE, Bytes(), asked, seeds=[1, 2])
+        write_several(ENGINE, ByteTokenizer(), asked, seeds=[1, 2])
 
 
 def test_reading_leaves_training_and_the_reader_as_they_were() -> None:
     network = bytes_model().train()
-    pieces = write(TorchEngine(network), Bytes(), "x", tokens=5, sampling=GREEDY)
+    pieces = write(TorchEngine(network), ByteTokenizer(), "x", tokens=5, sampling=GREEDY)
     for _ in range(2):
         next(pieces)
         # Between two pieces the world is that of whoever reads them.

@@ -26,9 +26,16 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.models.configs.bert import BertConfig
 from ownwords.models.directory import tokens_digest
-from ownwords.models.fitting import find
-from ownwords.models.header import Stored
-from ownwords.models.safely import ModelError, opened, parse_object, read_bytes, read_object, shown
+from ownwords.models.safetensors_header import TensorInfo
+from ownwords.models.untrusted_files import (
+    ModelError,
+    open_file,
+    parse_json,
+    preview,
+    read_bytes,
+    read_json,
+)
+from ownwords.models.weight_mapping import find_tensors
 
 if TYPE_CHECKING:
     from ownwords.models.bert import Bert
@@ -64,15 +71,15 @@ class SentenceModel:
             )
         self._folder = folder
         pooling = _parts(folder)
-        self._pooling = _pooling(read_object(folder / pooling / "config.json"), folder / pooling)
+        self._pooling = _pooling(read_json(folder / pooling / "config.json"), folder / pooling)
         said = read_bytes(folder / "config.json", _MOST_TOKENIZER_BYTES)
-        self._config = BertConfig.from_hf(parse_object(said, str(folder / "config.json")))
+        self._config = BertConfig.from_hf(parse_json(said, str(folder / "config.json")))
         self.dimensions = self._config.width
         self.longest, self._in_small_letters = _reading(folder, self._config)
         vocabulary = _read_tokenizer(folder)
         tokens = tokens_digest(vocabulary, str(folder / "tokenizer.json"), self._config)
         self._tokenizer = _tokenizer(vocabulary, self.longest, folder)
-        weights = _fingerprint(find(folder))
+        weights = _fingerprint(find_tensors(folder))
         key = digest(said, tokens, weights, self._pooling, str(self.longest))
         self.name = f"{name or folder.resolve().name} {key[:8]}"
         self._lock = Lock()
@@ -164,19 +171,19 @@ def _parts(folder: Path) -> str:
     """Where the pooling is described; ModelError if the folder has parts that are not known."""
     data = read_bytes(folder / MODULES, 1 << 20)
     # A list, where every other file is an object.
-    modules = parse_object(b'{"modules":' + data + b"}", str(folder / MODULES))["modules"]
+    modules = parse_json(b'{"modules":' + data + b"}", str(folder / MODULES))["modules"]
     listed = modules if isinstance(modules, list) else []
     listed = [each for each in listed if isinstance(each, dict)]
     kinds = [str(each.get("type", "")).rpartition(".")[2] for each in listed]
     if kinds not in ([_TRANSFORMER, _POOLING], [_TRANSFORMER, _POOLING, _NORMALIZE]):
         raise ModelError(
-            f"{folder / MODULES} lists {shown(kinds) or 'nothing'}; known is a {_TRANSFORMER}, then"
-            f" a {_POOLING}, then at most a {_NORMALIZE}",
+            f"{folder / MODULES} lists {preview(kinds) or 'nothing'}; known is a {_TRANSFORMER},"
+            f" then a {_POOLING}, then at most a {_NORMALIZE}",
             hint=_ELSEWHERE,
         )
     first, second = (str(each.get("path", "")) for each in listed[:2])
     if first or not _FOLDER.fullmatch(second):
-        raise ModelError(f"{folder / MODULES} has its parts in {shown([first, second])}")
+        raise ModelError(f"{folder / MODULES} has its parts in {preview([first, second])}")
     return second
 
 
@@ -190,8 +197,8 @@ def _pooling(said: dict[str, object], where: Path) -> Pooling:
     if named in (["cls"], ["cls_token"]):
         return "cls"
     raise ModelError(
-        f"{where} pools by {shown([str(one) for one in named]) or 'nothing'}; known are the mean of"
-        " all tokens and the first one (cls)",
+        f"{where} pools by {preview([str(one) for one in named]) or 'nothing'}; known are the mean"
+        " of all tokens and the first one (cls)",
         hint=_ELSEWHERE,
     )
 
@@ -199,10 +206,10 @@ def _pooling(said: dict[str, object], where: Path) -> Pooling:
 def _reading(folder: Path, config: BertConfig) -> tuple[int, bool]:
     """How many tokens of a text are read, and whether it is put into small letters before."""
     path = folder / "sentence_bert_config.json"
-    said = read_object(path) if path.exists() else {}
+    said = read_json(path) if path.exists() else {}
     longest = said.get("max_seq_length")
     if longest is None and (folder / "tokenizer_config.json").exists():
-        longest = read_object(folder / "tokenizer_config.json").get("model_max_length")
+        longest = read_json(folder / "tokenizer_config.json").get("model_max_length")
     if longest is None:
         longest = config.context
     if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 3:
@@ -223,7 +230,7 @@ def _read_tokenizer(folder: Path) -> bytes:
 
 
 def _tokenizer(data: bytes, longest: int, folder: Path) -> "Tokenizer":
-    model = parse_object(data, str(folder / "tokenizer.json")).get("model")
+    model = parse_json(data, str(folder / "tokenizer.json")).get("model")
     kind = model.get("type", "WordPiece") if isinstance(model, dict) else None
     if kind not in _KINDS:
         raise ModelError(
@@ -262,14 +269,14 @@ def _telling(folder: Path) -> Iterator[None]:
         raise
 
 
-def _fingerprint(stored: dict[str, Stored]) -> str:
+def _fingerprint(stored: dict[str, TensorInfo]) -> str:
     """A key of the weights: what is there, and samples of it; whole, they take a second to read."""
     parts: list[bytes] = []
     for path in sorted({each.path for each in stored.values()}):
         here = [each for each in stored.values() if each.path == path]
         parts += [f"{one.name} {one.dtype} {one.shape}".encode() for one in here]
         size = path.stat().st_size
-        with opened(path) as file:
+        with open_file(path) as file:
             for number in range(_SAMPLES):
                 file.seek(max(0, size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
                 parts.append(file.read(_SAMPLE_BYTES))

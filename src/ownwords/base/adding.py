@@ -12,7 +12,7 @@ from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import telling_of_the_disk, try_lock
-from ownwords.models import staging
+from ownwords.models import atomic_dir
 from ownwords.models.directory import (
     CARD,
     CONFIG,
@@ -21,8 +21,8 @@ from ownwords.models.directory import (
     PROVENANCE,
     TOKENIZER_FILES,
 )
-from ownwords.models.fitting import INDEX, SINGLE, find
-from ownwords.models.safely import opened
+from ownwords.models.untrusted_files import open_file
+from ownwords.models.weight_mapping import INDEX, SINGLE, find_tensors
 
 _BESIDE = (CONFIG, GENERATION, CARD, PROVENANCE, COPY_GUARD, *TOKENIZER_FILES)
 _BLOCK_BYTES = 1 << 20
@@ -59,7 +59,7 @@ def add(
 def check_free(name: str, home: Path | None = None) -> None:
     """OwnwordsError unless a base may be called so, and none is."""
     catalogue.check_name(name)
-    if staging.standing(catalogue.bases_folder(home) / name).exists():
+    if atomic_dir.readable_dir(catalogue.bases_folder(home) / name).exists():
         raise OwnwordsError(
             f"there is a base called {name} already",
             hint=f"give another --name, or take that away: ownwords base remove {name}",
@@ -74,16 +74,16 @@ def remove(name: str, home: Path | None = None) -> int:
     bases = catalogue.bases_folder(home)
     with _alone(bases, name):
         there = [bases / name, *hub.begun(bases / name)]
-        there = [folder for folder in there if staging.standing(folder).is_dir()]
+        there = [folder for folder in there if atomic_dir.readable_dir(folder).is_dir()]
         if not there:
             known = [one.name for one in catalogue.entries(home) if one.origin == "added"]
             listed = f"added were: {', '.join(known)}" if known else "none was ever added"
             raise OwnwordsError(f"there is no base called {name} to remove", hint=listed)
         size = 0
         for folder in there:
-            stands = staging.standing(folder)
+            stands = atomic_dir.readable_dir(folder)
             size += sum(each.stat().st_size for each in stands.iterdir() if each.is_file())
-            staging.delete(stands)
+            atomic_dir.delete_dir(stands)
     return size
 
 
@@ -111,7 +111,7 @@ def _neither(source: str, path: Path) -> OwnwordsError:
 
 def _copy(source: Path, folder: Path, progress: Progress) -> None:
     checking.check_fits(source)
-    weights = {stored.path for stored in find(source).values()}
+    weights = {stored.path for stored in find_tensors(source).values()}
     index = set() if weights == {source / SINGLE} else {source / INDEX}
     rest = {source / name for name in _BESIDE if (source / name).exists()}
     rest |= {path for path in source.glob("LICENSE*") if path.is_file()}
@@ -119,20 +119,20 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
     total = sum(path.stat().st_size for path in files)
     checking.check_room(folder.parent, total)
     with (
-        staging.replacing(folder) as made,
+        atomic_dir.replace_dir(folder) as made,
         progress.stage(f"Copying {folder.name}", total=total >> 20, unit="MiB") as stage,
     ):
         count = Counted(stage)
         sums = {path.name: _copied(path, made / path.name, count) for path in files}
         known = Manifest(str(source.resolve()), "", sums)
-        staging.write_file(made / manifest.FILE, known.to_bytes())
+        atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
         checking.check_usable(made)
 
 
 def _copied(source: Path, target: Path, came: Counted) -> str:
     """Copy a file, and its SHA-256; a link is followed only where a model directory may hold it."""
     hasher = sha256()
-    with opened(source) as file, target.open("xb") as copy:
+    with open_file(source) as file, target.open("xb") as copy:
         while block := file.read(_BLOCK_BYTES):
             hasher.update(block)
             copy.write(block)

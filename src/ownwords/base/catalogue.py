@@ -15,11 +15,11 @@ from typing import Final, Literal
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX
-from ownwords.models import configs, staging
+from ownwords.models import atomic_dir, configs
 from ownwords.models.directory import CONFIG, PROVENANCE
-from ownwords.models.fitting import INDEX, SINGLE
-from ownwords.models.names import shapes
-from ownwords.models.safely import read_object
+from ownwords.models.names import weight_shapes
+from ownwords.models.untrusted_files import read_json
+from ownwords.models.weight_mapping import INDEX, SINGLE
 
 SHIPPED: Final = "shipped"
 BOXED: Final = "the base in the box"  # as people call it, who did not name it
@@ -94,7 +94,7 @@ def entries(home: Path | None = None) -> list[Entry]:
     folder = bases_folder(home)
     names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     return found + [
-        entry(name, staging.standing(folder / name), "added")
+        entry(name, atomic_dir.readable_dir(folder / name), "added")
         for name in names
         if _NAME.fullmatch(name) and (folder / name).is_dir()
     ]
@@ -107,8 +107,8 @@ def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry
     try:
         manifest = Manifest.read(folder)
         source = manifest.source if manifest and origin != SHIPPED else source
-        config = configs.of(read_object(folder / CONFIG))
-        count = sum(math.prod(shape) for shape in shapes(config).values())
+        config = configs.config_from_json(read_json(folder / CONFIG))
+        count = sum(math.prod(shape) for shape in weight_shapes(config).values())
         return Entry(name, folder, origin, source, size, count, config.MODEL_TYPE, _bits_of(folder))
     except OwnwordsError as error:
         return Entry(name, folder, origin, source, size, 0, "", None, error.message)
@@ -123,8 +123,8 @@ def find(name: str, home: Path | None = None) -> Path:
     if name in ("", SHIPPED):
         return shipped()
     added = bases_folder(home) / name
-    if _NAME.fullmatch(name) and staging.standing(added).is_dir():
-        return staging.standing(added)
+    if _NAME.fullmatch(name) and atomic_dir.readable_dir(added).is_dir():
+        return atomic_dir.readable_dir(added)
     given = Path(name).expanduser()
     for folder in (given, given / "model"):  # that of a workspace
         if _is_model(folder):
@@ -184,7 +184,7 @@ def _bits_of(folder: Path) -> float | None:
     """What ownwords.json says of texts held out: whole books of the shipped one, or validation."""
     if not (folder / PROVENANCE).exists():
         return None
-    said = read_object(folder / PROVENANCE)
+    said = read_json(folder / PROVENANCE)
     for part, name in (
         ("held_out", "bits_per_byte"),
         ("outcome", "validation_bits_per_byte"),

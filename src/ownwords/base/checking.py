@@ -13,8 +13,8 @@ from ownwords.base.downloads import sha256_of
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.model import Model
-from ownwords.models import directory, fitting
-from ownwords.models.safely import ModelError
+from ownwords.models import directory, weight_mapping
+from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import tokenizer
 
 _SOME_TEXT = "The trouble with the world"  # any will do: what comes out must be numbers
@@ -50,13 +50,15 @@ def check_fits(folder: Path) -> None:
     Only the heads of the files of weights are read.
     """
     said = directory.read(folder)
-    stored = fitting.find(folder)
+    stored = weight_mapping.find_tensors(folder)
     if any(name.endswith(".packed") for name in stored):
         raise ModelError(
             f"{folder} is a quantised model, and cannot be trained any further",
             hint="take the model as it was before that",
         )
-    fitting.check_shapes(fitting.fit(stored, said.config, folder), said.config, folder)
+    weight_mapping.check_shapes(
+        weight_mapping.map_weights(stored, said.config, folder), said.config, folder
+    )
     said.check_tokenizer(tokenizer.from_files(said.tokenizer_files))
 
 

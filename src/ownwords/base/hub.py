@@ -29,8 +29,8 @@ from ownwords.core.workspace import telling_of_the_disk, write_atomically
 from ownwords.models import configs
 from ownwords.models.directory import CARD, CONFIG, GENERATION, PROVENANCE, TOKENIZER
 from ownwords.models.directory import TOKENIZER_FILES as TOKENIZERS
-from ownwords.models.fitting import INDEX, SINGLE
-from ownwords.models.safely import MAX_JSON_BYTES, parse_object, read_object, shown
+from ownwords.models.untrusted_files import MAX_JSON_BYTES, parse_json, preview, read_json
+from ownwords.models.weight_mapping import INDEX, SINGLE
 
 ENDPOINT = "https://huggingface.co"
 
@@ -79,7 +79,7 @@ class Hub:
             )
         except RefusedError as error:
             raise self._refused(name, error) from error
-        said = parse_object(page, f"what {self._endpoint} says of {name}")
+        said = parse_json(page, f"what {self._endpoint} says of {name}")
         commit, siblings = said.get("sha"), said.get("siblings")
         if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
             raise FetchError(f"{self._endpoint} does not say which version of {name} it has")
@@ -94,7 +94,7 @@ class Hub:
         The settings come first, so that a family nobody here can read costs no time.
         """
         sums = {CONFIG: self._one(found, CONFIG, into, nobody)}
-        configs.of(read_object(into / CONFIG))
+        configs.config_from_json(read_json(into / CONFIG))
         weights = [SINGLE]
         if SINGLE not in found.files:
             sums[INDEX] = self._one(found, INDEX, into, nobody)
@@ -221,13 +221,13 @@ def _check_usable(name: str, files: dict[str, Listed]) -> None:
         ggufs = [each for each in files if each.endswith(".gguf")]
         if pickles:
             raise OwnwordsError(
-                f"{name} has its weights only as {shown(pickles)}: such files can run any program"
+                f"{name} has its weights only as {preview(pickles)}: such files can run any program"
                 " when they are opened, and so are not fetched",
                 hint="look for a copy of the model with safetensors files",
             )
         if ggufs:
             raise OwnwordsError(
-                f"{name} has its weights only as {shown(ggufs)}, and a base is a model directory",
+                f"{name} has its weights only as {preview(ggufs)}, and a base is a model directory",
                 hint="download one, then: ownwords export FILE --to hf",
             )
         raise OwnwordsError(f"{name} holds no {SINGLE}", hint=hint)
@@ -239,11 +239,11 @@ def _check_usable(name: str, files: dict[str, Listed]) -> None:
 
 def _shards(index: Path, found: Checkpoint) -> list[str]:
     """The files of weights that an index names, all of which the hub must have."""
-    places = read_object(index).get("weight_map")
+    places = read_json(index).get("weight_map")
     names = sorted({str(each) for each in places.values()}) if isinstance(places, dict) else []
     strange = [each for each in names if not _SHARD.fullmatch(each) or each not in found.files]
     if strange or not names:
         raise OwnwordsError(
-            f"{found.name}: {INDEX} names {shown(strange) or 'no files'}, and the hub lists none"
+            f"{found.name}: {INDEX} names {preview(strange) or 'no files'}, and the hub lists none"
         )
     return names

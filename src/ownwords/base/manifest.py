@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ownwords.models.safely import ModelError, read_object
+from ownwords.models.untrusted_files import ModelError, read_json
 
 FILE = "base.json"
 _FORMAT = 1
@@ -25,7 +25,7 @@ class Manifest:
         path = folder / FILE
         if not path.exists():
             return None
-        said = read_object(path)
+        said = read_json(path)
         source, revision, files = said.get("source"), said.get("revision"), said.get("files")
         if said.get("format") != _FORMAT:
             raise ModelError(

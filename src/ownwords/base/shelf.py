@@ -8,7 +8,7 @@ from pathlib import Path
 from ownwords.base.downloads import sha256_of
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import telling_of_the_disk, try_lock, write_atomically
-from ownwords.models.safely import read_object
+from ownwords.models.untrusted_files import read_json
 
 _KEPT = ".fetched"  # beside the books, where `ownwords look` does not look
 _FILE = "manifest.json"
@@ -79,7 +79,7 @@ class Shelf:
         path = self.kept / _FILE
         if not path.exists():
             return
-        said = read_object(path, limit=_MOST_BYTES)
+        said = read_json(path, limit=_MOST_BYTES)
         books, left_out, pages = (said.get(name) for name in ("books", "left_out", "pages"))
         if said.get("format") != _FORMAT or not (
             isinstance(books, dict) and isinstance(left_out, dict) and isinstance(pages, dict)

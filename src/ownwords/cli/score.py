@@ -85,11 +85,11 @@ def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "Ri
     from ownwords.base import catalogue
     from ownwords.evaluation.scoring import Rivals, base_of
     from ownwords.models.directory import PROVENANCE
-    from ownwords.models.safely import read_object
+    from ownwords.models.untrusted_files import read_json
 
     def told(of: Path) -> dict[str, object]:
         path = of / PROVENANCE
-        return read_object(path) if path.exists() else {}
+        return read_json(path) if path.exists() else {}
 
     def made_here(name: str) -> Path | None:
         path = place.runs / name / "model"

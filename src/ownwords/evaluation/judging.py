@@ -32,10 +32,10 @@ from ownwords.evaluation.posts import Posts, keys, some
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.voice import Voice, voice
 from ownwords.inference.writing import USUAL
+from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import CONFIG, COPY_GUARD, PROVENANCE, TOKENIZER
-from ownwords.models.header import read_header
-from ownwords.models.safely import opened, read_object
-from ownwords.models.staging import standing
+from ownwords.models.safetensors_header import read_header
+from ownwords.models.untrusted_files import open_file, read_json
 
 if TYPE_CHECKING:
     from ownwords.evaluation.measuring import Subject
@@ -140,16 +140,16 @@ class Candidate:
 
     @cached_property
     def _there(self) -> Path:
-        return standing(self.folder)
+        return readable_dir(self.folder)
 
     @cached_property
     def _provenance(self) -> dict[str, object]:
         path = self._there / PROVENANCE
-        return read_object(path) if path.exists() else {}
+        return read_json(path) if path.exists() else {}
 
     def _hashed(self, name: str) -> str:
         made = hashlib.blake2b(digest_size=16)
-        with opened(self._there / name) as file:
+        with open_file(self._there / name) as file:
             while block := file.read(_BLOCK):
                 made.update(block)
         return made.hexdigest()

@@ -15,14 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.models.safely import ModelError
-from ownwords.models.scheme import INT4, INT8, Scheme
+from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
+from ownwords.models.untrusted_files import ModelError
 
 # "stored": as the files have them.
 Weights = Literal["stored", "f32", "bf16", "int8", "int4"]
 
 # Of the matrices, and of embedding and head: what they are rounded to where they are not yet.
-ROUNDED: Mapping[Weights, tuple[Scheme, Scheme]] = {"int8": (INT8, INT8), "int4": (INT4, INT4)}
+ROUNDED: Mapping[Weights, tuple[QuantizationScheme, QuantizationScheme]] = {
+    "int8": (INT8, INT8),
+    "int4": (INT4, INT4),
+}
 
 Scores = npt.NDArray[np.float32]
 

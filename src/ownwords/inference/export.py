@@ -85,7 +85,9 @@ def _directory(found: Bundle, its_own: Tokenizer, out: Path, type: str | None) -
     return Exported(out, "hf", type or "", size, ())
 
 
-def _for_ollama(found: Bundle, its_own: Tokenizer, out: Path, kind: str, name: str) -> gguf.Written:
+def _for_ollama(
+    found: Bundle, its_own: Tokenizer, out: Path, kind: str, name: str
+) -> gguf.GGUFFile:
     texts = {number: text for text, number in its_own.special.items()}
 
     def render(messages: Sequence[Mapping[str, str]]) -> str:

@@ -51,8 +51,8 @@ from ownwords.inference.passages import (
     spaced,
     words_of,
 )
-from ownwords.models.header import encoded_header, read_header
-from ownwords.models.safely import ModelError
+from ownwords.models.safetensors_header import encode_header, read_header
+from ownwords.models.untrusted_files import ModelError
 from ownwords.native import copy_guard as native
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -130,7 +130,7 @@ class Guard:
         arrays = {**self.arrays, "about": about}
         # The widest first, so that each begins where the processor wants it.
         names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-        yield encoded_header([(n, _CODES[arrays[n].dtype], arrays[n].shape) for n in names], {})
+        yield encode_header([(n, _CODES[arrays[n].dtype], arrays[n].shape) for n in names], {})
         for name in names:
             yield arrays[name].tobytes()
 

@@ -51,7 +51,7 @@ class Model:
         said, engine = opened(folder, device=device, weights=weights, threads=threads)
         its_own = tokenizer.from_files(said.tokenizer_files)
         said.check_tokenizer(its_own)
-        with directory.reading(folder) as there:
+        with directory.open_directory(folder) as there:
             path = there / COPY_GUARD
             kept = guard.load(path, its_own.fingerprint()) if path.exists() else None
         return cls(engine, its_own, kept, ends_said(said.generation))

@@ -25,19 +25,27 @@ from ownwords.inference.engine import (
     closed,
     not_finite,
 )
-from ownwords.models import mapped
-from ownwords.models.configs.config import Config
+from ownwords.models import mmap_tensors
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.configs.scaling import frequencies
-from ownwords.models.fitting import SINGLE, Fitted, check_shapes, find, fit, fit_codes, schemes_of
-from ownwords.models.header import FLOATS
-from ownwords.models.mapped import Array, is_mapped
-from ownwords.models.names import shapes
-from ownwords.models.safely import ModelError
-from ownwords.models.scheme import ENDS, Scheme
+from ownwords.models.configs.rope_scaling import frequencies
+from ownwords.models.mmap_tensors import Array, is_mapped
+from ownwords.models.names import weight_shapes
+from ownwords.models.quantization_scheme import ENDS, QuantizationScheme
+from ownwords.models.safetensors_header import FLOATS
+from ownwords.models.untrusted_files import ModelError
+from ownwords.models.weight_mapping import (
+    SINGLE,
+    MappedTensor,
+    check_shapes,
+    find_tensors,
+    map_quantized_weights,
+    map_weights,
+    read_schemes,
+)
 from ownwords.native import bindings
 from ownwords.native import engine as native
 
@@ -105,7 +113,7 @@ class NativeCache:
 
 
 def load(
-    folder: Path, config: Config, *, weights: Weights = "stored", threads: int | None = None
+    folder: Path, config: ModelConfig, *, weights: Weights = "stored", threads: int | None = None
 ) -> NativeEngine | None:
     """The engine for the weights of a folder, or None where the part in C++ was not compiled.
 
@@ -113,21 +121,21 @@ def load(
     """
     if not native.available():
         return None
-    stored = find(folder)
+    stored = find_tensors(folder)
     if any(name.endswith(".packed") for name in stored):
-        made_with = schemes_of(folder / SINGLE)
+        made_with = read_schemes(folder / SINGLE)
         kinds = _kinds_of(made_with)
         told: Weights = kinds[0]
         check_kind(told, weights, folder)
-        fitted = fit_codes(stored, made_with, config, folder)
-        arrays = mapped.arrays(each.stored for each in fitted)
-        tensors = list(_of_codes(fitted, arrays, shapes(config), made_with))
+        fitted = map_quantized_weights(stored, made_with, config, folder)
+        arrays = mmap_tensors.map_arrays(each.stored for each in fitted)
+        tensors = list(_of_codes(fitted, arrays, weight_shapes(config), made_with))
     else:
-        fitted = fit(stored, config, folder)
+        fitted = map_weights(stored, config, folder)
         check_shapes(fitted, config, folder)
         kinds, told = _kinds({each.stored.dtype for each in fitted}, weights)
-        arrays = mapped.arrays(each.stored for each in fitted)
-        sizes = shapes(config)
+        arrays = mmap_tensors.map_arrays(each.stored for each in fitted)
+        sizes = weight_shapes(config)
         tensors = [_tensor(each, sizes[each.ours], arrays) for each in fitted]
     # The scales of int8 are float32 whatever the model was.
     numbers = [each for each in fitted if not each.ours.endswith(".scale")]
@@ -147,7 +155,9 @@ def load(
     return NativeEngine(core, told)
 
 
-def _kinds_of(made_with: tuple[Scheme, Scheme]) -> tuple[native.Kind, native.Kind]:
+def _kinds_of(
+    made_with: tuple[QuantizationScheme, QuantizationScheme],
+) -> tuple[native.Kind, native.Kind]:
     body, ends = made_with
     return _KINDS[body.bits], _KINDS[ends.bits]
 
@@ -163,7 +173,7 @@ def _kinds(stored: set[str], weights: Weights) -> tuple[tuple[native.Kind, nativ
 
 
 def _tensor(
-    each: Fitted, shape: tuple[int, ...], arrays: Mapping[str, Array]
+    each: MappedTensor, shape: tuple[int, ...], arrays: Mapping[str, Array]
 ) -> native.SourceTensor:
     rows, columns = (1, *shape)[-2:]
     return native.SourceTensor(
@@ -178,10 +188,10 @@ def _tensor(
 
 
 def _of_codes(
-    fitted: list[Fitted],
+    fitted: list[MappedTensor],
     arrays: Mapping[str, Array],
     sizes: Mapping[str, tuple[int, ...]],
-    made_with: tuple[Scheme, Scheme],
+    made_with: tuple[QuantizationScheme, QuantizationScheme],
 ) -> Iterator[native.SourceTensor]:
     for each in fitted:
         owner, _, part = each.ours.rpartition(".")
@@ -202,7 +212,7 @@ def _of_codes(
             yield _tensor(each, sizes[each.ours], arrays)
 
 
-def _is_finite(each: Fitted, arrays: Mapping[str, Array]) -> bool:
+def _is_finite(each: MappedTensor, arrays: Mapping[str, Array]) -> bool:
     array = arrays[each.stored.name]
     if each.stored.dtype == "BF16":
         return not bool((array & 0x7F80 == 0x7F80).any())
@@ -210,7 +220,7 @@ def _is_finite(each: Fitted, arrays: Mapping[str, Array]) -> bool:
 
 
 def _shape(
-    config: Config, kinds: tuple[native.Kind, native.Kind], is_narrow: bool
+    config: ModelConfig, kinds: tuple[native.Kind, native.Kind], is_narrow: bool
 ) -> native.ModelShape:
     """A family in the engine's words; `is_narrow`: its numbers are bfloat16."""
     layers, windows, head_dim = config.layers, config.windows(), config.head_dim

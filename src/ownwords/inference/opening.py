@@ -9,7 +9,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
 from ownwords.inference.engine import Engine, Weights
 from ownwords.models import directory
-from ownwords.models.directory import Directory
+from ownwords.models.directory import ModelDirectory
 from ownwords.native import bindings
 from ownwords.native import engine as native
 
@@ -26,7 +26,7 @@ def open_engine(
 
 def opened(
     folder: Path, *, device: str = "auto", weights: Weights = "stored", threads: int | None = None
-) -> tuple[Directory, Engine]:
+) -> tuple[ModelDirectory, Engine]:
     """What a model directory says, its tokenizer's files among it, and the engine for its weights.
 
     It is checked as `models.bundle.load` checks it: ModelError or ConfigError says what is wrong.
@@ -46,7 +46,7 @@ def opened(
         raise OwnwordsError(f"threads ({threads}) must be from 1 to {MOST_THREADS}")
     if device == "auto":
         device = "cuda" if _has_cuda() else "cpu"
-    with directory.reading(folder) as there:
+    with directory.open_directory(folder) as there:
         said = directory.read(there)
         if device == "cpu":
             found = native_engine.load(there, said.config, weights=weights, threads=threads)

@@ -29,10 +29,10 @@ from ownwords.inference.engine import (
     not_finite,
 )
 from ownwords.models import bundle
-from ownwords.models.cache import Cache, Frame, Rows
 from ownwords.models.decoder import CausalLM
+from ownwords.models.kv_cache import KVCache, KVCacheRows, StaticKVCache
+from ownwords.models.quantization_scheme import QuantizationScheme
 from ownwords.models.quantize import quantize
-from ownwords.models.scheme import Scheme
 
 _PIECE = 1024  # tokens of a text read at once, which bounds the memory of scores and masks
 _SHORT = 16  # tokens a row up to which padding costs nothing: the weights are read all the same
@@ -89,7 +89,7 @@ class TorchEngine:
 
 
 class TorchCache:
-    """The contract's cache over one of `models/cache.py`."""
+    """The contract's cache over one of `models/kv_cache.py`."""
 
     def __init__(self, engine: TorchEngine, rows: int, length: int) -> None:
         check_room(rows, length, engine)
@@ -97,7 +97,7 @@ class TorchCache:
         self.length = length
         self._engine = engine
         self._network = engine.network
-        self._kept: Cache | None = engine.network.new_cache(rows, length)
+        self._kept: KVCache | None = engine.network.new_cache(rows, length)
         self._steps: _Steps | None = None
         if engine.settled and (engine.device.type == "cuda" or engine.compiled):
             self._steps = _Steps(engine, self._kept)
@@ -134,12 +134,12 @@ class TorchCache:
     def close(self) -> None:
         self._kept = self._steps = None
 
-    def _open(self) -> Cache:
+    def _open(self) -> KVCache:
         if self._kept is None:
             raise closed()
         return self._kept
 
-    def _read(self, kept: Cache, feeds: Sequence[Feed], every: bool) -> Sequence[Tensor]:
+    def _read(self, kept: KVCache, feeds: Sequence[Feed], every: bool) -> Sequence[Tensor]:
         """Scores after each id of each feed, or after its last, as the network itself reads."""
         hidden: list[list[Tensor]] = [[] for _ in feeds]
         for first in range(0, max(len(feed.ids) for feed in feeds), _PIECE):
@@ -151,7 +151,7 @@ class TorchCache:
                 ids_T[: len(piece)] = torch.as_tensor(piece)
             made_BTC = self._network(
                 ids_BT.to(self._engine.device),
-                cache=Rows(kept, [feeds[number].row for number in now]),
+                cache=KVCacheRows(kept, [feeds[number].row for number in now]),
                 lengths_B=torch.tensor(counts),
             )
             for number, made_TC, count in zip(now, made_BTC, counts, strict=True):
@@ -171,7 +171,7 @@ class _Steps:
     nothing to read take part all the same: in these shapes a device hardly notices.
     """
 
-    def __init__(self, engine: TorchEngine, kept: Cache) -> None:
+    def __init__(self, engine: TorchEngine, kept: KVCache) -> None:
         self._engine, self._kept = engine, kept
         self._records: dict[tuple[int, int], _Record] = {}
         self._forward: Callable[[Tensor, Tensor, int], Tensor] = self._plain
@@ -216,7 +216,7 @@ class _Steps:
 
     def _plain(self, ids_RT: Tensor, slots_RT: Tensor, span: int) -> Tensor:
         network = self._engine.network
-        return network.logits(network(ids_RT, cache=Frame(self._kept, slots_RT, span)))
+        return network.logits(network(ids_RT, cache=StaticKVCache(self._kept, slots_RT, span)))
 
 
 class _Record:
@@ -225,7 +225,7 @@ class _Record:
     def __init__(
         self,
         forward: Callable[[Tensor, Tensor, int], Tensor],
-        kept: Cache,
+        kept: KVCache,
         tokens: int,
         span: int,
         pool: object | None,
@@ -304,7 +304,7 @@ def _plain(network: CausalLM) -> Tensor:
 
 def _weights(network: CausalLM) -> Weights:
     schemes = {getattr(module, "scheme", None) for module in network.blocks.modules()}
-    bits = {scheme.bits for scheme in schemes if isinstance(scheme, Scheme)}
+    bits = {scheme.bits for scheme in schemes if isinstance(scheme, QuantizationScheme)}
     if bits:
         return "int4" if 4 in bits else "int8"
     kinds: dict[torch.dtype, Weights] = {torch.float32: "f32", torch.bfloat16: "bf16"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.make.result import TrainingSummary
 from ownwords.make.stage_cache import StageCache
-from ownwords.models.contents import contents_key
+from ownwords.models.fingerprint import model_fingerprint
 
 if TYPE_CHECKING:
     from ownwords.training.recipes import Made
@@ -31,7 +31,7 @@ class ComparisonModel:
     def standing(self, finished: StageCache) -> TrainingSummary | None:
         """The model that was made before, if it is there and nothing has changed."""
         found = finished.found(self.stage, self.depends_on, TrainingSummary)
-        if found is None or contents_key(self.folder) != found.key:
+        if found is None or model_fingerprint(self.folder) != found.key:
             return None
         self.ended(found, "", None)
         return found
@@ -52,7 +52,7 @@ class ComparisonModel:
         except (ConfigError, CorpusError) as error:  # too little time or text for it
             self.ended(None, error.message, None)
             return None
-        trained = TrainingSummary.of(made, contents_key(self.folder), posts)
+        trained = TrainingSummary.of(made, model_fingerprint(self.folder), posts)
         took = time.perf_counter() - began
         finished.keep(self.stage, self.depends_on, trained, took)
         if before and before.run != trained.run:

@@ -85,5 +85,5 @@ class MakeRequest:
         if self.minutes > _MOST_MINUTES:
             raise ConfigError(f"--minutes should be {_MOST_MINUTES:,} at most")
         if self.base is not None:
-            with directory.reading(self.base) as there:
+            with directory.open_directory(self.base) as there:
                 directory.read(there)

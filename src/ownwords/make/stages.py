@@ -38,8 +38,8 @@ from ownwords.make.result import MakeResult, TrainingSummary
 from ownwords.make.scoring import ScorecardKey
 from ownwords.make.stage_cache import StageCache
 from ownwords.make.tuned_model import TunedModel
-from ownwords.models import staging
-from ownwords.models.contents import contents_key
+from ownwords.models import atomic_dir
+from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training.corpus import Corpus
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class MakeStages:
         self.from_nothing = self.place.runs / "from-nothing" / "model"
         self.in_full = self.place.runs / "in-full" / "model"
         self.folder = self.place.runs / "make"
-        self.base_key = contents_key(order.base, provenance=True) if order.base else ""
+        self.base_key = model_fingerprint(order.base, provenance=True) if order.base else ""
         self.finished = StageCache(self.folder / "finished.json")
         self.is_new = False
         self._asking_s = 0.0  # the author may think as long as the author likes
@@ -118,7 +118,7 @@ class MakeStages:
             "settings": _said(self.order.fixed),
         }
         found = self.finished.found("train", depends_on, TrainingSummary)
-        if found and contents_key(self.model) == found.key:
+        if found and model_fingerprint(self.model) == found.key:
             self.callbacks.on_trained(found, None)
             return found
         before = self.finished.last("train", TrainingSummary)
@@ -136,7 +136,7 @@ class MakeStages:
         with self._interrupted(f"{so_far}, and the same command goes on from there"):
             began = time.perf_counter()
             made = self.run(texts, self.order.base, self.tuning_s, None)
-            trained = TrainingSummary.of(made, contents_key(self.model), posts)
+            trained = TrainingSummary.of(made, model_fingerprint(self.model), posts)
             seconds = time.perf_counter() - began
             self.finished.keep("train", depends_on, trained, seconds)
         if before and before.run != trained.run:
@@ -387,7 +387,7 @@ class MakeStages:
         checkpoints = self.place.runs / run / "checkpoints"
         if run and checkpoints.is_dir():
             with suppress(OwnwordsError, OSError):  # as where Windows has one of them open
-                staging.delete(checkpoints)
+                atomic_dir.delete_dir(checkpoints)
 
     def _spent(self) -> dict[str, float]:
         return {name: self.finished.seconds(name) for name in _STAGES}

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.make.result import PlanValue, TrainingSummary
-from ownwords.models.contents import contents_key
+from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE
-from ownwords.models.safely import read_object
-from ownwords.models.staging import standing
+from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.untrusted_files import read_json
 from ownwords.training.expectation import Cost, Expectation
 from ownwords.tune.verdict import percent
 
@@ -34,13 +34,13 @@ def found(folder: Path, wanted: Mapping[str, str], posts: int) -> TunedModel | N
     `wanted` are the texts, the base and the settings, as a making depends on them.
     """
     try:
-        said = read_object(standing(folder) / PROVENANCE)
+        said = read_json(readable_dir(folder) / PROVENANCE)
         search = said["tune"]
         if said["corpus"] != wanted["texts"]:
             return None
         if not isinstance(search, dict) or any(search[name] != wanted[name] for name in _OF):
             return None
-        trained = _trained(said, search, contents_key(folder), posts)
+        trained = _trained(said, search, model_fingerprint(folder), posts)
         seconds = float(cast("dict[str, Any]", said["outcome"])["seconds"])
         return TunedModel(trained, seconds, _sentence(search))
     except (OwnwordsError, OSError, LookupError, TypeError, ValueError):

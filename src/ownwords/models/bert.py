@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ownwords.models.configs.bert import BertConfig
-from ownwords.models.fitting import check_shapes, find, fit
-from ownwords.models.layers import Embedding, Sight, attend, split_heads
-from ownwords.models.safely import opened, read_object
-from ownwords.models.safetensors import blocks
+from ownwords.models.layers import AttentionMask, Embedding, attend, split_heads
+from ownwords.models.safetensors import read_blocks
+from ownwords.models.untrusted_files import open_file, read_json
+from ownwords.models.weight_mapping import check_shapes, find_tensors, map_weights
 
 Pooling = Literal["mean", "cls"]
 
@@ -25,7 +25,7 @@ Pooling = Literal["mean", "cls"]
 _BESIDE = re.compile(r"(bert\.)?(embeddings\.(position|token_type)_ids|pooler\..+)|cls\..+")
 
 
-class Attention(nn.Module):
+class BertAttention(nn.Module):
     """Attention to the whole text, of which the mask leaves out the padding."""
 
     def __init__(self, config: BertConfig) -> None:
@@ -36,7 +36,7 @@ class Attention(nn.Module):
         self.value = nn.Linear(config.width, config.keys)
         self.output = nn.Linear(config.queries, config.width)
 
-    def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
+    def forward(self, x_BTC: Tensor, sight: AttentionMask) -> Tensor:
         query_BHTD, key_BHTD, value_BHTD = (
             split_heads(layer(x_BTC), self.head_dim) for layer in (self.query, self.key, self.value)
         )
@@ -45,7 +45,7 @@ class Attention(nn.Module):
         return out_BTC
 
 
-class MLP(nn.Module):
+class BertMLP(nn.Module):
     """down(gelu(up(x)))."""
 
     def __init__(self, config: BertConfig) -> None:
@@ -59,17 +59,17 @@ class MLP(nn.Module):
         return out_BTC
 
 
-class Block(nn.Module):
+class BertBlock(nn.Module):
     """Attention, then MLP, each added to what came in and the sum normed."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.attention = Attention(config)
+        self.attention = BertAttention(config)
         self.attention_norm = nn.LayerNorm(config.width, config.norm_eps)
-        self.mlp = MLP(config)
+        self.mlp = BertMLP(config)
         self.mlp_norm = nn.LayerNorm(config.width, config.norm_eps)
 
-    def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
+    def forward(self, x_BTC: Tensor, sight: AttentionMask) -> Tensor:
         x_BTC = self.attention_norm(x_BTC + self.attention(x_BTC, sight))
         normed_BTC: Tensor = self.mlp_norm(x_BTC + self.mlp(x_BTC))
         return normed_BTC
@@ -88,7 +88,7 @@ class Bert(nn.Module):
             self.positions = Embedding(config.context, config.width)
             self.kinds = Embedding(config.kinds, config.width)
             self.embedding_norm = nn.LayerNorm(config.width, config.norm_eps)
-            self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+            self.blocks = nn.ModuleList(BertBlock(config) for _ in range(config.layers))
         # As `to_empty` does, which for tensors on "meta" imports a library of algebra first.
         self._apply(  # type: ignore[no-untyped-call]
             lambda each: torch.empty(each.shape, dtype=each.dtype, device=device)
@@ -101,17 +101,19 @@ class Bert(nn.Module):
 
         ModelError or ConfigError says what is missing, damaged or does not fit.
         """
-        config = BertConfig.from_hf(read_object(folder / "config.json"))
-        stored = {name: each for name, each in find(folder).items() if not _BESIDE.fullmatch(name)}
-        fitted = fit(stored, config, folder)
+        config = BertConfig.from_hf(read_json(folder / "config.json"))
+        stored = {
+            name: each for name, each in find_tensors(folder).items() if not _BESIDE.fullmatch(name)
+        }
+        fitted = map_weights(stored, config, folder)
         check_shapes(fitted, config, folder)
         model = cls(config, device=device)
         parameters = dict(model.named_parameters())
         for path, group in itertools.groupby(fitted, key=lambda each: each.stored.path):
-            with opened(path) as file:
+            with open_file(path) as file:
                 for each in group:
                     at = 0
-                    for block in blocks(each.stored, file):
+                    for block in read_blocks(each.stored, file):
                         parameters[each.ours][at : at + len(block)] = block
                         at += len(block)
         return model
@@ -120,7 +122,7 @@ class Bert(nn.Module):
         """Hidden states [B, T, C]; of each row so many tokens are real, the rest is padding."""
         tokens = ids_BT.shape[1]
         mask_BT = torch.arange(tokens, device=ids_BT.device) < lengths_B[:, None]
-        sight = Sight(None if bool(mask_BT.all()) else mask_BT[:, None, None, :])
+        sight = AttentionMask(None if bool(mask_BT.all()) else mask_BT[:, None, None, :])
         here_TC = self.positions.weight[:tokens] + self.kinds.weight[0]
         x_BTC = self.embedding_norm(self.embedding(ids_BT) + here_TC)
         for block in self.blocks:

@@ -20,7 +20,7 @@ import torch
 
 from ownwords.core.version import __version__
 from ownwords.core.workspace import telling_of_the_disk
-from ownwords.models import directory, staging, weights
+from ownwords.models import atomic_dir, directory, weights
 from ownwords.models.decoder import CausalLM
 from ownwords.models.directory import (
     CARD,
@@ -32,13 +32,13 @@ from ownwords.models.directory import (
     RESERVED,
     TOKENIZER,
     TOKENIZER_FILES,
-    Directory,
+    ModelDirectory,
     Tokenizer,
     check_size,
-    reading,
+    open_directory,
     tokens_digest,
 )
-from ownwords.models.safely import ModelError, shown
+from ownwords.models.untrusted_files import ModelError, preview
 
 # What may stand in a folder that is replaced: files of a model, which the new one brings or voids.
 _OF_A_MODEL = re.compile(
@@ -54,7 +54,7 @@ _NAMES_OF_DTYPES = {
 
 
 @dataclass(frozen=True)
-class Bundle(Directory):
+class Bundle(ModelDirectory):
     """A model directory in memory."""
 
     model: CausalLM
@@ -83,12 +83,14 @@ def save(
     folder, config = Path(folder), model.config
     files = dict(tokenizer.files())
     if TOKENIZER not in files or not files.keys() <= set(TOKENIZER_FILES):
-        raise ModelError(f"a model is saved with its {TOKENIZER}, and was given {shown([*files])}")
+        raise ModelError(
+            f"a model is saved with its {TOKENIZER}, and was given {preview([*files])}"
+        )
     check_size(tokenizer.vocabulary_size, config, "the tokenizer")
     tokens = tokens_digest(files[TOKENIZER], TOKENIZER, config)
     reserved = RESERVED & (provenance or {}).keys()
     if reserved:
-        raise ModelError(f"{shown(reserved)} in {PROVENANCE} cannot be given")
+        raise ModelError(f"{preview(reserved)} in {PROVENANCE} cannot be given")
     with telling_of_the_disk(folder):
         _check_replaceable(folder)
 
@@ -112,10 +114,10 @@ def save(
     )
     if copy_guard:
         files[COPY_GUARD] = copy_guard
-    with staging.replacing(folder) as beside:
+    with atomic_dir.replace_dir(folder) as beside:
         weights.write(beside, model, dtype, shard_bytes)
         for name, data in files.items():
-            staging.write_file(beside / name, data)
+            atomic_dir.write_file(beside / name, data)
 
 
 def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
@@ -124,7 +126,7 @@ def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None =
     Everything is checked before the weights are read: ModelError or ConfigError says what is
     missing, damaged or does not fit. Without `dtype` the weights keep the type of their file.
     """
-    with reading(folder) as there:
+    with open_directory(folder) as there:
         said = directory.read(there)
         model = weights.load(there, said.config, device, dtype)
     return Bundle(**vars(said), model=model)
@@ -138,7 +140,7 @@ def _check_replaceable(folder: Path) -> None:
     if others or (names and CONFIG not in names):
         raise ModelError(
             f"{folder} holds files that are not a model's, and is not replaced:"
-            f" {shown(others or names)}",
+            f" {preview(others or names)}",
             hint="give an empty or new folder, or move them away",
         )
 

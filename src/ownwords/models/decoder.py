@@ -15,19 +15,19 @@ from torch.utils.checkpoint import checkpoint
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.models import fused
-from ownwords.models.cache import Cache, View, visible
-from ownwords.models.configs.config import Config
-from ownwords.models.layers import Embedding, Residual, Sight
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.kv_cache import KVCache, KVCacheView, visible
+from ownwords.models.layers import AttentionMask, Embedding, ResidualBlock
 from ownwords.models.loss import IGNORED, chunked_cross_entropy
 
 
 @dataclass(frozen=True)
-class Reading:
+class ForwardContext:
     """What one call of `forward` stands on: where its tokens are, and what they may look at."""
 
     positions_BT: Tensor  # [B, T], or [1, T] where all rows are alike
-    sights: Mapping[int | None, Sight]  # by window
-    cache: Cache | None = None
+    sights: Mapping[int | None, AttentionMask]  # by window
+    cache: KVCache | None = None
     counts: tuple[int, ...] = ()
 
     def end(self) -> None:
@@ -46,7 +46,7 @@ class CausalLM(nn.Module):
     block adds, drawn from PyTorch's own random state.
     """
 
-    CONFIG: ClassVar[type[Config]]
+    CONFIG: ClassVar[type[ModelConfig]]
 
     embedding: Embedding
     blocks: nn.ModuleList
@@ -55,7 +55,7 @@ class CausalLM(nn.Module):
 
     def __init__(
         self,
-        config: Config,
+        config: ModelConfig,
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
@@ -86,7 +86,7 @@ class CausalLM(nn.Module):
         ids_BT: Tensor,
         *,
         documents_BT: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         """Hidden states after the final norm, [B, T, C].
@@ -158,14 +158,14 @@ class CausalLM(nn.Module):
         """Bound of the logits, in the families that have one."""
         return None
 
-    def new_cache(self, batch: int, length: int, dtype: torch.dtype | None = None) -> Cache:
+    def new_cache(self, batch: int, length: int, dtype: torch.dtype | None = None) -> KVCache:
         """Room for `batch` texts of up to `length` tokens each."""
         if not 1 <= length <= self.config.context:
             raise OwnwordsError(
                 f"a cache of {length} tokens was asked for; the context is {self.config.context}"
             )
         weight = next(self.final_norm.parameters())  # never quantised, as the embedding may be
-        return Cache(
+        return KVCache(
             self.config.windows(),
             batch=batch,
             length=length,
@@ -179,9 +179,9 @@ class CausalLM(nn.Module):
         self,
         ids_BT: Tensor,
         documents_BT: Tensor | None,
-        cache: Cache | None,
+        cache: KVCache | None,
         lengths_B: Tensor | None,
-    ) -> Reading:
+    ) -> ForwardContext:
         """Check a call's input and work out, once for all layers, what each token may look at."""
         self._check(ids_BT, documents_BT)
         batch, tokens = ids_BT.shape
@@ -190,22 +190,24 @@ class CausalLM(nn.Module):
             if documents_BT is not None:
                 raise OwnwordsError("packed documents cannot be read into a cache")
             counts = cache.counts(batch, tokens, lengths_B)
-            views = {window: View(cache, window, tokens, counts) for window in windows}
-            sights = {window: Sight(v.mask, v.causal, v) for window, v in views.items()}
+            views = {window: KVCacheView(cache, window, tokens, counts) for window in windows}
+            sights = {window: AttentionMask(v.mask, v.causal, v) for window, v in views.items()}
             # Padding may lie beyond the last position there is; nothing ever looks at it.
             positions_BT = cache.positions(tokens).clamp(max=cache.length - 1)
-            return Reading(positions_BT, sights, cache, tuple(counts))
+            return ForwardContext(positions_BT, sights, cache, tuple(counts))
         row_1T = torch.arange(tokens, device=ids_BT.device)[None]
         if documents_BT is None:
-            return Reading(row_1T, {window: _causal(row_1T, window) for window in windows})
+            return ForwardContext(row_1T, {window: _causal(row_1T, window) for window in windows})
         borders_BT = torch.ones_like(documents_BT, dtype=torch.bool)
         borders_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
         starts_BT = torch.where(borders_BT, row_1T, 0).cummax(dim=1).values
         if fused.supports_attention(ids_BT):
-            return Reading(row_1T - starts_BT, _packed(row_1T, starts_BT, windows))
+            return ForwardContext(row_1T - starts_BT, _packed(row_1T, starts_BT, windows))
         same_B1TT = (starts_BT[:, :, None] == starts_BT[:, None, :])[:, None]
-        sights = {window: Sight(same_B1TT & visible(row_1T, row_1T, window)) for window in windows}
-        return Reading(row_1T - starts_BT, sights)
+        sights = {
+            window: AttentionMask(same_B1TT & visible(row_1T, row_1T, window)) for window in windows
+        }
+        return ForwardContext(row_1T - starts_BT, sights)
 
     @property
     def dropout(self) -> float:
@@ -218,7 +220,7 @@ class CausalLM(nn.Module):
             raise ConfigError(f"a dropout of {share} must be from 0 to below 1")
         self._dropout = share
         for block in self.blocks:
-            if isinstance(block, Residual):
+            if isinstance(block, ResidualBlock):
                 block.dropout = share
 
     def dropped(self, x_BTC: Tensor) -> Tensor:
@@ -265,7 +267,7 @@ class CausalLM(nn.Module):
             )
 
 
-def embedding_spread(width: int) -> float:
+def embedding_std(width: int) -> float:
     """0.02, and less above a width of 256.
 
     Where the head is the embedding, a fresh model bets on repeating the token it has just read,
@@ -276,17 +278,19 @@ def embedding_spread(width: int) -> float:
 
 def _packed(
     row_1T: Tensor, starts_BT: Tensor, windows: Iterable[int | None]
-) -> dict[int | None, Sight]:
+) -> dict[int | None, AttentionMask]:
     """By window, of rows of several documents: the first token that each may look at."""
     near = {
         w: starts_BT if w is None else torch.maximum(starts_BT, row_1T - w + 1) for w in windows
     }
-    return {w: Sight(None, first_BT=first_BT.to(torch.int32)) for w, first_BT in near.items()}
+    return {
+        w: AttentionMask(None, first_BT=first_BT.to(torch.int32)) for w, first_BT in near.items()
+    }
 
 
-def _causal(row_1T: Tensor, window: int | None) -> Sight:
+def _causal(row_1T: Tensor, window: int | None) -> AttentionMask:
     if window is None or window >= row_1T.shape[1]:
-        return Sight(None, causal=True)
+        return AttentionMask(None, causal=True)
     if fused.supports_attention(row_1T):
-        return Sight(None, first_BT=(row_1T - window + 1).clamp(min=0).to(torch.int32))
-    return Sight(visible(row_1T, row_1T, window))
+        return AttentionMask(None, first_BT=(row_1T - window + 1).clamp(min=0).to(torch.int32))
+    return AttentionMask(visible(row_1T, row_1T, window))

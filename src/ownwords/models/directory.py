@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ownwords.models import configs, staging
-from ownwords.models.configs.config import Config
-from ownwords.models.safely import ModelError, parse_object, read_bytes, read_object
+from ownwords.models import atomic_dir, configs
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.untrusted_files import ModelError, parse_json, read_bytes, read_json
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
@@ -60,7 +60,7 @@ class Tokenizer(Protocol):
 
 
 @dataclass(frozen=True)
-class Directory:
+class ModelDirectory:
     """What a model directory holds beside its weights.
 
     `tokenizer_files` are the bytes of the tokenizer's files by name; whoever makes a tokenizer
@@ -69,7 +69,7 @@ class Directory:
     directory).
     """
 
-    config: Config
+    config: ModelConfig
     tokenizer_files: Mapping[str, bytes]
     generation: Mapping[str, object]
     provenance: Mapping[str, object]
@@ -84,15 +84,15 @@ class Directory:
 
 
 @contextmanager
-def reading(folder: str | Path) -> Iterator[Path]:
+def open_directory(folder: str | Path) -> Iterator[Path]:
     """Where the files of `folder` stand; a disk that refuses is a ModelError."""
     try:
-        yield staging.standing(Path(folder))
+        yield atomic_dir.readable_dir(Path(folder))
     except OSError as error:
         raise ModelError(f"{folder} cannot be read: {error.strerror or error}") from error
 
 
-def read(folder: Path) -> Directory:
+def read(folder: Path) -> ModelDirectory:
     """Read what a model directory, ours or another's, says; nothing in it is executed.
 
     ModelError or ConfigError says what is missing, damaged or does not fit. The weights
@@ -106,7 +106,7 @@ def read(folder: Path) -> Directory:
             f"{folder} holds no {CONFIG}" + (": it is an adapter, not a model" if adapter else ""),
             hint="is it the folder of a whole model?",
         )
-    config = configs.of(read_object(folder / CONFIG))
+    config = configs.config_from_json(read_json(folder / CONFIG))
     if not (folder / TOKENIZER).exists():
         raise ModelError(
             f"{folder} holds no {TOKENIZER}, and a model without its tokenizer is noise",
@@ -116,23 +116,23 @@ def read(folder: Path) -> Directory:
     found = [name for name in TOKENIZER_FILES if (folder / name).exists()]
     files = {name: read_bytes(folder / name, _MAX_TOKENIZER_BYTES) for name in found}
     fingerprint, provenance = _check_welded(folder, files[TOKENIZER], config)
-    generation = read_object(folder / GENERATION) if (folder / GENERATION).exists() else {}
+    generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
     card = b""
     if (folder / CARD).exists():
         card = read_bytes(folder / CARD, _MAX_CARD_BYTES)
     text = card.decode("utf-8", "replace")
-    return Directory(config, files, generation, provenance, text, fingerprint)
+    return ModelDirectory(config, files, generation, provenance, text, fingerprint)
 
 
 def _check_welded(
-    folder: Path, tokenizer: bytes, config: Config
+    folder: Path, tokenizer: bytes, config: ModelConfig
 ) -> tuple[str | None, dict[str, object]]:
     """The fingerprint in ownwords.json and what else it holds, if its tokenizer is still there."""
     where = str(folder / TOKENIZER)
     tokens = tokens_digest(tokenizer, where, config)
     if not (folder / PROVENANCE).exists():
         return None, {}
-    said = read_object(folder / PROVENANCE)
+    said = read_json(folder / PROVENANCE)
     version, welded = said.get("format"), said.get("tokenizer")
     if type(version) is not int or version > FORMAT:
         raise ModelError(
@@ -154,12 +154,12 @@ def _another_tokenizer(what: str) -> ModelError:
     )
 
 
-def tokens_digest(data: bytes, where: str, config: Config) -> str:
+def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
     """A digest of which id stands for which token, however the file is laid out.
 
     ModelError if an id is beyond the vocabulary of the model.
     """
-    parsed = parse_object(data, where)
+    parsed = parse_json(data, where)
     model, added = parsed.get("model"), parsed.get("added_tokens") or []
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     try:
@@ -179,7 +179,7 @@ def tokens_digest(data: bytes, where: str, config: Config) -> str:
     return hasher.hexdigest()
 
 
-def check_size(size: int, config: Config, what: str) -> None:
+def check_size(size: int, config: ModelConfig, what: str) -> None:
     """A model may have more rows than its tokenizer tokens, as padding; never fewer."""
     if size > config.vocabulary:
         raise ModelError(

@@ -2,7 +2,7 @@
 
 import torch
 
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM
 from ownwords.models.gemma3 import Gemma3
 from ownwords.models.gpt2 import GPT2
@@ -15,7 +15,7 @@ FAMILIES: dict[str, type[CausalLM]] = {
 
 
 def build(
-    config: Config,
+    config: ModelConfig,
     *,
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,

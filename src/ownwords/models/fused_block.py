@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ownwords.models import fused
-from ownwords.models.layers import Attention, GatedMLP, RMSNorm, Sight, gelu_tanh
+from ownwords.models.layers import Attention, AttentionMask, GatedMLP, RMSNorm, gelu_tanh
 from ownwords.models.rope import Angles
 
 # As in block.h.
@@ -118,7 +118,11 @@ def llama_modules(
 
 
 def forward(
-    parts: BlockModules | None, x_BTC: Tensor, sight: Sight, angles: Angles | None, dropout: float
+    parts: BlockModules | None,
+    x_BTC: Tensor,
+    sight: AttentionMask,
+    angles: Angles | None,
+    dropout: float,
 ) -> Tensor | None:
     """What the block makes of x; None where it has to be computed layer by layer.
 
@@ -136,7 +140,7 @@ def forward(
 
 
 def fusable_weights(
-    parts: BlockModules, x_BTC: Tensor, sight: Sight
+    parts: BlockModules, x_BTC: Tensor, sight: AttentionMask
 ) -> Sequence[Tensor | None] | None:
     """The weights in the order of `_WEIGHTS`, if the library takes the block, and is faster."""
     # `reads` first: torch.compile is not to trace how the library is found.

@@ -8,22 +8,22 @@ Shapes: B batch, T tokens, C width.
 import torch
 from torch import Tensor, nn
 
-from ownwords.models.cache import Cache
 from ownwords.models.configs.gemma3 import Gemma3Config
-from ownwords.models.decoder import CausalLM, embedding_spread
+from ownwords.models.decoder import CausalLM, embedding_std
+from ownwords.models.kv_cache import KVCache
 from ownwords.models.layers import (
     Attention,
+    AttentionMask,
     Embedding,
     GatedMLP,
-    Residual,
+    ResidualBlock,
     RMSNorm,
-    Sight,
     gelu_tanh,
 )
-from ownwords.models.rope import Angles, Rotary
+from ownwords.models.rope import Angles, RotaryEmbedding
 
 
-class Block(Residual):
+class Gemma3Block(ResidualBlock):
     """Attention, then MLP, each normed before and after, and added to what came in."""
 
     def __init__(self, layer: int, config: Gemma3Config) -> None:
@@ -47,7 +47,7 @@ class Block(Residual):
         self.mlp = GatedMLP(config.width, config.hidden, gelu_tanh)
         self.mlp_output_norm = norm()
 
-    def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
+    def forward(self, x_BTC: Tensor, angles: Angles, sight: AttentionMask) -> Tensor:
         read_BTC = self.attention(self.attention_norm(x_BTC), angles, sight)
         x_BTC = self.add(x_BTC, self.attention_output_norm(read_BTC))
         return self.add(x_BTC, self.mlp_output_norm(self.mlp(self.mlp_norm(x_BTC))))
@@ -62,17 +62,17 @@ class Gemma3(CausalLM):
     def assemble(self) -> None:
         config = self.config
         self.embedding = Embedding(config.vocabulary, config.width)
-        self.blocks = nn.ModuleList(Block(layer, config) for layer in range(config.layers))
+        self.blocks = nn.ModuleList(Gemma3Block(layer, config) for layer in range(config.layers))
         self.final_norm = RMSNorm(config.width, config.norm_eps, offset=1.0)
-        self.rotary = Rotary(config.head_dim, config.rope_base, config.rope_scaling)
-        self.rotary_sliding = Rotary(config.head_dim, config.rope_base_sliding)
+        self.rotary = RotaryEmbedding(config.head_dim, config.rope_base, config.rope_scaling)
+        self.rotary_sliding = RotaryEmbedding(config.head_dim, config.rope_base_sliding)
 
     def forward(
         self,
         ids_BT: Tensor,
         *,
         documents_BT: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         reading = self.read(ids_BT, documents_BT, cache, lengths_B)
@@ -98,5 +98,5 @@ class Gemma3(CausalLM):
         if name.endswith("norm.weight"):
             return 0.0, 0.0
         if name in ("embedding.weight", "head.weight"):
-            return 0.0, embedding_spread(shape[1])
+            return 0.0, embedding_std(shape[1])
         return 0.0, float(shape[1]) ** -0.5

@@ -9,14 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.models import fused, fused_block
-from ownwords.models.cache import Cache
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.fused_block import BlockModules
-from ownwords.models.layers import Embedding, Residual, Sight, attend, gelu_tanh, split_heads
+from ownwords.models.kv_cache import KVCache
+from ownwords.models.layers import (
+    AttentionMask,
+    Embedding,
+    ResidualBlock,
+    attend,
+    gelu_tanh,
+    split_heads,
+)
 
 
-class FusedAttention(nn.Module):
+class GPT2Attention(nn.Module):
     """Attention whose query, key and value come from one matrix, as GPT-2's weights are stored."""
 
     def __init__(self, layer: int, width: int, head_dim: int) -> None:
@@ -26,7 +33,7 @@ class FusedAttention(nn.Module):
         self.query_key_value = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
 
-    def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
+    def forward(self, x_BTC: Tensor, sight: AttentionMask) -> Tensor:
         made_BTX = self.query_key_value(x_BTC)
         plain = sight.view is None and (sight.causal or sight.first_BT is not None)
         if plain and fused.is_supported(made_BTX) and fused.supports_attention(made_BTX):
@@ -43,7 +50,7 @@ class FusedAttention(nn.Module):
         return out_BTC
 
 
-class MLP(nn.Module):
+class GPT2MLP(nn.Module):
     """down(gelu(up(x)))."""
 
     def __init__(self, width: int, hidden: int) -> None:
@@ -56,17 +63,17 @@ class MLP(nn.Module):
         return out_BTC
 
 
-class Block(Residual):
+class GPT2Block(ResidualBlock):
     """Attention, then MLP, each added to what came in."""
 
     def __init__(self, layer: int, config: GPT2Config) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.width, config.norm_eps)
-        self.attention = FusedAttention(layer, config.width, config.head_dim)
+        self.attention = GPT2Attention(layer, config.width, config.head_dim)
         self.mlp_norm = nn.LayerNorm(config.width, config.norm_eps)
-        self.mlp = MLP(config.width, config.hidden)
+        self.mlp = GPT2MLP(config.width, config.hidden)
 
-    def forward(self, x_BTC: Tensor, sight: Sight) -> Tensor:
+    def forward(self, x_BTC: Tensor, sight: AttentionMask) -> Tensor:
         whole = fused_block.forward(self.parts(), x_BTC, sight, None, self.share_dropped)
         if whole is not None:
             return whole
@@ -102,7 +109,7 @@ class GPT2(CausalLM):
         config = self.config
         self.embedding = Embedding(config.vocabulary, config.width)
         self.positions = Embedding(config.context, config.width)
-        self.blocks = nn.ModuleList(Block(layer, config) for layer in range(config.layers))
+        self.blocks = nn.ModuleList(GPT2Block(layer, config) for layer in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, config.norm_eps)
 
     def forward(
@@ -110,7 +117,7 @@ class GPT2(CausalLM):
         ids_BT: Tensor,
         *,
         documents_BT: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         reading = self.read(ids_BT, documents_BT, cache, lengths_B)

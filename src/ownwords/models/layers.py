@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ownwords.models import fused
-from ownwords.models.cache import View
-from ownwords.models.rope import Angles, rotate
+from ownwords.models.kv_cache import KVCacheView
+from ownwords.models.rope import Angles, apply_rope
 
 
 class RMSNorm(nn.Module):
@@ -40,7 +40,7 @@ class RMSNorm(nn.Module):
         return (normed * scale).to(x.dtype)
 
 
-class Residual(nn.Module):
+class ResidualBlock(nn.Module):
     """A block: its parts read what came in, and what they make is added to it.
 
     `dropout` is the share of that which training leaves out.
@@ -69,12 +69,12 @@ class Embedding(nn.Embedding):
 
 
 @dataclass(frozen=True)
-class Sight:
+class AttentionMask:
     """What the tokens of one call may look at, in all layers that share a window."""
 
     mask: Tensor | None  # [B or 1, 1, T, S], True where a token may look; None: no mask is needed
     causal: bool = False  # instead of a mask: each token looks at itself and what precedes it
-    view: View | None = None  # where earlier keys and values are kept, if any are
+    view: KVCacheView | None = None  # where earlier keys and values are kept, if any are
     first_BT: Tensor | None = None  # instead of a mask: from this token to itself
 
     def attention_mask(self, tokens: int) -> Tensor | None:
@@ -89,7 +89,7 @@ def attend(
     query_BHTD: Tensor,
     key_BKSD: Tensor,
     value_BKSD: Tensor,
-    sight: Sight,
+    sight: AttentionMask,
     scale: float,
 ) -> Tensor:
     """Softmax attention, heads joined: [B, T, H * D]."""
@@ -111,7 +111,7 @@ def attend(
     return out_BHTD.transpose(1, 2).reshape(B, T, H * D)
 
 
-def side_by_side(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
+def fused_linear(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
     """What each of these makes of the same input; in training all in one, by one product.
 
     Joining the matrices costs a copy of them, little beside a product of thousands of tokens, and
@@ -160,8 +160,8 @@ class Attention(nn.Module):
         self.query_norm = head_norm() if head_norm else None
         self.key_norm = head_norm() if head_norm else None
 
-    def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
-        parts = side_by_side(x_BTC, self.query, self.key, self.value)
+    def forward(self, x_BTC: Tensor, angles: Angles, sight: AttentionMask) -> Tensor:
+        parts = fused_linear(x_BTC, self.query, self.key, self.value)
         plain = sight.view is None and (sight.causal or sight.first_BT is not None)
         if plain and fused.supports_attention(x_BTC) and fused.is_supported(*parts):
             made_BTX = torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
@@ -172,8 +172,8 @@ class Attention(nn.Module):
         if self.query_norm is not None and self.key_norm is not None:
             query_BHTD = self.query_norm(query_BHTD)
             key_BKTD = self.key_norm(key_BKTD)
-        query_BHTD = rotate(query_BHTD, angles)
-        key_BKTD = rotate(key_BKTD, angles)
+        query_BHTD = apply_rope(query_BHTD, angles)
+        key_BKTD = apply_rope(key_BKTD, angles)
         if sight.view is not None:
             key_BKTD, value_BKTD = sight.view.extend(self.layer, key_BKTD, value_BKTD)
         out_BTC: Tensor = self.output(
@@ -181,7 +181,7 @@ class Attention(nn.Module):
         )
         return out_BTC
 
-    def _fused(self, made_BTX: Tensor, angles: Angles, sight: Sight) -> Tensor:
+    def _fused(self, made_BTX: Tensor, angles: Angles, sight: AttentionMask) -> Tensor:
         made_BTXD = made_BTX.view(*made_BTX.shape[:2], -1, self.head_dim)
         norms, eps, offset = None, 0.0, 0.0
         if self.query_norm is not None and self.key_norm is not None:
@@ -206,7 +206,7 @@ class GatedMLP(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        parts = side_by_side(x_BTC, self.gate, self.up)
+        parts = fused_linear(x_BTC, self.gate, self.up)
         if fused.is_supported(*parts) and self.activation in (F.silu, gelu_tanh):
             both = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
             hidden_BTF = fused.gated_activation(both, gelu=self.activation is gelu_tanh)

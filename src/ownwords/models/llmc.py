@@ -22,7 +22,7 @@ from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.models.names import hf_names
-from ownwords.models.safely import ModelError, opened
+from ownwords.models.untrusted_files import ModelError, open_file
 
 _HEADER: Final = 256
 _HEADER_BYTES: Final = 4 * _HEADER
@@ -89,7 +89,7 @@ def load_checkpoint(
     Memory is the model and one block. ModelError for a file that is damaged, of another kind, or
     that holds something GPT-2 has no place for.
     """
-    with opened(path) as file:
+    with open_file(path) as file:
         sizes, stored = _read_header(path, file)
         model = build(_config(sizes), device=device, dtype=dtype or stored)
         for name, rows in _in_file_order(model):
@@ -255,7 +255,7 @@ def read_shard(path: Path, vocabulary: int) -> np.ndarray:
 
     All of them are looked at once, block by block. The file must not change while it is mapped.
     """
-    with opened(path) as file:
+    with open_file(path) as file:
         magic, version, count, *_ = _read_ints(path, file, "shard")
         kind = next((kind for kind in (UINT16, UINT32) if kind.magic == magic), None)
         if kind is None:
@@ -275,7 +275,7 @@ def read_shard(path: Path, vocabulary: int) -> np.ndarray:
 
 def read_headerless(path: Path, vocabulary: int) -> np.ndarray:
     """The tokens of a nanoGPT `.bin`, uint16 from its first byte on; else as `read_shard`."""
-    with opened(path) as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size < 2 or size % 2:
             raise ModelError(f"{path} has {size:,} bytes, which are no whole tokens of two")

@@ -22,11 +22,11 @@ from torch.nn import functional
 from ownwords.core.errors import ConfigError
 from ownwords.models.decoder import CausalLM
 from ownwords.models.quantize import QuantizedLinear
-from ownwords.models.safely import ModelError, shown
+from ownwords.models.untrusted_files import ModelError, preview
 
 
 @dataclass(frozen=True)
-class Settings:
+class AdapterConfig:
     """What an adapter is: its size, how strongly it counts, and which layers have it."""
 
     rank: int = 8
@@ -53,13 +53,13 @@ class LoraLinear(nn.Module):
     def __init__(
         self,
         base: nn.Module,
-        settings: Settings,
+        settings: AdapterConfig,
         rank: int,
         alpha: float,
         seed: int,
     ) -> None:
         super().__init__()
-        outputs, inputs = size_of(base)
+        outputs, inputs = layer_size(base)
         device = next(chain(base.parameters(), base.buffers())).device
         self.base, self.alpha, self.scale = base, alpha, settings.scale(rank, alpha)
         self.dropout = settings.dropout
@@ -88,11 +88,11 @@ class LoraLinear(nn.Module):
         return self.scale * (self.up.detach().float() @ self.down.detach().float())
 
 
-class Adapter:
+class LoraAdapter:
     """What is attached to a model; it has no state but its weights."""
 
     def __init__(
-        self, model: CausalLM, settings: Settings, layers: Mapping[str, LoraLinear]
+        self, model: CausalLM, settings: AdapterConfig, layers: Mapping[str, LoraLinear]
     ) -> None:
         self.model, self.settings, self.layers = model, settings, dict(layers)
 
@@ -108,7 +108,7 @@ class Adapter:
         frozen = [n for n, layer in self.layers.items() if isinstance(layer.base, QuantizedLinear)]
         if frozen:
             raise ModelError(
-                f"{shown(frozen)} cannot take an adapter in: the layer is quantised",
+                f"{preview(frozen)} cannot take an adapter in: the layer is quantised",
                 hint="merge into the model as it was before, then quantise",
             )
         self._add(+1, wanted=True)
@@ -129,12 +129,12 @@ class Adapter:
                 layer.merged = wanted
 
 
-def attach(model: CausalLM, settings: Settings, seed: int) -> Adapter:
+def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
     """Put fresh adapters beside the layers that `settings.targets` name, and freeze the rest.
 
     The same seed gives the same adapters on any machine.
     """
-    check_has_none(model)
+    check_no_adapter(model)
     linear = [name for name, module in model.named_modules() if can_be_adapted(name, module)]
     found: dict[str, tuple[int, float]] = {}
     for pattern in settings.targets:
@@ -142,15 +142,15 @@ def attach(model: CausalLM, settings: Settings, seed: int) -> Adapter:
         if not matching:
             raise ConfigError(
                 f"no layer is called {pattern!r}",
-                hint=f"patterns are held to names like {shown(linear)}",
+                hint=f"patterns are held to names like {preview(linear)}",
             )
         found |= dict.fromkeys(matching, (settings.rank, settings.alpha))
-    return attach_layers(model, settings, {n: found[n] for n in linear if n in found}, seed)
+    return attach_to_layers(model, settings, {n: found[n] for n in linear if n in found}, seed)
 
 
-def attach_layers(
-    model: CausalLM, settings: Settings, found: Mapping[str, tuple[int, float]], seed: int
-) -> Adapter:
+def attach_to_layers(
+    model: CausalLM, settings: AdapterConfig, found: Mapping[str, tuple[int, float]], seed: int
+) -> LoraAdapter:
     """The same for the layers of `found`, each with its rank and alpha."""
     model.requires_grad_(False)
     layers = {}
@@ -158,10 +158,10 @@ def attach_layers(
         base = model.get_submodule(name)
         layers[name] = LoraLinear(base, settings, rank, alpha, _seed_of(seed, name))
         model.set_submodule(name, layers[name].train(model.training))
-    return Adapter(model, settings, layers)
+    return LoraAdapter(model, settings, layers)
 
 
-def check_has_none(model: CausalLM) -> None:
+def check_no_adapter(model: CausalLM) -> None:
     """ModelError if the model has an adapter: a second would be trained on top of the first."""
     if any(isinstance(module, LoraLinear) for module in model.modules()):
         raise ModelError("the model has an adapter already", hint="detach it first, merged or not")
@@ -172,7 +172,7 @@ def can_be_adapted(name: str, module: nn.Module) -> bool:
     return isinstance(module, nn.Linear | QuantizedLinear) and name != "head"
 
 
-def size_of(layer: nn.Module) -> tuple[int, int]:
+def layer_size(layer: nn.Module) -> tuple[int, int]:
     """Outputs and inputs of a linear layer, quantised or not."""
     if isinstance(layer, QuantizedLinear):
         return layer.rows, layer.columns

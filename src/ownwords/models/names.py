@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from ownwords.models.configs.config import Config, Name
+from ownwords.models.configs.config import ModelConfig, WeightName
 
 
-def hf_names(config: Config) -> list[tuple[str, str, bool]]:
+def hf_names(config: ModelConfig) -> list[tuple[str, str, bool]]:
     """(our name, the name in a Hugging Face directory, transposed) for every tensor stored.
 
     A tied head is the embedding, so it has no entry of its own.
@@ -16,7 +16,7 @@ def hf_names(config: Config) -> list[tuple[str, str, bool]]:
     ]
 
 
-def shapes(config: Config) -> dict[str, tuple[int, ...]]:
+def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Of every tensor, by our name for it, as it is used: not transposed."""
     return {
         name.ours.replace("{i}", str(i)): tuple(getattr(config, x) for x in name.shape.split())
@@ -24,7 +24,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _each(config: Config) -> Iterator[tuple[Name, int]]:
+def _each(config: ModelConfig) -> Iterator[tuple[WeightName, int]]:
     for name in config.NAMES:
         if name.ours != "head.weight" or not config.tied:
             for layer in range(config.layers if "{i}" in name.ours else 1):

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.models import gguf, staging
+from ownwords.models import atomic_dir, gguf
 from ownwords.models.decoder import CausalLM
 from ownwords.models.gguf.tokenizer import adds_start
-from ownwords.models.safely import ModelError
+from ownwords.models.untrusted_files import ModelError
 
 MODELFILE = "Modelfile"
 # Ollama takes 4,096 if nothing is said, and memory for all of it at once.
@@ -32,7 +32,7 @@ Render: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]
 
 
 @dataclass(frozen=True)
-class Turns:
+class ChatFormat:
     """What a chat template puts around the parts of a conversation.
 
     `before_system` is None where it takes no words of a system. With `system_inside` those stand
@@ -83,7 +83,7 @@ def save(
     render: Render | None = None,
     start: str = "",
     stops: Sequence[str] = (),
-) -> gguf.Written:
+) -> gguf.GGUFFile:
     """Write a folder with `NAME.gguf` and its Modelfile, whole or not at all.
 
     `render` is the chat template, for a model that has one; `start` the text of the token that
@@ -92,7 +92,7 @@ def save(
     folder, generation = Path(folder), generation or {}
     _check_replaceable(folder)
     file = f"{_plain(name)}.gguf"
-    with staging.replacing(folder) as beside:
+    with atomic_dir.replace_dir(folder) as beside:
         written = gguf.save(
             beside / file, model, tokenizer_files, type=type, name=name, generation=generation
         )
@@ -101,14 +101,14 @@ def save(
         opening = "" if adds_start(tokenizer_files) else start
         template = opening + "{{ .Prompt }}"
         if render is not None:
-            turns = turns_of(render, start, opening)
+            turns = chat_format(render, start, opening)
             if turns is None:
                 notes.append("its chat template cannot be said in Ollama's language: plain prompts")
             else:
                 template = turns.template()
         text = modelfile(file, template, generation, model.config.context, stops)
-        staging.write_file(beside / MODELFILE, text.encode("utf-8"))
-    return gguf.Written(folder / file, written.bytes, written.tensors, tuple(notes))
+        atomic_dir.write_file(beside / MODELFILE, text.encode("utf-8"))
+    return gguf.GGUFFile(folder / file, written.bytes, written.tensors, tuple(notes))
 
 
 def modelfile(
@@ -129,7 +129,7 @@ def modelfile(
     return "\n".join(lines) + "\n"
 
 
-def turns_of(render: Render, start: str, opening: str) -> Turns | None:
+def chat_format(render: Render, start: str, opening: str) -> ChatFormat | None:
     """A chat template taken apart by what it makes of marked messages.
 
     Where it begins with `start`, Ollama's is to begin with `opening`. None if it does more than to
@@ -162,7 +162,7 @@ def turns_of(render: Render, start: str, opening: str) -> Turns | None:
         if not after_system.endswith(before_user):
             return None
         after_system = after_system[: len(after_system) - len(before_user)]
-    found = Turns(
+    found = ChatFormat(
         opening if plain.startswith(start) else "",
         before_system,
         after_system,

@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import ConfigError
-from ownwords.models import staging
+from ownwords.models import atomic_dir
 from ownwords.models.decoder import CausalLM
-from ownwords.models.header import Stored, read_header
 from ownwords.models.lora import (
-    Adapter,
-    Settings,
-    attach_layers,
+    AdapterConfig,
+    LoraAdapter,
+    attach_to_layers,
     can_be_adapted,
-    check_has_none,
-    size_of,
+    check_no_adapter,
+    layer_size,
 )
 from ownwords.models.names import hf_names
-from ownwords.models.safely import ModelError, opened, read_object, shown
-from ownwords.models.safetensors import FLOATS, Writable, blocks, write_tensors
+from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
+from ownwords.models.safetensors_header import TensorInfo, read_header
+from ownwords.models.untrusted_files import ModelError, open_file, preview, read_json
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
@@ -68,7 +68,7 @@ _HONOURED: Final = {
 _BEGINNINGS: Final = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
-def save(folder: Path, adapter: Adapter, base: str = "") -> None:
+def save(folder: Path, adapter: LoraAdapter, base: str = "") -> None:
     """Write PEFT's directory, whole or not at all; `base` names the model it belongs to."""
     theirs = _theirs(adapter.model)
     layers = {theirs[name]: layer for name, layer in adapter.layers.items()}
@@ -90,7 +90,7 @@ def save(folder: Path, adapter: Adapter, base: str = "") -> None:
         "inference_mode": True,
     }
     tensors = [
-        Writable(f"{_PREFIX}{name}{end}", part.dtype, tuple(part.shape), [part.cpu()])
+        TensorToWrite(f"{_PREFIX}{name}{end}", part.dtype, tuple(part.shape), [part.cpu()])
         for name, layer in layers.items()
         for end, attribute in _PARTS.items()
         for part in [getattr(layer, attribute).detach()]
@@ -98,23 +98,23 @@ def save(folder: Path, adapter: Adapter, base: str = "") -> None:
     strange = {path.name for path in folder.glob("*")} - {CONFIG, WEIGHTS, "README.md"}
     if strange:
         raise ModelError(
-            f"{folder} holds {shown(strange)}, which no adapter has",
+            f"{folder} holds {preview(strange)}, which no adapter has",
             hint="save the adapter into a folder of its own",
         )
-    with staging.replacing(folder) as beside:
+    with atomic_dir.replace_dir(folder) as beside:
         encoded = (json.dumps(config, indent=2) + "\n").encode()
-        staging.write_file(beside / CONFIG, encoded)
+        atomic_dir.write_file(beside / CONFIG, encoded)
         write_tensors(beside / WEIGHTS, tensors)
 
 
-def load(folder: Path, model: CausalLM) -> Adapter:
+def load(folder: Path, model: CausalLM) -> LoraAdapter:
     """Attach the adapter of a PEFT directory.
 
     ModelError for what is damaged, does not fit the model, or cannot be honoured: nothing of an
     adapter is left out in silence.
     """
-    check_has_none(model)
-    said = read_object(folder / CONFIG, _MAX_CONFIG_BYTES)
+    check_no_adapter(model)
+    said = read_json(folder / CONFIG, _MAX_CONFIG_BYTES)
     try:
         settings, ranks, alphas = _understood(said)
     except ModelError as error:
@@ -124,7 +124,7 @@ def load(folder: Path, model: CausalLM) -> Adapter:
     _check_targets(folder, said, pairs.keys(), ours.keys())
     found = {}
     for name, pair in pairs.items():
-        outputs, inputs = size_of(model.get_submodule(ours[name]))
+        outputs, inputs = layer_size(model.get_submodule(ours[name]))
         rank = _matching(ranks, name, settings.rank)
         for part, shape in (("down", (rank, inputs)), ("up", (outputs, rank))):
             if pair[part].shape != shape:
@@ -139,7 +139,7 @@ def load(folder: Path, model: CausalLM) -> Adapter:
         for name, pair in pairs.items()
         for part, stored in pair.items()
     }
-    adapter = attach_layers(model, settings, found, seed=0)
+    adapter = attach_to_layers(model, settings, found, seed=0)
     with torch.no_grad():
         for (name, part), value in values.items():
             getattr(adapter.layers[name], part).copy_(value)
@@ -174,7 +174,7 @@ def _targets(chosen: set[str], every: set[str]) -> list[str]:
 
 def _understood(
     said: Mapping[str, object],
-) -> tuple[Settings, Mapping[str, float], Mapping[str, float]]:
+) -> tuple[AdapterConfig, Mapping[str, float], Mapping[str, float]]:
     """Settings, and the ranks and alphas of single layers by pattern; ModelError by name."""
     if said.get("peft_type") != "LORA":
         raise ModelError(f"is of the kind {said.get('peft_type')!r:.40}, and LORA is the one known")
@@ -198,7 +198,7 @@ def _understood(
         if not 1 <= value <= 1 << 20 or value != int(value):
             raise ModelError(f"asks for a rank of {value}")
     try:
-        settings = Settings(int(rank), alpha, dropout, (), bool(said.get("use_rslora")))
+        settings = AdapterConfig(int(rank), alpha, dropout, (), bool(said.get("use_rslora")))
     except ConfigError as error:
         raise ModelError(f"cannot be honoured: {error.message}") from error
     return settings, ranks, alphas
@@ -226,24 +226,24 @@ def _matching(patterns: Mapping[str, float], name: str, default: float) -> float
     return next((value for end, value in patterns.items() if _ends_in(name, end)), default)
 
 
-def _pairs(path: Path, known: Mapping[str, str]) -> dict[str, dict[str, Stored]]:
+def _pairs(path: Path, known: Mapping[str, str]) -> dict[str, dict[str, TensorInfo]]:
     """The two matrices of every layer, by its name in the twin."""
-    pairs: dict[str, dict[str, Stored]] = {}
+    pairs: dict[str, dict[str, TensorInfo]] = {}
     for name, stored in read_header(path).items():
         end = next((end for end in _PARTS if name.endswith(end)), "")
         layer = name.removeprefix(_PREFIX).removesuffix(end)
         if not end or not name.startswith(_PREFIX) or layer not in known:
             raise ModelError(
-                f"{path} holds {shown([name])}, which is no LoRA matrix of a layer of this model",
+                f"{path} holds {preview([name])}, which is no LoRA matrix of a layer of this model",
                 hint="DoRA, trained biases, embeddings and whole modules are not implemented",
             )
         if stored.dtype not in FLOATS:
-            raise ModelError(f"{path}: {shown([name])} is {stored.dtype}, which no adapter is")
+            raise ModelError(f"{path}: {preview([name])} is {stored.dtype}, which no adapter is")
         pairs.setdefault(layer, {})[_PARTS[end]] = stored
     halves = {name for name, pair in pairs.items() if len(pair) < len(_PARTS)}
     if halves or not pairs:
         raise ModelError(
-            f"{path} has only one matrix of {shown(halves)}"
+            f"{path} has only one matrix of {preview(halves)}"
             if halves
             else f"{path} holds no adapter"
         )
@@ -263,15 +263,15 @@ def _check_targets(
         wanted = {name for name in every if any(_ends_in(name, str(end)) for end in targets)}
         if wanted - found:
             raise ModelError(
-                f"{folder / WEIGHTS} has no matrices for {shown(wanted - found)}, which"
+                f"{folder / WEIGHTS} has no matrices for {preview(wanted - found)}, which"
                 f" {CONFIG} lists",
                 hint="is it whole, and of this model?",
             )
 
 
-def _read(stored: Stored) -> Tensor:
-    with opened(stored.path) as file:
-        value = torch.cat([block.clone() for block in blocks(stored, file)])
+def _read(stored: TensorInfo) -> Tensor:
+    with open_file(stored.path) as file:
+        value = torch.cat([block.clone() for block in read_blocks(stored, file)])
     if not value.isfinite().all():
         raise ModelError(f"{stored.path}: {stored.name!r} holds numbers that are not finite")
     return value

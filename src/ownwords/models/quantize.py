@@ -22,9 +22,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from ownwords.models.safely import ModelError, shown
+from ownwords.models.quantization_scheme import (
+    ENDS,
+    INT4,
+    INT8,
+    QuantizationScheme,
+    metadata_of,
+    schemes,
+)
 from ownwords.models.safetensors import DTYPES
-from ownwords.models.scheme import ENDS, INT4, INT8, Scheme, said_of, schemes
+from ownwords.models.untrusted_files import ModelError, preview
 
 # Numbers that exist as float32 at a time: 4 MiB, which stays in a processor's cache.
 _CHUNK: Final = 1 << 20
@@ -42,14 +49,14 @@ def unpack(packed_OP: Tensor, columns: int) -> Tensor:
     return halves_OP2.flatten(-2)[:, :columns].to(torch.int8) - 8
 
 
-def rounded(weight_OI: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+def quantize_matrix(weight_OI: Tensor, scheme: QuantizationScheme) -> tuple[Tensor, Tensor]:
     """The packed codes and the scales of a matrix of finite numbers; ModelError for others."""
     parts = torch.split(weight_OI.detach(), _rows_at_once(weight_OI.shape[1]))
     packed, scales = zip(*(_rounded(part_OI, scheme) for part_OI in parts), strict=True)
     return torch.cat(packed), torch.cat(scales)
 
 
-def _rounded(weight_OI: Tensor, scheme: Scheme) -> tuple[Tensor, Tensor]:
+def _rounded(weight_OI: Tensor, scheme: QuantizationScheme) -> tuple[Tensor, Tensor]:
     columns, groups = weight_OI.shape[1], scheme.groups(weight_OI.shape[1])
     weight_OI = weight_OI.float()
     if not weight_OI.isfinite().all():
@@ -80,7 +87,9 @@ def _raised_to_bfloat16(step: Tensor) -> Tensor:
     return ((step.view(torch.int32) + 0xFFFF) & ~0xFFFF).view(torch.float32)
 
 
-def restored(packed: Tensor, scale_OG: Tensor, scheme: Scheme, columns: int) -> Tensor:
+def dequantize(
+    packed: Tensor, scale_OG: Tensor, scheme: QuantizationScheme, columns: int
+) -> Tensor:
     """The float32 matrix that codes and scales stand for."""
     codes_OI = packed if scheme.bits == 8 else unpack(packed, columns)
     rows, groups = scale_OG.shape
@@ -94,13 +103,13 @@ def _rows_at_once(columns: int) -> int:
     return max(1, _CHUNK // columns)
 
 
-class _Quantized(nn.Module):
+class QuantizedMatrix(nn.Module):
     """A matrix as packed codes and scales; empty, on the device "meta", until it is filled."""
 
     packed: Tensor
     scale: Tensor
 
-    def __init__(self, rows: int, columns: int, scheme: Scheme) -> None:
+    def __init__(self, rows: int, columns: int, scheme: QuantizationScheme) -> None:
         super().__init__()
         self.rows, self.columns, self.scheme = rows, columns, scheme
         for name, (kind, shape) in zip(
@@ -109,12 +118,12 @@ class _Quantized(nn.Module):
             self.register_buffer(name, torch.empty(shape, dtype=DTYPES[kind], device="meta"))
 
     def fill(self, weight_OI: Tensor) -> None:
-        self.packed, self.scale = rounded(weight_OI, self.scheme)
+        self.packed, self.scale = quantize_matrix(weight_OI, self.scheme)
 
     @property
     def weight(self) -> Tensor:
         """The whole matrix as float32, made anew at every call."""
-        return restored(self.packed, self.scale, self.scheme, self.columns)
+        return dequantize(self.packed, self.scale, self.scheme, self.columns)
 
     def product(self, x: Tensor) -> Tensor:
         """x times the transposed matrix; as float32 only some of its rows exist at a time."""
@@ -132,7 +141,7 @@ class _Quantized(nn.Module):
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     def _rows(self, x: Tensor, packed: Tensor, scale_OG: Tensor) -> Tensor:
-        weight_OI = restored(packed, scale_OG, self.scheme, self.columns)
+        weight_OI = dequantize(packed, scale_OG, self.scheme, self.columns)
         return functional.linear(x, weight_OI.to(x.dtype))
 
     def extra_repr(self) -> str:
@@ -146,12 +155,14 @@ class _Quantized(nn.Module):
         return self
 
 
-class QuantizedLinear(_Quantized):
+class QuantizedLinear(QuantizedMatrix):
     """`nn.Linear` over a quantised matrix."""
 
     bias: nn.Parameter | None
 
-    def __init__(self, rows: int, columns: int, scheme: Scheme, bias: nn.Parameter | None) -> None:
+    def __init__(
+        self, rows: int, columns: int, scheme: QuantizationScheme, bias: nn.Parameter | None
+    ) -> None:
         super().__init__(rows, columns, scheme)
         self.register_parameter("bias", bias)
 
@@ -160,10 +171,12 @@ class QuantizedLinear(_Quantized):
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
 
-class QuantizedEmbedding(_Quantized):
+class QuantizedEmbedding(QuantizedMatrix):
     """The embedding of the tokens over a quantised matrix; its vectors come in `dtype`."""
 
-    def __init__(self, rows: int, columns: int, scheme: Scheme, dtype: torch.dtype) -> None:
+    def __init__(
+        self, rows: int, columns: int, scheme: QuantizationScheme, dtype: torch.dtype
+    ) -> None:
         super().__init__(rows, columns, scheme)
         self.dtype = dtype
 
@@ -173,14 +186,16 @@ class QuantizedEmbedding(_Quantized):
 
     def forward(self, ids_BT: Tensor) -> Tensor:
         ids = ids_BT.reshape(-1)
-        rows_NC = restored(self.packed[ids], self.scale[ids], self.scheme, self.columns)
+        rows_NC = dequantize(self.packed[ids], self.scale[ids], self.scheme, self.columns)
         return rows_NC.to(self.dtype).view(*ids_BT.shape, self.columns)
 
     def as_head(self, hidden_BTC: Tensor) -> Tensor:
         return self.product(hidden_BTC)
 
 
-def quantize(model: nn.Module, scheme: Scheme = INT4, ends: Scheme = INT8) -> None:
+def quantize(
+    model: nn.Module, scheme: QuantizationScheme = INT4, ends: QuantizationScheme = INT8
+) -> None:
     """Replace the matrices of a model in place: the ends (embedding and head) by their own scheme.
 
     Norms, biases and learned positions stay as they are. A model that is already quantised, or
@@ -210,7 +225,7 @@ def metadata(model: nn.Module) -> dict[str, str]:
     any_of = next(iter(found.values())).scheme
     found_in = {name in ENDS: module.scheme for name, module in found.items()}
     body, ends = found_in.get(False, any_of), found_in.get(True, any_of)
-    return said_of(body, ends)
+    return metadata_of(body, ends)
 
 
 def load_quantized(
@@ -225,7 +240,7 @@ def load_quantized(
     wanted = dict(quantized_tensors(model))
     for name, tensor in tensors:
         if name not in wanted:
-            raise ModelError(f"the file holds {shown([name])}, which the quantised model lacks")
+            raise ModelError(f"the file holds {preview([name])}, which the quantised model lacks")
         _check(name, tensor, wanted.pop(name))
         owner, _, leaf = name.rpartition(".")
         module = model.get_submodule(owner)
@@ -234,7 +249,7 @@ def load_quantized(
             weight = nn.Parameter(tensor.to(old.dtype), requires_grad=old.requires_grad)
         setattr(module, leaf, tensor if old is None else weight)
     if wanted:
-        raise ModelError(f"the file lacks {shown(set(wanted))}", hint="is it whole?")
+        raise ModelError(f"the file lacks {preview(set(wanted))}", hint="is it whole?")
 
 
 def _matrices(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Embedding]]:
@@ -244,15 +259,15 @@ def _matrices(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Embedding]
             yield name, module
 
 
-def _quantized(model: nn.Module) -> dict[str, _Quantized]:
-    return {name: each for name, each in model.named_modules() if isinstance(each, _Quantized)}
+def _quantized(model: nn.Module) -> dict[str, QuantizedMatrix]:
+    return {name: each for name, each in model.named_modules() if isinstance(each, QuantizedMatrix)}
 
 
-def _replace(model: nn.Module, scheme: Scheme, ends: Scheme) -> None:
+def _replace(model: nn.Module, scheme: QuantizationScheme, ends: QuantizationScheme) -> None:
     for name, module in list(_matrices(model)):
         chosen = ends if name in ENDS else scheme
         rows, columns = module.weight.shape
-        new: _Quantized
+        new: QuantizedMatrix
         if isinstance(module, nn.Linear):
             new = QuantizedLinear(rows, columns, chosen, module.bias)
         else:

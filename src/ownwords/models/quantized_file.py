@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.core.workspace import writing_atomically
-from ownwords.models.header import encoded_header, read_header, read_metadata
 from ownwords.models.quantize import load_quantized, metadata, quantized_tensors
-from ownwords.models.safely import ModelError, opened
 from ownwords.models.safetensors import DTYPES
+from ownwords.models.safetensors_header import encode_header, read_header, read_metadata
+from ownwords.models.untrusted_files import ModelError, open_file
 
 _CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
 
@@ -23,7 +23,7 @@ def write(path: Path, model: nn.Module) -> None:
     if not said:
         raise ModelError("the model is not quantised", hint="save it as any other")
     tensors = quantized_tensors(model)
-    header = encoded_header(((name, _CODES[t.dtype], tuple(t.shape)) for name, t in tensors), said)
+    header = encode_header(((name, _CODES[t.dtype], tuple(t.shape)) for name, t in tensors), said)
     with writing_atomically(path) as file:
         file.write(header)
         for _, tensor in quantized_tensors(model):
@@ -36,7 +36,7 @@ def read(path: Path, model: nn.Module, device: torch.device | str = "cpu") -> No
     ModelError if it cannot be; the model is then half one thing and half another.
     """
     stored, header = read_header(path), read_metadata(path)
-    with opened(path) as file:
+    with open_file(path) as file:
 
         def tensors() -> Iterator[tuple[str, Tensor]]:
             wanted = dict(quantized_tensors(model))

@@ -10,14 +10,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ownwords.models import fused_block
-from ownwords.models.cache import Cache
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.decoder import CausalLM, embedding_spread
-from ownwords.models.layers import Attention, Embedding, GatedMLP, Residual, RMSNorm, Sight
-from ownwords.models.rope import Angles, Rotary
+from ownwords.models.decoder import CausalLM, embedding_std
+from ownwords.models.kv_cache import KVCache
+from ownwords.models.layers import (
+    Attention,
+    AttentionMask,
+    Embedding,
+    GatedMLP,
+    ResidualBlock,
+    RMSNorm,
+)
+from ownwords.models.rope import Angles, RotaryEmbedding
 
 
-class Block(Residual):
+class Qwen3Block(ResidualBlock):
     """Attention, then MLP, each added to what came in."""
 
     def __init__(self, layer: int, config: Qwen3Config) -> None:
@@ -34,7 +41,7 @@ class Block(Residual):
         self.mlp_norm = RMSNorm(config.width, config.norm_eps)
         self.mlp = GatedMLP(config.width, config.hidden, F.silu)
 
-    def forward(self, x_BTC: Tensor, angles: Angles, sight: Sight) -> Tensor:
+    def forward(self, x_BTC: Tensor, angles: Angles, sight: AttentionMask) -> Tensor:
         parts = fused_block.llama_modules(
             self.attention_norm, self.attention, self.mlp_norm, self.mlp
         )
@@ -54,16 +61,16 @@ class Qwen3(CausalLM):
     def assemble(self) -> None:
         config = self.config
         self.embedding = Embedding(config.vocabulary, config.width)
-        self.blocks = nn.ModuleList(Block(layer, config) for layer in range(config.layers))
+        self.blocks = nn.ModuleList(Qwen3Block(layer, config) for layer in range(config.layers))
         self.final_norm = RMSNorm(config.width, config.norm_eps)
-        self.rotary = Rotary(config.head_dim, config.rope_base, config.rope_scaling)
+        self.rotary = RotaryEmbedding(config.head_dim, config.rope_base, config.rope_scaling)
 
     def forward(
         self,
         ids_BT: Tensor,
         *,
         documents_BT: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         reading = self.read(ids_BT, documents_BT, cache, lengths_B)
@@ -85,5 +92,5 @@ class Qwen3(CausalLM):
         if name.endswith(("output.weight", "down.weight")):
             return 0.0, 0.0
         if name in ("embedding.weight", "head.weight"):
-            return 0.0, embedding_spread(shape[1])
+            return 0.0, embedding_std(shape[1])
         return 0.0, float(shape[1]) ** -0.5

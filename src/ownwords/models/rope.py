@@ -8,12 +8,12 @@ import math
 import torch
 from torch import Tensor
 
-from ownwords.models.configs.scaling import RopeScaling
+from ownwords.models.configs.rope_scaling import RopeScaling
 
 Angles = tuple[Tensor, Tensor]  # cos_B1TD and sin_B1TD
 
 
-class Rotary:
+class RotaryEmbedding:
     """The angles of one base. No module: casting a model must not round its frequencies."""
 
     def __init__(self, head_dim: int, base: float, scaling: RopeScaling | None = None) -> None:
@@ -31,7 +31,7 @@ class Rotary:
         return turn_B1TD.cos().to(dtype), turn_B1TD.sin().to(dtype)
 
 
-def rotate(x_BHTD: Tensor, angles: Angles) -> Tensor:
+def apply_rope(x_BHTD: Tensor, angles: Angles) -> Tensor:
     """Turn dimension d together with dimension d + D/2, as Hugging Face's weights expect."""
     cos, sin = angles
     first, second = x_BHTD.chunk(2, dim=-1)

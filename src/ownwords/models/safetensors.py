@@ -11,7 +11,7 @@ from typing import IO
 
 import torch
 
-from ownwords.models.header import BLOCK_BYTES, Stored, encoded_header
+from ownwords.models.safetensors_header import BLOCK_BYTES, TensorInfo, encode_header
 
 FLOATS: Mapping[str, torch.dtype] = {
     "F32": torch.float32,
@@ -23,8 +23,8 @@ CODES: Mapping[torch.dtype, str] = {dtype: code for code, dtype in FLOATS.items(
 DTYPES: Mapping[str, torch.dtype] = {**FLOATS, "I8": torch.int8, "U8": torch.uint8}
 
 
-def blocks(
-    stored: Stored, file: IO[bytes], block_bytes: int = BLOCK_BYTES
+def read_blocks(
+    stored: TensorInfo, file: IO[bytes], block_bytes: int = BLOCK_BYTES
 ) -> Iterator[torch.Tensor]:
     """The rows of a stored tensor as `Stored.blocks` gives them; only for the types of `FLOATS`."""
     for window in stored.blocks(file, block_bytes):
@@ -32,7 +32,7 @@ def blocks(
 
 
 @dataclass(frozen=True)
-class Writable:
+class TensorToWrite:
     """One tensor to be written: its blocks are asked for once, in order, when its turn comes."""
 
     name: str
@@ -45,12 +45,12 @@ class Writable:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def write_tensors(path: Path, tensors: Iterable[Writable]) -> None:
+def write_tensors(path: Path, tensors: Iterable[TensorToWrite]) -> None:
     """Write a new file and wait until it is on the disk; OSError is the caller's to tell."""
     tensors = list(tensors)
     said = [(tensor.name, CODES[tensor.dtype], tensor.shape) for tensor in tensors]
     with path.open("xb") as file:
-        file.write(encoded_header(said, {}))
+        file.write(encode_header(said, {}))
         for tensor in tensors:
             for block in tensor.blocks:
                 file.write(block.contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -11,37 +11,37 @@ from pathlib import Path
 
 import torch
 
-from ownwords.models import quantize, quantized_file, staging
-from ownwords.models.configs.config import Config
+from ownwords.models import atomic_dir, quantize, quantized_file
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.models.fitting import (
+from ownwords.models.names import hf_names
+from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
+from ownwords.models.safetensors_header import BLOCK_BYTES, TensorInfo
+from ownwords.models.untrusted_files import ModelError, open_file, preview
+from ownwords.models.weight_mapping import (
     INDEX,
     SHARD,
     SINGLE,
-    Fitted,
+    MappedTensor,
     check_plausible,
     check_shapes,
-    find,
-    fit,
+    find_tensors,
+    map_weights,
 )
-from ownwords.models.header import BLOCK_BYTES, Stored
-from ownwords.models.names import hf_names
-from ownwords.models.safely import ModelError, opened, shown
-from ownwords.models.safetensors import FLOATS, Writable, blocks, write_tensors
 
 
-def load(folder: Path, config: Config, device: str, dtype: torch.dtype | None) -> CausalLM:
+def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | None) -> CausalLM:
     """The model of `config` with the weights of `folder`, all of them checked before the first is
     read; ModelError names what does not fit.
 
     Without `dtype` the model has the type of its files, the narrowest that holds all of them
     exactly where they are mixed.
     """
-    stored = find(folder)
+    stored = find_tensors(folder)
     if any(name.endswith(".packed") for name in stored):
         return _load_quantized(folder, stored, config, device, dtype)
-    fitted = fit(stored, config, folder)
+    fitted = map_weights(stored, config, folder)
     check_shapes(fitted, config, folder)
     dtypes = {FLOATS[each.stored.dtype] for each in fitted}
     model = build(config, device=device, dtype=dtype or reduce(torch.promote_types, dtypes))
@@ -51,8 +51,8 @@ def load(folder: Path, config: Config, device: str, dtype: torch.dtype | None) -
 
 def _load_quantized(
     folder: Path,
-    stored: Mapping[str, Stored],
-    config: Config,
+    stored: Mapping[str, TensorInfo],
+    config: ModelConfig,
     device: str,
     dtype: torch.dtype | None,
 ) -> CausalLM:
@@ -69,14 +69,14 @@ def _load_quantized(
     return model
 
 
-def _fill(model: CausalLM, fitted: list[Fitted]) -> None:
+def _fill(model: CausalLM, fitted: list[MappedTensor]) -> None:
     parameters = dict(model.named_parameters())
     for path, group in itertools.groupby(fitted, key=lambda each: each.stored.path):
-        with opened(path) as file, torch.no_grad():
+        with open_file(path) as file, torch.no_grad():
             for each in group:
                 target = _rows(parameters[each.ours], each.transposed)
                 at = 0
-                for block in blocks(each.stored, file):
+                for block in read_blocks(each.stored, file):
                     target[at : at + len(block)] = _narrowed(block, target.dtype, each.stored.name)
                     at += len(block)
 
@@ -117,7 +117,7 @@ def write(
     ours = {name for name, _, _ in names}
     if ours != parameters.keys():
         raise ModelError(
-            f"a {model.config.MODEL_TYPE} has no place for {shown(ours ^ parameters.keys())}",
+            f"a {model.config.MODEL_TYPE} has no place for {preview(ours ^ parameters.keys())}",
             hint="merge an adapter into its model before it is saved",
         )
     tensors = [
@@ -134,27 +134,29 @@ def write(
         places |= {tensor.name: file for tensor in shard}
     total = sum(tensor.nbytes for tensor in tensors)
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
-    staging.write_file(folder / INDEX, (json.dumps(index, indent=2) + "\n").encode())
+    atomic_dir.write_file(folder / INDEX, (json.dumps(index, indent=2) + "\n").encode())
 
 
 def _writable(
     parameter: torch.Tensor, name: str, transposed: bool, dtype: torch.dtype | None
-) -> Writable:
+) -> TensorToWrite:
     dtype = dtype or parameter.dtype
     if dtype not in FLOATS.values():
         raise ModelError(f"weights are saved as {', '.join(FLOATS)}, and {name!r} would be {dtype}")
     rows = _rows(parameter, transposed)
 
-    def blocks() -> Iterator[torch.Tensor]:
+    def read_blocks() -> Iterator[torch.Tensor]:
         count = max(1, BLOCK_BYTES * len(rows) // max(1, rows.numel() * dtype.itemsize))
         for first in range(0, len(rows), count):
             yield _narrowed(rows[first : first + count].cpu(), dtype, name)
 
-    return Writable(name, dtype, tuple(parameter.shape)[:: -1 if transposed else 1], blocks())
+    return TensorToWrite(
+        name, dtype, tuple(parameter.shape)[:: -1 if transposed else 1], read_blocks()
+    )
 
 
-def _shards(tensors: list[Writable], shard_bytes: int | None) -> Iterator[list[Writable]]:
-    shard: list[Writable] = []
+def _shards(tensors: list[TensorToWrite], shard_bytes: int | None) -> Iterator[list[TensorToWrite]]:
+    shard: list[TensorToWrite] = []
     for tensor in tensors:
         if shard and shard_bytes and sum(t.nbytes for t in shard) + tensor.nbytes > shard_bytes:
             yield shard

@@ -17,9 +17,9 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.inference.generation import Request
 from ownwords.inference.writing import Outcome, Writing
-from ownwords.models import staging
+from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE
-from ownwords.models.safely import read_object
+from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_pool import ArchivePool
 from ownwords.serve.errors import ApiError
 from ownwords.serve.fair_lock import FairLock
@@ -213,7 +213,9 @@ class AppState:
     def _base(self) -> tuple[str, Path]:
         """What the workspace's model was tuned from, if it has a name; else the one in the box."""
         with suppress(OwnwordsError):
-            said = str(read_object(staging.standing(self._own_folder) / PROVENANCE).get("base"))
+            said = str(
+                read_json(atomic_dir.readable_dir(self._own_folder) / PROVENANCE).get("base")
+            )
             tuned = _TUNED_FROM.fullmatch(said)
             for each in catalogue.entries() if tuned else ():
                 if tuned and each.name == tuned[1] and not each.problem:
@@ -257,7 +259,7 @@ class AppState:
 
 
 def _holds_model(folder: Path) -> bool:
-    return (staging.standing(folder) / CONFIG).exists()
+    return (atomic_dir.readable_dir(folder) / CONFIG).exists()
 
 
 async def _texts(

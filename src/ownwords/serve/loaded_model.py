@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ownwords.core import hardware
 from ownwords.inference.model import Model
-from ownwords.models import directory, staging
-from ownwords.models.configs.config import Config
-from ownwords.models.directory import Directory
+from ownwords.models import atomic_dir, directory
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.directory import ModelDirectory
 from ownwords.serve.model_worker import ModelWorker
 from ownwords.serve.settings import ServeSettings
 
@@ -25,7 +25,7 @@ class LoadedModel:
 
     name: str
     folder: Path
-    said: Directory
+    said: ModelDirectory
     model: Model
     worker: ModelWorker
     stamp: Stamp = field(repr=False, default=())
@@ -40,7 +40,7 @@ class LoadedModel:
 
 def stamp_of(folder: Path) -> Stamp:
     """What changes when the folder's contents are replaced; empty where there is none."""
-    there = staging.standing(folder)
+    there = atomic_dir.readable_dir(folder)
     if not there.is_dir():
         return ()
     found = []
@@ -51,11 +51,11 @@ def stamp_of(folder: Path) -> Stamp:
     return tuple(found)
 
 
-def load(folder: Path, settings: ServeSettings) -> tuple[Directory, Model, Stamp]:
+def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
     """Read all of it; once more where a training has just put another in its place."""
     while True:
         stamp = stamp_of(folder)
-        with directory.reading(folder) as there:
+        with directory.open_directory(folder) as there:
             said = directory.read(there)
         model = Model.load(
             folder, device=settings.device, weights=settings.weights, threads=settings.threads
@@ -64,7 +64,7 @@ def load(folder: Path, settings: ServeSettings) -> tuple[Directory, Model, Stamp
             return said, model, stamp
 
 
-def room_for(config: Config, settings: ServeSettings) -> tuple[int, int]:
+def room_for(config: ModelConfig, settings: ServeSettings) -> tuple[int, int]:
     """How many texts of how many tokens a cache may hold, by the memory there is."""
     length = min(config.context, settings.context)
     token_bytes = 2 * config.keys * config.layers * 4  # keys and values, as float32 at the most

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ownwords.core.hardware import usable_cores
-from ownwords.tokenizers.byte_level import BYTES, ByteLevel, Ids
-from ownwords.tokenizers.splitting import LINEAR_PATTERN, PATTERN, chunks, segments
-from ownwords.tokenizers.text import END, SPECIAL, START, TokenizerError, utf8
+from ownwords.tokenizers.byte_level import BYTES, ByteLevelTokenizer, Ids
+from ownwords.tokenizers.pre_tokenizer import LINEAR_PATTERN, PATTERN, split_chunks, split_segments
+from ownwords.tokenizers.text import END, SPECIAL, START, TokenizerError, encode_utf8
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -25,7 +25,7 @@ _CHUNK, _CHUNKS = 1 << 14, 1 << 10
 _LONGEST, _SPARE = 128, 256
 
 
-class BPE(ByteLevel):
+class BPETokenizer(ByteLevelTokenizer):
     """`tokens` are the bytes of the merges in the order they were learned, from id 256 on.
 
     Lossless for any text. The name of a special token inside a text is text, unless
@@ -50,8 +50,8 @@ class BPE(ByteLevel):
         owners: list[int] = []
         arrays: list[Ids] = []
         for owner, text in job:
-            utf8(text)
-            for segment in segments(text):
+            encode_utf8(text)
+            for segment in split_segments(text):
                 arrays.append(encode(segment, disallowed_special=()))
                 owners.append(owner)
         return owners, arrays
@@ -59,7 +59,7 @@ class BPE(ByteLevel):
     def _encode(self, text: str) -> list[int]:
         encode = self._encoding.encode_ordinary
         ids: list[int] = []
-        for segment in segments(text):
+        for segment in split_segments(text):
             ids += encode(segment)
         return ids
 
@@ -83,7 +83,7 @@ def train(
     start: str | None = START,
     end: str | None = END,
     template: str | None = None,
-) -> BPE:
+) -> BPETokenizer:
     """Learn a vocabulary of that many tokens in all, or fewer where the texts hold no more.
 
     The texts are read once, a little at a time; their order and the number of threads (of
@@ -104,16 +104,16 @@ def train(
     )
     ranked = sorted(trainer.get_mergeable_ranks(), key=lambda pair: int(pair[1]))
     tokens = [bytes(token) for token, _ in ranked[len(BYTES) :] if len(token) <= _LONGEST]
-    return BPE(
+    return BPETokenizer(
         tokens[: vocabulary - least], special=special, start=start, end=end, template=template
     )
 
 
 def _for_training(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
-        for chunk in chunks(text, _CHUNK):
-            utf8(chunk)
-            yield from segments(chunk)
+        for chunk in split_chunks(text, _CHUNK):
+            encode_utf8(chunk)
+            yield from split_segments(chunk)
 
 
 def _jobs(texts: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
@@ -121,7 +121,7 @@ def _jobs(texts: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
     job: list[tuple[int, str]] = []
     size = 0
     for owner, text in enumerate(texts):
-        for chunk in chunks(text, _JOB):
+        for chunk in split_chunks(text, _JOB):
             job.append((owner, chunk))
             size += len(chunk)
             if size >= _JOB:

@@ -17,8 +17,8 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.tokenizers import saved
-from ownwords.tokenizers.text import END, SPECIAL, START, Decoding, TokenizerError, utf8
+from ownwords.tokenizers import tokenizer_json
+from ownwords.tokenizers.text import END, SPECIAL, START, TokenizerError, TokenTable, encode_utf8
 
 Ids = npt.NDArray[np.uint32]
 
@@ -28,7 +28,7 @@ BYTES = tuple(bytes([byte]) for byte in range(256))
 _MOST_STEPS = 100_000_000
 
 
-class ByteLevel(Decoding):
+class ByteLevelTokenizer(TokenTable):
     """What the tokenizers of ours have in common: the bytes first, then merges, then specials."""
 
     pattern: ClassVar[str | None] = None
@@ -47,7 +47,9 @@ class ByteLevel(Decoding):
             raise TokenizerError("two tokens of the vocabulary are the same")
         self.merges = _pairs(self.ranks)
         ids = {name: len(self.ranks) + n for n, name in enumerate(special)}
-        if len(ids) != len(special) or any(not name or utf8(name) in self.ranks for name in ids):
+        if len(ids) != len(special) or any(
+            not name or encode_utf8(name) in self.ranks for name in ids
+        ):
             raise TokenizerError(
                 f"the special tokens {', '.join(special)} are not distinct from each other and"
                 " from the ordinary ones",
@@ -57,7 +59,7 @@ class ByteLevel(Decoding):
             if name is not None and name not in ids:
                 raise TokenizerError(f"{name!r} is to begin or end documents but is not special")
         super().__init__(
-            [*self.ranks, *map(utf8, ids)],
+            [*self.ranks, *map(encode_utf8, ids)],
             ids,
             None if start is None else ids[start],
             None if end is None else ids[end],
@@ -66,7 +68,7 @@ class ByteLevel(Decoding):
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The ids of a text; with `special`, the names of special tokens in it become theirs."""
-        utf8(text)
+        encode_utf8(text)
         if not special:
             return self._encode(text)
         ids: list[int] = []
@@ -85,12 +87,14 @@ class ByteLevel(Decoding):
         longest_first = sorted(self.special, key=len, reverse=True)
         return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
-    def document(self) -> saved.Json:
+    def document(self) -> tokenizer_json.Json:
         """What tokenizer.json says of this tokenizer."""
-        return saved.document(self.ranks, self.merges, self.special, self.pattern)
+        return tokenizer_json.document(self.ranks, self.merges, self.special, self.pattern)
 
     @classmethod
-    def from_document(cls, document: saved.Json, roles: saved.Roles) -> Self | None:
+    def from_document(
+        cls, document: tokenizer_json.Json, roles: tokenizer_json.SpecialTokensConfig
+    ) -> Self | None:
         """The tokenizer of this class that writes exactly this tokenizer.json, if there is one."""
         match document:
             case {"model": {"vocab": dict(vocabulary)}, "added_tokens": list(added)}:
@@ -99,7 +103,7 @@ class ByteLevel(Decoding):
                 return None
         if list(vocabulary.values()) != list(range(len(vocabulary))):
             return None
-        tokens = [saved.unlettered(token) for token in vocabulary]
+        tokens = [tokenizer_json.unicode_to_bytes(token) for token in vocabulary]
         special = [entry.get("content") for entry in added if isinstance(entry, dict)]
         try:
             found = cls(
@@ -116,14 +120,14 @@ class ByteLevel(Decoding):
     def files(self) -> dict[str, bytes]:
         """The files of a model directory from which transformers computes the same ids."""
         names = list(self.special)
-        roles = saved.Roles(
+        roles = tokenizer_json.SpecialTokensConfig(
             None if self.start is None else names[self.start - len(self.ranks)],
             None if self.end is None else names[self.end - len(self.ranks)],
             self.template,
         )
         return {
-            saved.TOKENIZER: saved.write(self.document()),
-            saved.CONFIG: saved.write(roles.config()),
+            tokenizer_json.TOKENIZER: tokenizer_json.write(self.document()),
+            tokenizer_json.CONFIG: tokenizer_json.write(roles.config()),
         }
 
     def fingerprint(self) -> str:
@@ -132,7 +136,7 @@ class ByteLevel(Decoding):
 
     @cached_property
     def _fingerprint(self) -> str:
-        return saved.fingerprint(self.document())
+        return tokenizer_json.fingerprint(self.document())
 
 
 def _pairs(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:

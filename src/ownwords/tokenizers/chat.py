@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from ownwords.tokenizers.text import END, START, TURN, TokenizerError, utf8
+from ownwords.tokenizers.text import END, START, TURN, TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 Messages = Sequence[Mapping[str, object]]
@@ -28,15 +28,15 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str = DEFAULT_TEMPLATE) -> None:
-        from ownwords.tokenizers.sandbox import LONGEST_TEMPLATE, Sandbox  # noqa: PLC0415 - Jinja
+        from ownwords.tokenizers.jinja_sandbox import LONGEST_TEMPLATE, JinjaSandbox  # noqa: PLC0415 - Jinja
 
-        utf8(source)
+        encode_utf8(source)
         if len(source) > LONGEST_TEMPLATE:
             raise TokenizerError(
                 f"the chat template has {len(source):,} characters;"
                 f" at most {LONGEST_TEMPLATE:,} are read"
             )
-        self._sandbox = Sandbox()
+        self._sandbox = JinjaSandbox()
         self._lock = Lock()  # the sandbox counts for one rendering at a time
         try:
             self._template = self._sandbox.from_string(source)
@@ -147,7 +147,7 @@ def _plain(variables: Mapping[str, object]) -> dict[str, Any]:
     """A copy in plain data: a template gets nothing that it could call or change."""
     try:
         text = json.dumps(variables, ensure_ascii=False, default=_as_data)
-        utf8(text)
+        encode_utf8(text)
         given = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise TokenizerError(

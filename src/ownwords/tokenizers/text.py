@@ -17,7 +17,7 @@ class TokenizerError(OwnwordsError):
     """A tokenizer cannot be read, does not fit its model, or was given what has no tokens."""
 
 
-def utf8(text: str) -> bytes:
+def encode_utf8(text: str) -> bytes:
     """The bytes of a text; a lone surrogate, which is no character, is an error that says where."""
     try:
         return text.encode("utf-8")
@@ -29,7 +29,7 @@ def utf8(text: str) -> bytes:
         ) from None
 
 
-class Decoding:
+class TokenTable:
     """Ids back to bytes and text, by a table; the half that all tokenizers share.
 
     `table[id]` are the bytes of a token, the text of a special one in UTF-8; None where the ids

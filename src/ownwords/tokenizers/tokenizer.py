@@ -7,10 +7,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.tokenizers import saved
-from ownwords.tokenizers.bpe import BPE
-from ownwords.tokenizers.bytes import Bytes
-from ownwords.tokenizers.imported import Imported
+from ownwords.tokenizers import tokenizer_json
+from ownwords.tokenizers.bpe import BPETokenizer
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.hf_tokenizer import HFTokenizer
 from ownwords.tokenizers.text import TokenizerError
 
 
@@ -44,19 +44,19 @@ class Tokenizer(Protocol):
 def load(folder: Path) -> Tokenizer:
     """The tokenizer of a model directory."""
     files = {}
-    for name in saved.FILES:
+    for name in tokenizer_json.FILES:
         path = folder / name
         try:
-            if path.stat().st_size > saved.LARGEST:
+            if path.stat().st_size > tokenizer_json.LARGEST:
                 raise TokenizerError(f"{path} is larger than any tokenizer")
             files[name] = path.read_bytes()
         except FileNotFoundError:
             continue
         except OSError as error:
             raise TokenizerError(f"{path} cannot be read: {error.strerror}") from error
-    if saved.TOKENIZER not in files:
+    if tokenizer_json.TOKENIZER not in files:
         raise TokenizerError(
-            f"{folder} holds no {saved.TOKENIZER}",
+            f"{folder} holds no {tokenizer_json.TOKENIZER}",
             hint="a model needs the tokenizer it was trained with; copy the whole directory",
         )
     return from_files(files)
@@ -68,14 +68,14 @@ def from_files(files: Mapping[str, bytes]) -> Tokenizer:
     A tokenizer.json that one of our own tokenizers would write word for word is read as that
     tokenizer, whatever wrote it; any other through the `tokenizers` library.
     """
-    if saved.TOKENIZER not in files:
-        raise TokenizerError(f"there is no {saved.TOKENIZER}")
-    document = saved.read(saved.TOKENIZER, files[saved.TOKENIZER])
-    roles = saved.Roles.read(files)
-    for ours in (BPE, Bytes):
+    if tokenizer_json.TOKENIZER not in files:
+        raise TokenizerError(f"there is no {tokenizer_json.TOKENIZER}")
+    document = tokenizer_json.read(tokenizer_json.TOKENIZER, files[tokenizer_json.TOKENIZER])
+    roles = tokenizer_json.SpecialTokensConfig.read(files)
+    for ours in (BPETokenizer, ByteTokenizer):
         if found := ours.from_document(document, roles):
             return found
-    return Imported(document, roles, files)
+    return HFTokenizer(document, roles, files)
 
 
 def check_fits(tokenizer: Tokenizer, vocabulary_size: int, fingerprint: str | None) -> None:

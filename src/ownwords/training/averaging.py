@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.models.safely import shown
+from ownwords.models.untrusted_files import preview
 from ownwords.training.pieces import assembled, is_split, piece
 
 
@@ -96,7 +96,7 @@ def interpolated(
 def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None:
     if one.keys() != other.keys():
         raise OwnwordsError(
-            f"two sets of weights differ in {shown(one.keys() ^ other.keys())}",
+            f"two sets of weights differ in {preview(one.keys() ^ other.keys())}",
             hint="average only models of one shape",
         )
     for name, each in one.items():

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.models import staging
-from ownwords.models.header import Stored, read_header
-from ownwords.models.safely import opened, read_object
-from ownwords.models.safetensors import CODES, FLOATS, Writable, blocks, write_tensors
+from ownwords.models import atomic_dir
+from ownwords.models.safetensors import CODES, FLOATS, TensorToWrite, read_blocks, write_tensors
+from ownwords.models.safetensors_header import TensorInfo, read_header
+from ownwords.models.untrusted_files import open_file, read_json
 
 _MANIFEST = "checkpoint.json"
 _FORMAT = 1
@@ -28,7 +28,7 @@ _NAME = re.compile(r"step-(\d{8,})")
 _COUNTERS = {str(each): each for each in (torch.int64, torch.int32, torch.bool)}
 _MOST_COUNTERS = 4096
 _BLOCK = 1 << 20
-_LEFTOVERS = (staging.UNFINISHED, staging.DELETED)
+_LEFTOVERS = (atomic_dir.UNFINISHED, atomic_dir.DELETED)
 
 Groups = Mapping[str, Mapping[str, Tensor]]
 
@@ -71,7 +71,7 @@ class Checkpoints:
 
         WorkspaceError if the disk is full or refuses; the checkpoints there are stay whole.
         """
-        with staging.replacing(self.path(step)) as beside:
+        with atomic_dir.replace_dir(self.path(step)) as beside:
             counters: dict[str, dict[str, object]] = {}
             for group, tensors in groups.items():
                 small = {n: t for n, t in tensors.items() if t.dtype not in CODES}
@@ -79,7 +79,7 @@ class Checkpoints:
                 write_tensors(
                     beside / f"{group}.safetensors",
                     [
-                        Writable(name, each.dtype, tuple(each.shape), [each.detach().cpu()])
+                        TensorToWrite(name, each.dtype, tuple(each.shape), [each.detach().cpu()])
                         for name, each in tensors.items()
                         if name not in small
                     ],
@@ -92,22 +92,22 @@ class Checkpoints:
                 "state": dict(state),
             }
             text = json.dumps({"content": content, "checksum": _digest(content)})
-            staging.write_file(beside / _MANIFEST, text.encode())
+            atomic_dir.write_file(beside / _MANIFEST, text.encode())
 
     def prune(self, best: Collection[int] = ()) -> None:
         """Delete all but the two newest and those of `best`."""
         for step in set(self.steps()[:-2]) - set(best):
-            staging.delete(self.path(step))
+            atomic_dir.delete_dir(self.path(step))
 
     def forget_after(self, step: int) -> None:
         """Delete the later ones: they have led astray."""
         for each in self.steps():
             if each > step:
-                staging.delete(self.path(each))
+                atomic_dir.delete_dir(self.path(each))
 
     def load(self, step: int) -> Saved:
         """The checkpoint of that step; CheckpointError if it is not whole."""
-        folder = staging.standing(self.path(step))
+        folder = atomic_dir.readable_dir(self.path(step))
         try:
             return _read(folder)
         except CheckpointError:
@@ -129,7 +129,7 @@ class Checkpoints:
 
 
 def _read(folder: Path) -> Saved:
-    manifest = read_object(folder / _MANIFEST)
+    manifest = read_json(folder / _MANIFEST)
     content = manifest["content"]
     if not isinstance(content, dict) or manifest["checksum"] != _digest(content):
         raise CheckpointError(f"{folder} is damaged: the checksum of {_MANIFEST} is another")
@@ -147,13 +147,13 @@ def _read(folder: Path) -> Saved:
     return Saved(content["step"], groups, content["state"])
 
 
-def read_tensor(stored: Stored) -> Tensor:
+def read_tensor(stored: TensorInfo) -> Tensor:
     """A tensor of a safetensors file."""
     value = torch.empty(stored.shape, dtype=FLOATS[stored.dtype])
     rows = value if stored.shape else value.view(1)
     at = 0
-    with opened(stored.path) as file:
-        for block in blocks(stored, file):
+    with open_file(stored.path) as file:
+        for block in read_blocks(stored, file):
             rows[at : at + len(block)] = block
             at += len(block)
     return value
@@ -176,7 +176,7 @@ def _digest(content: object) -> str:
 
 def _checksum(path: Path) -> str:
     hasher = hashlib.blake2b(digest_size=16)
-    with opened(path) as file:
+    with open_file(path) as file:
         while block := file.read(_BLOCK):
             hasher.update(block)
     return hasher.hexdigest()

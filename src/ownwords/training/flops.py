@@ -4,13 +4,13 @@ import math
 
 from torch import Tensor, nn
 
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.models.quantize import QuantizedEmbedding, QuantizedLinear
 
 
-def per_token(model: CausalLM | Config, context: int) -> float:
+def per_token(model: CausalLM | ModelConfig, context: int) -> float:
     """Floating-point operations that training on one token of a row of `context` needs.
 
     6 for every weight that is multiplied by (2 forward, 4 backward; 4 where it is frozen and only
@@ -18,7 +18,7 @@ def per_token(model: CausalLM | Config, context: int) -> float:
     being context / 2 on average where nothing hides but the future, fewer behind a window.
     Lookups, norms and activations are not counted, nor is anything computed twice to save memory.
     """
-    if isinstance(model, Config):
+    if isinstance(model, ModelConfig):
         model = build(model, device="meta")
     config = model.config
     seen = sum(_seen(context, window) for window in config.windows())

@@ -51,7 +51,7 @@ class Job:
     world: World = ALONE
     objective: Objective = next_token
     progress: Progress = field(default_factory=Progress)
-    adapter: lora.Adapter | None = None  # attached to the model: then it alone is trained
+    adapter: lora.LoraAdapter | None = None  # attached to the model: then it alone is trained
     # Called at every evaluation, with the model as `ownwords.inference` uses it:
     samples: Callable[[CausalLM], Sequence[str]] | None = None
     memorised: Callable[[CausalLM], float] | None = None  # share of the text, from 0 to 1

@@ -8,7 +8,7 @@ Letters: N parameters, D bytes of text read (again counted again), U bytes of di
 import math
 from dataclasses import dataclass, field, fields
 
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 
 LOG = "docs/log.md"
 SPEED = "docs/performance.md"
@@ -231,7 +231,7 @@ class Laws:
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def training_bytes(self, shape: Config, size: int, rows: int, context: int) -> float:
+    def training_bytes(self, shape: ModelConfig, size: int, rows: int, context: int) -> float:
         """Peak memory of a model of `size` parameters, trained so many rows at once."""
         heads = shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads)
         values = 6 * shape.width + heads + 4 * shape.hidden
@@ -247,7 +247,7 @@ class Laws:
 LAWS = Laws()
 
 
-def optimizer_flops(shape: Config) -> float:
+def optimizer_flops(shape: ModelConfig) -> float:
     """Of a step of Muon: 5 rounds of Newton and Schulz on every matrix of the blocks.
 
     A round on a matrix of m by n, m the shorter side, is two products of m * m * n and one of

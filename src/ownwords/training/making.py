@@ -18,8 +18,8 @@ from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import guard
 from ownwords.models import bundle, lora
-from ownwords.models.configs.config import Config
-from ownwords.models.configs.qwen3 import Qwen3Config, parameters
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.qwen3 import Qwen3Config, parameter_count
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import card, measure, planned, pruning, validation
@@ -127,7 +127,7 @@ class Making:
             processes=self.world.size,
         )
 
-    def plan(self, rough: Plan, shape: Callable[[Recipe], Config]) -> Plan:
+    def plan(self, rough: Plan, shape: Callable[[Recipe], ModelConfig]) -> Plan:
         """The plan kept with the run; without one, measure and make it."""
         text = ""
         if self.world.is_first:
@@ -144,11 +144,11 @@ class Making:
         self.run.write_config(plan.resolved().to_toml())
         return text
 
-    def _new_plan(self, rough: Plan, shape: Callable[[Recipe], Config]) -> Plan:
+    def _new_plan(self, rough: Plan, shape: Callable[[Recipe], ModelConfig]) -> Plan:
         work, recipe = self.work, rough.recipe
         shapes = [shape(recipe)]
         if self.base is None:  # a smaller one beside it tells the cost of a layer from arithmetic
-            smaller = max(60_000, parameters(cast("Qwen3Config", shapes[0])) // 5)
+            smaller = max(60_000, parameter_count(cast("Qwen3Config", shapes[0])) // 5)
             model = replace(recipe.model, parameters=smaller)
             with suppress(ConfigError):  # the vocabulary alone may take more than that
                 shapes.append(shape(replace(recipe, model=model)))
@@ -177,7 +177,7 @@ class Making:
             return encoded(texts, self.tokenizer, self.tokens, progress=self.progress)
 
     def train(
-        self, plan: Plan, fresh: Callable[[Plan], tuple[CausalLM, lora.Adapter | None]]
+        self, plan: Plan, fresh: Callable[[Plan], tuple[CausalLM, lora.LoraAdapter | None]]
     ) -> Course:
         """Train as planned, or go on with it; the model then holds the best weights.
 
@@ -237,7 +237,7 @@ class Making:
         )
         return True
 
-    def _outcome(self, model: CausalLM, plan: Plan, adapter: lora.Adapter | None) -> Outcome:
+    def _outcome(self, model: CausalLM, plan: Plan, adapter: lora.LoraAdapter | None) -> Outcome:
         recipe, shards = plan.recipe, self.shards
         assert shards is not None
         self.held_out = self.hold_out(plan.expected.held_out_bytes)

@@ -23,7 +23,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
 from ownwords.core.workspace import write_atomically
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.models.fused import FAST_BF16
@@ -60,7 +60,7 @@ class Pace:
     flops_per_s: float
     origin: str = ASSUMED
 
-    def step_s(self, shape: Config, rows: int, context: int) -> float:
+    def step_s(self, shape: ModelConfig, rows: int, context: int) -> float:
         """Seconds of one step of so many rows of so many tokens."""
         return shape.layers * self.layer_s + step_flops(shape, rows, context) / self.flops_per_s
 
@@ -74,7 +74,7 @@ class Speeds:
     paces: Mapping[Precision, Pace] = field(default_factory=dict)
     fused: bool = False  # whether the part in C++ does on it what compiling would
 
-    def fastest(self, shape: Config, rows: int, context: int, excluded: str = "") -> Precision:
+    def fastest(self, shape: ModelConfig, rows: int, context: int, excluded: str = "") -> Precision:
         """The precision to train in; a less exact one only where it is faster by a margin."""
         allowed = [p for p in self.paces if p != excluded] or list(self.paces)
         return preferred({p: self.paces[p].step_s(shape, rows, context) for p in allowed})
@@ -107,7 +107,7 @@ def scaled(speeds: Speeds, times: float) -> Speeds:
 
 def measured(
     device: Device,
-    shapes: Sequence[Config],
+    shapes: Sequence[ModelConfig],
     *,
     rows: int,
     context: int,
@@ -170,7 +170,7 @@ def precisions(device: Device) -> tuple[Precision, ...]:
     return ("autocast", "masters")
 
 
-def step_flops(shape: Config, rows: int, context: int) -> float:
+def step_flops(shape: ModelConfig, rows: int, context: int) -> float:
     """Of a whole step, the optimizer's included."""
     return rows * context * _per_token(shape, context) + optimizer_flops(shape)
 
@@ -201,7 +201,7 @@ def fitted(samples: Sequence[Sample], before: Pace, origin: str = MEASURED) -> P
 
 
 def sample_key(
-    shape: Config, rows: int, context: int, precision: Precision, optim: OptimConfig
+    shape: ModelConfig, rows: int, context: int, precision: Precision, optim: OptimConfig
 ) -> str:
     """What a timed step is kept under."""
     return digest(shape.MODEL_TYPE, repr(shape), f"{rows} {context} {precision} {optim.kind}")
@@ -210,7 +210,7 @@ def sample_key(
 # --- timing ------------------------------------------------------------------------------------
 
 
-def _rows_in(seconds: float, shape: Config, rows: int, context: int, pace: Pace) -> int:
+def _rows_in(seconds: float, shape: ModelConfig, rows: int, context: int, pace: Pace) -> int:
     """As many rows, halved as often as needed, as take no longer; 0 if one is too slow."""
     while rows and pace.step_s(shape, rows, context) > seconds:
         rows //= 2
@@ -219,7 +219,7 @@ def _rows_in(seconds: float, shape: Config, rows: int, context: int, pace: Pace)
 
 def _timed(
     device: Device,
-    shape: Config,
+    shape: ModelConfig,
     rows: int,
     context: int,
     precision: Precision,
@@ -237,7 +237,7 @@ def _timed(
 
 def _steps(
     device: Device,
-    shape: Config,
+    shape: ModelConfig,
     rows: int,
     context: int,
     precision: Precision,
@@ -287,7 +287,7 @@ def _dtype(masters: bool) -> torch.dtype:
 _known_costs: dict[tuple[str, int], float] = {}
 
 
-def _per_token(shape: Config, context: int) -> float:
+def _per_token(shape: ModelConfig, context: int) -> float:
     """As `flops.per_token`, which builds a model to count, once for each shape."""
     key = (repr(shape), context)
     if key not in _known_costs:

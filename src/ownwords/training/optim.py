@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.hardware import read_cpu
 from ownwords.models.lora import LoraLinear
-from ownwords.models.safely import shown
+from ownwords.models.untrusted_files import preview
 from ownwords.training.adamw import AdamW
 from ownwords.training.gate import Gate
 from ownwords.training.muon import Muon
@@ -146,7 +146,7 @@ class Optimizer:
         gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
         if missing := self._parameters.keys() - gradients.keys():
             raise OwnwordsError(
-                f"{len(missing)} parameters have no gradient: {shown(missing)}",
+                f"{len(missing)} parameters have no gradient: {preview(missing)}",
                 hint="call backward before the step, and freeze what the loss does not use",
             )
         whole = []
@@ -173,9 +173,9 @@ class Optimizer:
         """Parameters that show masters; the pieces of them that lie here."""
         return {name: piece(self._parameters[name].detach()) for name in names}
 
-    def _show_masters(self, shown: Set[str] = frozenset()) -> None:
+    def _show_masters(self, preview: Set[str] = frozenset()) -> None:
         """Round the masters into the parameters, but for those that show them already."""
-        left = self._narrow(name for name in self._masters if name not in shown)
+        left = self._narrow(name for name in self._masters if name not in preview)
         if left:
             torch._foreach_copy_(list(left.values()), [self._masters[name] for name in left])
 
@@ -223,7 +223,7 @@ class Optimizer:
 def _fill(places: dict[str, Tensor], values: Mapping[str, Tensor], what: str) -> None:
     if places.keys() != values.keys():
         raise OwnwordsError(
-            f"{what}: unknown or missing {shown(places.keys() ^ values.keys())}",
+            f"{what}: unknown or missing {preview(places.keys() ^ values.keys())}",
             hint="was it saved with the same model and the same settings of optim?",
         )
     for name, place in places.items():

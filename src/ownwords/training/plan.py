@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import in_words
-from ownwords.models.configs.qwen3 import Qwen3Config, parameters, sized
+from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.training.expectation import Expectation, number, rented, size, times
 from ownwords.training.laws import ESTIMATE, LAWS, LOG, SPEED, Laws
 from ownwords.training.measure import MEASURED, Pace, step_flops
@@ -173,8 +173,8 @@ class _Planning:
         key = "model.parameters"
         if key in self.fixed:
             wanted = int(cast(int, self.fixed[key]))
-            shape = sized(wanted, self.vocabulary, self.context)
-            chosen = self.sizing.length(shape, parameters(shape))
+            shape = config_for_budget(wanted, self.vocabulary, self.context)
+            chosen = self.sizing.length(shape, parameter_count(shape))
         else:
             wanted, chosen = self.sizing.best()
         shape, of = cast(Qwen3Config, chosen.shape), chosen.size

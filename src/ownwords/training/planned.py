@@ -9,7 +9,7 @@ from typing import Literal
 
 from ownwords.core.config import Resolved, as_toml, resolve, settings_of
 from ownwords.core.errors import ConfigError, WorkspaceError
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 from ownwords.training.expectation import Cost, Expectation, Rental
 from ownwords.training.measure import Speeds
 from ownwords.training.settings import Recipe
@@ -21,7 +21,7 @@ Origin = Literal["plan", "measured", "setting"]
 class Base:
     """The model that is tuned. Rates are its own peak rates, None where nobody knows them."""
 
-    shape: Config
+    shape: ModelConfig
     parameters: int
     bits_per_byte: float | None = None  # on the validation text, before
     kind: str | None = None

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
-from ownwords.models import staging
+from ownwords.models import atomic_dir
 from ownwords.tokenizers import bpe, tokenizer
-from ownwords.tokenizers.bytes import Bytes
-from ownwords.tokenizers.text import TokenizerError, utf8
+from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.shards import Text
 
@@ -44,11 +44,11 @@ def made_tokenizer(
     Only training texts may be given: merges learned from held-out ones would flatter their score.
     """
     if not vocabulary:
-        return Bytes()
+        return ByteTokenizer()
     folder = root / f"tokenizer-{digest(survey.key, str(vocabulary))[:16]}"
-    if staging.standing(folder).exists():
+    if atomic_dir.readable_dir(folder).exists():
         try:
-            return tokenizer.load(staging.standing(folder))
+            return tokenizer.load(atomic_dir.readable_dir(folder))
         except TokenizerError as error:
             progress.note(f"{error.message}; the tokenizer is learned again")
     with progress.stage("Learning a vocabulary", survey.documents, "texts") as stage:
@@ -59,9 +59,9 @@ def made_tokenizer(
                 stage.advance()
 
         made = bpe.train(texts(), vocabulary)
-    with staging.replacing(folder) as beside:
+    with atomic_dir.replace_dir(folder) as beside:
         for name, data in made.files().items():
-            staging.write_file(beside / name, data)
+            atomic_dir.write_file(beside / name, data)
     return made
 
 
@@ -73,7 +73,7 @@ class Some:
     bytes: int
 
     def __iter__(self) -> Iterator[Text]:
-        sizes = {text.id: len(utf8(text.text)) for text in self.texts}
+        sizes = {text.id: len(encode_utf8(text.text)) for text in self.texts}
         kept: set[str] = set()
         left = self.bytes
         for id_ in sorted(sizes, key=digest):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import write_atomically
-from ownwords.models import staging
-from ownwords.models.safely import ModelError, read_object
+from ownwords.models import atomic_dir
+from ownwords.models.untrusted_files import ModelError, read_json
 from ownwords.training.shards import MANIFEST
 
 KEPT = 8  # a training uses up to three: its own texts, the base's, those held out
@@ -27,7 +27,7 @@ def prune(tokens: Path, runs: Path) -> None:
     What is deleted is encoded again where it is wanted. Nothing is, where a run does not tell what
     it needs.
     """
-    for left in tokens.glob(f".*{staging.DELETED}"):  # by a process that was killed
+    for left in tokens.glob(f".*{atomic_dir.DELETED}"):  # by a process that was killed
         shutil.rmtree(left, ignore_errors=True)
     try:
         named = set().union(*(_named_by(path) for path in runs.glob(f"*/{_NAMED}")))
@@ -37,11 +37,11 @@ def prune(tokens: Path, runs: Path) -> None:
     for manifest in used[KEPT:]:
         if manifest.parent.name not in named:
             with suppress(OwnwordsError, OSError):  # as where Windows has one of its files open
-                staging.delete(manifest.parent)
+                atomic_dir.delete_dir(manifest.parent)
 
 
 def _named_by(path: Path) -> set[str]:
-    keys = read_object(path).get("keys")
+    keys = read_json(path).get("keys")
     if not isinstance(keys, list):
         raise ModelError(f"{path} names no encoded texts")
     return {str(key) for key in keys}

@@ -11,8 +11,8 @@ from pathlib import Path
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.models import bundle, lora, peft
-from ownwords.models.configs.config import Config
-from ownwords.models.configs.qwen3 import sized
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.tokenizers import tokenizer as tokenizers
@@ -42,9 +42,9 @@ def pretrain(train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Mad
     making.encode(tokenizer)
     making.find_run("pretrain", str(vocabulary))
 
-    def shape(recipe: Recipe) -> Config:
+    def shape(recipe: Recipe) -> ModelConfig:
         size, context = recipe.model.parameters, recipe.model.context
-        return sized(size, tokenizer.vocabulary_size, context)
+        return config_for_budget(size, tokenizer.vocabulary_size, context)
 
     def fresh(plan: Plan) -> tuple[CausalLM, None]:
         model = build(shape(plan.recipe), device=making.device.torch_device)
@@ -105,13 +105,13 @@ def finetune(
     loaded = [model]
     del found, model  # so that there is never more than one of them
 
-    def fresh(plan: Plan) -> tuple[CausalLM, lora.Adapter | None]:
+    def fresh(plan: Plan) -> tuple[CausalLM, lora.LoraAdapter | None]:
         again = not loaded
         model = bundle.load(base, device=device).model.float() if again else loaded.pop()
         recipe = plan.recipe
         if not by_lora:
             return model, None
-        settings = lora.Settings(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
+        settings = lora.AdapterConfig(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
         return model, lora.attach(model, settings, recipe.train.seed)
 
     course = making.train(plan, fresh)

@@ -18,7 +18,7 @@ from ownwords.inference.desk import Desk, Ticket
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import Sampling
 from ownwords.inference.writing import request
-from ownwords.models.safely import ModelError
+from ownwords.models.untrusted_files import ModelError
 from ownwords.training.shards import Text
 
 # A model directory may bring its own, so that nobody has to wait for it.

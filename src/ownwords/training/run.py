@@ -9,7 +9,7 @@ from pathlib import Path
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.progress import JsonLines, Progress, printable
 from ownwords.core.workspace import telling_of_the_disk, try_lock, write_atomically
-from ownwords.models.safely import read_object
+from ownwords.models.untrusted_files import read_json
 from ownwords.training.checkpoint import Checkpoints
 
 _LIMITS = "limits.json"
@@ -100,7 +100,7 @@ def _table(path: Path) -> dict[str, int]:
     if not path.exists():
         return {}
     try:
-        table = read_object(path)
+        table = read_json(path)
     except OwnwordsError:  # damaged: as if it had never been written
         return {}
     return {key: value for key, value in table.items() if type(value) is int and value > 0}

@@ -25,8 +25,8 @@ from ownwords.core.errors import CorpusError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
 from ownwords.core.workspace import telling_of_the_disk
-from ownwords.models import staging
-from ownwords.tokenizers.text import TokenizerError, utf8
+from ownwords.models import atomic_dir
+from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import verified
 
@@ -50,7 +50,7 @@ class Text:
     def utf8(self) -> bytes:
         """The text's bytes; TokenizerError where it holds half a character."""
         try:
-            return utf8(self.text)
+            return encode_utf8(self.text)
         except TokenizerError as error:
             raise TokenizerError(f"in {self.id!r}, {error.message}", error.hint) from None
 
@@ -108,14 +108,14 @@ def build(
             pass
         key, total = reading.key, reading.bytes
         folder = root / key
-        if staging.standing(folder).exists():
+        if atomic_dir.readable_dir(folder).exists():
             try:
                 return open_shards(folder)
             except WorkspaceError as error:
                 progress.note(f"{error.message}; the texts are encoded again")
         with (
             progress.stage("encode", total, "bytes") as stage,
-            staging.replacing(folder) as beside,
+            atomic_dir.replace_dir(folder) as beside,
         ):
             reading = _Reading(lasting, tokenizer)
             _write(beside, reading, tokenizer, stage)
@@ -134,7 +134,7 @@ def open_shards(folder: Path) -> Shards:
     Files that look as they did when they were last read whole are not read again, for as long as
     `verified` says: until then, damage that leaves no trace in how a file looks is not noticed.
     """
-    folder = staging.standing(folder)
+    folder = atomic_dir.readable_dir(folder)
     said = _manifest(folder)
     with verified.unread(folder, said["files"], said["manifest"]) as names:
         for name in names:
@@ -237,11 +237,11 @@ def _write(folder: Path, reading: _Reading, tokenizer: Tokenizer, stage: Stage) 
         os.fsync(file.fileno())
     offsets_D1 = np.zeros(len(names) + 1, _INT64)
     np.cumsum(np.concatenate([*lengths, np.empty(0, _INT64)]), out=offsets_D1[1:])
-    staging.write_file(folder / _OFFSETS, offsets_D1.tobytes())
-    staging.write_file(
+    atomic_dir.write_file(folder / _OFFSETS, offsets_D1.tobytes())
+    atomic_dir.write_file(
         folder / _BYTES, np.concatenate([*sizes, np.empty(0, _INT64)]).astype(_INT64).tobytes()
     )
-    staging.write_file(folder / _NAMES, json.dumps(names).encode("ascii"))
+    atomic_dir.write_file(folder / _NAMES, json.dumps(names).encode("ascii"))
 
 
 def _dtype(vocabulary: int) -> np.dtype[Any]:
@@ -295,7 +295,7 @@ def _write_manifest(folder: Path, key: str, tokenizer: Tokenizer) -> None:
         "files": files,
     }
     said["manifest"] = _seal(said)
-    staging.write_file(folder / MANIFEST, json.dumps(said, indent=2).encode("ascii"))
+    atomic_dir.write_file(folder / MANIFEST, json.dumps(said, indent=2).encode("ascii"))
 
 
 def _seal(said: Mapping[str, object]) -> str:

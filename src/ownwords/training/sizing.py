@@ -8,8 +8,8 @@ from typing import cast
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import in_words
-from ownwords.models.configs.config import Config
-from ownwords.models.configs.qwen3 import Qwen3Config, parameters, sized
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.training.expectation import size
 from ownwords.training.laws import Laws
 from ownwords.training.measure import Pace
@@ -23,7 +23,7 @@ _BOUNDS = 0.5  # a model may not have more than so many parameters for each toke
 class Length:
     """How long a model of some shape can be trained, and to what end."""
 
-    shape: Config
+    shape: ModelConfig
     size: int
     rows: int
     steps: int
@@ -69,9 +69,9 @@ class Sizing:
             shape = shape_of(budget, self.vocabulary, self.context)
             if shape is None:
                 continue
-            if laws.training_bytes(shape, parameters(shape), 1, self.context) > self.room:
+            if laws.training_bytes(shape, parameter_count(shape), 1, self.context) > self.room:
                 break
-            length = self.length(shape, parameters(shape))
+            length = self.length(shape, parameter_count(shape))
             if found and (
                 length.steps < laws.least_steps or length.size > _BOUNDS * length.tokens + 1e6
             ):
@@ -86,7 +86,7 @@ class Sizing:
         least = min(length.bits for _, length in found)
         return next(one for one in found if one[1].bits <= least * (1 + laws.enough))
 
-    def length(self, shape: Config, of: int) -> Length:
+    def length(self, shape: ModelConfig, of: int) -> Length:
         """How far a model gets in the time there is."""
         laws, fixed = self.laws, self.fixed
         base = self.facts.base
@@ -122,7 +122,7 @@ class Sizing:
             batch /= 2
         return max(self.facts.processes, round(batch / self.context))
 
-    def speed(self, shape: Config, rows: int) -> tuple[str, float, bool, float]:
+    def speed(self, shape: ModelConfig, rows: int) -> tuple[str, float, bool, float]:
         """Precision, seconds a step, whether compiling pays, and what it costs."""
         laws, fixed, speeds = self.laws, self.fixed, self.facts.speeds
         # The frozen weights below a LoRA would stay rounded to bfloat16.
@@ -155,6 +155,6 @@ class Sizing:
 def shape_of(budget: int, vocabulary: int, context: int) -> Qwen3Config | None:
     """The shape of that size; None where the vocabulary alone is larger."""
     try:
-        return sized(budget, vocabulary, context)
+        return config_for_budget(budget, vocabulary, context)
     except ConfigError:
         return None

@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from ownwords.core.speed import Speed, torch_product
 from ownwords.models import bundle
-from ownwords.models.configs.qwen3 import sized
+from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.training import flops
@@ -101,7 +101,7 @@ def subject(
     dtype = torch.bfloat16 if precision == "masters" else torch.float32
     if folder is not None:
         return bundle.load(folder, device=str(device.torch_device), dtype=dtype).model
-    shape = sized(parameters, vocabulary, context)
+    shape = config_for_budget(parameters, vocabulary, context)
     model = build(shape, device=device.torch_device, dtype=dtype)
     model.init_weights(1)
     return model

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import write_atomically
-from ownwords.models.safely import read_object
+from ownwords.models.untrusted_files import read_json
 
 STAMP = "verified.json"
 RENEWED_S = 7 * 24 * 3600
@@ -55,7 +55,7 @@ def _look(path: Path) -> Look | None:
 def _vouched(folder: Path, key: str, now: float) -> object:
     """How the files looked when they were last read; None if that was long ago, or of others."""
     try:
-        said = read_object(folder / STAMP)
+        said = read_json(folder / STAMP)
     except OwnwordsError:  # none, or a damaged one
         return None
     read = said.get("read")

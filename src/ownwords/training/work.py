@@ -58,6 +58,6 @@ class Course:
     """A training that has ended, with the plan it went by in the end."""
 
     model: CausalLM  # with the best weights
-    adapter: lora.Adapter | None
+    adapter: lora.LoraAdapter | None
     plan: Plan
     outcome: Outcome

@@ -11,9 +11,9 @@ from pathlib import Path
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
-from ownwords.models import bundle, staging
+from ownwords.models import atomic_dir, bundle
 from ownwords.models.directory import CONFIG, PROVENANCE
-from ownwords.models.safely import ModelError
+from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import validation
 from ownwords.training.device import choose
@@ -183,13 +183,13 @@ class TrialTrainer:
                 f"{target} holds files that are not a model's, and is not replaced",
                 hint="move them away, or leave the model where it is with --keep",
             )
-        with staging.replacing(target) as beside:
+        with atomic_dir.replace_dir(target) as beside:
             for file in sorted(source.iterdir()):
                 data = file.read_bytes()
                 if file.name == PROVENANCE:
                     said = {**json.loads(data), "tune": dict(provenance)}
                     data = json.dumps(said, indent=2, ensure_ascii=False).encode() + b"\n"
-                staging.write_file(beside / file.name, data)
+                atomic_dir.write_file(beside / file.name, data)
 
     def is_better_already(self, target: Path, plan: Plan, score: float) -> float | None:
         """The score of a model of these very texts that stands there already, if it is better."""
@@ -215,4 +215,4 @@ class TrialTrainer:
 def _delete(model: Path) -> None:
     if model.exists():
         with suppress(OwnwordsError, OSError):  # as where Windows has one of its files open
-            staging.delete(model)
+            atomic_dir.delete_dir(model)

@@ -12,9 +12,9 @@ from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, in_words
 from ownwords.core.workspace import write_atomically
-from ownwords.models.contents import contents_key
 from ownwords.models.directory import CONFIG, PROVENANCE
-from ownwords.models.safely import read_object
+from ownwords.models.fingerprint import model_fingerprint
+from ownwords.models.untrusted_files import read_json
 from ownwords.training import recipes
 from ownwords.training.corpus import Corpus
 from ownwords.training.planned import Plan
@@ -258,7 +258,7 @@ class _TuneRun:
         ]
         if not here:
             with suppress(OwnwordsError):
-                said = read_object(self.target / PROVENANCE).get("tune")
+                said = read_json(self.target / PROVENANCE).get("tune")
                 if isinstance(said, dict) and said.get("search") == name:
                     return self.target, ""
             places = sorted({one.place for one in runs if one.place != self.place})
@@ -290,7 +290,7 @@ class _TuneRun:
         verdict = found.verdict
         return {
             "search": name,
-            "base": contents_key(self.base, provenance=True) if self.base else "",
+            "base": model_fingerprint(self.base, provenance=True) if self.base else "",
             "settings": repr(sorted(self.work.fixed.items())),
             "run": best.told.get("run", ""),
             "trials": verdict.tried,

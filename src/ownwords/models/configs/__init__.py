@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.configs.config import Config
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
 
-FAMILIES: dict[str, type[Config]] = {
+FAMILIES: dict[str, type[ModelConfig]] = {
     family.MODEL_TYPE: family for family in (GPT2Config, LlamaConfig, Qwen3Config, Gemma3Config)
 }
 
 
-def of(data: Mapping[str, object]) -> Config:
+def config_from_json(data: Mapping[str, object]) -> ModelConfig:
     """The config of a parsed `config.json`; what we cannot honour is refused by name."""
     kind = data.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.configs.config import Config, Name, in_blocks
+from ownwords.models.configs.config import ModelConfig, WeightName, per_layer
 from ownwords.models.configs.fields import Fields
 
 # Names of the same two functions.
@@ -13,37 +13,41 @@ _EXACT, _TANH = ("gelu", "gelu_python"), ("gelu_new", "gelu_pytorch_tanh", "gelu
 
 
 @dataclass(frozen=True, kw_only=True)
-class BertConfig(Config):
+class BertConfig(ModelConfig):
     """The shape of a BERT: learned positions, kinds of text, norms behind each part."""
 
     MODEL_TYPE: ClassVar[str] = "bert"
-    NAMES: ClassVar[tuple[Name, ...]] = (
-        Name("embedding.weight", "bert.embeddings.word_embeddings.weight", "vocabulary width"),
-        Name("positions.weight", "bert.embeddings.position_embeddings.weight", "context width"),
-        Name("kinds.weight", "bert.embeddings.token_type_embeddings.weight", "kinds width"),
-        Name("embedding_norm.weight", "bert.embeddings.LayerNorm.weight", "width"),
-        Name("embedding_norm.bias", "bert.embeddings.LayerNorm.bias", "width"),
-        *in_blocks(
+    NAMES: ClassVar[tuple[WeightName, ...]] = (
+        WeightName(
+            "embedding.weight", "bert.embeddings.word_embeddings.weight", "vocabulary width"
+        ),
+        WeightName(
+            "positions.weight", "bert.embeddings.position_embeddings.weight", "context width"
+        ),
+        WeightName("kinds.weight", "bert.embeddings.token_type_embeddings.weight", "kinds width"),
+        WeightName("embedding_norm.weight", "bert.embeddings.LayerNorm.weight", "width"),
+        WeightName("embedding_norm.bias", "bert.embeddings.LayerNorm.bias", "width"),
+        *per_layer(
             "bert.encoder.layer.{i}.",
-            Name("attention.query.weight", "attention.self.query.weight", "queries width"),
-            Name("attention.query.bias", "attention.self.query.bias", "queries"),
-            Name("attention.key.weight", "attention.self.key.weight", "keys width"),
-            Name("attention.key.bias", "attention.self.key.bias", "keys"),
-            Name("attention.value.weight", "attention.self.value.weight", "keys width"),
-            Name("attention.value.bias", "attention.self.value.bias", "keys"),
-            Name("attention.output.weight", "attention.output.dense.weight", "width queries"),
-            Name("attention.output.bias", "attention.output.dense.bias", "width"),
-            Name("attention_norm.weight", "attention.output.LayerNorm.weight", "width"),
-            Name("attention_norm.bias", "attention.output.LayerNorm.bias", "width"),
-            Name("mlp.up.weight", "intermediate.dense.weight", "hidden width"),
-            Name("mlp.up.bias", "intermediate.dense.bias", "hidden"),
-            Name("mlp.down.weight", "output.dense.weight", "width hidden"),
-            Name("mlp.down.bias", "output.dense.bias", "width"),
-            Name("mlp_norm.weight", "output.LayerNorm.weight", "width"),
-            Name("mlp_norm.bias", "output.LayerNorm.bias", "width"),
+            WeightName("attention.query.weight", "attention.self.query.weight", "queries width"),
+            WeightName("attention.query.bias", "attention.self.query.bias", "queries"),
+            WeightName("attention.key.weight", "attention.self.key.weight", "keys width"),
+            WeightName("attention.key.bias", "attention.self.key.bias", "keys"),
+            WeightName("attention.value.weight", "attention.self.value.weight", "keys width"),
+            WeightName("attention.value.bias", "attention.self.value.bias", "keys"),
+            WeightName("attention.output.weight", "attention.output.dense.weight", "width queries"),
+            WeightName("attention.output.bias", "attention.output.dense.bias", "width"),
+            WeightName("attention_norm.weight", "attention.output.LayerNorm.weight", "width"),
+            WeightName("attention_norm.bias", "attention.output.LayerNorm.bias", "width"),
+            WeightName("mlp.up.weight", "intermediate.dense.weight", "hidden width"),
+            WeightName("mlp.up.bias", "intermediate.dense.bias", "hidden"),
+            WeightName("mlp.down.weight", "output.dense.weight", "width hidden"),
+            WeightName("mlp.down.bias", "output.dense.bias", "width"),
+            WeightName("mlp_norm.weight", "output.LayerNorm.weight", "width"),
+            WeightName("mlp_norm.bias", "output.LayerNorm.bias", "width"),
         ),
     )
-    LIMITS: ClassVar[Mapping[str, int]] = {**Config.LIMITS, "kinds": 2**10}
+    LIMITS: ClassVar[Mapping[str, int]] = {**ModelConfig.LIMITS, "kinds": 2**10}
 
     kinds: int = 2  # of text that may stand side by side in one input; ours is of the first
     rounded_gelu: bool = False  # the tanh approximation

@@ -8,7 +8,7 @@ from ownwords.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Name:
+class WeightName:
     """One weight: our name, the name in a Hugging Face directory; "{i}" is the layer's number.
 
     `shape` names the sizes of a config that its dimensions have; it is stored `transposed` or not.
@@ -20,7 +20,7 @@ class Name:
     transposed: bool = False
 
 
-def in_blocks(theirs: str, *names: Name) -> tuple[Name, ...]:
+def per_layer(theirs: str, *names: WeightName) -> tuple[WeightName, ...]:
     """The names of a block's weights, given without what stands before each of them."""
     return tuple(
         replace(name, ours="blocks.{i}." + name.ours, theirs=theirs + name.theirs) for name in names
@@ -28,11 +28,11 @@ def in_blocks(theirs: str, *names: Name) -> tuple[Name, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class ModelConfig:
     """The shape of a model. `kv_heads` 0: as many as heads; `head_dim` 0: width / heads."""
 
     MODEL_TYPE: ClassVar[str]
-    NAMES: ClassVar[tuple[Name, ...]]
+    NAMES: ClassVar[tuple[WeightName, ...]]
     # Beyond any model there is: a config that asks for more is damaged or hostile.
     LIMITS: ClassVar[Mapping[str, int]] = {
         "vocabulary": 2**24,

@@ -5,41 +5,43 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.configs.config import Config, Name, in_blocks
+from ownwords.models.configs.config import ModelConfig, WeightName, per_layer
 from ownwords.models.configs.fields import Fields
 
 
 @dataclass(frozen=True, kw_only=True)
-class GPT2Config(Config):
+class GPT2Config(ModelConfig):
     """The shape of a GPT-2: every head its own keys, heads that share out the width."""
 
     MODEL_TYPE: ClassVar[str] = "gpt2"
-    NAMES: ClassVar[tuple[Name, ...]] = (
-        Name("embedding.weight", "transformer.wte.weight", "vocabulary width"),
-        Name("positions.weight", "transformer.wpe.weight", "context width"),
-        *in_blocks(
+    NAMES: ClassVar[tuple[WeightName, ...]] = (
+        WeightName("embedding.weight", "transformer.wte.weight", "vocabulary width"),
+        WeightName("positions.weight", "transformer.wpe.weight", "context width"),
+        *per_layer(
             "transformer.h.{i}.",
-            Name("attention_norm.weight", "ln_1.weight", "width"),
-            Name("attention_norm.bias", "ln_1.bias", "width"),
-            Name(
+            WeightName("attention_norm.weight", "ln_1.weight", "width"),
+            WeightName("attention_norm.bias", "ln_1.bias", "width"),
+            WeightName(
                 "attention.query_key_value.weight",
                 "attn.c_attn.weight",
                 "queries_keys_values width",
                 transposed=True,
             ),
-            Name("attention.query_key_value.bias", "attn.c_attn.bias", "queries_keys_values"),
-            Name("attention.output.weight", "attn.c_proj.weight", "width queries", transposed=True),
-            Name("attention.output.bias", "attn.c_proj.bias", "width"),
-            Name("mlp_norm.weight", "ln_2.weight", "width"),
-            Name("mlp_norm.bias", "ln_2.bias", "width"),
-            Name("mlp.up.weight", "mlp.c_fc.weight", "hidden width", transposed=True),
-            Name("mlp.up.bias", "mlp.c_fc.bias", "hidden"),
-            Name("mlp.down.weight", "mlp.c_proj.weight", "width hidden", transposed=True),
-            Name("mlp.down.bias", "mlp.c_proj.bias", "width"),
+            WeightName("attention.query_key_value.bias", "attn.c_attn.bias", "queries_keys_values"),
+            WeightName(
+                "attention.output.weight", "attn.c_proj.weight", "width queries", transposed=True
+            ),
+            WeightName("attention.output.bias", "attn.c_proj.bias", "width"),
+            WeightName("mlp_norm.weight", "ln_2.weight", "width"),
+            WeightName("mlp_norm.bias", "ln_2.bias", "width"),
+            WeightName("mlp.up.weight", "mlp.c_fc.weight", "hidden width", transposed=True),
+            WeightName("mlp.up.bias", "mlp.c_fc.bias", "hidden"),
+            WeightName("mlp.down.weight", "mlp.c_proj.weight", "width hidden", transposed=True),
+            WeightName("mlp.down.bias", "mlp.c_proj.bias", "width"),
         ),
-        Name("final_norm.weight", "transformer.ln_f.weight", "width"),
-        Name("final_norm.bias", "transformer.ln_f.bias", "width"),
-        Name("head.weight", "lm_head.weight", "vocabulary width"),
+        WeightName("final_norm.weight", "transformer.ln_f.weight", "width"),
+        WeightName("final_norm.bias", "transformer.ln_f.bias", "width"),
+        WeightName("head.weight", "lm_head.weight", "vocabulary width"),
     )
 
     vocabulary: int = 50_257

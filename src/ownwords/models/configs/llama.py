@@ -5,32 +5,32 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.configs.config import Config, Name, in_blocks
+from ownwords.models.configs.config import ModelConfig, WeightName, per_layer
 from ownwords.models.configs.fields import Fields
-from ownwords.models.configs.scaling import RopeScaling
+from ownwords.models.configs.rope_scaling import RopeScaling
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlamaConfig(Config):
+class LlamaConfig(ModelConfig):
     """The shape of a Llama; without biases, as all that were published."""
 
     MODEL_TYPE: ClassVar[str] = "llama"
-    NAMES: ClassVar[tuple[Name, ...]] = (
-        Name("embedding.weight", "model.embed_tokens.weight", "vocabulary width"),
-        *in_blocks(
+    NAMES: ClassVar[tuple[WeightName, ...]] = (
+        WeightName("embedding.weight", "model.embed_tokens.weight", "vocabulary width"),
+        *per_layer(
             "model.layers.{i}.",
-            Name("attention_norm.weight", "input_layernorm.weight", "width"),
-            Name("attention.query.weight", "self_attn.q_proj.weight", "queries width"),
-            Name("attention.key.weight", "self_attn.k_proj.weight", "keys width"),
-            Name("attention.value.weight", "self_attn.v_proj.weight", "keys width"),
-            Name("attention.output.weight", "self_attn.o_proj.weight", "width queries"),
-            Name("mlp_norm.weight", "post_attention_layernorm.weight", "width"),
-            Name("mlp.gate.weight", "mlp.gate_proj.weight", "hidden width"),
-            Name("mlp.up.weight", "mlp.up_proj.weight", "hidden width"),
-            Name("mlp.down.weight", "mlp.down_proj.weight", "width hidden"),
+            WeightName("attention_norm.weight", "input_layernorm.weight", "width"),
+            WeightName("attention.query.weight", "self_attn.q_proj.weight", "queries width"),
+            WeightName("attention.key.weight", "self_attn.k_proj.weight", "keys width"),
+            WeightName("attention.value.weight", "self_attn.v_proj.weight", "keys width"),
+            WeightName("attention.output.weight", "self_attn.o_proj.weight", "width queries"),
+            WeightName("mlp_norm.weight", "post_attention_layernorm.weight", "width"),
+            WeightName("mlp.gate.weight", "mlp.gate_proj.weight", "hidden width"),
+            WeightName("mlp.up.weight", "mlp.up_proj.weight", "hidden width"),
+            WeightName("mlp.down.weight", "mlp.down_proj.weight", "width hidden"),
         ),
-        Name("final_norm.weight", "model.norm.weight", "width"),
-        Name("head.weight", "lm_head.weight", "vocabulary width"),
+        WeightName("final_norm.weight", "model.norm.weight", "width"),
+        WeightName("head.weight", "lm_head.weight", "vocabulary width"),
     )
 
     norm_eps: float = 1e-5

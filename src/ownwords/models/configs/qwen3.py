@@ -6,34 +6,34 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.configs.config import Config, Name, in_blocks
+from ownwords.models.configs.config import ModelConfig, WeightName, per_layer
 from ownwords.models.configs.fields import Fields
-from ownwords.models.configs.scaling import RopeScaling
+from ownwords.models.configs.rope_scaling import RopeScaling
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen3Config(Config):
+class Qwen3Config(ModelConfig):
     """`sliding` says for each layer whether it attends through `window`; empty: none does."""
 
     MODEL_TYPE: ClassVar[str] = "qwen3"
-    NAMES: ClassVar[tuple[Name, ...]] = (
-        Name("embedding.weight", "model.embed_tokens.weight", "vocabulary width"),
-        *in_blocks(
+    NAMES: ClassVar[tuple[WeightName, ...]] = (
+        WeightName("embedding.weight", "model.embed_tokens.weight", "vocabulary width"),
+        *per_layer(
             "model.layers.{i}.",
-            Name("attention_norm.weight", "input_layernorm.weight", "width"),
-            Name("attention.query.weight", "self_attn.q_proj.weight", "queries width"),
-            Name("attention.key.weight", "self_attn.k_proj.weight", "keys width"),
-            Name("attention.value.weight", "self_attn.v_proj.weight", "keys width"),
-            Name("attention.output.weight", "self_attn.o_proj.weight", "width queries"),
-            Name("attention.query_norm.weight", "self_attn.q_norm.weight", "head_dim"),
-            Name("attention.key_norm.weight", "self_attn.k_norm.weight", "head_dim"),
-            Name("mlp_norm.weight", "post_attention_layernorm.weight", "width"),
-            Name("mlp.gate.weight", "mlp.gate_proj.weight", "hidden width"),
-            Name("mlp.up.weight", "mlp.up_proj.weight", "hidden width"),
-            Name("mlp.down.weight", "mlp.down_proj.weight", "width hidden"),
+            WeightName("attention_norm.weight", "input_layernorm.weight", "width"),
+            WeightName("attention.query.weight", "self_attn.q_proj.weight", "queries width"),
+            WeightName("attention.key.weight", "self_attn.k_proj.weight", "keys width"),
+            WeightName("attention.value.weight", "self_attn.v_proj.weight", "keys width"),
+            WeightName("attention.output.weight", "self_attn.o_proj.weight", "width queries"),
+            WeightName("attention.query_norm.weight", "self_attn.q_norm.weight", "head_dim"),
+            WeightName("attention.key_norm.weight", "self_attn.k_norm.weight", "head_dim"),
+            WeightName("mlp_norm.weight", "post_attention_layernorm.weight", "width"),
+            WeightName("mlp.gate.weight", "mlp.gate_proj.weight", "hidden width"),
+            WeightName("mlp.up.weight", "mlp.up_proj.weight", "hidden width"),
+            WeightName("mlp.down.weight", "mlp.down_proj.weight", "width hidden"),
         ),
-        Name("final_norm.weight", "model.norm.weight", "width"),
-        Name("head.weight", "lm_head.weight", "vocabulary width"),
+        WeightName("final_norm.weight", "model.norm.weight", "width"),
+        WeightName("head.weight", "lm_head.weight", "vocabulary width"),
     )
 
     norm_eps: float = 1e-6
@@ -122,7 +122,7 @@ class Qwen3Config(Config):
         }
 
 
-def parameters(config: Qwen3Config) -> int:
+def parameter_count(config: Qwen3Config) -> int:
     """How many numbers a model of this shape has; a tied head is counted once."""
     matrices = 2 * config.head_dim * (config.heads + config.kv_heads) + 3 * config.hidden
     norms = 2 * config.width + 2 * config.head_dim
@@ -130,7 +130,7 @@ def parameters(config: Qwen3Config) -> int:
     return tables + config.layers * (config.width * matrices + norms) + config.width
 
 
-def sized(budget: int, vocabulary: int, context: int) -> Qwen3Config:
+def config_for_budget(budget: int, vocabulary: int, context: int) -> Qwen3Config:
     """The default shape for about `budget` parameters (0.5 million and more), embedding included.
 
     Width: a multiple of 128, below 256 of 32, where steps of 128 would miss the size by half.
@@ -148,7 +148,7 @@ def sized(budget: int, vocabulary: int, context: int) -> Qwen3Config:
         ),
         key=lambda config: _distance(config, budget),
     )
-    made = parameters(best)
+    made = parameter_count(best)
     if not 1 / 1.5 < made / max(budget, 1) < 1.5:
         raise ConfigError(
             f"no model of {budget:,} parameters has a vocabulary of {vocabulary:,} tokens: "
@@ -182,5 +182,5 @@ def _shape(width: int, layers: int, vocabulary: int, context: int) -> Qwen3Confi
 
 def _distance(config: Qwen3Config, budget: int) -> float:
     """How far a shape is from its size, and, counted a tenth, from its usual depth."""
-    off = abs(math.log(parameters(config) / max(budget, 1)))
+    off = abs(math.log(parameter_count(config) / max(budget, 1)))
     return off + 0.1 * abs(math.log(config.layers / _depth(config.width)))

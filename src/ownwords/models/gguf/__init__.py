@@ -8,6 +8,6 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md describes the format.
 """
 
 from ownwords.models.gguf.loading import load
-from ownwords.models.gguf.saving import Written, save
+from ownwords.models.gguf.saving import GGUFFile, save
 
-__all__ = ["Written", "load", "save"]
+__all__ = ["GGUFFile", "load", "save"]

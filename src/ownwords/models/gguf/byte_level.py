@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ownwords.models.gguf.format import Value
+from ownwords.models.gguf.container import Value
 from ownwords.models.gguf.tokenizer_json import bpe, merge, steps_of
-from ownwords.models.safely import ModelError, shown
+from ownwords.models.untrusted_files import ModelError, preview
 
 _ENGLISH = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _ENGLISH_FOLDED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -43,7 +43,7 @@ def metadata_of(
     """The metadata of this kind; what llama.cpp does otherwise is added to `notes`."""
     normalizers = [each.get("type") for each in steps_of(parsed.get("normalizer"), "normalizers")]
     if normalizers and set(normalizers) != {"NFC"}:
-        raise ModelError(f"llama.cpp has no normalizer {shown(list(map(str, normalizers)))}")
+        raise ModelError(f"llama.cpp has no normalizer {preview(list(map(str, normalizers)))}")
     if normalizers:
         notes.append("llama.cpp does not compose letters (NFC) before it splits, as we do")
     split = _split(steps_of(parsed.get("pre_tokenizer"), "pretokenizers"))
@@ -70,7 +70,7 @@ def _split(steps: Sequence[Mapping[str, Any]]) -> str | None:
     kinds = [step.get("type") for step in steps]
     if not kinds or kinds[-1] != "ByteLevel" or kinds[:-1] not in ([], ["Split"]):
         raise ModelError(
-            f"llama.cpp knows no pre-tokenizer {shown(list(map(str, kinds)))}",
+            f"llama.cpp knows no pre-tokenizer {preview(list(map(str, kinds)))}",
             hint="export it with --to hf",
         )
     last = steps[-1]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ownwords.models.gguf.blocks import Floats
-from ownwords.models.gguf.format import Value
+from ownwords.models.gguf.container import Value
 from ownwords.models.gguf.rope import llama3_scaling, rope_of, scaling_config, scaling_settings
-from ownwords.models.gguf.settings import Settings, full_key
-from ownwords.models.safely import ModelError
+from ownwords.models.gguf.settings import ArchitectureMetadata, full_key
+from ownwords.models.gguf.tensor_types import Floats
+from ownwords.models.untrusted_files import ModelError
 
 _MOST_LAYERS = 1 << 16
 
@@ -32,7 +32,7 @@ def config_of(
     metadata: Mapping[str, Value], vocabulary: int, tied: bool, factors: Floats | None
 ) -> dict[str, Any]:
     """A config.json, from metadata and what only the tensors say."""
-    settings = Settings(metadata)
+    settings = ArchitectureMetadata(metadata)
     for model_type, known in ARCHITECTURES.items():
         if known.name == settings.architecture:
             config = {
@@ -62,7 +62,7 @@ def _gpt2_settings(config: Mapping[str, Any]) -> dict[str, Value]:
     }
 
 
-def _gpt2_config(settings: Settings) -> dict[str, Any]:
+def _gpt2_config(settings: ArchitectureMetadata) -> dict[str, Any]:
     return {
         "n_positions": settings.count("context_length"),
         "n_embd": settings.count("embedding_length"),
@@ -94,7 +94,7 @@ def _llama_settings(config: Mapping[str, Any]) -> dict[str, Value]:
     }
 
 
-def _llama_config(settings: Settings) -> dict[str, Any]:
+def _llama_config(settings: ArchitectureMetadata) -> dict[str, Any]:
     heads = settings.count("attention.head_count")
     width = settings.count("embedding_length")
     head_dim = settings.count("attention.key_length", max(1, width // heads))
@@ -147,7 +147,7 @@ def _gemma3_settings(config: Mapping[str, Any]) -> dict[str, Value]:
     return found
 
 
-def _gemma3_config(settings: Settings) -> dict[str, Any]:
+def _gemma3_config(settings: ArchitectureMetadata) -> dict[str, Any]:
     found = _llama_config(settings)
     layers, heads = found["num_hidden_layers"], found["num_attention_heads"]
     del found["hidden_act"]
@@ -199,7 +199,7 @@ class Architecture:
 
     name: str
     settings_of: Callable[[Mapping[str, Any]], dict[str, Value]]
-    config_of: Callable[[Settings], dict[str, Any]]
+    config_of: Callable[[ArchitectureMetadata], dict[str, Any]]
 
 
 # By model_type.

@@ -11,12 +11,12 @@ from ownwords.models.bundle import Bundle
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.models.gguf import sampling, tokenizer
+from ownwords.models.gguf.container import GGUFContents, open_gguf
 from ownwords.models.gguf.families import config_of
-from ownwords.models.gguf.format import Contents, reading
 from ownwords.models.gguf.rope import ROPE_FACTORS
 from ownwords.models.gguf.tensors import from_gguf, tensor_name
 from ownwords.models.names import hf_names
-from ownwords.models.safely import ModelError, shown
+from ownwords.models.untrusted_files import ModelError, preview
 
 
 def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
@@ -26,13 +26,13 @@ def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = N
     missing, damaged or does not fit. Without `dtype` the weights become float32, which holds all
     types exactly.
     """
-    with reading(Path(path)) as contents:
+    with open_gguf(Path(path)) as contents:
         tokenizer_files = tokenizer.files_of(contents.metadata)
         factors = contents.tensor(ROPE_FACTORS) if ROPE_FACTORS in contents.tensors else None
         hf_config = config_of(
             contents.metadata, _rows(contents), "output.weight" not in contents.tensors, factors
         )
-        config = configs.of(hf_config)
+        config = configs.config_from_json(hf_config)
         if config.layers > len(contents.tensors):
             raise ModelError(f"{path} claims {config.layers:,} layers and has fewer tensors")
         family = config.MODEL_TYPE
@@ -56,7 +56,7 @@ def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = N
     return Bundle(config, tokenizer_files, generation, provenance, "", None, model)
 
 
-def _rows(contents: Contents) -> int:
+def _rows(contents: GGUFContents) -> int:
     embedding = contents.tensors.get("token_embd.weight")
     tokens = contents.metadata.get("tokenizer.ggml.tokens")
     if embedding is None or not isinstance(tokens, list) or len(tokens) != embedding.shape[0]:
@@ -65,13 +65,13 @@ def _rows(contents: Contents) -> int:
 
 
 def _check_tensors(
-    contents: Contents, names: Mapping[str, str], model: CausalLM, path: str | Path
+    contents: GGUFContents, names: Mapping[str, str], model: CausalLM, path: str | Path
 ) -> None:
     found = contents.tensors.keys() - {ROPE_FACTORS}
     unknown, missing = found - names.keys(), names.keys() - found
     if unknown or missing:
         sides = (("unknown", unknown), ("missing", missing))
-        told = "; ".join(f"{len(some)} {side}: {shown(some)}" for side, some in sides if some)
+        told = "; ".join(f"{len(some)} {side}: {preview(some)}" for side, some in sides if some)
         raise ModelError(f"{path} does not hold the tensors of a {model.config.MODEL_TYPE}: {told}")
     shapes = {ours: tuple(parameter.shape) for ours, parameter in model.named_parameters()}
     for name, ours in names.items():

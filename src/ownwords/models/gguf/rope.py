@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ownwords.models.gguf.blocks import Floats
-from ownwords.models.gguf.format import Value
-from ownwords.models.gguf.settings import Settings
-from ownwords.models.safely import ModelError
+from ownwords.models.gguf.container import Value
+from ownwords.models.gguf.settings import ArchitectureMetadata
+from ownwords.models.gguf.tensor_types import Floats
+from ownwords.models.untrusted_files import ModelError
 
 # A tensor beside the weights: by what each rotary frequency is divided, for Llama 3's scaling.
 ROPE_FACTORS = "rope_freqs.weight"
@@ -54,7 +54,7 @@ def scaling_settings(rope: Mapping[str, Any]) -> dict[str, Value]:
     )
 
 
-def scaling_config(settings: Settings) -> dict[str, Any]:
+def scaling_config(settings: ArchitectureMetadata) -> dict[str, Any]:
     """What config.json says of the scaling that a GGUF file names."""
     kind = settings.text("rope.scaling.type", "none")
     if kind == "none":
@@ -77,7 +77,7 @@ def rope_factors(config: Mapping[str, Any]) -> Floats | None:
 
 
 def llama3_scaling(
-    settings: Settings, config: Mapping[str, Any], factors: Floats
+    settings: ArchitectureMetadata, config: Mapping[str, Any], factors: Floats
 ) -> dict[str, Any]:
     """The rotary settings that these factors follow from; ModelError where none are known."""
     rope = config.get("rope_parameters")

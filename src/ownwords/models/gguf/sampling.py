@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ownwords.models.gguf.format import Value
+from ownwords.models.gguf.container import Value
 
 _KEYS = {
     "temperature": "general.sampling.temp",

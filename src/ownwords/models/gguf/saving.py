@@ -11,12 +11,12 @@ import torch
 from ownwords.core.workspace import writing_atomically
 from ownwords.models.decoder import CausalLM
 from ownwords.models.gguf import families, sampling, tokenizer
-from ownwords.models.gguf.blocks import TYPES, Floats, TensorType
-from ownwords.models.gguf.format import laid_out, write_header, write_tensor
+from ownwords.models.gguf.container import lay_out, write_header, write_tensor
 from ownwords.models.gguf.rope import ROPE_FACTORS, rope_factors
+from ownwords.models.gguf.tensor_types import TYPES, Floats, TensorType
 from ownwords.models.gguf.tensors import tensor_name, to_gguf
 from ownwords.models.names import hf_names
-from ownwords.models.safely import ModelError, shown
+from ownwords.models.untrusted_files import ModelError, preview
 
 _QUANTISATION_VERSION = 2  # of the blocks' layout, which files with blocks must name
 # The largest weight of each type; of blocks, by their scale, a float16 that ends at 65504.
@@ -30,7 +30,7 @@ _REACH = {
 
 
 @dataclass(frozen=True)
-class Written:
+class GGUFFile:
     """What became of a model: `notes` say what is otherwise than asked for, or than with us."""
 
     path: Path
@@ -47,7 +47,7 @@ def save(
     type: str = "f16",
     name: str = "",
     generation: Mapping[str, object] | None = None,
-) -> Written:
+) -> GGUFFile:
     """Write a model and its tokenizer as one GGUF file, whole or not at all.
 
     Matrices are kept in `type` (f32, f16, bf16, q8_0, q4_0), norms and biases in f32. ModelError
@@ -80,14 +80,14 @@ def save(
     if fallen := [tensor for tensor, kind, shape in wanted if len(shape) > 1 and kind.name != type]:
         notes.append(
             f"{len(fallen)} matrices are kept as f16: their rows are no multiple of 32, as"
-            f" {type} needs ({shown(fallen)})"
+            f" {type} needs ({preview(fallen)})"
         )
     if factors is not None:
         wanted.append((ROPE_FACTORS, TYPES["f32"], factors.shape))
     metadata["general.file_type"] = TYPES[type].file_number
     if TYPES[type].block_weights > 1:
         metadata["general.quantization_version"] = _QUANTISATION_VERSION
-    table = laid_out(wanted)
+    table = lay_out(wanted)
     with writing_atomically(path) as file:
         write_header(file, metadata | words, table)
         for entry in table:
@@ -98,7 +98,7 @@ def save(
             _check_reach(entry.type, values, entry.name)
             write_tensor(file, entry, entry.type.encode(values))
     kept = {entry.name: entry.type.name for entry in table}
-    return Written(path, path.stat().st_size, kept, tuple(notes))
+    return GGUFFile(path, path.stat().st_size, kept, tuple(notes))
 
 
 def _type_for(shape: tuple[int, ...], type: str) -> TensorType:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ownwords.models.gguf.format import Numbers, Value
+from ownwords.models.gguf.container import Numbers, Value
 from ownwords.models.gguf.tokenizer_json import bpe, merge, steps_of
 from ownwords.models.gguf.tokens import NORMAL, USER_DEFINED, numbers_of
-from ownwords.models.safely import ModelError, shown
+from ownwords.models.untrusted_files import ModelError, preview
 
 _SPACE = "\u2581"
 _LONGEST_TOKEN = 128  # characters; every way to divide a token is looked at
@@ -79,10 +79,10 @@ def _adds_space(parsed: Mapping[str, Any]) -> bool:
     before = steps_of(parsed.get("pre_tokenizer"), "pretokenizers")
     for step in normalizers:
         if step.get("type") not in ("Prepend", "Replace"):
-            raise ModelError(f"llama.cpp has no normalizer {shown([str(step.get('type'))])}")
+            raise ModelError(f"llama.cpp has no normalizer {preview([str(step.get('type'))])}")
     for step in before:
         if step.get("type") not in ("Metaspace", "Split"):
-            raise ModelError(f"llama.cpp knows no pre-tokenizer {shown([str(step.get('type'))])}")
+            raise ModelError(f"llama.cpp knows no pre-tokenizer {preview([str(step.get('type'))])}")
     return any(step.get("type") == "Prepend" for step in normalizers) or any(
         step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never"
         for step in before

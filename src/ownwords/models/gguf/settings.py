@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ownwords.models.gguf.format import Value
-from ownwords.models.safely import ModelError
+from ownwords.models.gguf.container import Value
+from ownwords.models.untrusted_files import ModelError
 
 _OWN = "ownwords."  # keys of ours, which belong to no architecture
 
 
-class Settings:
+class ArchitectureMetadata:
     """The metadata of one architecture, each value checked as it is asked for."""
 
     def __init__(self, metadata: Mapping[str, Value]) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ownwords.models.gguf.blocks import Floats
-from ownwords.models.safely import ModelError
+from ownwords.models.gguf.tensor_types import Floats
+from ownwords.models.untrusted_files import ModelError
 
 _GPT2 = {
     "transformer.wte": "token_embd",

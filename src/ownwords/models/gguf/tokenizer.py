@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ownwords.models.gguf import byte_level, sentencepiece
-from ownwords.models.gguf.format import Value
+from ownwords.models.gguf.container import Value
 from ownwords.models.gguf.tokenizer_json import (
     CONFIG,
     TEMPLATE,
@@ -25,7 +25,7 @@ from ownwords.models.gguf.tokens import (
     token_id,
     tokens_of,
 )
-from ownwords.models.safely import ModelError, parse_object, shown
+from ownwords.models.untrusted_files import ModelError, parse_json, preview
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 # Special tokens that llama.cpp takes for text's own, whatever the file says of them.
@@ -49,9 +49,9 @@ def metadata_of(
 def _metadata_of(
     files: Mapping[str, bytes], rows: int, generation: Mapping[str, object]
 ) -> tuple[dict[str, Value], list[str]]:
-    parsed: Mapping[str, Any] = parse_object(files[TOKENIZER], TOKENIZER)
+    parsed: Mapping[str, Any] = parse_json(files[TOKENIZER], TOKENIZER)
     settings: Mapping[str, Any]
-    settings = parse_object(files[CONFIG], CONFIG) if CONFIG in files else {}
+    settings = parse_json(files[CONFIG], CONFIG) if CONFIG in files else {}
     model = parsed.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise ModelError(f"{TOKENIZER} holds no vocabulary of the kind that GGUF can hold")
@@ -64,7 +64,9 @@ def _metadata_of(
     ids = {token: number for number, token in enumerate(tokens)}
     special = _special_ids(settings, generation, ids)
     if seen := _SEEN_IN_TEXT & ids.keys():
-        notes.append(f"llama.cpp takes {shown(seen)} for the token even where a text only says it")
+        notes.append(
+            f"llama.cpp takes {preview(seen)} for the token even where a text only says it"
+        )
     if "bos" not in special or "eos" not in special:
         notes.append("the tokenizer names no start or no end of a text, and llama.cpp will guess")
     found |= {f"tokenizer.ggml.{role}_token_id": number for role, number in special.items()}
@@ -77,8 +79,8 @@ def _metadata_of(
 
 def adds_start(files: Mapping[str, bytes]) -> bool:
     """Whether the tokenizer begins every text with its start token by itself."""
-    parsed: Mapping[str, Any] = parse_object(files[TOKENIZER], TOKENIZER)
-    settings = parse_object(files[CONFIG], CONFIG) if CONFIG in files else {}
+    parsed: Mapping[str, Any] = parse_json(files[TOKENIZER], TOKENIZER)
+    settings = parse_json(files[CONFIG], CONFIG) if CONFIG in files else {}
     return _adds_start(parsed, settings)
 
 

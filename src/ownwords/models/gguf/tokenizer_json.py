@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ownwords.models.safely import ModelError
+from ownwords.models.untrusted_files import ModelError
 
 CONFIG, TOKENIZER, TEMPLATE = (
     "tokenizer_config.json",

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ownwords.models.gguf.format import Numbers, Value
-from ownwords.models.safely import ModelError, shown
+from ownwords.models.gguf.container import Numbers, Value
+from ownwords.models.untrusted_files import ModelError, preview
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
@@ -34,7 +34,7 @@ def tokens_of(
         types.append(UNKNOWN if token == unknown else kind)
     if len(set(tokens)) < len(tokens):
         twice = {token for token, count in Counter(tokens).items() if count > 1}
-        raise ModelError(f"the tokenizer gives two ids to {shown(twice)}")
+        raise ModelError(f"the tokenizer gives two ids to {preview(twice)}")
     return tokens, types
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ownwords.models.safely import ModelError, opened, parse_object, shown
+from ownwords.models.untrusted_files import ModelError, open_file, parse_json, preview
 
 # 60,000 tensors' worth; the largest models have some hundreds in a file.
 MAX_HEADER_BYTES = 16 << 20
@@ -37,7 +37,7 @@ FLOATS = ("F32", "BF16", "F16")
 
 
 @dataclass(frozen=True)
-class Stored:
+class TensorInfo:
     """One tensor in a file: where its bytes lie and what they mean."""
 
     name: str
@@ -72,7 +72,7 @@ class Stored:
             yield whole
 
 
-def read_header(path: Path) -> dict[str, Stored]:
+def read_header(path: Path) -> dict[str, TensorInfo]:
     """The tensors of a file by name, in the order of their bytes; ModelError if anything is off."""
     return _read(path)[0]
 
@@ -82,8 +82,8 @@ def read_metadata(path: Path) -> dict[str, str]:
     return _read(path)[1]
 
 
-def _read(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
-    with opened(path) as file:
+def _read(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > size - 8:
@@ -94,7 +94,7 @@ def _read(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
             )
         if length > MAX_HEADER_BYTES:
             raise ModelError(f"{path} has a header of {length:,} bytes, which no model needs")
-        header = parse_object(file.read(length), f"the header of {path}")
+        header = parse_json(file.read(length), f"the header of {path}")
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise ModelError(f"{path}: __metadata__ in its header is not a table of texts")
@@ -106,7 +106,7 @@ def _read(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
         if stored.start != at:
             what = "overlap" if stored.start < at else "leave a gap"
             raise ModelError(
-                f"{path} is damaged: the bytes of its tensors {what} at {shown([stored.name])}"
+                f"{path} is damaged: the bytes of its tensors {what} at {preview([stored.name])}"
             )
         at += stored.nbytes
     if at != size:
@@ -117,9 +117,9 @@ def _read(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
     return {stored.name: stored for stored in found}, metadata
 
 
-def _checked(path: Path, name: str, said: object, begin: int) -> Stored:
+def _checked(path: Path, name: str, said: object, begin: int) -> TensorInfo:
     """What a header says of one tensor, if it can be true."""
-    what = f"{path}: the tensor {shown([name])}"
+    what = f"{path}: the tensor {preview([name])}"
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise ModelError(f"{what} has an impossible name")
     if not isinstance(said, dict) or set(said) != {"dtype", "shape", "data_offsets"}:
@@ -137,7 +137,7 @@ def _checked(path: Path, name: str, said: object, begin: int) -> Stored:
         raise ModelError(
             f"{what} is {dtype} {list(shape)}, {bits // 8:,} bytes, and holds {end - start:,}"
         )
-    return Stored(name, dtype, tuple(shape), path, begin + start, end - start)
+    return TensorInfo(name, dtype, tuple(shape), path, begin + start, end - start)
 
 
 def _are_counts(value: object) -> bool:
@@ -147,7 +147,7 @@ def _are_counts(value: object) -> bool:
     )
 
 
-def encoded_header(
+def encode_header(
     tensors: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> bytes:
     """What stands before the tensors of a file, given their names, types and shapes in order."""

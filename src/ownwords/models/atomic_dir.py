@@ -22,13 +22,13 @@ _ABANDONED_S = 24 * 3600
 
 
 @contextmanager
-def replacing(folder: Path) -> Iterator[Path]:
+def replace_dir(folder: Path) -> Iterator[Path]:
     """An empty folder to write into, which becomes `folder` when the block ends without an error.
 
-    Killed at any moment, `folder` is the old one or the new, each whole; what was left unfinished
-    is cleared away by the next `replacing`. Linux and macOS exchange the two in one step. Elsewhere
-    the old one is moved aside first, and stays readable through `standing` if that is all that
-    happened. WorkspaceError if the disk is full or refuses.
+    Killed at any moment, the process leaves the complete old folder or the complete new one; the
+    next `replace_dir` removes unfinished files. Linux and macOS exchange the two atomically.
+    Elsewhere the old folder is moved aside first, where `readable_dir` still finds it.
+    WorkspaceError if the disk is full or refuses.
     """
     folder = Path(os.path.realpath(folder))
     with _telling(folder):
@@ -60,13 +60,13 @@ def _telling(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def standing(folder: Path) -> Path:
+def readable_dir(folder: Path) -> Path:
     """Where `folder` can be read: aside, if a replacement without exchange was killed half-way."""
     aside = _aside(Path(os.path.realpath(folder)))
     return aside if not folder.exists() and aside.exists() else folder
 
 
-def delete(folder: Path) -> None:
+def delete_dir(folder: Path) -> None:
     """Delete a folder: after a crash at any moment it is there whole, or gone.
 
     WorkspaceError if the disk refuses. What a killed process left is called `.<name>.deleted`.

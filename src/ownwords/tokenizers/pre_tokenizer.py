@@ -28,7 +28,7 @@ _TWO_BLANKS = re.compile(f"[ {_RARE}][ {_RARE}](?=[^ {_RARE}\r\n])")
 _BORDER = re.compile(f"(?<=[A-Za-z])(?= [A-Za-z])|(?<=\n)(?=[^ {_RARE}\r\n])")
 
 
-def segments(text: str) -> Iterator[str]:
+def split_segments(text: str) -> Iterator[str]:
     """The parts of a text that `LINEAR_PATTERN` splits one by one as `PATTERN` splits the whole.
 
     Of two blanks or more before something else, the look-ahead takes all but the last.
@@ -43,7 +43,7 @@ def segments(text: str) -> Iterator[str]:
     yield text[begin:]
 
 
-def chunks(text: str, characters: int) -> Iterator[str]:
+def split_chunks(text: str, characters: int) -> Iterator[str]:
     """A long text in pieces of at least so many characters, cut where a word must begin anyway."""
     begin = 0
     while len(text) - begin > 2 * characters:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ownwords.tokenizers.byte_level import ByteLevel, Ids
-from ownwords.tokenizers.text import END, SPECIAL, START, utf8
+from ownwords.tokenizers.byte_level import ByteLevelTokenizer, Ids
+from ownwords.tokenizers.text import END, SPECIAL, START, encode_utf8
 
 
-class Bytes(ByteLevel):
+class ByteTokenizer(ByteLevelTokenizer):
     """Ids 0 to 255 are the bytes of the text in UTF-8; the special tokens follow."""
 
     def __init__(
@@ -24,7 +24,7 @@ class Bytes(ByteLevel):
 
     def encode_batch(self, texts: Iterable[str], *, threads: int | None = None) -> list[Ids]:
         """The ids of each text; copying bytes is no work for threads."""
-        return [np.frombuffer(utf8(text), np.uint8).astype(np.uint32) for text in texts]
+        return [np.frombuffer(encode_utf8(text), np.uint8).astype(np.uint32) for text in texts]
 
     def _encode(self, text: str) -> list[int]:
-        return list(utf8(text))
+        return list(encode_utf8(text))

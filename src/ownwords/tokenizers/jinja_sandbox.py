@@ -114,7 +114,7 @@ def _calling(name: str, arguments: list[nodes.Expr], at: nodes.Node) -> nodes.Ca
     return call
 
 
-class Sandbox(ImmutableSandboxedEnvironment):
+class JinjaSandbox(ImmutableSandboxedEnvironment):
     """The environment of one template; `allow` begins the counting anew."""
 
     intercepted_binops = frozenset(("+", "*", "**", "%"))

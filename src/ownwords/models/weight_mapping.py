@@ -6,11 +6,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from ownwords.models.configs.config import Config
-from ownwords.models.header import FLOATS, Stored, read_header, read_metadata
-from ownwords.models.names import hf_names, shapes
-from ownwords.models.safely import ModelError, opened, read_object, shown
-from ownwords.models.scheme import ENDS, Scheme, schemes
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.names import hf_names, weight_shapes
+from ownwords.models.quantization_scheme import ENDS, QuantizationScheme, schemes
+from ownwords.models.safetensors_header import FLOATS, TensorInfo, read_header, read_metadata
+from ownwords.models.untrusted_files import ModelError, open_file, preview, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -34,37 +34,37 @@ _DIMENSIONS = ("vocabulary", "width", "hidden", "heads", "kv_heads", "head_dim")
 
 
 @dataclass(frozen=True)
-class Fitted:
+class MappedTensor:
     """A tensor in a file, with the name of the parameter that it fills."""
 
     ours: str
-    stored: Stored
+    stored: TensorInfo
     transposed: bool
 
 
-def find(folder: Path) -> dict[str, Stored]:
+def find_tensors(folder: Path) -> dict[str, TensorInfo]:
     """Every tensor of a model directory by name, in one file or many; only headers are read."""
     if (folder / SINGLE).is_symlink() or (folder / SINGLE).exists():
         return read_header(folder / SINGLE)
     if not (folder / INDEX).exists():
         raise _no_weights(folder)
-    index = read_object(folder / INDEX)
+    index = read_json(folder / INDEX)
     places = index.get("weight_map")
     if not isinstance(places, dict) or not places:
         raise ModelError(f"{folder / INDEX} has no weight_map of tensors to files")
     for name, file in places.items():
         if not isinstance(file, str) or not _SHARD_NAME.fullmatch(file):
             raise ModelError(
-                f"{folder / INDEX} puts {shown([name])} into {file!r:.80}, which is no"
+                f"{folder / INDEX} puts {preview([name])} into {file!r:.80}, which is no"
                 " safetensors file beside it"
             )
-    found: dict[str, Stored] = {}
+    found: dict[str, TensorInfo] = {}
     for file in sorted(set(places.values())):
         here = read_header(folder / file)
         said = {name for name, place in places.items() if place == file}
         if here.keys() != said:
             raise ModelError(
-                f"{folder / file} and {INDEX} disagree on {shown(said ^ here.keys())}",
+                f"{folder / file} and {INDEX} disagree on {preview(said ^ here.keys())}",
                 hint="the files are of two models, or a download is unfinished: get them again",
             )
         found |= here
@@ -75,7 +75,7 @@ def _no_weights(folder: Path) -> ModelError:
     pickles = sorted({path.name for mark in _PICKLES for path in folder.glob(mark)})
     if pickles:
         return ModelError(
-            f"{folder} has its weights only as a pickle ({shown(pickles)}), which can run any"
+            f"{folder} has its weights only as a pickle ({preview(pickles)}), which can run any"
             " program when it is opened, and so is not",
             hint="where you trust it, load it with transformers and write it again with"
             " save_pretrained(folder, safe_serialization=True)",
@@ -83,7 +83,9 @@ def _no_weights(folder: Path) -> ModelError:
     return ModelError(f"{folder} holds no {SINGLE}", hint="is it the folder of a whole model?")
 
 
-def fit(stored: Mapping[str, Stored], config: Config, folder: Path) -> list[Fitted]:
+def map_weights(
+    stored: Mapping[str, TensorInfo], config: ModelConfig, folder: Path
+) -> list[MappedTensor]:
     """Each tensor with its parameter; ModelError if one is left over or missing on either side."""
     check_plausible(stored, config, folder)
     wanted = {theirs: (ours, transposed) for ours, theirs, transposed in hf_names(config)}
@@ -99,14 +101,14 @@ def fit(stored: Mapping[str, Stored], config: Config, folder: Path) -> list[Fitt
                 hint="set tie_word_embeddings to false, if the model was trained so",
             )
     _check_names(stored.keys(), wanted.keys(), config, folder)
-    return [Fitted(wanted[name][0], each, wanted[name][1]) for name, each in stored.items()]
+    return [MappedTensor(wanted[name][0], each, wanted[name][1]) for name, each in stored.items()]
 
 
-def _check_names(found: Set[str], wanted: Set[str], config: Config, folder: Path) -> None:
+def _check_names(found: Set[str], wanted: Set[str], config: ModelConfig, folder: Path) -> None:
     unknown, missing = set(found - wanted), set(wanted - found)
     if unknown or missing:
         sides = (("unknown", unknown), ("missing", missing))
-        told = "; ".join(f"{len(names)} {side}: {shown(names)}" for side, names in sides if names)
+        told = "; ".join(f"{len(names)} {side}: {preview(names)}" for side, names in sides if names)
         raise ModelError(
             f"{folder}: the weights are not those of a {config.MODEL_TYPE} of {config.layers}"
             f" layers, which has {len(wanted)} tensors; {told}",
@@ -114,7 +116,7 @@ def _check_names(found: Set[str], wanted: Set[str], config: Config, folder: Path
         )
 
 
-def check_plausible(stored: Mapping[str, Stored], config: Config, folder: Path) -> None:
+def check_plausible(stored: Mapping[str, TensorInfo], config: ModelConfig, folder: Path) -> None:
     """Refuse sizes that these files cannot fill, before anything is made in that size."""
     numbers = sum(math.prod(each.shape) for each in stored.values())
     limits = dict.fromkeys(_DIMENSIONS, numbers) | {"layers": len(stored)}
@@ -130,8 +132,8 @@ def check_plausible(stored: Mapping[str, Stored], config: Config, folder: Path) 
 
 
 def _with_prefix(
-    stored: Mapping[str, Stored], wanted: Mapping[str, tuple[str, bool]]
-) -> Mapping[str, Stored]:
+    stored: Mapping[str, TensorInfo], wanted: Mapping[str, tuple[str, bool]]
+) -> Mapping[str, TensorInfo]:
     """GPT-2's own files, and others saved without a head, leave out the first part of each name."""
     prefix = next(theirs for theirs, (ours, _) in wanted.items() if ours == EMBEDDING)
     prefix = prefix.split(".")[0] + "."
@@ -140,17 +142,17 @@ def _with_prefix(
     return {name if name == HEAD else prefix + name: each for name, each in stored.items()}
 
 
-def _equal(one: Stored, other: Stored) -> bool:
+def _equal(one: TensorInfo, other: TensorInfo) -> bool:
     if (one.dtype, one.shape) != (other.dtype, other.shape) or one.dtype not in FLOATS:
         return False
-    with opened(one.path) as file, opened(other.path) as second:
+    with open_file(one.path) as file, open_file(other.path) as second:
         pairs = zip(one.blocks(file), other.blocks(second), strict=True)
         return all(a == b for a, b in pairs)
 
 
-def check_shapes(fitted: list[Fitted], config: Config, folder: Path) -> None:
+def check_shapes(fitted: list[MappedTensor], config: ModelConfig, folder: Path) -> None:
     """ModelError unless every tensor has the shape that the config says, and a type of weights."""
-    wanted = shapes(config)
+    wanted = weight_shapes(config)
     for each in fitted:
         stored, expected = each.stored, wanted[each.ours]
         expected = expected[::-1] if each.transposed else expected
@@ -167,12 +169,12 @@ def check_shapes(fitted: list[Fitted], config: Config, folder: Path) -> None:
             )
 
 
-def _sizes(config: Config) -> dict[str, int]:
+def _sizes(config: ModelConfig) -> dict[str, int]:
     said = config.to_hf().items()
     return {k: v for k, v in said if type(v) is int and v > 1 and not k.endswith("_token_id")}
 
 
-def _because(found: tuple[int, ...], expected: tuple[int, ...], config: Config) -> str:
+def _because(found: tuple[int, ...], expected: tuple[int, ...], config: ModelConfig) -> str:
     """Which settings of config.json make the first size that is not as expected."""
     if len(found) != len(expected):
         return ""
@@ -187,7 +189,7 @@ def _because(found: tuple[int, ...], expected: tuple[int, ...], config: Config) 
     return f" ({size} is {' or '.join(causes)})" if causes else ""
 
 
-def schemes_of(path: Path) -> tuple[Scheme, Scheme]:
+def read_schemes(path: Path) -> tuple[QuantizationScheme, QuantizationScheme]:
     """How a file's matrices and its ends are rounded; ModelError if it does not say so."""
     try:
         return schemes(read_metadata(path))
@@ -195,16 +197,19 @@ def schemes_of(path: Path) -> tuple[Scheme, Scheme]:
         raise ModelError(f"{path}: {error.message}", hint=error.hint) from error
 
 
-def fit_codes(
-    stored: Mapping[str, Stored], made_with: tuple[Scheme, Scheme], config: Config, folder: Path
-) -> list[Fitted]:
+def map_quantized_weights(
+    stored: Mapping[str, TensorInfo],
+    made_with: tuple[QuantizationScheme, QuantizationScheme],
+    config: ModelConfig,
+    folder: Path,
+) -> list[MappedTensor]:
     """The same for a quantised model, whose tensors have our names: every matrix but the learned
     positions is its codes and its scales. Names, types and shapes are checked; ModelError.
     """
     check_plausible(stored, config, folder)
     body, ends = made_with
     wanted: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
-    for ours, shape in shapes(config).items():
+    for ours, shape in weight_shapes(config).items():
         owner = ours.removesuffix(".weight")
         if len(shape) == 1 or owner == "positions":
             wanted[ours] = FLOATS, shape
@@ -221,4 +226,4 @@ def fit_codes(
                 f" {' or '.join(kinds)} {list(expected)}",
                 hint="is config.json the one that came with these weights?",
             )
-    return [Fitted(name, stored[name], transposed=False) for name in wanted]
+    return [MappedTensor(name, stored[name], transposed=False) for name in wanted]

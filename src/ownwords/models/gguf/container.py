@@ -17,8 +17,8 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.models.gguf.blocks import TYPES, Bytes, Floats, TensorType
-from ownwords.models.safely import ModelError, opened, shown
+from ownwords.models.gguf.tensor_types import TYPES, Bytes, Floats, TensorType
+from ownwords.models.untrusted_files import ModelError, open_file, preview
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)  # 2 differs only in what we do not use
@@ -64,7 +64,7 @@ class TensorEntry:
 
 
 @dataclass(frozen=True)
-class Contents:
+class GGUFContents:
     """An open GGUF file, its header read and checked; tensors are taken out one at a time."""
 
     metadata: Mapping[str, Value]
@@ -79,17 +79,17 @@ class Contents:
         data = self._file.read(entry.nbytes)
         # Read rather than mapped: a file cut short meanwhile is an error here, not a crash.
         if len(data) != entry.nbytes:
-            raise ModelError(f"{self._path} ended within {shown([name])} while it was read")
+            raise ModelError(f"{self._path} ended within {preview([name])} while it was read")
         return entry.type.decode(np.frombuffer(data, dtype=np.uint8), entry.shape)
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Contents]:
+def open_gguf(path: Path) -> Iterator[GGUFContents]:
     """A GGUF file, open for reading; ModelError if anything in its header cannot be true."""
     # The file is the user's own choice, so a link to it may lead anywhere.
-    with opened(Path(os.path.realpath(path))) as file:
+    with open_file(Path(os.path.realpath(path))) as file:
         metadata, tensors = _Header(file, path).read()
-        yield Contents(metadata, tensors, file, path)
+        yield GGUFContents(metadata, tensors, file, path)
 
 
 class _Header:
@@ -117,7 +117,7 @@ class _Header:
         for _ in range(keys):
             key = self._string(_LONGEST_NAME)
             if key in metadata:
-                raise self._broken(f"has the metadata key {shown([key])} twice")
+                raise self._broken(f"has the metadata key {preview([key])} twice")
             metadata[key] = self._value(key)
         return metadata, self._table(tensors, self._alignment(metadata))
 
@@ -132,9 +132,9 @@ class _Header:
         for _ in range(count):
             entry = self._entry()
             if entry.name in entries:
-                raise self._broken(f"has the tensor {shown([entry.name])} twice")
+                raise self._broken(f"has the tensor {preview([entry.name])} twice")
             if entry.offset % alignment:
-                raise self._broken(f"has the tensor {shown([entry.name])} off its alignment")
+                raise self._broken(f"has the tensor {preview([entry.name])} off its alignment")
             entries[entry.name] = entry
         start = _aligned(self._at, alignment)
         # Tensors that share bytes would let a small file fill the memory.
@@ -142,10 +142,10 @@ class _Header:
         placed: dict[str, TensorEntry] = {}
         for entry in sorted(entries.values(), key=lambda entry: entry.offset):
             if entry.offset < end:
-                raise self._broken(f"has tensors that overlap at {shown([entry.name])}")
+                raise self._broken(f"has tensors that overlap at {preview([entry.name])}")
             end = entry.offset + entry.nbytes
             if start + end > self._size:
-                raise self._broken(f"ends before the tensor {shown([entry.name])} does")
+                raise self._broken(f"ends before the tensor {preview([entry.name])} does")
             placed[entry.name] = replace(entry, offset=start + entry.offset)
         return placed
 
@@ -153,18 +153,18 @@ class _Header:
         name = self._string(_LONGEST_NAME)
         dimensions = self._int("<I")
         if not 1 <= dimensions <= _MOST_DIMENSIONS:
-            raise self._broken(f"gives the tensor {shown([name])} {dimensions} dimensions")
+            raise self._broken(f"gives the tensor {preview([name])} {dimensions} dimensions")
         shape = tuple(self._int("<Q") for _ in range(dimensions))[::-1]
         number, offset = self._int("<I"), self._int("<Q")
         kind = next((known for known in TYPES.values() if known.number == number), None)
         if kind is None:
             raise self._broken(
-                f"keeps the tensor {shown([name])} in type number {number}",
+                f"keeps the tensor {preview([name])} in type number {number}",
                 hint="types read here: " + ", ".join(TYPES),
             )
         # Eight weights a byte is denser than any type we read.
         if not 0 < math.prod(shape) <= 8 * self._size or shape[-1] % kind.block_weights:
-            raise self._broken(f"gives the tensor {shown([name])} the shape {list(shape)}")
+            raise self._broken(f"gives the tensor {preview([name])} the shape {list(shape)}")
         return TensorEntry(name, kind, shape, offset)
 
     def _value(self, key: str) -> Value:
@@ -177,7 +177,7 @@ class _Header:
 
     def _scalar(self, key: str, kind: int) -> bool | int | float:
         if kind not in _SCALARS:
-            raise self._broken(f"gives {shown([key])} a value of unknown type {kind}")
+            raise self._broken(f"gives {preview([key])} a value of unknown type {kind}")
         dtype = _SCALARS[kind]
         taken = self._take(dtype.itemsize)
         if kind == _BOOL:
@@ -189,13 +189,13 @@ class _Header:
         kind, count = self._int("<I"), self._int("<Q")
         if kind == _STRING:
             if count > self._left // 8:
-                raise self._broken(f"claims {count:,} strings in {shown([key])}")
+                raise self._broken(f"claims {count:,} strings in {preview([key])}")
             return [self._string() for _ in range(count)]
         if kind not in _SCALARS:
-            raise self._broken(f"gives {shown([key])} an array of type {kind}")
+            raise self._broken(f"gives {preview([key])} an array of type {kind}")
         dtype = _SCALARS[kind]
         if count > self._left // dtype.itemsize:
-            raise self._broken(f"claims {count:,} values in {shown([key])}")
+            raise self._broken(f"claims {count:,} values in {preview([key])}")
         taken = np.frombuffer(self._take(count * dtype.itemsize), dtype=np.uint8)
         return taken != 0 if kind == _BOOL else taken.view(dtype)
 
@@ -252,7 +252,7 @@ def write_header(
     file.writelines(parts)
 
 
-def laid_out(wanted: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> list[TensorEntry]:
+def lay_out(wanted: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> list[TensorEntry]:
     """The tensor table: one tensor after the other, each aligned."""
     entries: list[TensorEntry] = []
     offset = 0

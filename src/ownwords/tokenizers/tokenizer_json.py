@@ -33,12 +33,12 @@ BYTE_OF = {letter: byte for byte, letter in LETTER_OF.items()}
 _AS_LETTERS = {byte: ord(letter) for byte, letter in LETTER_OF.items()}
 
 
-def letters(data: bytes) -> str:
+def bytes_to_unicode(data: bytes) -> str:
     """Bytes as tokenizer.json writes them in a byte-level vocabulary."""
     return data.decode("latin-1").translate(_AS_LETTERS)
 
 
-def unlettered(token: str) -> bytes | None:
+def unicode_to_bytes(token: str) -> bytes | None:
     """The bytes that such a token stands for; None where it is not written in that alphabet."""
     try:
         return bytes([BYTE_OF[letter] for letter in token])
@@ -145,14 +145,14 @@ def document(
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {letters(token): i for token, i in vocabulary.items()},
-            "merges": [[letters(left), letters(right)] for left, right in merges],
+            "vocab": {bytes_to_unicode(token): i for token, i in vocabulary.items()},
+            "merges": [[bytes_to_unicode(left), bytes_to_unicode(right)] for left, right in merges],
         },
     }
 
 
 @dataclass(frozen=True)
-class Roles:
+class SpecialTokensConfig:
     """What tokenizer_config.json and its neighbours add to tokenizer.json."""
 
     start: str | None = None
@@ -160,7 +160,7 @@ class Roles:
     template: str | None = None
 
     @classmethod
-    def read(cls, files: Mapping[str, bytes]) -> "Roles":
+    def read(cls, files: Mapping[str, bytes]) -> "SpecialTokensConfig":
         config = read(CONFIG, files[CONFIG]) if CONFIG in files else {}
         named = read(SPECIAL_MAP, files[SPECIAL_MAP]) if SPECIAL_MAP in files else {}
         template = config.get("chat_template")

@@ -17,7 +17,7 @@ from ownwords.core.errors import OwnwordsError
 
 
 @dataclass(frozen=True)
-class Place:
+class CacheSlots:
     """Where the tokens of one call are stored, and between which slots they look around."""
 
     slots: slice | Tensor  # one slice in all rows, or [B or 1, T]
@@ -27,7 +27,7 @@ class Place:
     causal: bool = False  # instead of a mask: nothing came before, and each sees what precedes it
 
 
-class Cache:
+class KVCache:
     """What a model keeps between calls: for each layer keys and values, for each row a length."""
 
     numbers_B: Tensor | None = None  # the rows meant, where they do not lie side by side
@@ -89,7 +89,7 @@ class Cache:
             stored_BKSD[row, :, :length] = stored_BKSD[source, :, :length]
         self.lengths[row] = length
 
-    def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> Place:
+    def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> CacheSlots:
         """Where the next tokens go in the layers of a window, and what they may look at there."""
         alike = len(set(self.lengths)) == 1 and len(set(counts)) == 1
         have, count = self.lengths[0], counts[0]
@@ -98,22 +98,22 @@ class Cache:
             is_real_BT = torch.arange(tokens) < torch.tensor(counts)[:, None]
             slots = torch.where(is_real_BT.to(self.device), self.positions(tokens), self.length)
         if max(self.lengths) == 0 and (window is None or window >= tokens):
-            return Place(slots, 0, 0, causal=True)
+            return CacheSlots(slots, 0, 0, causal=True)
         ends = [have + count for have, count in zip(self.lengths, counts, strict=True)]
         first, end = 0 if window is None else max(0, min(self.lengths) + 1 - window), max(1, *ends)
         if alike and count == tokens == 1:
-            return Place(slots, first, end)
+            return CacheSlots(slots, first, end)
         # Padding looks where its row's last token does: at something, or it would be no number.
         last_B1 = torch.tensor(ends, device=self.device)[:, None] - 1
         seeing_BT = torch.minimum(self.positions(tokens), last_B1.clamp(min=first))
         slots_1S = torch.arange(first, end, device=self.device)[None]
-        return Place(slots, first, end, visible(seeing_BT, slots_1S, window))
+        return CacheSlots(slots, first, end, visible(seeing_BT, slots_1S, window))
 
 
-class Rows(Cache):
+class KVCacheRows(KVCache):
     """Some rows of a cache, as one of their own in the same memory, for one call."""
 
-    def __init__(self, whole: Cache, rows: Sequence[int]) -> None:
+    def __init__(self, whole: KVCache, rows: Sequence[int]) -> None:
         self._whole, self._rows = whole, rows
         self.batch, self.length, self.device = len(rows), whole.length, whole.device
         self.lengths = [whole.lengths[row] for row in rows]
@@ -131,14 +131,14 @@ class Rows(Cache):
             self._whole.lengths[row] = length
 
 
-class Frame(Cache):
+class StaticKVCache(KVCache):
     """All rows of a cache for calls whose shapes never change, so that they can be recorded.
 
     Where tokens go is a tensor, `slots_BT`; what is none goes to the slot after the last. They look
     around among the first `span` slots. The lengths of the cache are left to the caller.
     """
 
-    def __init__(self, whole: Cache, slots_BT: Tensor, span: int) -> None:
+    def __init__(self, whole: KVCache, slots_BT: Tensor, span: int) -> None:
         self.batch, self.length, self.device = whole.batch, whole.length, whole.device
         self.keys_BKSD, self.values_BKSD = whole.keys_BKSD, whole.values_BKSD
         self._slots_BT, self._span = slots_BT, span
@@ -152,17 +152,17 @@ class Frame(Cache):
     def advance(self, counts: Sequence[int]) -> None:
         pass
 
-    def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> Place:
+    def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> CacheSlots:
         slots_1S = torch.arange(self._span, device=self.device)[None]
         seeing_BT = self._slots_BT.clamp(max=self._span - 1)
-        return Place(self._slots_BT, 0, self._span, visible(seeing_BT, slots_1S, window))
+        return CacheSlots(self._slots_BT, 0, self._span, visible(seeing_BT, slots_1S, window))
 
 
-class View:
+class KVCacheView:
     """How the layers of one window store the tokens of one call, and what these may look at."""
 
     def __init__(
-        self, cache: Cache, window: int | None, tokens: int, counts: Sequence[int]
+        self, cache: KVCache, window: int | None, tokens: int, counts: Sequence[int]
     ) -> None:
         self.cache = cache
         self.place = cache.place(window, tokens, counts)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.models.header import Stored
-from ownwords.models.safely import ModelError, opened
+from ownwords.models.safetensors_header import TensorInfo
+from ownwords.models.untrusted_files import ModelError, open_file
 
 # NumPy knows no bfloat16: its bits.
 _TYPES = {"F32": "<f4", "BF16": "<u2", "F16": "<f2", "I8": "i1", "U8": "u1"}
@@ -18,7 +18,7 @@ _TYPES = {"F32": "<f4", "BF16": "<u2", "F16": "<f2", "I8": "i1", "U8": "u1"}
 Array = npt.NDArray[Any]
 
 
-def arrays(tensors: Iterable[Stored]) -> dict[str, Array]:
+def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
     """The tensors by name, to be read only; a file stays mapped until none of its arrays is left.
 
     Only for the types of weights, and of packed codes. A mapped file that is cut short ends the
@@ -51,5 +51,5 @@ def is_mapped(array: Array) -> bool:
 
 
 def _mapped(path: Path) -> mmap.mmap:
-    with opened(path) as file:
+    with open_file(path) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

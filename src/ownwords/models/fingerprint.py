@@ -5,19 +5,19 @@ from pathlib import Path
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.workspace import telling_of_the_disk
-from ownwords.models import staging
+from ownwords.models import atomic_dir
 from ownwords.models.directory import PROVENANCE
 
 # Of a model directory, what decides what it writes; its card may be edited.
 _DECIDES = {".json", ".safetensors", ".jinja", ".txt", ".model", ".xz"}
 
 
-def contents_key(folder: Path, *, provenance: bool = False) -> str:
+def model_fingerprint(folder: Path, *, provenance: bool = False) -> str:
     """A key of what a model directory writes by; with `provenance` of where it comes from, too.
 
     What tuning asks a base is in its provenance. Empty where there is no directory.
     """
-    there = staging.standing(folder)
+    there = atomic_dir.readable_dir(folder)
     if not there.is_dir():
         return ""
     parts = []

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from ownwords.tokenizers import saved
+from ownwords.tokenizers import tokenizer_json
 from ownwords.tokenizers.byte_level import Ids
-from ownwords.tokenizers.splitting import PATTERN
-from ownwords.tokenizers.text import Decoding, TokenizerError, utf8
+from ownwords.tokenizers.pre_tokenizer import PATTERN
+from ownwords.tokenizers.text import TokenizerError, TokenTable, encode_utf8
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -51,18 +51,18 @@ _MOST_STEPS = 16  # of a part of the file; the files of known models have up to 
 _LONGEST_TOKEN = 1 << 12  # characters
 
 # The steps that each part of the file may have, and the settings that each step must have.
-_NORMALIZERS: Mapping[str, saved.Json] = {
+_NORMALIZERS: Mapping[str, tokenizer_json.Json] = {
     "NFC": {},
     "Prepend": {"prepend": _BLANK},
     "Replace": {"pattern": {"String": " "}, "content": _BLANK},
 }
-_PRE_TOKENIZERS: Mapping[str, saved.Json] = {
+_PRE_TOKENIZERS: Mapping[str, tokenizer_json.Json] = {
     "ByteLevel": {"add_prefix_space": False},
     "Split": {},
     "Metaspace": {"replacement": _BLANK},
     "Digits": {},
 }
-_DECODERS: Mapping[str, saved.Json] = {
+_DECODERS: Mapping[str, tokenizer_json.Json] = {
     "ByteLevel": {},
     "Metaspace": {"replacement": _BLANK},
     "Replace": {"pattern": {"String": _BLANK}, "content": " "},
@@ -70,10 +70,10 @@ _DECODERS: Mapping[str, saved.Json] = {
     "Fuse": {},
     "Strip": {"content": " ", "stop": 0},
 }
-_POST_PROCESSORS: Mapping[str, saved.Json] = {"ByteLevel": {}, "TemplateProcessing": {}}
+_POST_PROCESSORS: Mapping[str, tokenizer_json.Json] = {"ByteLevel": {}, "TemplateProcessing": {}}
 
 
-class Imported(Decoding):
+class HFTokenizer(TokenTable):
     """A tokenizer.json as it stands; its ids are those of the `tokenizers` library.
 
     Lossless as far as its kind is: one that normalises (Qwen: NFC) gives the normalised text back,
@@ -81,11 +81,14 @@ class Imported(Decoding):
     """
 
     def __init__(
-        self, document: saved.Json, roles: saved.Roles, files: Mapping[str, bytes]
+        self,
+        document: tokenizer_json.Json,
+        roles: tokenizer_json.SpecialTokensConfig,
+        files: Mapping[str, bytes],
     ) -> None:
         self._document = document
         self._roles = roles
-        self._kept = {name: files[name] for name in saved.FILES if name in files}
+        self._kept = {name: files[name] for name in tokenizer_json.FILES if name in files}
         _check_parts(document)
         vocabulary = _vocabulary(document)
         added = _added(document)
@@ -100,11 +103,11 @@ class Imported(Decoding):
         )
         self._strips = strips
         self._lock = Lock()
-        self._backend = _backend(files[saved.TOKENIZER], added)
+        self._backend = _backend(files[tokenizer_json.TOKENIZER], added)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The ids of a text, nothing added; with `special`, names of special tokens are theirs."""
-        utf8(text)
+        encode_utf8(text)
         with self._lock:  # the setting belongs to the backend, not to the call
             self._backend.encode_special_tokens = not special
             with _telling():
@@ -114,7 +117,7 @@ class Imported(Decoding):
         """The ids of each text; the library takes as many threads as RAYON_NUM_THREADS says."""
         given = list(texts)
         for text in given:
-            utf8(text)
+            encode_utf8(text)
         with self._lock:
             self._backend.encode_special_tokens = True
             with _telling():
@@ -123,15 +126,19 @@ class Imported(Decoding):
 
     def files(self) -> dict[str, bytes]:
         """The files as they were read, with the chat template as it is now."""
-        if self.template == self._roles.template and saved.CONFIG in self._kept:
+        if self.template == self._roles.template and tokenizer_json.CONFIG in self._kept:
             return dict(self._kept)
         kept = (
-            saved.read(saved.CONFIG, self._kept[saved.CONFIG]) if saved.CONFIG in self._kept else {}
+            tokenizer_json.read(tokenizer_json.CONFIG, self._kept[tokenizer_json.CONFIG])
+            if tokenizer_json.CONFIG in self._kept
+            else {}
         )
         kept.pop("chat_template", None)
         config = {**replace(self._roles, template=self.template).config(), **kept}
-        others = {name: data for name, data in self._kept.items() if name != saved.TEMPLATE}
-        return {**others, saved.CONFIG: saved.write(config)}
+        others = {
+            name: data for name, data in self._kept.items() if name != tokenizer_json.TEMPLATE
+        }
+        return {**others, tokenizer_json.CONFIG: tokenizer_json.write(config)}
 
     def fingerprint(self) -> str:
         """A key of which ids any text gets."""
@@ -139,7 +146,7 @@ class Imported(Decoding):
 
     @cached_property
     def _fingerprint(self) -> str:
-        return saved.fingerprint(self._document)
+        return tokenizer_json.fingerprint(self._document)
 
     def _pieces(self, ids: Iterable[int]) -> Iterator[bytes]:
         pieces = super()._pieces(ids)
@@ -150,7 +157,7 @@ class Imported(Decoding):
         yield from pieces
 
 
-def _check_parts(document: saved.Json) -> None:
+def _check_parts(document: tokenizer_json.Json) -> None:
     _parts(document, "normalizer", "normalizers", _NORMALIZERS)
     _parts(document, "decoder", "decoders", _DECODERS)
     _parts(document, "post_processor", "processors", _POST_PROCESSORS)
@@ -172,7 +179,7 @@ def _check_parts(document: saved.Json) -> None:
             )
 
 
-def _check_split(splitter: saved.Json) -> None:
+def _check_split(splitter: tokenizer_json.Json) -> None:
     pattern = splitter.get("pattern")
     regex = pattern.get("Regex") if isinstance(pattern, dict) else None
     known = pattern == {"String": " "} or (isinstance(regex, str) and regex in PATTERNS)
@@ -184,10 +191,10 @@ def _check_split(splitter: saved.Json) -> None:
 
 
 def _parts(
-    document: saved.Json, name: str, inner: str, known: Mapping[str, saved.Json]
-) -> list[saved.Json]:
+    document: tokenizer_json.Json, name: str, inner: str, known: Mapping[str, tokenizer_json.Json]
+) -> list[tokenizer_json.Json]:
     """The steps of a part of the file, those of sequences one by one; an unknown one refused."""
-    found: list[saved.Json] = []
+    found: list[tokenizer_json.Json] = []
     left = [document.get(name)]
     while left:
         part = left.pop(0)
@@ -209,7 +216,7 @@ def _parts(
     return found
 
 
-def _expect(part: saved.Json, name: str, setting: str, value: object) -> None:
+def _expect(part: tokenizer_json.Json, name: str, setting: str, value: object) -> None:
     if part.get(setting) != value:
         raise TokenizerError(
             f"tokenizer.json has a {name} {part['type']} whose {setting} is"
@@ -218,7 +225,7 @@ def _expect(part: saved.Json, name: str, setting: str, value: object) -> None:
         )
 
 
-def _vocabulary(document: saved.Json) -> dict[str, int]:
+def _vocabulary(document: tokenizer_json.Json) -> dict[str, int]:
     match document:
         case {"model": {"vocab": dict(vocabulary)}}:
             pass
@@ -234,7 +241,7 @@ def _vocabulary(document: saved.Json) -> dict[str, int]:
     return vocabulary
 
 
-def _added(document: saved.Json) -> list[tuple[int, str, bool]]:
+def _added(document: tokenizer_json.Json) -> list[tuple[int, str, bool]]:
     entries = document.get("added_tokens") or []
     added = []
     for entry in entries if isinstance(entries, list) else [None]:
@@ -251,7 +258,7 @@ def _is_id(value: object) -> TypeGuard[int]:
 
 
 def _table(
-    document: saved.Json, vocabulary: Mapping[str, int], added: list[tuple[int, str, bool]]
+    document: tokenizer_json.Json, vocabulary: Mapping[str, int], added: list[tuple[int, str, bool]]
 ) -> tuple[list[bytes | None], bool]:
     """The bytes of each id, and whether a space before the text is to be taken off again."""
     splitters = _parts(document, "pre_tokenizer", "pretokenizers", _PRE_TOKENIZERS)
@@ -264,18 +271,20 @@ def _table(
     )
     if byte_level and any(part["type"] == "ByteLevel" for part in splitters):
         for token, i in vocabulary.items():
-            data = saved.unlettered(token)
-            table[i] = utf8(token) if data is None else data
+            data = tokenizer_json.unicode_to_bytes(token)
+            table[i] = encode_utf8(token) if data is None else data
     elif falls_back and not byte_level:
         for token, i in vocabulary.items():
             byte = _FALLBACK.fullmatch(token)
-            table[i] = bytes([int(byte[1], 16)]) if byte else utf8(token.replace(_BLANK, " "))
+            table[i] = (
+                bytes([int(byte[1], 16)]) if byte else encode_utf8(token.replace(_BLANK, " "))
+            )
     else:
         raise TokenizerError(
             "tokenizer.json is neither byte-level nor falls back to bytes",
             hint="such a tokenizer loses every character that it does not know",
         )
-    alphabet = saved.BYTE_OF if byte_level else {f"<0x{byte:02X}>" for byte in range(256)}
+    alphabet = tokenizer_json.BYTE_OF if byte_level else {f"<0x{byte:02X}>" for byte in range(256)}
     if missing := [token for token in alphabet if token not in vocabulary]:
         raise TokenizerError(
             f"tokenizer.json lacks {len(missing)} of the 256 tokens for single bytes",
@@ -284,7 +293,7 @@ def _table(
     for i, name, _ in added:
         if vocabulary.get(name, i) != i or (name not in vocabulary and table[i] is not None):
             raise TokenizerError(f"tokenizer.json gives the id of {name[:50]!r} to two tokens")
-        table[i] = utf8(name)
+        table[i] = encode_utf8(name)
     strips = any(
         (part["type"] == "Strip" and part.get("start") == 1)
         or (part["type"] == "Metaspace" and part.get("prepend_scheme", "always") != "never")
@@ -295,7 +304,9 @@ def _table(
 
 def _role(name: str | None, ids: Mapping[str, int]) -> int | None:
     if name is not None and name not in ids:
-        raise TokenizerError(f"{saved.CONFIG} names {name[:50]!r}, which is not in the vocabulary")
+        raise TokenizerError(
+            f"{tokenizer_json.CONFIG} names {name[:50]!r}, which is not in the vocabulary"
+        )
     return None if name is None else ids[name]
 
 

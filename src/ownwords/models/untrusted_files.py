@@ -20,7 +20,7 @@ class ModelError(OwnwordsError):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def open_file(path: Path) -> Iterator[IO[bytes]]:
     """A regular file, open for reading; ModelError for a link, a pipe, a folder or no file.
 
     A link could lead anywhere on the machine, so it is followed only where Hugging Face's own
@@ -48,19 +48,19 @@ def _leads_to_its_own_cache(path: Path) -> bool:
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """The whole of a file that may have at most `limit` bytes."""
-    with opened(path) as file:
+    with open_file(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ModelError(f"{path} has over {limit >> 20} MiB, which no such file needs")
     return data
 
 
-def read_object(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, object]:
+def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, object]:
     """A JSON file that holds an object."""
-    return parse_object(read_bytes(path, limit), str(path))
+    return parse_json(read_bytes(path, limit), str(path))
 
 
-def parse_object(data: bytes, where: str) -> dict[str, object]:
+def parse_json(data: bytes, where: str) -> dict[str, object]:
     """A JSON object from bytes; a name that stands twice is refused: readers take either."""
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -85,7 +85,7 @@ def parse_object(data: bytes, where: str) -> dict[str, object]:
     return parsed
 
 
-def shown(names: "list[str] | set[str]", first: int = 3) -> str:
+def preview(names: "list[str] | set[str]", first: int = 3) -> str:
     """The first few names of foreign origin, harmless to print, and how many more there are."""
     listed = [repr(name if len(name) <= 80 else name[:77] + "...") for name in sorted(names)]
     more = f" and {len(listed) - first:,} more" if len(listed) > first else ""

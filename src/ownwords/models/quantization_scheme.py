@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.safely import ModelError, parse_object
+from ownwords.models.untrusted_files import ModelError, parse_json
 
 FIELD: Final = "ownwords.quantization"
 VERSION: Final = 1
@@ -17,11 +17,11 @@ VERSION: Final = 1
 ENDS: Final = ("embedding", "head")
 
 # A type, as safetensors names it, and a shape.
-Kept = tuple[str, tuple[int, int]]
+StoredTensor = tuple[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Scheme:
+class QuantizationScheme:
     """How finely a matrix is rounded; `group` numbers share a scale, 0 stands for a whole row."""
 
     bits: int
@@ -42,7 +42,7 @@ class Scheme:
         """How many scales a row of `columns` numbers has; its last group may be shorter."""
         return -(-columns // self.group) if self.group else 1
 
-    def stored(self, rows: int, columns: int) -> tuple[Kept, Kept]:
+    def stored(self, rows: int, columns: int) -> tuple[StoredTensor, StoredTensor]:
         """How the packed codes and the scales of a matrix of this size are kept."""
         width, groups = columns if self.bits == 8 else -(-columns // 2), self.groups(columns)
         # A scale of bfloat16 costs a group of int4 16 bits; among a row of int8 32 are nothing.
@@ -50,15 +50,15 @@ class Scheme:
         return (kinds[0], (rows, width)), (kinds[1], (rows, groups))
 
 
-INT8: Final = Scheme(8)
-INT4: Final = Scheme(4, 32)
+INT8: Final = QuantizationScheme(8)
+INT4: Final = QuantizationScheme(4, 32)
 
 
-def schemes(header: Mapping[str, object]) -> tuple[Scheme, Scheme]:
+def schemes(header: Mapping[str, object]) -> tuple[QuantizationScheme, QuantizationScheme]:
     """The schemes of the matrices and of the ends; ModelError for what this version cannot read."""
     if FIELD not in header:
         raise ModelError(f"its header has no field {FIELD}", hint="it is not a quantised model")
-    said = parse_object(str(header[FIELD]).encode(), FIELD)
+    said = parse_json(str(header[FIELD]).encode(), FIELD)
     if said.get("version") != VERSION:
         raise ModelError(
             f"{FIELD} has version {str(said.get('version'))[:20]}, and this reads {VERSION}",
@@ -67,18 +67,18 @@ def schemes(header: Mapping[str, object]) -> tuple[Scheme, Scheme]:
     return _scheme(said), _scheme(said.get("ends"))
 
 
-def said_of(body: Scheme, ends: Scheme) -> dict[str, str]:
+def metadata_of(body: QuantizationScheme, ends: QuantizationScheme) -> dict[str, str]:
     """What `schemes` reads."""
     return {FIELD: json.dumps({"version": VERSION, **_said(body), "ends": _said(ends)})}
 
 
-def _said(scheme: Scheme) -> dict[str, object]:
+def _said(scheme: QuantizationScheme) -> dict[str, object]:
     return {"scheme": scheme.name, "group": scheme.group}
 
 
-def _scheme(said: object) -> Scheme:
+def _scheme(said: object) -> QuantizationScheme:
     if isinstance(said, dict):
         for bits, group in ((8, 0), (4, 32), (4, 64), (4, 128)):
             if (said.get("scheme"), said.get("group")) == (f"int{bits}", group):
-                return Scheme(bits, group)
+                return QuantizationScheme(bits, group)
     raise ModelError(f"{FIELD} names no scheme of ours: {str(said)[:80]}")
