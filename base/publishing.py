@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ownwords.base import checking, manifest
+from ownwords.base import checks, manifest
 from ownwords.base.downloads import sha256_of
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
@@ -73,7 +73,7 @@ def publish(
             generation=found.generation,
             dtype=torch.bfloat16,
         )
-        checking.check_fits(stored)
+        checks.check_fits(stored)
         return put(stored, into)
 
 

@@ -28,9 +28,9 @@ import numpy.typing as npt
 
 from ownwords.archive.document import Document, ParsedBody, Segment
 from ownwords.archive.store import Archive
-from ownwords.ask.index import Index
-from ownwords.ask.search import How, Searcher
-from ownwords.ask.terms import is_telling
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.query_terms import is_telling
+from ownwords.ask.search import ArchiveSearcher, SearchMode
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNIST = ROOT.parent / "shared" / "data" / "columnist"
@@ -123,7 +123,7 @@ def in_a_process(part: str, path: Path) -> dict[str, float]:
 
 
 def build(path: Path) -> dict[str, float]:
-    with Index(path) as index:
+    with SearchIndex(path) as index:
         began = time.perf_counter()
         index.refresh()
         seconds = time.perf_counter() - began
@@ -142,9 +142,9 @@ def build(path: Path) -> dict[str, float]:
         }
 
 
-def ask(path: Path, how: How) -> dict[str, float]:
-    with Index(path) as index:
-        searcher = Searcher(index, None if how == "text" else Drawn())
+def ask(path: Path, how: SearchMode) -> dict[str, float]:
+    with SearchIndex(path) as index:
+        searcher = ArchiveSearcher(index, None if how == "text" else Drawn())
         times: list[float] = []
         for question in questions(index):
             began = time.perf_counter()
@@ -158,7 +158,7 @@ def ask(path: Path, how: How) -> dict[str, float]:
     }
 
 
-def questions(index: Index) -> list[str]:
+def questions(index: SearchIndex) -> list[str]:
     """Of words that stand near each other in some passage: two to six of them."""
     generator = np.random.default_rng(5)
     ids = generator.choice(index.ids(), QUESTIONS, replace=False)

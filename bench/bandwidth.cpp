@@ -1,4 +1,4 @@
-// How fast threads read what a model of some size is made of: the limit of writing.
+// SearchMode fast threads read what a model of some size is made of: the limit of writing.
 // Each thread sums its part along four streams, as a matrix-vector product reads four rows.
 
 #include <chrono>

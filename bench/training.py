@@ -57,7 +57,7 @@ class Row:
     compiled: bool = False
 
 
-Found = dict[str, list[dict[str, float]]]  # by a row's name its figures, of each round
+SearchResult = dict[str, list[dict[str, float]]]  # by a row's name its figures, of each round
 
 
 def table(shape: str, rows: int, context: int, *, compiled: bool, every: bool) -> list[Row]:
@@ -140,7 +140,7 @@ def _peak() -> float:
     return float(found["value"])
 
 
-def _in_turn(rows: Sequence[Row], rounds: int, seconds: float) -> Found:
+def _in_turn(rows: Sequence[Row], rounds: int, seconds: float) -> SearchResult:
     found: dict[str, list[dict[str, float]]] = {row.name: [] for row in rows}
     for _ in range(rounds):
         for row in rows:
@@ -150,7 +150,7 @@ def _in_turn(rows: Sequence[Row], rounds: int, seconds: float) -> Found:
     return found
 
 
-def _show(rows: Sequence[Row], found: Found, limit: float) -> None:
+def _show(rows: Sequence[Row], found: SearchResult, limit: float) -> None:
     median = {
         name: {key: statistics.median(one[key] for one in figures) for key in figures[0]}
         for name, figures in found.items()

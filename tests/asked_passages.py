@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from ownwords.ask.cite import Excerpt
-from ownwords.ask.passage import Passage, Whose
+from ownwords.ask.citations import Excerpt
+from ownwords.ask.passage import RetrievedPassage, Whose
 
 BACKUPS = (
     "I keep three copies of everything that I would miss, on two kinds of disk, and one of them"
@@ -31,8 +31,8 @@ QUOTED = (
 
 def passage(
     id_: int, text: str, *, title: str = "", date: str | None = None, whose: Whose = "own"
-) -> Passage:
-    return Passage(
+) -> RetrievedPassage:
+    return RetrievedPassage(
         id=id_,
         document=f"blog:post/{id_}",
         title=title or f"Post {id_}",
@@ -57,11 +57,11 @@ EXCERPTS = tuple(Excerpt(number, one, one.text) for number, one in enumerate(PAS
 
 
 @dataclass
-class Found:
-    passages: tuple[Passage, ...]
+class SearchResult:
+    passages: tuple[RetrievedPassage, ...]
     is_weak: bool = False
     why: str = ""
-    nearest: tuple[Passage, ...] = ()
+    nearest: tuple[RetrievedPassage, ...] = ()
     instead: tuple[Any, ...] = ()
 
 
@@ -69,10 +69,10 @@ class Found:
 class PlayedSearcher:
     """Finds what it is given, and remembers what it was asked."""
 
-    found: Found
+    found: SearchResult
     index: Any = None
     asked: list[tuple[str, int]] = field(default_factory=list)
 
-    def find(self, question: str, most: int = 8, how: str = "") -> Found:
+    def find(self, question: str, most: int = 8, how: str = "") -> SearchResult:
         self.asked.append((question, most))
         return self.found

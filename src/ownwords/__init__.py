@@ -80,22 +80,22 @@ def ask_archive(
     quote, and the passages. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
     # Not called `ask`: importing the room of that name would put it in the function's place.
-    from ownwords.ask import answer, writers  # noqa: PLC0415 - NumPy takes a moment
-    from ownwords.ask.embed import embed_missing, opened  # noqa: PLC0415
-    from ownwords.ask.index import Index  # noqa: PLC0415
-    from ownwords.ask.search import Searcher  # noqa: PLC0415
+    from ownwords.ask import answer, llm_backends  # noqa: PLC0415 - NumPy takes a moment
+    from ownwords.ask.embedders import embed_missing, opened  # noqa: PLC0415
+    from ownwords.ask.index import SearchIndex  # noqa: PLC0415
+    from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
     from ownwords.ask.whereabouts import asked_workspace  # noqa: PLC0415
 
     place = asked_workspace(Path(workspace) if workspace else None, Path.cwd())
     embedder = opened(embed)
     writer = None
     if model is not None:
-        writer = writers.opened(str(model)) if model else writers.by_default()
-    with Index(place.archive) as index:
+        writer = llm_backends.opened(str(model)) if model else llm_backends.by_default()
+    with SearchIndex(place.archive) as index:
         index.refresh()
         if embedder is not None:
             embed_missing(index, embedder)
-        return answer.answer(question, Searcher(index, embedder), writer, most=passages)
+        return answer.answer(question, ArchiveSearcher(index, embedder), writer, most=passages)
 
 
 def load(

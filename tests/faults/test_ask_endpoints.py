@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from asked_passages import BACKUPS, PASSAGES, Found, PlayedSearcher, passage
-from ownwords.ask import dates
+from asked_passages import BACKUPS, PASSAGES, PlayedSearcher, SearchResult, passage
+from ownwords.ask import date_questions
 from ownwords.ask.answer import Answer, answer
-from ownwords.ask.endpoints import Endpoint, Served
+from ownwords.ask.endpoints import Endpoint, ServedModel
+from ownwords.ask.http_client import RequestLimits
+from ownwords.ask.llm_backends import EndpointBackend
 from ownwords.ask.prompt import UNKNOWN_ROOM
-from ownwords.ask.wire import Limits
-from ownwords.ask.writers import EndpointWriter
 from played_endpoint import (
     HERE,
     Played,
@@ -31,7 +31,7 @@ from played_endpoint import (
 
 QUESTION = "How many copies do I keep?"
 GOOD = 'You keep three copies [1: "three copies of everything"].'
-SHORT = Limits(connect_s=2.0, silence_s=0.3, whole_s=0.6)
+SHORT = RequestLimits(connect_s=2.0, silence_s=0.3, whole_s=0.6)
 LONG = [
     passage(number, f"{BACKUPS} " * 9, title=f"Long {number}", date=f"20{number:02}-01-01")
     for number in range(1, 9)
@@ -40,17 +40,19 @@ LONG = [
 
 @pytest.fixture(autouse=True)
 def _no_dates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(dates, "dated", lambda index, question, most: None)
+    monkeypatch.setattr(date_questions, "dated", lambda index, question, most: None)
     yield
 
 
-def writer_of(played: Played, limits: Limits | None = None, context: int = 0) -> EndpointWriter:
-    endpoint = Endpoint(played.url, "Ollama", (Served("m", context=context),))
-    return EndpointWriter(endpoint, limits=limits or Limits())
+def writer_of(
+    played: Played, limits: RequestLimits | None = None, context: int = 0
+) -> EndpointBackend:
+    endpoint = Endpoint(played.url, "Ollama", (ServedModel("m", context=context),))
+    return EndpointBackend(endpoint, limits=limits or RequestLimits())
 
 
-def ask(writer: EndpointWriter, passages: Any = PASSAGES) -> Answer:  # noqa: ANN401
-    return answer(QUESTION, PlayedSearcher(Found(tuple(passages))), writer)  # type: ignore[arg-type]
+def ask(writer: EndpointBackend, passages: Any = PASSAGES) -> Answer:  # noqa: ANN401
+    return answer(QUESTION, PlayedSearcher(SearchResult(tuple(passages))), writer)  # type: ignore[arg-type]
 
 
 def shows_passages(told: Answer, why: str) -> None:
@@ -66,8 +68,8 @@ def shows_passages(told: Answer, why: str) -> None:
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     with allowed(monkeypatch):
-        away = Endpoint(f"http://{HERE}:9/v1", "Ollama", (Served("m"),))
-        shows_passages(ask(EndpointWriter(away)), f"Nothing answers at http://{HERE}:9.")
+        away = Endpoint(f"http://{HERE}:9/v1", "Ollama", (ServedModel("m"),))
+        shows_passages(ask(EndpointBackend(away)), f"Nothing answers at http://{HERE}:9.")
 
 
 def test_it_says_nothing_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from ownwords.ask import embed
+from ownwords.ask import embedders
 from ownwords.ask.sentence_model import SentenceModel
 from ownwords.models.bert import Bert
 from sentence_folders import CONFIG, LONGEST, TOKENS, folder_in
@@ -58,7 +58,7 @@ def by_transformers(folder: Path, texts: Sequence[str], longest: int) -> npt.NDA
 
 
 def test_minilm_is_transformers(packaged: Path) -> None:
-    model = embed.opened("minilm")
+    model = embedders.opened("minilm")
     assert model is not None and model.dimensions == 384
     ours = model.embed(TEXTS)
     theirs = by_transformers(packaged, TEXTS, 256)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from asked_passages import PASSAGES, Found, PlayedSearcher, passage
-from ownwords.ask import dates
+from asked_passages import PASSAGES, PlayedSearcher, SearchResult, passage
+from ownwords.ask import date_questions
 from ownwords.ask.answer import NOT_THERE, SEED, Answer, answer
-from ownwords.ask.dates import Dated
-from ownwords.ask.endpoints import Ended, Message, Usage
-from ownwords.ask.faults import ContextError
-from ownwords.ask.passage import Passage
-from ownwords.ask.writers import Writer
+from ownwords.ask.date_questions import DateAnswer
+from ownwords.ask.endpoints import FinishReason, Message, TokenUsage
+from ownwords.ask.errors import ContextLengthError
+from ownwords.ask.llm_backends import LLMBackend
+from ownwords.ask.passage import RetrievedPassage
 from ownwords.core.errors import ConfigError
 
 QUESTION = "How many copies do I keep?"
@@ -30,8 +30,8 @@ class PlayedWriter:
     says: str = GOOD
     context: int = 0
     is_here: bool = True
-    used: Usage | None = None
-    ended: Ended | None = "stop"
+    used: TokenUsage | None = None
+    ended: FinishReason | None = "stop"
     thought: bool = False
     name: str = "a model"
     asked: list[tuple[Sequence[Message], int, int, float]] = field(default_factory=list)
@@ -55,19 +55,20 @@ class PlayedWriter:
 
 
 @pytest.fixture(autouse=True)
-def dated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Dated | None], None]]:
+def dated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[DateAnswer | None], None]]:
     """What the dates of the posts say; nothing, unless a test says so."""
-    told: list[Dated | None] = [None]
-    monkeypatch.setattr(dates, "dated", lambda index, question, most: told[0])
+    told: list[DateAnswer | None] = [None]
+    monkeypatch.setattr(date_questions, "dated", lambda index, question, most: told[0])
     yield lambda what: told.__setitem__(0, what)
 
 
 def ask(
-    writer: Writer | None = None,
-    passages: tuple[Passage, ...] = PASSAGES,
+    writer: LLMBackend | None = None,
+    passages: tuple[RetrievedPassage, ...] = PASSAGES,
     **how: Any,  # noqa: ANN401
 ) -> Answer:
-    return answer(how.pop("question", QUESTION), PlayedSearcher(Found(passages)), writer, **how)  # type: ignore[arg-type]
+    searcher: Any = PlayedSearcher(SearchResult(passages))
+    return answer(how.pop("question", QUESTION), searcher, writer, **how)
 
 
 def test_an_answer_and_what_it_rests_on() -> None:
@@ -105,7 +106,9 @@ def test_the_json_is_what_the_issue_asks_for() -> None:
 def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
     writer = PlayedWriter()
     near = (passage(3, "About bread.", title="Bread"),)
-    weak = PlayedSearcher(Found(PASSAGES, is_weak=True, why="no post has “volcano”", nearest=near))
+    weak = PlayedSearcher(
+        SearchResult(PASSAGES, is_weak=True, why="no post has “volcano”", nearest=near)
+    )
     seen: list[int] = []
     told = answer(
         "What of volcanoes?",
@@ -125,15 +128,15 @@ def test_without_a_model_the_passages_speak() -> None:
     told = ask(None, most=5)
     assert (told.answer, told.why, told.model, told.refused) == ("", "", "", False)
     assert told.passages == PASSAGES
-    searcher = PlayedSearcher(Found(PASSAGES))
+    searcher = PlayedSearcher(SearchResult(PASSAGES))
     answer("  How   many? ", searcher, None, most=5)  # type: ignore[arg-type]
     assert searcher.asked == [("How many?", 5)]
 
 
 def test_questions_of_dates_need_neither_search_nor_model(
-    dated: Callable[[Dated | None], None],
+    dated: Callable[[DateAnswer | None], None],
 ) -> None:
-    dated(Dated("Your first post is “Three of Everything”.", PASSAGES[:1]))
+    dated(DateAnswer("Your first post is “Three of Everything”.", PASSAGES[:1]))
     writer = PlayedWriter()
     told = ask(writer)
     assert told.answer == "Your first post is “Three of Everything” [1]."
@@ -144,9 +147,9 @@ def test_questions_of_dates_need_neither_search_nor_model(
 
 
 def test_what_dates_only_introduce_is_read_by_the_model(
-    dated: Callable[[Dated | None], None],
+    dated: Callable[[DateAnswer | None], None],
 ) -> None:
-    dated(Dated("You wrote about copies in 1 post of 2009.", PASSAGES[:1], is_whole=False))
+    dated(DateAnswer("You wrote about copies in 1 post of 2009.", PASSAGES[:1], is_whole=False))
     told = ask(PlayedWriter())
     assert told.answer == "You keep three copies [1]."
     assert told.notes[0] == "You wrote about copies in 1 post of 2009."
@@ -193,7 +196,7 @@ def test_a_context_that_keeps_shrinking_ends_in_the_passages() -> None:
         ) -> Generator[str]:
             self.asked.append((messages, most, seed, temperature))
             yield from ()
-            raise ContextError("no room", room=0)
+            raise ContextLengthError("no room", room=0)
 
     writer = Stubborn(context=4000)
     told = ask(writer)
@@ -242,7 +245,7 @@ def test_what_is_no_question(question: str, message: str) -> None:
 
 def test_nothing_of_this_needs_torch() -> None:
     code = (
-        "import sys; import ownwords.ask.answer, ownwords.ask.writers, ownwords.cli.ask,"
+        "import sys; import ownwords.ask.answer, ownwords.ask.llm_backends, ownwords.cli.ask,"
         " ownwords.cli.ask_view; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ownwords.archive.document import Document, Segment, SegmentKind
 from ownwords.ask.chunks import LEAST, MOST, Chunk, chunks_of, count_words, visible
-from ownwords.ask.passage import Passage
+from ownwords.ask.passage import RetrievedPassage
 
 SENTENCE = "The kettle was put on the stove and nobody thought of it again that day. "  # 15 words
 
@@ -168,8 +168,8 @@ def test_every_visible_word_of_any_document_stands_in_its_chunks_in_order(
     assert all(any(word == other for other in shown) for word in wanted)
 
 
-def passage(text: str, whose: str = "own") -> Passage:
-    return Passage(1, "d", "T", None, "", "", text, whose, 1.0, ())  # type: ignore[arg-type]
+def passage(text: str, whose: str = "own") -> RetrievedPassage:
+    return RetrievedPassage(1, "d", "T", None, "", "", text, whose, 1.0, ())  # type: ignore[arg-type]
 
 
 def test_whose_a_quote_is_depends_on_where_it_stands() -> None:

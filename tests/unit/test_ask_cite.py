@@ -5,14 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asked_passages import BACKUPS, EXCERPTS, LATER, PASSAGES, QUOTED, passage
-from ownwords.ask.cite import Excerpt, Reading, bears_out, brings_nothing_new, find, read
-from ownwords.ask.composing import Composer
+from ownwords.ask.answer_builder import AnswerBuilder
+from ownwords.ask.citations import (
+    Excerpt,
+    ParsedAnswer,
+    find,
+    read,
+    repeats_known,
+    unsupported_reason,
+)
 
 QUESTION = "How many copies do I keep?"
 COPIES = "three copies of everything"
 
 
-def reading(text: str, question: str = QUESTION) -> Reading:
+def reading(text: str, question: str = QUESTION) -> ParsedAnswer:
     return read(text, EXCERPTS, question)
 
 
@@ -149,7 +156,7 @@ def test_any_stretch_of_a_text_is_found_in_it(data: st.DataObject) -> None:
 
 @given(st.text(max_size=300))
 def test_whatever_is_written_only_what_stands_there_is_shown(text: str) -> None:
-    composer = Composer(EXCERPTS, QUESTION)
+    composer = AnswerBuilder(EXCERPTS, QUESTION)
     for begin in range(0, len(text), 9):
         composer.add(text[begin : begin + 9])
     composer.end()
@@ -170,7 +177,7 @@ def test_whatever_is_written_only_what_stands_there_is_shown(text: str) -> None:
 )  # fmt: skip
 def test_broken_marks_break_nothing(parts: list[str]) -> None:
     told: list[str] = []
-    composer = Composer(EXCERPTS, QUESTION, told.append)
+    composer = AnswerBuilder(EXCERPTS, QUESTION, told.append)
     for part in parts:
         composer.add(part)
     composer.end()
@@ -182,8 +189,8 @@ def test_broken_marks_break_nothing(parts: list[str]) -> None:
         assert f"[{one.number}]" in composer.text
 
 
-def composed(text: str, question: str = QUESTION) -> Composer:
-    composer = Composer(EXCERPTS, question)
+def composed(text: str, question: str = QUESTION) -> AnswerBuilder:
+    composer = AnswerBuilder(EXCERPTS, question)
     composer.add(text)
     composer.end()
     return composer
@@ -254,15 +261,15 @@ def test_years_that_nobody_named_are_not_believed() -> None:
         1, passage(8, "It came to 12,500 pounds, all told."), "It came to 12,500 pounds"
     )
     for said, holds in (("12500 pounds", True), ("12.500 pounds", True), ("2,500 pounds", False)):
-        composer = Composer([numbers], "What did it come to?")
+        composer = AnswerBuilder([numbers], "What did it come to?")
         composer.add(f'It came to {said} [1: "It came to 12,500 pounds"].')
         composer.end()
         assert bool(composer.text) is holds, said
     right, wrong = EXCERPTS[0], "In 2021 you kept three copies."
     checked = reading(f'You keep three [1: "{COPIES}"].').statements[0].cited
     assert right.passage == checked[0].passage
-    assert bears_out(wrong, checked, QUESTION)
-    assert not bears_out(wrong, checked, "How many did I keep in 2021?")
+    assert unsupported_reason(wrong, checked, QUESTION)
+    assert not unsupported_reason(wrong, checked, "How many did I keep in 2021?")
 
 
 def test_disagreement_over_time_is_told_in_words_that_stand_there() -> None:
@@ -299,7 +306,7 @@ def test_other_peoples_words_are_labelled() -> None:
     assert answer.citations[0].whose == "quoted"
     assert "Not your own words: [1]." in answer.notes()
     other = Excerpt(1, passage(9, BACKUPS, whose="other"), BACKUPS)
-    composer = Composer([other], QUESTION)
+    composer = AnswerBuilder([other], QUESTION)
     composer.add(f'Three copies are kept [1: "{COPIES}"].')
     composer.end()
     assert composer.citations[0].whose == "other"
@@ -309,12 +316,12 @@ def test_a_model_that_finds_nothing_says_so() -> None:
     answer = composed("NOT IN THE PASSAGES")
     assert (answer.text, answer.says_nothing) == ("", True)
     assert composed("Not in the passages.").says_nothing
-    assert brings_nothing_new("", (), QUESTION)
+    assert repeats_known("", (), QUESTION)
 
 
 def test_sentences_are_told_as_they_are_found_to_hold() -> None:
     told: list[str] = []
-    composer = Composer(EXCERPTS, QUESTION, told.append)
+    composer = AnswerBuilder(EXCERPTS, QUESTION, told.append)
     text = f'Yes. You keep three [1: "{COPIES}"]. You gave up [2: "I gave up on three copies"]. An'
     seen = []
     for letter in text:

@@ -9,10 +9,10 @@ import pytest
 
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
-from ownwords.ask.index import Index
-from ownwords.ask.judge import Judgement, judged
-from ownwords.ask.questions import questions_of, their_topics
-from ownwords.ask.search import Searcher
+from ownwords.ask.eval_questions import eval_questions_of, their_topics
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.retrieval_eval import RetrievalReport, evaluate_retrieval
+from ownwords.ask.search import ArchiveSearcher
 
 # Asked after reading the posts, in other words than theirs where a reader would use others. The
 # number is that of the post that answers; some have a near-copy, which will do as well.
@@ -76,24 +76,26 @@ ASKED_LATER = {
 
 @dataclass(frozen=True)
 class Searched:
-    searcher: Searcher
-    judgement: Judgement
+    searcher: ArchiveSearcher
+    judgement: RetrievalReport
     unasked: list[str]  # unanswerable questions beyond those of the judgement
 
 
 def searched(site: Path, place: Path) -> Iterator[Searched]:
     look([site], workspace=place)
     path = place / "archive.sqlite"
-    with Index(path) as index, Archive(path) as archive:
+    with SearchIndex(path) as index, Archive(path) as archive:
         index.refresh()
-        searcher = Searcher(index)
-        judgement = judged(index, archive, searcher)
+        searcher = ArchiveSearcher(index)
+        judgement = evaluate_retrieval(index, archive, searcher)
         words = {
             word
             for document in archive.documents()
             for word in re.findall(r"\w+", f"{document.title} {document.text()}".casefold())
         }
-        asked = {question.text for question in questions_of(archive, index.documents()).questions}
+        asked = {
+            question.text for question in eval_questions_of(archive, index.documents()).questions
+        }
         unasked = [
             question
             for topic, question in their_topics()
@@ -119,7 +121,7 @@ def either(request: pytest.FixtureRequest) -> Searched:
     return found
 
 
-def figure(judgement: Judgement, kind: str, name: str) -> float:
+def figure(judgement: RetrievalReport, kind: str, name: str) -> float:
     row = next(row for row in judgement.rows if row.kind == kind and row.how == "text")
     return next(figure.value for known, figure in row.figures.items() if known == name)
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ownwords.archive.document import Segment
-from ownwords.ask.dates import dated
-from ownwords.ask.index import Index
-from ownwords.ask.periods import Period, found_in
+from ownwords.ask.date_questions import dated
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.periods import Period, find_period
 from small_archives import Entry, put
 
 TODAY = date(2021, 1, 15)
@@ -33,10 +33,10 @@ POSTS = {
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
     path = tmp_path_factory.mktemp("posts") / "archive.sqlite"
     put(path, POSTS)
-    with Index(path) as opened:
+    with SearchIndex(path) as opened:
         opened.refresh()
         yield opened
 
@@ -205,7 +205,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
     ],
 )
 def test_questions_of_when_and_how_often_are_counted(
-    index: Index, question: str, sentence: str, documents: list[str] | None
+    index: SearchIndex, question: str, sentence: str, documents: list[str] | None
 ) -> None:
     found = dated(index, question, today=TODAY)
     assert found is not None
@@ -216,7 +216,7 @@ def test_questions_of_when_and_how_often_are_counted(
     assert all(one.found_by == ("date",) for one in found.passages)
 
 
-def test_a_topic_of_a_year_is_for_somebody_to_read(index: Index) -> None:
+def test_a_topic_of_a_year_is_for_somebody_to_read(index: SearchIndex) -> None:
     found = dated(index, "What did I say about the kettle in 2018?")
     assert found is not None
     assert found.sentence == "You wrote 1 post in 2018 that mentions “kettle”."
@@ -229,7 +229,7 @@ def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     parts = tuple(f"Part {n} of it. " + "word " * 240 for n in range(5))
     put(path, {"a": Entry("Long", (*parts, "The zebra came. " + "end " * 200), "2020-01-01")})
-    with Index(path) as index:
+    with SearchIndex(path) as index:
         index.refresh()
         found = dated(index, "When did I first mention a zebra?")
     assert found is not None
@@ -239,7 +239,7 @@ def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
 def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     put(path, {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)})
-    with Index(path) as index:
+    with SearchIndex(path) as index:
         index.refresh()
         found = dated(index, "What did I write in 2020?", most=3)
     assert found is not None
@@ -269,7 +269,7 @@ def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path
         "When did I write " + "x " * 400,
     ],
 )
-def test_every_other_question_is_left_to_the_search(index: Index, question: str) -> None:
+def test_every_other_question_is_left_to_the_search(index: SearchIndex, question: str) -> None:
     assert dated(index, question) is None
 
 
@@ -278,7 +278,7 @@ def test_every_other_question_is_left_to_the_search(index: Index, question: str)
     st.sampled_from(["How often did I mention {}?", "When did I first write about {} in 2018?"]),
     st.text(max_size=60),
 )
-def test_any_topic_can_be_asked_about(index: Index, question: str, topic: str) -> None:
+def test_any_topic_can_be_asked_about(index: SearchIndex, question: str, topic: str) -> None:
     dated(index, question.format(topic))
 
 
@@ -327,7 +327,7 @@ def test_any_topic_can_be_asked_about(index: Index, question: str, topic: str) -
     ],
 )
 def test_periods(question: str, start: str, end: str, said: str) -> None:
-    assert found_in(question, TODAY)[0] == Period(start, end, said)
+    assert find_period(question, TODAY)[0] == Period(start, end, said)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_periods(question: str, start: str, end: str, said: str) -> None:
     ],
 )
 def test_a_while_ago_is_a_day_that_the_calendar_has(today: date, said: str, start: str) -> None:
-    period, _ = found_in(f"posts from {said}", today)
+    period, _ = find_period(f"posts from {said}", today)
     assert period is not None
     assert period.start == start
     assert period.holds(today.isoformat())
@@ -350,14 +350,15 @@ def test_a_while_ago_is_a_day_that_the_calendar_has(today: date, said: str, star
 @given(st.integers(0, 999), st.sampled_from(["day", "week", "month", "year"]), st.dates())
 def test_any_while_ago_can_be_asked_about(many: int, unit: str, today: date) -> None:
     if today.year > 1020 and today < date.max:
-        period, _ = found_in(f"in the last {many} {unit}s", today)
+        period, _ = find_period(f"in the last {many} {unit}s", today)
         assert period is not None
         assert period.start <= today.isoformat()
 
 
 def test_what_names_no_time_stays_as_it_is() -> None:
     for question in ("hats in March", "page 2014", "the 94", "in 20141", "mayor of 3000"):
-        assert found_in(question, TODAY) == (None, question)
+        assert find_period(question, TODAY) == (None, question)
     assert (
-        found_in("What did I write in 2014 about hats?", TODAY)[1] == "What did I write about hats?"
+        find_period("What did I write in 2014 about hats?", TODAY)[1]
+        == "What did I write about hats?"
     )

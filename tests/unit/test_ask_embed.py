@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.archive.look import look
-from ownwords.ask import embed, endpoints, sentence_model
-from ownwords.ask.embed import EndpointModel, embed_missing, nearest, opened
-from ownwords.ask.endpoints import Endpoint, Served
-from ownwords.ask.faults import EndpointError
-from ownwords.ask.index import Index
+from ownwords.ask import embedders, endpoints, sentence_model
+from ownwords.ask.embedders import EndpointEmbedder, embed_missing, nearest, opened
+from ownwords.ask.endpoints import Endpoint, ServedModel
+from ownwords.ask.errors import EndpointError
+from ownwords.ask.index import SearchIndex
 from ownwords.ask.sentence_model import SentenceModel
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Event, Progress
@@ -117,8 +117,9 @@ def test_nothing_but_what_is_asked_for_imports_torch(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     folder = folder_in(tmp_path)
     code = (
-        "import sys; from ownwords.ask import embed, fuse, judge; import pathlib;"
-        f"assert embed.opened({str(folder)!r}).dimensions == 12; sys.exit('torch' in sys.modules)"
+        "import sys; from ownwords.ask import embedders, rank_fusion, retrieval_eval;"
+        f"assert embedders.opened({str(folder)!r}).dimensions == 12;"
+        "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -208,7 +209,7 @@ def test_a_folder_is_opened_by_its_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", ["minilm", "no/such/folder"])
 def test_what_is_not_there_is_never_fetched(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed, "find_spec", lambda _: None)
+    monkeypatch.setattr(embedders, "find_spec", lambda _: None)
     with pytest.raises(OwnwordsError) as caught:
         opened(setting)
     assert setting in caught.value.message
@@ -242,7 +243,7 @@ class Server:
             return np.array([[len(text), 1, *[2] * (self.width - 2)] for text in texts], np.float32)
 
         def with_models(endpoint: Endpoint) -> Endpoint:
-            return Endpoint(endpoint.url, "Ollama", tuple(Served(name) for name in models))
+            return Endpoint(endpoint.url, "Ollama", tuple(ServedModel(name) for name in models))
 
         monkeypatch.setattr(endpoints, "embeddings", embeddings)
         monkeypatch.setattr(endpoints, "with_models", with_models)
@@ -269,13 +270,13 @@ def test_the_model_of_an_endpoint_is_the_one_named(monkeypatch: pytest.MonkeyPat
 def test_where_it_has_several_it_asks_which(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, ["one", "two"])
     with pytest.raises(ConfigError, match="has 2 models: one, two") as caught:
-        EndpointModel.at(ADDRESS)
+        EndpointEmbedder.at(ADDRESS)
     assert f"{ADDRESS}#one" in caught.value.hint
 
 
 def test_vectors_of_another_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, ["one"])
-    model = EndpointModel.at(ADDRESS)
+    model = EndpointEmbedder.at(ADDRESS)
     server.width = 4
     with pytest.raises(EndpointError, match="of 4 numbers, and of 3 before"):
         model.embed(["text"])
@@ -284,7 +285,7 @@ def test_vectors_of_another_size_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 # ---- kept in the archive
 
 
-class Counting:
+class PostCounts:
     """Vectors that say how long a text is; breaks off after so many texts."""
 
     name, dimensions = "counting", 2
@@ -322,48 +323,48 @@ POSTS = {
 
 def test_only_what_has_no_vector_gets_one(tmp_path: Path) -> None:
     archive = blog(tmp_path, POSTS)
-    with Index(archive) as index:
+    with SearchIndex(archive) as index:
         index.refresh()
-        first = Counting()
+        first = PostCounts()
         events: list[Event] = []
         assert embed_missing(index, first, Progress(events.append)) == index.size() == 3
         assert any("Kettle\nMy kettle broke" in text for text in first.texts)
         done = events[-1]
         assert (done.kind, done.done, done.total, done.unit) == ("done", 3, 3, "passages")
-        assert embed_missing(index, Counting()) == 0
+        assert embed_missing(index, PostCounts()) == 0
     blog(tmp_path, {"garden": "No rain at all fell on the garden this year."})
-    with Index(archive) as index:
+    with SearchIndex(archive) as index:
         index.refresh()
-        again = Counting()
+        again = PostCounts()
         assert embed_missing(index, again) == 1
         assert "No rain at all" in again.texts[0]
         ids, rows = index.vectors("counting")
         assert sorted(ids.tolist()) == sorted(index.ids())
         by_id = dict(zip(ids.tolist(), rows, strict=True))
         for id_, title, heading, text in index.texts(index.ids()):
-            angle = len(embed.said(title, heading, text)) / 100
+            angle = len(embedders.said(title, heading, text)) / 100
             assert np.allclose(by_id[id_], [np.cos(angle), np.sin(angle)], atol=1e-6)
 
 
 def test_cut_short_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embed, "_AT_ONCE", 1)
-    with Index(blog(tmp_path, POSTS)) as index:
+    monkeypatch.setattr(embedders, "_AT_ONCE", 1)
+    with SearchIndex(blog(tmp_path, POSTS)) as index:
         index.refresh()
         with pytest.raises(KeyboardInterrupt):
-            embed_missing(index, Counting(breaks_after=2))
+            embed_missing(index, PostCounts(breaks_after=2))
         assert len(index.vectors("counting")[0]) == 2
-        rest = Counting()
+        rest = PostCounts()
         assert embed_missing(index, rest) == 1
         assert len(rest.texts) == 1
 
 
 def test_only_an_embedder_that_made_all_of_its_own_drives_older_ones_out(tmp_path: Path) -> None:
-    def embedder(name: str, breaks_after: int | None = None) -> Counting:
-        made = Counting(breaks_after)
+    def embedder(name: str, breaks_after: int | None = None) -> PostCounts:
+        made = PostCounts(breaks_after)
         made.name = name
         return made
 
-    with Index(blog(tmp_path, POSTS)) as index:
+    with SearchIndex(blog(tmp_path, POSTS)) as index:
         index.refresh()
         for name in ("first", "second"):
             embed_missing(index, embedder(name))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ownwords.ask import endpoints
-from ownwords.ask.endpoints import Endpoint, Served, Usage, found, named
-from ownwords.ask.faults import ContextError, EndpointError, RefusedError
+from ownwords.ask.endpoints import Endpoint, ServedModel, TokenUsage, found, named
+from ownwords.ask.errors import ContextLengthError, EndpointError, EndpointRefusedError
 from ownwords.core.errors import ConfigError
 from played_endpoint import HERE, allowed, chunk, event, playing, sends
 
@@ -17,7 +17,7 @@ LONG = 20.0  # seconds: a test machine may be busy
 MESSAGES = ({"role": "user", "content": "Why?"},)
 
 
-def ask(endpoint: Endpoint, **how: object) -> endpoints.Reply:
+def ask(endpoint: Endpoint, **how: object) -> endpoints.ChatStream:
     said = {"most": 50, "seed": 3, "temperature": 0.2, **how}
     return endpoints.chat(endpoint, "writer", MESSAGES, **said)  # type: ignore[arg-type]
 
@@ -77,12 +77,12 @@ def test_looking_takes_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_servers_say_of_their_room_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, models=[{"id": "v", "max_model_len": 8192, "owned_by": "vllm"}]) as v:
         (vllm,) = found({v.port: "something"}, LONG)
-    assert (vllm.name, vllm.models) == ("vLLM", (Served("v", context=8192),))
+    assert (vllm.name, vllm.models) == ("vLLM", (ServedModel("v", context=8192),))
     listed = [{"id": "l", "owned_by": "llamacpp", "meta": {"n_params": 1_200_000}}]
     props = {"default_generation_settings": {"n_ctx": 2048}}
     with playing(monkeypatch, models=listed, paths={"/props": props}) as played:
         (llama,) = found({played.port: "something"}, LONG)
-    assert (llama.name, llama.models) == ("llama.cpp", (Served("l", 2048, 1_200_000),))
+    assert (llama.name, llama.models) == ("llama.cpp", (ServedModel("l", 2048, 1_200_000),))
 
 
 def test_an_answer_comes_in_pieces_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_an_answer_comes_in_pieces_and_is_counted(monkeypatch: pytest.MonkeyPatc
         (body,) = played.bodies()
     assert "".join(pieces) == text
     assert len(pieces) > 1
-    assert (reply.used, reply.ended) == (Usage(12, 9), "stop")
+    assert (reply.used, reply.ended) == (TokenUsage(12, 9), "stop")
     assert body["messages"] == [dict(MESSAGES[0])]
     assert (body["model"], body["max_tokens"], body["seed"]) == ("writer", 50, 3)
     assert (body["stream"], body["temperature"]) == (True, 0.2)
@@ -110,7 +110,7 @@ def test_a_plain_answer_will_do_and_thoughts_are_none(monkeypatch: pytest.Monkey
     with playing(monkeypatch, replies=[sends(whole, "application/json")]) as played:
         reply = ask(named(played.url))
         assert "".join(reply) == "Because."
-    assert (reply.ended, reply.thought, reply.used) == ("length", True, Usage(3, 2))
+    assert (reply.ended, reply.thought, reply.used) == ("length", True, TokenUsage(3, 2))
 
 
 def test_a_field_that_a_server_does_not_take_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_keys_go_only_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None
     assert "ours" not in repr(named("https://example.org/v1", both))
     with playing(monkeypatch, wants_key="ours", replies=["Yes."]) as played:
         assert "".join(ask(named(played.url, both))) == "Yes."
-        with pytest.raises(RefusedError, match="401") as told:
+        with pytest.raises(EndpointRefusedError, match="401") as told:
             list(ask(named(played.url, {})))
     assert "OWNWORDS_API_KEY" in told.value.hint
 
@@ -184,7 +184,7 @@ def test_a_prompt_that_is_too_long_is_told_with_its_figures(
 ) -> None:
     with (
         playing(monkeypatch, replies=[(400, body)]) as played,
-        pytest.raises(ContextError) as told,
+        pytest.raises(ContextLengthError) as told,
     ):
         list(ask(named(played.url)))
     assert (told.value.room, told.value.sent) == (room, sent)

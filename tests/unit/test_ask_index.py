@@ -10,7 +10,7 @@ import pytest
 
 from ownwords.archive.document import Segment
 from ownwords.archive.store import Archive
-from ownwords.ask.index import Index, folded
+from ownwords.ask.index import SearchIndex, folded
 from ownwords.core.errors import CorpusError, WorkspaceError
 from ownwords.core.progress import Event, Progress
 from small_archives import Entry, put
@@ -25,14 +25,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def index(path: Path) -> Iterator[Index]:
+def index(path: Path) -> Iterator[SearchIndex]:
     put(path, {"hats": HATS, "kettle": KETTLE})
-    with Index(path) as opened:
+    with SearchIndex(path) as opened:
         opened.refresh()
         yield opened
 
 
-def found(index: Index, words: str, *, check: bool = True) -> list[str]:
+def found(index: SearchIndex, words: str, *, check: bool = True) -> list[str]:
     """The documents in which words stand; checks first that the index agrees with the chunks."""
     with index.reading() as db:
         if check:
@@ -52,13 +52,13 @@ def test_titles_headings_dates_and_texts_are_found_without_accents_and_endings(
         "Barometers", (Segment("heading", "Glass", "2"), "The café was closing."), "2019-04-28"
     )
     put(path, {"a": entry})
-    with Index(path) as index:
+    with SearchIndex(path) as index:
         index.refresh()
         for words in ("barometer", "heading:glasses", "cafe", "close", "date:april", "date:2019"):
             assert found(index, words) == ["a"], words
 
 
-def test_only_what_changed_is_made_anew(path: Path, index: Index) -> None:
+def test_only_what_changed_is_made_anew(path: Path, index: SearchIndex) -> None:
     before = {document: index.chunks(document) for document in index.documents()}
     assert index.refresh() == 0
     changed = Entry("On Hats", ("A hat is a lid.",), "2019-04-28")
@@ -70,7 +70,7 @@ def test_only_what_changed_is_made_anew(path: Path, index: Index) -> None:
 
 
 def test_what_leaves_the_archive_leaves_the_search_at_once_without_a_refresh(
-    path: Path, index: Index
+    path: Path, index: SearchIndex
 ) -> None:
     index.put_vectors("v", index.ids(), np.ones((index.size(), 2), np.float32))
     generation = index.generation()
@@ -85,7 +85,9 @@ def test_what_leaves_the_archive_leaves_the_search_at_once_without_a_refresh(
     assert left == 0
 
 
-def test_a_decision_of_the_author_is_enough_to_make_a_post_anew(path: Path, index: Index) -> None:
+def test_a_decision_of_the_author_is_enough_to_make_a_post_anew(
+    path: Path, index: SearchIndex
+) -> None:
     def whose() -> set[str]:
         return {one.whose for one in index.passages([(i, 0.0) for i in index.chunks("hats")])}
 
@@ -99,17 +101,17 @@ def test_a_decision_of_the_author_is_enough_to_make_a_post_anew(path: Path, inde
 
 
 def test_an_archive_that_has_not_changed_may_lie_where_nothing_can_be_written(
-    path: Path, index: Index
+    path: Path, index: SearchIndex
 ) -> None:
     index.close()
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
         version = db.execute("PRAGMA data_version").fetchone()
-        with Index(path) as again:
+        with SearchIndex(path) as again:
             assert again.refresh() == 0
         assert db.execute("PRAGMA data_version").fetchone() == version
 
 
-def test_a_state_that_was_seen_is_not_looked_through_again(path: Path, index: Index) -> None:
+def test_a_state_that_was_seen_is_not_looked_through_again(path: Path, index: SearchIndex) -> None:
     with Archive(path) as archive, archive.transaction():
         archive.set_meta("state", "one")
     assert index.refresh() == 0  # noted
@@ -123,7 +125,7 @@ def test_a_state_that_was_seen_is_not_looked_through_again(path: Path, index: In
     assert found(index, "title:caps") == ["hats"]
 
 
-def test_a_search_goes_on_while_another_process_reads_posts(path: Path, index: Index) -> None:
+def test_a_search_goes_on_while_another_process_reads_posts(path: Path, index: SearchIndex) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("DELETE FROM links")
@@ -133,7 +135,7 @@ def test_a_search_goes_on_while_another_process_reads_posts(path: Path, index: I
 
 
 def test_a_refresh_that_fails_leaves_what_was(
-    path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+    path: Path, index: SearchIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(path, {"hats": Entry("On Caps", ("A cap.",)), "kettle": KETTLE})
     generation = index.generation()
@@ -150,7 +152,7 @@ def test_a_refresh_that_fails_leaves_what_was(
     assert found(index, "cap") == ["hats"]
 
 
-def test_tables_of_another_version_are_made_anew(path: Path, index: Index) -> None:
+def test_tables_of_another_version_are_made_anew(path: Path, index: SearchIndex) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE meta SET value = 'old' WHERE key = 'ask_version'")
         db.execute("DROP TRIGGER chunk_added")
@@ -160,22 +162,22 @@ def test_tables_of_another_version_are_made_anew(path: Path, index: Index) -> No
 
 
 def test_an_archive_of_another_version_is_made_anew_with_all_that_a_search_added(
-    path: Path, index: Index
+    path: Path, index: SearchIndex
 ) -> None:
     index.close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 999")
     with pytest.raises(CorpusError, match="another version"):
-        Index(path)
+        SearchIndex(path)
     with Archive(path) as archive:
         assert archive.keys() == {}
     put(path, {"hats": HATS})
-    with Index(path) as again:
+    with SearchIndex(path) as again:
         assert again.refresh() == 1
         assert found(again, "roof") == ["hats"]
 
 
-def test_vectors_come_back_by_name_and_go_with_their_chunks(path: Path, index: Index) -> None:
+def test_vectors_come_back_by_name_and_go_with_their_chunks(path: Path, index: SearchIndex) -> None:
     ids = index.ids()
     rows = np.arange(2 * len(ids), dtype=np.float32).reshape(-1, 2)
     index.put_vectors("a", ids, rows)
@@ -195,7 +197,7 @@ def test_vectors_come_back_by_name_and_go_with_their_chunks(path: Path, index: I
     assert set(index.vectors("a")[0].tolist()) == set(index.chunks("kettle"))
 
 
-def test_vectors_of_the_last_two_that_made_any_are_kept(path: Path, index: Index) -> None:
+def test_vectors_of_the_last_two_that_made_any_are_kept(path: Path, index: SearchIndex) -> None:
     def names() -> dict[str, int]:
         with closing(sqlite3.connect(path)) as db:
             return dict(db.execute("SELECT name, count(*) FROM vectors GROUP BY name"))
@@ -218,7 +220,7 @@ def test_vectors_of_the_last_two_that_made_any_are_kept(path: Path, index: Index
     assert names() == {"a": len(ids), "b": len(ids)}
 
 
-def test_vectors_that_are_not_one_for_each_chunk_are_refused(index: Index) -> None:
+def test_vectors_that_are_not_one_for_each_chunk_are_refused(index: SearchIndex) -> None:
     with pytest.raises(ValueError, match="2 ids"):
         index.put_vectors("a", [1, 2], np.zeros((1, 3), np.float32))
 
@@ -238,7 +240,7 @@ def test_a_passage_tells_where_it_is_from(path: Path) -> None:
             "c": Entry("", ("y",), url="/hats/"),
         },
     )
-    with Index(path) as index:
+    with SearchIndex(path) as index:
         index.refresh()
         passages = index.passages(
             [(i, 2.5) for i in reversed(index.ids())] + [(999, 1.0)], {1: ("text",)}
@@ -255,7 +257,9 @@ def test_a_passage_tells_where_it_is_from(path: Path) -> None:
     assert (last.whose, last.score, last.found_by) == ("own", 2.5, ("text",))
 
 
-def test_titles_are_the_same_whatever_their_case_accents_and_punctuation(index: Index) -> None:
+def test_titles_are_the_same_whatever_their_case_accents_and_punctuation(
+    index: SearchIndex,
+) -> None:
     assert folded("On  Running—after one’s HAT!") == folded("on running after one's hat")
     assert folded("Ísafjörður") == "isafjorður"
     assert folded("¿¡!?") == "¿¡!?"
@@ -263,7 +267,7 @@ def test_titles_are_the_same_whatever_their_case_accents_and_punctuation(index: 
     assert index.titled([folded("“ON HATS”"), "nothing"]) == [("on hats", "hats")]
 
 
-def test_threads_share_an_index(index: Index) -> None:
+def test_threads_share_an_index(index: SearchIndex) -> None:
     seen: list[int] = []
 
     def read() -> None:
@@ -282,7 +286,7 @@ def test_two_that_refresh_at_once_make_it_once(path: Path) -> None:
     made: list[int] = []
 
     def refresh() -> None:
-        with Index(path) as index:
+        with SearchIndex(path) as index:
             made.append(index.refresh())
 
     threads = [threading.Thread(target=refresh) for _ in range(4)]
@@ -295,7 +299,7 @@ def test_two_that_refresh_at_once_make_it_once(path: Path) -> None:
 
 def test_where_nothing_was_read_the_answer_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="holds no archive") as told:
-        Index(tmp_path / "archive.sqlite")
+        SearchIndex(tmp_path / "archive.sqlite")
     assert "ownwords look" in told.value.hint
     assert not (tmp_path / "archive.sqlite").exists()
 
@@ -303,12 +307,12 @@ def test_where_nothing_was_read_the_answer_says_what_to_do(tmp_path: Path) -> No
 def test_a_damaged_file_is_told_in_a_sentence(path: Path) -> None:
     path.write_bytes(b"not a database at all, but long enough to look at" * 50)
     with pytest.raises(WorkspaceError, match="is damaged"):
-        Index(path)
+        SearchIndex(path)
 
 
 def test_a_document_in_chinese_is_found_by_the_signs_in_it(path: Path) -> None:
     put(path, {"a": Entry("中文标题", ("我喜欢喝绿茶。",)), "b": Entry("Tea", ("Green tea.",))})
-    with Index(path) as index:
+    with SearchIndex(path) as index:
         index.refresh()
         assert found(index, '"绿 茶"') == ["a"]
         assert found(index, 'title: "标 题"') == ["a"]

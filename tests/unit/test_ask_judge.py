@@ -12,12 +12,18 @@ import pytest
 
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
-from ownwords.ask import questions
-from ownwords.ask.index import Index
-from ownwords.ask.judge import Judgement, gain, judged, mean, reciprocal
-from ownwords.ask.passage import Passage
-from ownwords.ask.questions import Asked, Question, questions_of, shares_a_run, their_topics
-from ownwords.ask.search import Searcher
+from ownwords.ask import eval_questions
+from ownwords.ask.eval_questions import (
+    EvalQuestion,
+    EvalQuestions,
+    eval_questions_of,
+    shares_a_run,
+    their_topics,
+)
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.retrieval_eval import RetrievalReport, evaluate_retrieval, gain, mean, reciprocal
+from ownwords.ask.search import ArchiveSearcher
 from ownwords.core.progress import Event, Progress
 
 POSTS = {
@@ -58,16 +64,16 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(archive: Path) -> Asked:
+def asked(archive: Path) -> EvalQuestions:
     with Archive(archive) as store:
-        return questions_of(store, [document.id for document in store.heads()])
+        return eval_questions_of(store, [document.id for document in store.heads()])
 
 
-def named(asked: Asked, name: str) -> str:
+def named(asked: EvalQuestions, name: str) -> str:
     return next(id_ for question in asked.questions for id_ in question.answers if name in id_)
 
 
-def test_the_words_of_a_link_ask_for_the_post_it_leads_to(asked: Asked) -> None:
+def test_the_words_of_a_link_ask_for_the_post_it_leads_to(asked: EvalQuestions) -> None:
     links = {question.text: question for question in asked.of("links")}
     assert set(links) == {"the limescale", "the first frost of the year"}
     limescale = links["the limescale"]
@@ -82,12 +88,14 @@ def test_the_words_of_a_link_ask_for_the_post_it_leads_to(asked: Asked) -> None:
     assert limescale.counts(named(asked, "kettle"), "of the limescale")
 
 
-def test_links_whose_words_do_not_say_which_post_is_meant_are_not_asked(asked: Asked) -> None:
+def test_links_whose_words_do_not_say_which_post_is_meant_are_not_asked(
+    asked: EvalQuestions,
+) -> None:
     # "before" leads to two posts, an address is no question, and a post may link to itself.
     assert asked.vague_links == {"before": 2, "https://example.org/x": 1}
 
 
-def test_titles_ask_twice_and_what_repeats_them_is_no_summary(asked: Asked) -> None:
+def test_titles_ask_twice_and_what_repeats_them_is_no_summary(asked: EvalQuestions) -> None:
     for kind in ("titles", "bodies"):
         assert {question.text for question in asked.questions if question.kind == kind} == {
             title for title, _, _ in POSTS.values()
@@ -96,8 +104,10 @@ def test_titles_ask_twice_and_what_repeats_them_is_no_summary(asked: Asked) -> N
     assert asked.title_summaries == 1
 
 
-def test_unanswerable_questions_have_no_word_of_their_topic_in_the_archive(asked: Asked) -> None:
-    assert len(asked.of("unanswerable")) == questions.UNANSWERABLE == asked.topics
+def test_unanswerable_questions_have_no_word_of_their_topic_in_the_archive(
+    asked: EvalQuestions,
+) -> None:
+    assert len(asked.of("unanswerable")) == eval_questions.UNANSWERABLE == asked.topics
     words = re.findall(r"\w+", " ".join(" ".join(post) for post in POSTS.values()).casefold())
     about = {question: topic for topic, question in their_topics()}
     for question in asked.of("unanswerable"):
@@ -118,10 +128,10 @@ def test_each_question_in_the_box_is_about_its_topic() -> None:
 def test_where_an_archive_is_about_everything_names_are_made_up(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "UNANSWERABLE", len(their_topics()) + 7)
+    monkeypatch.setattr(eval_questions, "UNANSWERABLE", len(their_topics()) + 7)
     with Archive(archive) as store:
         ids = [document.id for document in store.heads()]
-        asked, again = questions_of(store, ids), questions_of(store, ids)
+        asked, again = eval_questions_of(store, ids), eval_questions_of(store, ids)
     assert (asked.topics, asked.names) == (len(their_topics()), 7)
     made_up = [question.text for question in asked.of("unanswerable")][-7:]
     assert len(set(made_up)) == 7
@@ -131,10 +141,13 @@ def test_where_an_archive_is_about_everything_names_are_made_up(
 def test_of_very_many_questions_the_same_few_are_asked(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "MOST", 2)
+    monkeypatch.setattr(eval_questions, "MOST", 2)
     with Archive(archive) as store:
         ids = [document.id for document in store.heads()]
-        one, two = questions_of(store, ids).of("titles"), questions_of(store, ids).of("titles")
+        one, two = (
+            eval_questions_of(store, ids).of("titles"),
+            eval_questions_of(store, ids).of("titles"),
+        )
     assert len(one) == 2 and one == two
 
 
@@ -157,8 +170,8 @@ def test_an_excerpt_is_known_by_six_words_in_a_row(text: str, words: str, does: 
 
 
 @dataclass
-class Found:
-    passages: tuple[Passage, ...]
+class SearchResult:
+    passages: tuple[RetrievedPassage, ...]
     is_weak: bool = False
 
 
@@ -166,11 +179,13 @@ class Found:
 class Played:
     """A searcher that answers as a test says; it keeps what it was asked."""
 
-    answer: Callable[[str, str], Found]
+    answer: Callable[[str, str], SearchResult]
     embedder: Any = None
     asked: list[tuple[str, int, str, bool]] = field(default_factory=list)
 
-    def find(self, question: str, most: int = 8, how: str = "", *, titles: bool = True) -> Found:
+    def find(
+        self, question: str, most: int = 8, how: str = "", *, titles: bool = True
+    ) -> SearchResult:
         self.asked.append((question, most, how, titles))
         return self.answer(question, how)
 
@@ -179,30 +194,32 @@ class Named:
     name = "a model"
 
 
-def passage(document: str, text: str = "") -> Passage:
-    return Passage(1, document, "", None, "", "", text, "own", 1.0, ("text",))
+def passage(document: str, text: str = "") -> RetrievedPassage:
+    return RetrievedPassage(1, document, "", None, "", "", text, "own", 1.0, ("text",))
 
 
-def judge(archive: Path, searcher: Played, progress: Progress | None = None) -> Judgement:
-    with Index(archive) as index, Archive(archive) as store:
+def judge(archive: Path, searcher: Played, progress: Progress | None = None) -> RetrievalReport:
+    with SearchIndex(archive) as index, Archive(archive) as store:
         index.refresh()
-        return judged(index, store, cast(Searcher, searcher), progress)
+        return evaluate_retrieval(index, store, cast(ArchiveSearcher, searcher), progress)
 
 
 def test_places_are_counted_without_where_the_question_came_from(
-    archive: Path, asked: Asked
+    archive: Path, asked: EvalQuestions
 ) -> None:
     kettle, bus, garden = (named(asked, name) for name in ("kettle", "bus", "garden"))
 
-    def answer(question: str, how: str) -> Found:
+    def answer(question: str, how: str) -> SearchResult:
         if question == "the limescale":  # the second counts as first, and so on: third of four
             own = passage(bus, "I thought of the limescale again")
-            return Found((passage(garden), own, passage(bus), passage(kettle), passage(kettle)))
+            return SearchResult(
+                (passage(garden), own, passage(bus), passage(kettle), passage(kettle))
+            )
         if question == "the first frost of the year":
-            return Found((passage(garden),), is_weak=True)
+            return SearchResult((passage(garden),), is_weak=True)
         if question == "Leeks":
-            return Found(tuple([passage(bus)] * 6 + [passage(garden)]))
-        return Found((), is_weak=question.startswith("How"))
+            return SearchResult(tuple([passage(bus)] * 6 + [passage(garden)]))
+        return SearchResult((), is_weak=question.startswith("How"))
 
     searcher = Played(answer)
     judgement = judge(archive, searcher)
@@ -225,14 +242,16 @@ def test_places_are_counted_without_where_the_question_came_from(
     assert {entry[3] for entry in searcher.asked if entry[0] == "Leeks"} == {True, False}
 
 
-def test_ways_to_search_stand_side_by_side(archive: Path, asked: Asked) -> None:
+def test_ways_to_search_stand_side_by_side(archive: Path, asked: EvalQuestions) -> None:
     kettle = named(asked, "kettle")
     events: list[Event] = []
 
-    def answer(question: str, how: str) -> Found:
+    def answer(question: str, how: str) -> SearchResult:
         if how == "text":
-            return Found((), is_weak=True)
-        return Found((passage(kettle),) if how == "both" else (passage("other"), passage(kettle)))
+            return SearchResult((), is_weak=True)
+        return SearchResult(
+            (passage(kettle),) if how == "both" else (passage("other"), passage(kettle))
+        )
 
     searcher = Played(answer, Named())
     judgement = judge(archive, searcher, Progress(events.append))
@@ -255,7 +274,7 @@ def test_ways_to_search_stand_side_by_side(archive: Path, asked: Asked) -> None:
 
 
 def test_without_an_embedder_only_text_is_judged(archive: Path) -> None:
-    judgement = judge(archive, Played(lambda *_: Found((), is_weak=True)))
+    judgement = judge(archive, Played(lambda *_: SearchResult((), is_weak=True)))
     assert {row.how for row in judgement.rows} == {"text"}
     assert "vectors" not in judgement.as_text()
 
@@ -283,4 +302,4 @@ def test_the_interval_of_a_share_is_wilsons(part: int, of: int, low: float, high
 
 
 def test_a_question_without_a_source_counts_every_passage() -> None:
-    assert Question("titles", "x").counts("any", "x")
+    assert EvalQuestion("titles", "x").counts("any", "x")

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ownwords.archive.document import Segment
-from ownwords.ask.index import Index
-from ownwords.ask.search import MOST_OF_A_POST, Searcher
-from ownwords.ask.terms import Terms
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.query_terms import QueryTerms
+from ownwords.ask.search import MOST_OF_A_POST, ArchiveSearcher
 from ownwords.core.errors import ConfigError
 from small_archives import Entry, put
 
@@ -51,20 +51,20 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def searcher(path: Path) -> Iterator[Searcher]:
-    with Index(path) as index:
+def searcher(path: Path) -> Iterator[ArchiveSearcher]:
+    with SearchIndex(path) as index:
         index.refresh()
-        yield Searcher(index)
+        yield ArchiveSearcher(index)
 
 
-def searching(path: Path, posts: dict[str, Entry]) -> Searcher:
+def searching(path: Path, posts: dict[str, Entry]) -> ArchiveSearcher:
     put(path, posts)
-    index = Index(path)
+    index = SearchIndex(path)
     index.refresh()
-    return Searcher(index)
+    return ArchiveSearcher(index)
 
 
-def documents(searcher: Searcher, question: str) -> list[str]:
+def documents(searcher: ArchiveSearcher, question: str) -> list[str]:
     return [passage.document for passage in searcher.find(question).passages]
 
 
@@ -83,7 +83,7 @@ WAYS = {
     [(id_, way) for id_ in POSTS for way in WAYS if (id_, way) != ("what", "spaced")],
 )
 def test_an_exact_title_is_always_first(
-    searcher: Searcher, id_: str, way: str, case: Callable[[str], str]
+    searcher: ArchiveSearcher, id_: str, way: str, case: Callable[[str], str]
 ) -> None:
     title = WAYS[way].format(case(POSTS[id_].title))
     found = searcher.find(title)
@@ -93,7 +93,7 @@ def test_an_exact_title_is_always_first(
 
 
 def test_a_title_within_a_question_comes_first_and_the_longest_of_several(
-    searcher: Searcher,
+    searcher: ArchiveSearcher,
 ) -> None:
     assert documents(searcher, "what did I write in On running after one’s hat?")[0] == "hats"
     assert documents(searcher, "what about the clip on the gutter")[0] == "clips"
@@ -108,18 +108,18 @@ def test_posts_of_the_same_title_are_all_found(tmp_path: Path) -> None:
     assert set(documents(searcher, "January")[:3]) == set(same)
 
 
-def test_other_forms_of_a_word_are_found(searcher: Searcher) -> None:
+def test_other_forms_of_a_word_are_found(searcher: ArchiveSearcher) -> None:
     assert documents(searcher, "Where did I buy the drive?")[0] == "backups"
     assert documents(searcher, "testing a backup")[0] == "backups"
     assert documents(searcher, "isafjorður")[0] == "letters"
 
 
-def test_a_date_finds_the_posts_of_that_time(searcher: Searcher) -> None:
+def test_a_date_finds_the_posts_of_that_time(searcher: ArchiveSearcher) -> None:
     assert documents(searcher, "April of 2019") == ["rain"]
     assert documents(searcher, "2019-04-28") == ["rain"]
 
 
-def test_what_stands_in_quotation_marks_is_wanted_word_for_word(searcher: Searcher) -> None:
+def test_what_stands_in_quotation_marks_is_wanted_word_for_word(searcher: ArchiveSearcher) -> None:
     found = searcher.find('Where is "copy that somebody tested"?')
     assert found.passages[0].document == "backups"
     assert found.passages[0].found_by[0] == "phrase"
@@ -130,7 +130,7 @@ def test_what_stands_in_quotation_marks_is_wanted_word_for_word(searcher: Search
 
 
 def test_what_the_archive_says_nothing_about_is_weak_and_names_what_is_near(
-    searcher: Searcher,
+    searcher: ArchiveSearcher,
 ) -> None:
     found = searcher.find("What did I say about volcanoes in Guatemala and about bees there?")
     assert found.is_weak
@@ -151,14 +151,14 @@ def test_few_posts_are_not_refused_for_having_their_words_in_common(tmp_path: Pa
     assert searcher.find("What did I say about volcanoes?").is_weak
 
 
-def test_words_that_stand_apart_only_are_weak_together(searcher: Searcher) -> None:
+def test_words_that_stand_apart_only_are_weak_together(searcher: ArchiveSearcher) -> None:
     found = searcher.find("Which bees clicked in the gutter of the pier with a drive?")
     assert found.is_weak
     assert found.why.startswith("no passage is about “bees”, “clicked”")
 
 
 @pytest.mark.parametrize("question", ["", "   ", "?", "\x00", "what did I do?", "\u200b\U000e0041"])
-def test_a_question_about_nothing_is_weak(searcher: Searcher, question: str) -> None:
+def test_a_question_about_nothing_is_weak(searcher: ArchiveSearcher, question: str) -> None:
     found = searcher.find(question)
     assert found.is_weak
     assert found.why == "the question has no word to search for"
@@ -174,12 +174,12 @@ def test_a_question_about_nothing_is_weak(searcher: Searcher, question: str) -> 
 @example("中文搜索 Wörter ქართული हिन्दी 🎩")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(), max_size=80))
-def test_any_text_can_be_asked(searcher: Searcher, question: str) -> None:
+def test_any_text_can_be_asked(searcher: ArchiveSearcher, question: str) -> None:
     found = searcher.find(question)
     assert len(found.passages) <= 8
 
 
-def test_ten_kilobytes_of_text_can_be_asked(searcher: Searcher) -> None:
+def test_ten_kilobytes_of_text_can_be_asked(searcher: ArchiveSearcher) -> None:
     for text in ("hat " * 2500, '"' * 10_000, "a" * 10_000, " ".join(f"w{n}" for n in range(2000))):
         searcher.find(text)
     assert documents(searcher, "The bees left the hive. " * 400)[0] == "bees"
@@ -224,7 +224,7 @@ def test_the_authors_own_words_come_before_somebody_elses(tmp_path: Path) -> Non
     assert [(one.document, one.whose) for one in passages] == [("b", "own"), ("a", "other")]
 
 
-def test_without_titles_only_the_texts_count(searcher: Searcher) -> None:
+def test_without_titles_only_the_texts_count(searcher: ArchiveSearcher) -> None:
     found = searcher.find("The same bicycle", titles=False)
     assert found.passages == ()
     assert searcher.find("Leeds", titles=False).is_weak
@@ -250,7 +250,7 @@ def test_a_search_sees_what_has_been_read_since(tmp_path: Path) -> None:
     assert (found.is_weak, found.passages[0].document) == (False, "new")
 
 
-def test_many_threads_may_search_at_once(searcher: Searcher) -> None:
+def test_many_threads_may_search_at_once(searcher: ArchiveSearcher) -> None:
     questions = ["backups", "the bees", "bottom bracket", "gutter"] * 8
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda q: documents(searcher, q), questions))
@@ -281,7 +281,7 @@ def test_vectors_find_what_no_word_does_and_both_are_fused(tmp_path: Path) -> No
     index.put_vectors(
         letters.name, index.ids(), letters.embed([text for *_, text in index.texts(index.ids())])
     )
-    searcher = Searcher(index, letters)
+    searcher = ArchiveSearcher(index, letters)
     by_vectors = searcher.find("zzz", how="vectors").passages
     assert (by_vectors[0].document, by_vectors[0].found_by) == ("a", ("vectors",))
     assert searcher.find("zebra", how="text").passages[0].document == "c"
@@ -291,8 +291,8 @@ def test_vectors_find_what_no_word_does_and_both_are_fused(tmp_path: Path) -> No
         plain.find("zebra", how="vectors")
 
 
-def test_posts_without_vectors_are_found_by_their_words(searcher: Searcher) -> None:
-    assert Searcher(searcher.index, Letters()).find("hive").passages[0].document == "bees"
+def test_posts_without_vectors_are_found_by_their_words(searcher: ArchiveSearcher) -> None:
+    assert ArchiveSearcher(searcher.index, Letters()).find("hive").passages[0].document == "bees"
 
 
 def test_headings_are_searched_and_told(tmp_path: Path) -> None:
@@ -304,13 +304,14 @@ def test_headings_are_searched_and_told(tmp_path: Path) -> None:
 
 def test_the_terms_of_a_question_are_its_telling_words() -> None:
     def words(question: str) -> list[str]:
-        return [term.match for term in Terms.of(question).words]
+        return [term.match for term in QueryTerms.of(question).words]
 
     assert words("What did I say about my backups?") == ['"backups"']
     assert words("Why didn't I win?") == ['("win" OR "won")']
     assert words("What have I written about writing?") == ['"written"', '"writing"']
     assert words("To be or not to be") == ['"to"', '"be"', '"or"', '"not"']
-    assert not Terms.of("What I did").is_about
-    assert Terms.of("“a b” and «c» „d e“").phrases == tuple(
-        replace(Terms.of("x").words[0], words=said) for said in (("a", "b"), ("c",), ("d", "e"))
+    assert not QueryTerms.of("What I did").is_about
+    assert QueryTerms.of("“a b” and «c» „d e“").phrases == tuple(
+        replace(QueryTerms.of("x").words[0], words=said)
+        for said in (("a", "b"), ("c",), ("d", "e"))
     )

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from ownwords.ask.answer import answer
-from ownwords.ask.index import Index
-from ownwords.ask.search import Instead, Searcher
-from ownwords.ask.synonyms import alike
-from ownwords.ask.terms import Terms
-from ownwords.ask.vocabulary import Vocabulary
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.query_terms import QueryTerms
+from ownwords.ask.search import ArchiveSearcher, WordSubstitution
+from ownwords.ask.synonyms import synonyms_of
+from ownwords.ask.vocabulary import IndexVocabulary
 from small_archives import Entry, put
 
 ENGLISH = {
@@ -39,20 +39,20 @@ OTHERS = {
 }
 
 
-def searching(path: Path, posts: dict[str, Entry]) -> Iterator[Searcher]:
+def searching(path: Path, posts: dict[str, Entry]) -> Iterator[ArchiveSearcher]:
     put(path, posts)
-    with Index(path) as index:
+    with SearchIndex(path) as index:
         index.refresh()
-        yield Searcher(index)
+        yield ArchiveSearcher(index)
 
 
 @pytest.fixture(scope="module")
-def english(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searcher]:
+def english(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSearcher]:
     yield from searching(tmp_path_factory.mktemp("english") / "archive.sqlite", ENGLISH)
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searcher]:
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveSearcher]:
     yield from searching(tmp_path_factory.mktemp("others") / "archive.sqlite", OTHERS)
 
 
@@ -71,7 +71,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Searcher]:
     ],
 )
 def test_a_word_that_no_post_has_is_searched_for_as_it_may_be_meant(
-    english: Searcher, question: str, document: str, searched: str
+    english: ArchiveSearcher, question: str, document: str, searched: str
 ) -> None:
     found = english.find(question)
     assert [passage.document for passage in found.passages] == [document]
@@ -90,17 +90,17 @@ def test_a_word_that_no_post_has_is_searched_for_as_it_may_be_meant(
     ],
 )
 def test_a_word_that_is_meant_as_it_stands_has_nothing_in_its_place(
-    english: Searcher, question: str
+    english: ArchiveSearcher, question: str
 ) -> None:
     assert english.find(question).instead == ()
 
 
-def test_a_word_that_some_post_has_is_searched_for_as_it_is(english: Searcher) -> None:
+def test_a_word_that_some_post_has_is_searched_for_as_it_is(english: ArchiveSearcher) -> None:
     assert english.find("bicycle").instead == ()
-    assert [term.match for term in Terms.of("bicycle").words] == ['"bicycle"']
+    assert [term.match for term in QueryTerms.of("bicycle").words] == ['"bicycle"']
 
 
-def test_the_answer_says_what_was_searched_for(english: Searcher) -> None:
+def test_the_answer_says_what_was_searched_for(english: ArchiveSearcher) -> None:
     told = answer("Where did I buy the concertena?", english)
     assert told.notes == ("No post has “concertena”: “concertina” was searched for in its place.",)
     assert told.to_dict()["passages"][0]["matching"] == [
@@ -123,7 +123,7 @@ def test_the_answer_says_what_was_searched_for(english: Searcher) -> None:
     ],
 )
 def test_questions_in_other_languages_find_their_posts(
-    others: Searcher, question: str, document: str
+    others: ArchiveSearcher, question: str, document: str
 ) -> None:
     found = others.find(question)
     assert found.passages[0].document == document
@@ -139,7 +139,7 @@ def test_questions_in_other_languages_find_their_posts(
     ],
 )
 def test_a_refusal_names_only_what_the_question_is_about(
-    others: Searcher, question: str, why: str
+    others: ArchiveSearcher, question: str, why: str
 ) -> None:
     found = others.find(question)
     assert found.is_weak
@@ -160,7 +160,7 @@ def test_a_refusal_names_only_what_the_question_is_about(
 def test_the_empty_words_are_those_of_the_language_that_is_asked_in(
     question: str, language: str, words: list[str]
 ) -> None:
-    terms = Terms.of(question)
+    terms = QueryTerms.of(question)
     assert terms.language == language
     assert [term.said for term in terms.words] == words
 
@@ -168,9 +168,9 @@ def test_the_empty_words_are_those_of_the_language_that_is_asked_in(
 def test_the_words_are_read_anew_when_the_archive_changes(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     put(path, ENGLISH)
-    with Index(path) as index:
+    with SearchIndex(path) as index:
         index.refresh()
-        vocabulary = Vocabulary(index)
+        vocabulary = IndexVocabulary(index)
         assert vocabulary.instead("accordian") == ()
         put(path, {**ENGLISH, "new": Entry("Another", ("An accordion, too.",))})
         index.refresh()
@@ -179,10 +179,10 @@ def test_the_words_are_read_anew_when_the_archive_changes(tmp_path: Path) -> Non
 
 def test_words_alike_are_alike_both_ways_and_never_themselves() -> None:
     for word in ("bike", "bicycle", "granny", "colour", "attic"):
-        assert word not in alike(word)
-        assert all(word in alike(other) for other in alike(word))
-    assert alike("xylophone") == ()
+        assert word not in synonyms_of(word)
+        assert all(word in synonyms_of(other) for other in synonyms_of(word))
+    assert synonyms_of("xylophone") == ()
 
 
-def test_what_was_searched_for_is_said_as_the_post_writes_it(others: Searcher) -> None:
-    assert others.find("strasse").instead == (Instead("strasse", ("straßenbahn",)),)
+def test_what_was_searched_for_is_said_as_the_post_writes_it(others: ArchiveSearcher) -> None:
+    assert others.find("strasse").instead == (WordSubstitution("strasse", ("straßenbahn",)),)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ownwords.ask import writers
-from ownwords.ask.endpoints import Endpoint, Served
-from ownwords.ask.faults import EndpointError, RefusedError
-from ownwords.ask.writers import EndpointWriter, OwnWriter, Writer, opened
+from ownwords.ask import llm_backends
+from ownwords.ask.endpoints import Endpoint, ServedModel
+from ownwords.ask.errors import EndpointError, EndpointRefusedError
+from ownwords.ask.llm_backends import EndpointBackend, LLMBackend, LocalBackend, opened
 from ownwords.core.errors import OwnwordsError
 from played_endpoint import HERE, playing
 
@@ -23,34 +23,39 @@ MESSAGES = (
 )
 
 
-def written(writer: Writer, most: int = 30) -> str:
+def written(writer: LLMBackend, most: int = 30) -> str:
     return "".join(writer.write(MESSAGES, most=most, seed=1, temperature=0.0))
 
 
-def here(name: str, *models: Served) -> Endpoint:
+def here(name: str, *models: ServedModel) -> Endpoint:
     return Endpoint(f"http://{HERE}:1/v1", name, models)
 
 
 def test_by_default_it_is_what_runs_here_and_never_a_small_model() -> None:
-    small, big = Served("small", parameters=10_000_000), Served("big", parameters=3_000_000_000)
-    assert writers.by_default(lambda: []) is None
-    assert writers.by_default(lambda: [here("llama.cpp", small)]) is None
-    found = writers.by_default(lambda: [here("llama.cpp", small), here("Ollama", small, big)])
+    small, big = (
+        ServedModel("small", parameters=10_000_000),
+        ServedModel("big", parameters=3_000_000_000),
+    )
+    assert llm_backends.by_default(lambda: []) is None
+    assert llm_backends.by_default(lambda: [here("llama.cpp", small)]) is None
+    found = llm_backends.by_default(lambda: [here("llama.cpp", small), here("Ollama", small, big)])
     assert found is not None
     assert (found.name, found.is_here) == ("big at Ollama", True)
-    unknown = writers.by_default(lambda: [here("LM Studio", Served("some", context=8192))])
+    unknown = llm_backends.by_default(
+        lambda: [here("LM Studio", ServedModel("some", context=8192))]
+    )
     assert unknown is not None
     assert unknown.context == 8192
 
 
 def test_names_are_understood(tmp_path: Path) -> None:
     def look() -> list[Endpoint]:
-        return [here("Ollama", Served("llama3:latest"), Served("qwen:4b"))]
+        return [here("Ollama", ServedModel("llama3:latest"), ServedModel("qwen:4b"))]
 
     assert opened("qwen:4b", look=look).name == "qwen:4b at Ollama"
     assert opened("llama3", look=look).name == "llama3:latest at Ollama"
     base = opened("mine", folder_of={"mine": tmp_path}.get, look=look)
-    assert isinstance(base, OwnWriter)
+    assert isinstance(base, LocalBackend)
     with pytest.raises(OwnwordsError, match=r"no model called 'nobody'.*llama3:latest \(Ollama\)"):
         opened("nobody", look=look)
     with pytest.raises(OwnwordsError, match="no Ollama"):
@@ -83,20 +88,20 @@ def test_a_model_that_does_not_converse_gives_way_unless_it_was_named(
         assert written(writer) == "Yes."  # it is remembered
         assert played.bodies()[-1]["model"] == "talker"
     with playing(monkeypatch, models=models, replies=[refusal]) as played:
-        with pytest.raises(RefusedError, match="does not support chat"):
+        with pytest.raises(EndpointRefusedError, match="does not support chat"):
             written(opened(f"{played.url}#embedder"))
         assert len(played.bodies()) == 1
-        with pytest.raises(RefusedError):
+        with pytest.raises(EndpointRefusedError):
             written(opened(played.url))
 
 
 def test_an_endpoint_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch) as played:
-        writer = EndpointWriter(Endpoint(f"http://{HERE}:{played.port}/v1", "x"))
+        writer = EndpointBackend(Endpoint(f"http://{HERE}:{played.port}/v1", "x"))
         written(writer)
-        away = Endpoint(f"http://{HERE}:9/v1", "x", (Served("m"),))
+        away = Endpoint(f"http://{HERE}:9/v1", "x", (ServedModel("m"),))
         with pytest.raises(EndpointError, match=f"nothing answers at http://{HERE}:9"):
-            written(EndpointWriter(away))
+            written(EndpointBackend(away))
 
 
 def own_model(place: Path, template: str | None = None) -> Path:
@@ -129,7 +134,7 @@ def test_a_model_of_ones_own_goes_on_from_the_same_words(tmp_path: Path) -> None
 
     for path in (folder, folder.parent):
         writer = opened(str(path))
-        assert isinstance(writer, OwnWriter)
+        assert isinstance(writer, LocalBackend)
         assert (writer.name, writer.context, writer.is_here) == ("mine", 256, True)
         text = written(writer, most=12)
         plain = "Be short.\n\nQuestion: Why?\n\nAnswer:"
@@ -155,7 +160,7 @@ def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
         yield from ("It ", "rained.")
         return Outcome(7, finished)
 
-    writer = OwnWriter(folder, written=write)
+    writer = LocalBackend(folder, written=write)
     assert written(writer, most=7) == "It rained."
     assert writer.used is not None
     assert (writer.used.written, writer.ended) == (7, ended)
@@ -167,7 +172,7 @@ def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
 def test_an_answer_ends_where_the_models_own_file_says(tmp_path: Path) -> None:
     folder = own_model(tmp_path)
     (folder / "generation_config.json").write_text('{"eos_token_id": [10, 46]}')
-    request = OwnWriter(folder)._request(MESSAGES, most=3, seed=1, temperature=0.0)
+    request = LocalBackend(folder)._request(MESSAGES, most=3, seed=1, temperature=0.0)
     assert {10, 46} <= request.stops
 
 
@@ -183,7 +188,7 @@ def test_its_own_template_is_kept_to(tmp_path: Path) -> None:
             (no_system, "<user>Be short.\n\nQuestion: Why?<bot>"),
         )
     ):
-        writer = OwnWriter(own_model(tmp_path / str(number), template))
+        writer = LocalBackend(own_model(tmp_path / str(number), template))
         written(writer, most=3)
         assert writer.used is not None
         assert writer.used.prompt == writer.count(text)

@@ -17,7 +17,7 @@ import small_bases
 from ownwords.archive.look import look
 from ownwords.archive.split import SplitConfig
 from ownwords.archive.store import Archive
-from ownwords.base import checking
+from ownwords.base import checks
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
@@ -137,7 +137,7 @@ def test_what_is_published_is_whole_and_says_what_is_so(
     into = tmp_path / "shipped"
     size = publish(workspace, into)
     assert size == sum(path.stat().st_size for path in into.iterdir())
-    assert checking.verify(into) == []
+    assert checks.verify(into) == []
     assert not (into / "copy-guard.safetensors").exists()
     tensors = read_header(into / "model.safetensors").values()
     assert {each.dtype for each in tensors} == {"BF16"}

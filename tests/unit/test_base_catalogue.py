@@ -6,7 +6,7 @@ import pytest
 
 import model_directories
 import small_bases
-from ownwords.base import adding, catalogue, checking
+from ownwords.base import catalogue, checks, install
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import bundle, quantize
 from ownwords.models.quantization_scheme import INT8
@@ -62,7 +62,7 @@ def test_without_the_model_in_the_box_that_is_said(box: Path, home: Path) -> Non
 
 def test_the_model_in_the_box_comes_first(box: Path, home: Path, model: Path) -> None:
     made = small_bases.write(box)
-    adding.add(str(model), "another", home)
+    install.add(str(model), "another", home)
     assert catalogue.find("", home) == catalogue.find("shipped", home) == box
     entries = catalogue.entries(home)
     assert [one.name for one in entries] == ["shipped", "another"]
@@ -79,10 +79,10 @@ def test_parameters_are_counted_without_the_weights(
     box: Path, home: Path, tmp_path: Path, family: str
 ) -> None:
     made = small_bases.write(tmp_path / "m", family)
-    adding.add(str(tmp_path / "m"), family, home)
+    install.add(str(tmp_path / "m"), family, home)
     (found,) = catalogue.entries(home)
     assert found.parameters == sum(parameter.numel() for parameter in made.parameters())
-    assert checking.verify(found.folder) == []
+    assert checks.verify(found.folder) == []
 
 
 def test_bits_a_byte_are_those_of_whole_books_where_they_are_known(box: Path, home: Path) -> None:
@@ -97,7 +97,7 @@ def test_bits_a_byte_are_those_of_whole_books_where_they_are_known(box: Path, ho
 def test_a_base_is_found_by_name_and_by_path(
     box: Path, home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    added = adding.add(str(model), "mine", home)
+    added = install.add(str(model), "mine", home)
     assert catalogue.find("mine", home) == added
     assert catalogue.find(str(model), home) == model
     workspace = model.parent / "blog.ownwords"
@@ -122,7 +122,7 @@ def test_a_base_is_found_by_name_and_by_path(
 def test_what_is_no_base_is_told_with_what_to_do(
     box: Path, home: Path, model: Path, name: str, hint: str
 ) -> None:
-    adding.add(str(model), "small", home)
+    install.add(str(model), "small", home)
     with pytest.raises(OwnwordsError, match="there is no base called") as told:
         catalogue.find(name, home)
     assert hint in told.value.hint
@@ -138,14 +138,14 @@ def test_an_added_model_stays_when_the_original_goes(box: Path, home: Path, mode
     files = {path.name: path.read_bytes() for path in model.iterdir()}
     (model / "train.py").write_text("print('never copied')")
     (model / "pytorch_model.bin").write_bytes(b"never copied")
-    folder = adding.add(str(model), "", home)
+    folder = install.add(str(model), "", home)
     assert folder == home / "bases" / "small"
     for path in model.iterdir():
         path.unlink()
     there = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert there.keys() - files.keys() == {"base.json"}
     assert {name: there[name] for name in files} == files
-    assert checking.verify(folder) == []
+    assert checks.verify(folder) == []
     (found,) = catalogue.entries(home)
     assert (found.name, found.origin, found.source) == ("small", "added", str(model))
 
@@ -154,11 +154,11 @@ def test_weights_in_several_files_are_copied_with_their_index(
     box: Path, home: Path, tmp_path: Path
 ) -> None:
     small_bases.write(tmp_path / "m", "llama", shard_bytes=4000)
-    folder = adding.add(str(tmp_path / "m"), "", home)
+    folder = install.add(str(tmp_path / "m"), "", home)
     shards = {path.name for path in (tmp_path / "m").glob("*.safetensors")}
     assert len(shards) > 1
     assert {path.name for path in folder.glob("*.safetensors")} == shards
-    assert checking.verify(folder) == []
+    assert checks.verify(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -169,28 +169,28 @@ def test_some_names_cannot_be_given(box: Path, home: Path, model: Path, name: st
         catalogue.check_name(name)
     if name:
         with pytest.raises(OwnwordsError, match=r"name"):
-            adding.add(str(model), name, home)
+            install.add(str(model), name, home)
         assert catalogue.entries(home) == []
 
 
 def test_nothing_is_added_over_another(box: Path, home: Path, model: Path) -> None:
-    adding.add(str(model), "mine", home)
+    install.add(str(model), "mine", home)
     with pytest.raises(OwnwordsError, match="already") as told:
-        adding.add(str(model), "mine", home)
+        install.add(str(model), "mine", home)
     assert "ownwords base remove mine" in told.value.hint
 
 
 def test_what_was_added_can_be_removed(box: Path, home: Path, model: Path) -> None:
-    folder = adding.add(str(model), "mine", home)
+    folder = install.add(str(model), "mine", home)
     size = sum(path.stat().st_size for path in folder.iterdir())
     with pytest.raises(OwnwordsError, match="no base called other") as told:
-        adding.remove("other", home)
+        install.remove("other", home)
     assert "mine" in told.value.hint
-    assert adding.remove("mine", home) == size
+    assert install.remove("mine", home) == size
     assert catalogue.entries(home) == []
     assert not folder.exists()
     with pytest.raises(OwnwordsError, match="stays"):
-        adding.remove("shipped", home)
+        install.remove("shipped", home)
 
 
 def test_what_is_no_model_is_not_added(box: Path, home: Path, tmp_path: Path, model: Path) -> None:
@@ -202,23 +202,23 @@ def test_what_is_no_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
         (tmp_path / "nowhere", "neither a folder here nor a name"),
     ):
         with pytest.raises(OwnwordsError, match=said):
-            adding.add(str(source), "x", home)
+            install.add(str(source), "x", home)
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
     with pytest.raises(ModelError, match="pickle"):
-        adding.add(str(model), "x", home)
+        install.add(str(model), "x", home)
     assert catalogue.entries(home) == []
 
 
 def test_a_model_without_its_tokenizer_is_not_added(box: Path, home: Path, model: Path) -> None:
     (model / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"no tokenizer.json"):
-        adding.add(str(model), "x", home)
+        install.add(str(model), "x", home)
 
 
 def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Path) -> None:
     model_directories.edit(model / "config.json", intermediate_size=41)
     with pytest.raises(ModelError, match="shape"):
-        adding.add(str(model), "x", home)
+        install.add(str(model), "x", home)
     assert not (home / "bases" / "x").exists()
 
 
@@ -227,19 +227,19 @@ def test_a_quantised_model_is_not_added(box: Path, home: Path, tmp_path: Path) -
     quantize.quantize(made, INT8)
     bundle.save(tmp_path / "q", made, ByteTokenizer())
     with pytest.raises(ModelError, match="quantised"):
-        adding.add(str(tmp_path / "q"), "x", home)
+        install.add(str(tmp_path / "q"), "x", home)
 
 
 def test_damage_is_found(box: Path, home: Path, model: Path) -> None:
-    folder = adding.add(str(model), "mine", home)
+    folder = install.add(str(model), "mine", home)
     weights = folder / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    (problem,) = checking.verify(folder)
+    (problem,) = checks.verify(folder)
     assert "model.safetensors has changed" in problem
     (folder / "generation_config.json").unlink()
-    problems = checking.verify(folder)
+    problems = checks.verify(folder)
     assert len(problems) == 2
     assert any("generation_config.json is missing" in each for each in problems)
 
@@ -250,39 +250,39 @@ def test_weights_that_are_no_numbers_are_found(model: Path) -> None:
     length = 8 + int.from_bytes(data[:8], "little")
     # In float32, all bits set are no number.
     weights.write_bytes(data[:length] + b"\xff" * (len(data) - length))
-    (problem,) = checking.verify(model)
+    (problem,) = checks.verify(model)
     assert "not finite" in problem or "no numbers" in problem
 
 
 def test_a_damaged_base_is_listed_as_such(box: Path, home: Path, model: Path) -> None:
-    folder = adding.add(str(model), "mine", home)
+    folder = install.add(str(model), "mine", home)
     (folder / "config.json").write_text("{")
     (found,) = catalogue.entries(home)
     assert "not valid JSON" in found.problem
     assert (found.parameters, found.family) == (0, "")
-    assert checking.verify(folder) != []
+    assert checks.verify(folder) != []
 
 
 def test_a_manifest_cannot_name_files_elsewhere(box: Path, home: Path, model: Path) -> None:
-    folder = adding.add(str(model), "mine", home)
+    folder = install.add(str(model), "mine", home)
     outside = folder.parent / "outside"
     outside.write_text("x")
     model_directories.edit(folder / "base.json", files={"../outside": "0" * 64})
-    assert checking.verify(folder) == ["../outside is missing"]
+    assert checks.verify(folder) == ["../outside is missing"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="locks differ")
 def test_two_do_not_work_on_one_base_at_once(box: Path, home: Path, model: Path) -> None:
-    adding.add(str(model), "mine", home)
+    install.add(str(model), "mine", home)
     with (
-        adding._alone(home / "bases", "mine"),
+        install._alone(home / "bases", "mine"),
         pytest.raises(OwnwordsError, match="another ownwords"),
     ):
-        adding.remove("mine", home)
+        install.remove("mine", home)
 
 
 def test_what_is_left_of_a_killed_copy_is_no_base(box: Path, home: Path, model: Path) -> None:
-    adding.add(str(model), "mine", home)
+    install.add(str(model), "mine", home)
     (home / "bases" / ".other.abc.writing").mkdir()
     (home / "bases" / ".big.0123456789ab.fetching").mkdir()
     assert [one.name for one in catalogue.entries(home)] == ["mine"]

@@ -8,7 +8,7 @@ import pytest
 import model_directories
 import small_bases
 from loopback import Clock, Server, downloads, served
-from ownwords.base import adding, catalogue, checking, hub
+from ownwords.base import catalogue, checks, hub, install
 from ownwords.base.downloads import FetchError
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import ConfigError, OwnwordsError
@@ -72,12 +72,12 @@ def test_a_checkpoint_is_fetched_checked_and_kept(server: Server, model: Path, h
     (model / "onnx").mkdir()
     (model / "onnx" / "model.onnx").write_bytes(b"another form")
     publish(server, model)
-    folder = adding.add(NAME, "", home)
+    folder = install.add(NAME, "", home)
     assert folder == home / "bases" / "tiny-model"
     assert fetched(server) == files
     for name in files:
         assert (folder / name).read_bytes() == (model / name).read_bytes()
-    assert checking.verify(folder) == []
+    assert checks.verify(folder) == []
     (found,) = (each for each in catalogue.entries(home) if each.origin == "added")
     assert found.source == f"{NAME} ({server.address})"
     known = Manifest.read(folder)
@@ -93,14 +93,14 @@ def test_weights_in_several_files_come_with_their_index(
 ) -> None:
     small_bases.write(tmp_path / "m", "llama", shard_bytes=4000)
     publish(server, tmp_path / "m")
-    folder = adding.add(NAME, "x", home)
+    folder = install.add(NAME, "x", home)
     assert len(list(folder.glob("*.safetensors"))) > 1
-    assert checking.verify(folder) == []
+    assert checks.verify(folder) == []
 
 
 def test_a_hub_that_tells_no_sizes_will_do(server: Server, model: Path, home: Path) -> None:
     publish(server, model, tells=False)
-    assert checking.verify(adding.add(NAME, "x", home)) == []
+    assert checks.verify(install.add(NAME, "x", home)) == []
 
 
 def test_what_a_hub_says_of_a_file_when_it_sends_us_elsewhere_is_held_to(
@@ -113,7 +113,7 @@ def test_what_a_hub_says_of_a_file_when_it_sends_us_elsewhere_is_held_to(
     linked = hashlib.sha256(weights.data).hexdigest()
     away = {"Location": "/elsewhere", "X-Linked-Etag": f'"{linked}"'}
     server.put(path, status=302, headers=away)
-    adding.add(NAME, "right", home)
+    install.add(NAME, "right", home)
     server.put("/elsewhere", weights.data[:-1] + b"\x7f")
     with pytest.raises(FetchError, match="checksum"), downloads(Clock()) as through:
         hub.fetch(NAME, home / "bases" / "wrong", Progress(), through)
@@ -129,7 +129,7 @@ def test_what_came_is_not_fetched_again(server: Server, model: Path, home: Path)
     assert not any(each.origin == "added" for each in catalogue.entries(home))
     weights.breaks_after.clear()
     server.forget()
-    adding.add(NAME, "x", home)
+    install.add(NAME, "x", home)
     assert fetched(server) == {"model.safetensors"}
     assert server.asked[-1].headers["Range"] == "bytes=1000-"
 
@@ -138,11 +138,11 @@ def test_a_newer_version_is_fetched_whole(server: Server, model: Path, home: Pat
     publish(server, model)
     server.files[f"/{NAME}/resolve/{COMMIT}/model.safetensors"].status = 404
     with pytest.raises(FetchError, match="not all of it"):
-        adding.add(NAME, "x", home)
+        install.add(NAME, "x", home)
     newer = COMMIT[::-1]
     small_bases.write(model, seed=2)
     publish(server, model, commit=newer)
-    folder = adding.add(NAME, "x", home)
+    folder = install.add(NAME, "x", home)
     assert (folder / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
     known = Manifest.read(folder)
     assert known is not None and known.revision == newer
@@ -178,7 +178,7 @@ def test_weights_of_other_kinds_are_refused_before_anything_is_fetched(
         (model / name).write_bytes(data)
     publish(server, model)
     with pytest.raises(OwnwordsError, match=said):
-        adding.add(NAME, "x", home)
+        install.add(NAME, "x", home)
     assert fetched(server) == set()
 
 
@@ -189,7 +189,7 @@ def test_a_model_that_lacks_something_is_refused_before_anything_is_fetched(
     (model / missing).unlink()
     publish(server, model)
     with pytest.raises(OwnwordsError, match=f"holds no {missing}"):
-        adding.add(NAME, "x", home)
+        install.add(NAME, "x", home)
     assert fetched(server) == set()
 
 
@@ -199,7 +199,7 @@ def test_a_family_nobody_here_reads_costs_one_small_file(
     model_directories.edit(model / "config.json", model_type="mamba")
     publish(server, model)
     with pytest.raises(ConfigError, match="mamba"):
-        adding.add(NAME, "x", home)
+        install.add(NAME, "x", home)
     assert fetched(server) == {"config.json"}
 
 
@@ -209,7 +209,7 @@ def test_an_index_cannot_name_files_elsewhere(server: Server, tmp_path: Path, ho
     (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index))
     publish(server, tmp_path / "m")
     with pytest.raises(OwnwordsError, match="passwd"):
-        adding.add(NAME, "x", home)
+        install.add(NAME, "x", home)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_what_a_hub_refuses_is_told(
 ) -> None:
     server.put(API, status=status)
     with pytest.raises(FetchError, match=said) as told:
-        adding.add(NAME, "x", home)
+        install.add(NAME, "x", home)
     assert hint in told.value.hint
 
 
@@ -233,15 +233,15 @@ def test_what_a_hub_refuses_is_told(
 def test_what_is_no_answer_of_a_hub_is_told(server: Server, home: Path, answer: str) -> None:
     server.put(API, answer)
     with pytest.raises((FetchError, ModelError)):
-        adding.add(NAME, "x", home)
+        install.add(NAME, "x", home)
 
 
 def test_what_was_begun_can_be_taken_away(server: Server, model: Path, home: Path) -> None:
     publish(server, model)
     server.files[f"/{NAME}/resolve/{COMMIT}/model.safetensors"].status = 404
     with pytest.raises(FetchError):
-        adding.add(NAME, "x", home)
-    assert adding.remove("x", home) > 0
+        install.add(NAME, "x", home)
+    assert install.remove("x", home) > 0
     assert wanted(home / "bases") == {".x.lock"}
 
 
@@ -261,5 +261,5 @@ def test_a_full_disk_is_told_before(server: Server, model: Path, home: Path) -> 
             one["lfs"]["size"] = 1 << 60
     server.put(API, json.dumps(listed))
     with pytest.raises(OwnwordsError, match="the disk of"):
-        adding.add(NAME, "x", home)
+        install.add(NAME, "x", home)
     assert fetched(server) == {"config.json"}

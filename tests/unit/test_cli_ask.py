@@ -17,10 +17,10 @@ from rich.console import Console
 import ownwords
 from asked_passages import PASSAGES, passage
 from ownwords.archive.look import look
-from ownwords.ask import writers
+from ownwords.ask import llm_backends
 from ownwords.ask.answer import Answer
-from ownwords.ask.cite import Checked
-from ownwords.ask.composing import citation
+from ownwords.ask.answer_builder import citation
+from ownwords.ask.citations import VerifiedQuote
 from ownwords.cli.ask_view import AskView
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
@@ -87,7 +87,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Beside the workspace, on a machine where no model runs."""
     monkeypatch.chdir(workspace.parent)
-    monkeypatch.setattr(writers, "by_default", lambda: None)
+    monkeypatch.setattr(llm_backends, "by_default", lambda: None)
     monkeypatch.setenv("COLUMNS", "80")
     yield workspace.parent
 
@@ -206,7 +206,7 @@ def test_what_is_wrong_is_told(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writers.opened, "__kwdefaults__", NOBODY_HERE)
+    monkeypatch.setattr(llm_backends.opened, "__kwdefaults__", NOBODY_HERE)
     (here / "notes.txt").write_text("x", encoding="utf-8")
     assert main(["ask", *arguments]) == 2
     shown = capsys.readouterr()
@@ -280,7 +280,7 @@ def test_nothing_of_a_post_is_obeyed_by_the_terminal() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_it_fits_any_terminal(width: int) -> None:
-    cited = Checked(PASSAGES[0], "three copies of everything", "own")
+    cited = VerifiedQuote(PASSAGES[0], "three copies of everything", "own")
     whole = Answer(
         "How many copies?",
         citations=(citation(1, cited),),

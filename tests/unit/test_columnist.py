@@ -10,8 +10,8 @@ import pytest
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.store import Archive
-from ownwords.ask.index import Index
-from ownwords.ask.search import Searcher
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.search import ArchiveSearcher
 
 pytestmark = pytest.mark.shared
 
@@ -64,9 +64,9 @@ def test_what_is_not_taken_in_is_named_with_its_reason(made: tuple[Report, Path]
 def test_what_was_binned_reaches_nothing(made: tuple[Report, Path]) -> None:
     report, workspace = made
     assert CANARY not in json.dumps(report.to_dict())
-    with Index(workspace / "archive.sqlite") as index:
+    with SearchIndex(workspace / "archive.sqlite") as index:
         index.refresh()
-        searcher = Searcher(index)
+        searcher = ArchiveSearcher(index)
         assert searcher.find(CANARY).passages == ()
         assert len(searcher.find("success").passages) > 2
     for path in (*workspace.rglob("*"), workspace.parent / "lines.jsonl"):

@@ -340,7 +340,7 @@ def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
         opened.append(setting)
         return True
 
-    monkeypatch.setattr("ownwords.ask.embed.opened", embedder)
+    monkeypatch.setattr("ownwords.ask.embedders.opened", embedder)
     without, with_one = AppState(place), AppState(place, ServeSettings(embed="minilm"))
     go_on = threading.Event()
 

@@ -11,19 +11,19 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ownwords.archive.report.formatting import count
-from ownwords.ask import dates
-from ownwords.ask.cite import LONGEST_QUOTE, Checked
-from ownwords.ask.composing import Citation, Composer, citation, with_marks
-from ownwords.ask.faults import ContextError
-from ownwords.ask.marks import LEAST_QUOTE
-from ownwords.ask.matching import Span, best, sentences
-from ownwords.ask.passage import Passage
-from ownwords.ask.prompt import ANSWER, UNKNOWN_ROOM, Prompt, fitting
-from ownwords.ask.writers import Writer, at_least
+from ownwords.ask import date_questions
+from ownwords.ask.answer_builder import AnswerBuilder, Citation, citation, with_marks
+from ownwords.ask.citation_marks import LEAST_QUOTE
+from ownwords.ask.citations import LONGEST_QUOTE, VerifiedQuote
+from ownwords.ask.errors import ContextLengthError
+from ownwords.ask.llm_backends import LLMBackend, at_least
+from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.prompt import ANSWER, UNKNOWN_ROOM, Prompt, build_prompt
+from ownwords.ask.sentence_matching import Span, best, sentences
 from ownwords.core.errors import ConfigError, OwnwordsError
 
 if TYPE_CHECKING:
-    from ownwords.ask.search import Instead, Searcher
+    from ownwords.ask.search import ArchiveSearcher, WordSubstitution
 
 NOT_THERE: Final = "That is not in your archive."
 PASSAGES: Final = 8
@@ -50,15 +50,15 @@ class Answer:
     question: str
     answer: str = ""
     citations: tuple[Citation, ...] = ()
-    passages: tuple[Passage, ...] = ()
+    passages: tuple[RetrievedPassage, ...] = ()
     refused: bool = False
     why: str = ""
-    nearest: tuple[Passage, ...] = ()
+    nearest: tuple[RetrievedPassage, ...] = ()
     notes: tuple[str, ...] = ()
     model: str = ""
     sought: str = ""
 
-    def matching(self, passage: Passage, most: int = 2) -> list[Span]:
+    def matching(self, passage: RetrievedPassage, most: int = 2) -> list[Span]:
         """The sentences of a passage that match the question best."""
         return best(self.sought or self.question, passage.text, most)
 
@@ -86,7 +86,7 @@ class Answer:
             "model": self.model,
         }
 
-    def _passage(self, passage: Passage) -> dict[str, Any]:
+    def _passage(self, passage: RetrievedPassage) -> dict[str, Any]:
         return {
             "id": passage.id,
             "document": passage.document,
@@ -104,11 +104,11 @@ class Answer:
 
 def answer(
     question: str,
-    searcher: "Searcher",
-    writer: Writer | None = None,
+    searcher: "ArchiveSearcher",
+    writer: LLMBackend | None = None,
     *,
     on_text: Callable[[str], None] | None = None,
-    on_passages: Callable[[Sequence[Passage]], None] | None = None,
+    on_passages: Callable[[Sequence[RetrievedPassage]], None] | None = None,
     most: int = PASSAGES,
     seed: int = SEED,
 ) -> Answer:
@@ -129,13 +129,15 @@ def answer(
             hint="ask in a sentence or two, or give the few words that matter most",
         )
     shown = on_passages or (lambda _: None)
-    if told := dates.dated(searcher.index, question, most=most):
+    if told := date_questions.dated(searcher.index, question, most=most):
         shown(told.passages)
         if told.is_whole or not told.passages:
             return _by_date(question, told.sentence, told.passages)
         if writer is None:
             return Answer(question, answer=told.sentence, passages=told.passages)
-        return _Asking(question, told.passages, writer, on_text, seed, (told.sentence,)).answer()
+        return _AnswerSession(
+            question, told.passages, writer, on_text, seed, (told.sentence,)
+        ).answer()
     found = searcher.find(question, most)
     notes = tuple(_told(instead) for instead in found.instead)
     sought = " ".join([question, *(word for each in found.instead for word in each.searched)])
@@ -153,18 +155,18 @@ def answer(
     shown(found.passages)
     if writer is None:
         return Answer(question, passages=found.passages, notes=notes, sought=sought)
-    asking = _Asking(question, found.passages, writer, on_text, seed, notes)
+    asking = _AnswerSession(question, found.passages, writer, on_text, seed, notes)
     return replace(asking.answer(), sought=sought)
 
 
-def _told(instead: "Instead") -> str:
+def _told(instead: "WordSubstitution") -> str:
     *others, last = (f"“{word}”" for word in instead.searched)
     searched = f"{', '.join(others)} and {last}" if others else last
     were = "were" if others else "was"
     return f"No post has “{instead.asked}”: {searched} {were} searched for in its place."
 
 
-def _by_date(question: str, sentence: str, passages: Sequence[Passage]) -> Answer:
+def _by_date(question: str, sentence: str, passages: Sequence[RetrievedPassage]) -> Answer:
     """What the dates of the posts say; each post is cited by what in it the question names."""
     cited = []
     for passage in passages:
@@ -176,7 +178,7 @@ def _by_date(question: str, sentence: str, passages: Sequence[Passage]) -> Answe
         if spans:
             begin, end = spans[0]
             quote = passage.text[begin : min(end, begin + LONGEST_QUOTE)]
-            cited.append(Checked(passage, quote, passage.whose_is(quote)))
+            cited.append(VerifiedQuote(passage, quote, passage.whose_is(quote)))
     numbers = "".join(f"[{number}]" for number in range(1, len(cited) + 1))
     return Answer(
         question,
@@ -187,14 +189,14 @@ def _by_date(question: str, sentence: str, passages: Sequence[Passage]) -> Answe
     )
 
 
-class _Asking:
+class _AnswerSession:
     """One question put to a writer, as often as its context takes."""
 
     def __init__(
         self,
         question: str,
-        passages: tuple[Passage, ...],
-        writer: Writer,
+        passages: tuple[RetrievedPassage, ...],
+        writer: LLMBackend,
         on_text: Callable[[str], None] | None,
         seed: int,
         beforehand: Sequence[str] = (),
@@ -204,7 +206,7 @@ class _Asking:
         self._notes = [*beforehand]
 
     def answer(self) -> Answer:
-        composer: Composer | None = None
+        composer: AnswerBuilder | None = None
         try:
             self._writer.prepare()
             prompt = self._fitting(self._writer.context)
@@ -214,10 +216,10 @@ class _Asking:
                     f" {self._writer.name}."
                 )
             for left in range(_TRIES - 1, -1, -1):
-                composer = Composer(prompt.excerpts, self._question, self._on_text)
+                composer = AnswerBuilder(prompt.excerpts, self._question, self._on_text)
                 try:
                     self._write(prompt, composer)
-                except ContextError as error:
+                except ContextLengthError as error:
                     if not left or composer.text:
                         raise
                     prompt = self._shorter(prompt, error)
@@ -238,9 +240,9 @@ class _Asking:
         return self._without(composer)
 
     def _fitting(self, context: int) -> Prompt:
-        return fitting(self._question, self._passages, self._writer.count, context)
+        return build_prompt(self._question, self._passages, self._writer.count, context)
 
-    def _write(self, prompt: Prompt, composer: Composer) -> None:
+    def _write(self, prompt: Prompt, composer: AnswerBuilder) -> None:
         pieces = self._writer.write(
             prompt.messages, most=prompt.answer, seed=self._seed, temperature=TEMPERATURE
         )
@@ -251,7 +253,7 @@ class _Asking:
                 composer.add(piece)
         composer.end(is_cut=self._writer.ended == "length")
 
-    def _shorter(self, prompt: Prompt, error: ContextError) -> Prompt:
+    def _shorter(self, prompt: Prompt, error: ContextLengthError) -> Prompt:
         """A prompt for the context that it turned out to be; ours counts are only about right."""
         before = self._writer.context or UNKNOWN_ROOM + ANSWER
         room = error.room or before
@@ -288,7 +290,7 @@ class _Asking:
         if writer.ended == "length":
             self._notes.append("The answer was cut where it was as long as it may be.")
 
-    def _composed(self, composer: Composer) -> Answer:
+    def _composed(self, composer: AnswerBuilder) -> Answer:
         return Answer(
             self._question,
             answer=composer.text,
@@ -298,7 +300,7 @@ class _Asking:
             model=self._writer.name,
         )
 
-    def _without(self, composer: Composer) -> Answer:
+    def _without(self, composer: AnswerBuilder) -> Answer:
         """Nothing that was written can be shown."""
         name, reasons = self._writer.name, composer.reasons()
         if composer.says_nothing:

@@ -14,9 +14,9 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.ask import wire
-from ownwords.ask.faults import EndpointError, RefusedError
-from ownwords.ask.wire import USUAL, Limits
+from ownwords.ask import http_client
+from ownwords.ask.errors import EndpointError, EndpointRefusedError
+from ownwords.ask.http_client import USUAL, RequestLimits
 from ownwords.core.errors import ConfigError, OwnwordsError
 
 # Where each of them listens unless told otherwise.
@@ -38,12 +38,12 @@ _MOST_MODELS = 1000
 _LONGEST_NAME = 200
 _LONGEST_TEXT = 200_000  # characters: no answer to a question is a book
 
-Ended = Literal["stop", "length"]
+FinishReason = Literal["stop", "length"]
 Message = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Usage:
+class TokenUsage:
     """Tokens, as the model that read and wrote them counts."""
 
     prompt: int
@@ -51,7 +51,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """A model that an endpoint has; 0 where it does not say."""
 
     name: str
@@ -65,13 +65,13 @@ class Endpoint:
 
     url: str
     name: str
-    models: tuple[Served, ...] = ()
+    models: tuple[ServedModel, ...] = ()
     key: str = field(default="", repr=False)
 
     @property
     def is_here(self) -> bool:
         """Whether what is sent there stays on this machine."""
-        return wire.is_here(self.url)
+        return http_client.is_here(self.url)
 
     @property
     def host(self) -> str:
@@ -89,7 +89,7 @@ def found(
     """
     there: dict[int, Endpoint] = {}
     whole_s = wait_s * _SILENCES
-    looking = Limits(connect_s=wait_s, silence_s=wait_s, whole_s=whole_s)
+    looking = RequestLimits(connect_s=wait_s, silence_s=wait_s, whole_s=whole_s)
 
     def look(port: int, name: str) -> None:
         try:
@@ -135,30 +135,30 @@ def named(url: str, environment: Mapping[str, str] = os.environ) -> Endpoint:
     key = environment.get(KEYS[0], "")
     if not key and parsed.host == _OPENAI:
         key = environment.get(KEYS[1], "")
-    if parsed.scheme == "http" and not wire.is_here(plain):
+    if parsed.scheme == "http" and not http_client.is_here(plain):
         key = ""
     if any(ord(letter) < 33 or ord(letter) > 126 for letter in key):
         raise ConfigError("the key in the environment holds characters that no key has")
     return Endpoint(plain, PORTS.get(parsed.port or 0, parsed.host), key=key)
 
 
-def with_models(endpoint: Endpoint, limits: Limits = USUAL) -> Endpoint:
+def with_models(endpoint: Endpoint, limits: RequestLimits = USUAL) -> Endpoint:
     """The same with the models it has; EndpointError if it does not answer with a list of them."""
     return _listed(endpoint, limits)
 
 
-def _listed(endpoint: Endpoint, limits: Limits) -> Endpoint:
-    said = wire.get(f"{endpoint.url}/models", key=endpoint.key, limits=limits)
+def _listed(endpoint: Endpoint, limits: RequestLimits) -> Endpoint:
+    said = http_client.get(f"{endpoint.url}/models", key=endpoint.key, limits=limits)
     data = said.get("data") if isinstance(said, dict) else None
     if not isinstance(data, list):
         raise EndpointError(
-            f"{wire.who(endpoint.url)} answers, but not with a list of models",
+            f"{http_client.who(endpoint.url)} answers, but not with a list of models",
             hint="is it an OpenAI-compatible endpoint? Its address usually ends in /v1",
         )
     models = tuple(one for each in data[:_MOST_MODELS] if (one := _served(each)))
     if not models:
         raise EndpointError(
-            f"{wire.who(endpoint.url)} has no model", hint="load one there, then ask again"
+            f"{http_client.who(endpoint.url)} has no model", hint="load one there, then ask again"
         )
     owners = {str(each.get("owned_by")) for each in data if isinstance(each, dict)}
     name = next((_OWNERS[one] for one in sorted(owners) if one in _OWNERS), endpoint.name)
@@ -167,7 +167,7 @@ def _listed(endpoint: Endpoint, limits: Limits) -> Endpoint:
     return Endpoint(endpoint.url, name, models, endpoint.key)
 
 
-def _served(entry: object) -> Served | None:
+def _served(entry: object) -> ServedModel | None:
     if not isinstance(entry, dict):
         return None
     name = entry.get("id")
@@ -175,28 +175,28 @@ def _served(entry: object) -> Served | None:
         return None
     meta = entry.get("meta")
     parameters = _count(meta.get("n_params")) if isinstance(meta, dict) else 0
-    return Served(name, _count(entry.get("max_model_len")), parameters)
+    return ServedModel(name, _count(entry.get("max_model_len")), parameters)
 
 
-def _with_slot(endpoint: Endpoint, model: Served, limits: Limits) -> Served:
+def _with_slot(endpoint: Endpoint, model: ServedModel, limits: RequestLimits) -> ServedModel:
     """llama.cpp tells the room of one conversation beside its list, if it tells it at all."""
     try:
-        said = wire.get(
+        said = http_client.get(
             endpoint.url.removesuffix("/v1") + "/props", key=endpoint.key, limits=limits
         )
     except EndpointError:
         return model
     settings = said.get("default_generation_settings") if isinstance(said, dict) else None
     context = _count(settings.get("n_ctx")) if isinstance(settings, dict) else 0
-    return Served(model.name, context, model.parameters)
+    return ServedModel(model.name, context, model.parameters)
 
 
-class Reply:
+class ChatStream:
     """What an endpoint writes, piece by piece; `used` and `ended` are known after the last one."""
 
     def __init__(self, pieces: Iterator[dict[str, Any]], where: str) -> None:
-        self.used: Usage | None = None
-        self.ended: Ended | None = None
+        self.used: TokenUsage | None = None
+        self.ended: FinishReason | None = None
         self.thought = False  # in words of its own that are no answer
         self._pieces, self._where = pieces, where
 
@@ -217,7 +217,7 @@ class Reply:
     def _note(self, event: Mapping[str, Any]) -> None:
         usage = event.get("usage")
         if isinstance(usage, dict):
-            self.used = Usage(
+            self.used = TokenUsage(
                 _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
             )
 
@@ -247,8 +247,8 @@ def chat(
     most: int,
     seed: int,
     temperature: float,
-    limits: Limits = USUAL,
-) -> Reply:
+    limits: RequestLimits = USUAL,
+) -> ChatStream:
     """What the model answers, streamed; at most so many tokens of it.
 
     Nothing is sent before the first piece is asked for. EndpointError says what went wrong, also
@@ -263,7 +263,7 @@ def chat(
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    return Reply(_tried(endpoint, body, limits), wire.who(endpoint.url))
+    return ChatStream(_tried(endpoint, body, limits), http_client.who(endpoint.url))
 
 
 # What can be done without, and what others call it.
@@ -275,17 +275,19 @@ _DISPENSABLE: Final[Mapping[str, str]] = {
 }
 
 
-def _tried(endpoint: Endpoint, body: dict[str, object], limits: Limits) -> Iterator[dict[str, Any]]:
+def _tried(
+    endpoint: Endpoint, body: dict[str, object], limits: RequestLimits
+) -> Iterator[dict[str, Any]]:
     """The events of an answer; a field that is refused is left out, or called otherwise."""
     begun = False
     while True:
         try:
-            for event in wire.events(
+            for event in http_client.events(
                 f"{endpoint.url}/chat/completions", body, key=endpoint.key, limits=limits
             ):
                 begun = True
                 yield event
-        except RefusedError as error:
+        except EndpointRefusedError as error:
             refused = _refused_field(error, body)
             if begun or not refused:
                 raise
@@ -296,7 +298,7 @@ def _tried(endpoint: Endpoint, body: dict[str, object], limits: Limits) -> Itera
             return
 
 
-def _refused_field(error: RefusedError, body: Mapping[str, object]) -> str:
+def _refused_field(error: EndpointRefusedError, body: Mapping[str, object]) -> str:
     if error.status not in (400, 422):
         return ""
     for name in _DISPENSABLE:
@@ -306,14 +308,14 @@ def _refused_field(error: RefusedError, body: Mapping[str, object]) -> str:
 
 
 def embeddings(
-    endpoint: Endpoint, model: str, texts: Sequence[str], limits: Limits = USUAL
+    endpoint: Endpoint, model: str, texts: Sequence[str], limits: RequestLimits = USUAL
 ) -> npt.NDArray[np.float32]:
     """A row for each text, as the endpoint gives them; EndpointError where they are no vectors."""
-    where = wire.who(endpoint.url)
+    where = http_client.who(endpoint.url)
     rows: list[list[float]] = []
     for begin in range(0, len(texts), _AT_ONCE):
         some = list(texts[begin : begin + _AT_ONCE])
-        said = wire.post(
+        said = http_client.post(
             f"{endpoint.url}/embeddings",
             {"model": model, "input": some},
             key=endpoint.key,

@@ -14,10 +14,9 @@ from typing import cast
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment
 from ownwords.archive.store import is_current, translate_sqlite_errors
-from ownwords.ask import vectors
+from ownwords.ask import vector_store
 from ownwords.ask.chunks import Chunk, apart, chunks_of, count_words, visible
-from ownwords.ask.passage import Passage, Whose
-from ownwords.ask.tables import (
+from ownwords.ask.index_schema import (
     are_ready,
     generation,
     is_in_line,
@@ -26,7 +25,8 @@ from ownwords.ask.tables import (
     note_in_line,
     state_of,
 )
-from ownwords.ask.vectors import Floats, Ids
+from ownwords.ask.passage import RetrievedPassage, Whose
+from ownwords.ask.vector_store import Floats, Ids
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Progress
 
@@ -61,7 +61,7 @@ _WANTED = """
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class IndexedPost:
     """A document as it is counted: its words are the author's own, not quoted, code or logs."""
 
     document: str
@@ -72,7 +72,7 @@ class Post:
     words: int
 
 
-class Index:
+class SearchIndex:
     """What is searched. Any thread may use it; each has a connection of its own.
 
     Raises CorpusError where no archive has been made yet, WorkspaceError where it is damaged or
@@ -108,7 +108,7 @@ class Index:
             self._vectors.clear()
             self._here = threading.local()
 
-    def __enter__(self) -> "Index":
+    def __enter__(self) -> "SearchIndex":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -224,7 +224,7 @@ class Index:
 
     def passages(
         self, found: Sequence[tuple[int, float]], found_by: dict[int, tuple[str, ...]] | None = None
-    ) -> list[Passage]:
+    ) -> list[RetrievedPassage]:
         """The passages with these ids and scores, in this order; one that is gone is left out."""
         with self.reading() as db:
             rows = db.execute(
@@ -249,7 +249,7 @@ class Index:
             )
             return [row[0] for row in rows]
 
-    def posts(self) -> list[Post]:
+    def posts(self) -> list[IndexedPost]:
         """All posts and pages, oldest first, those without a date last."""
         with self.reading() as db:
             rows = db.execute(
@@ -257,7 +257,7 @@ class Index:
                 " i.words FROM documents d JOIN indexed i ON i.document = d.id"
                 " ORDER BY coalesce(d.date, '9999'), d.id"
             )
-            return [Post(*row) for row in rows]
+            return [IndexedPost(*row) for row in rows]
 
     # ---- vectors
 
@@ -271,12 +271,12 @@ class Index:
         if rows.ndim != 2 or len(ids) != len(rows):
             raise ValueError(f"{len(ids)} ids, but vectors of shape {rows.shape}")
         with self._writing() as db:
-            vectors.put(db, name, ids, rows)
+            vector_store.put(db, name, ids, rows)
 
     def keep_vectors(self, name: str) -> int:
         """Let vectors go but those of this name and the last ones made before; how many went."""
         with self._writing() as db:
-            return vectors.keep(db, name)
+            return vector_store.keep(db, name)
 
     def vectors(self, name: str) -> tuple[Ids, Floats]:
         """The ids of the chunks with a vector of this name, and their vectors, one a row.
@@ -287,7 +287,7 @@ class Index:
             now = generation(db)
             kept = self._vectors.get(name)
             if kept is None or kept[0] != now:
-                self._vectors[name] = kept = (now, *vectors.load(db, name))
+                self._vectors[name] = kept = (now, *vector_store.load(db, name))
         return kept[1], kept[2]
 
     @contextmanager
@@ -377,9 +377,11 @@ def _row(chunk: Chunk, title: str, day: str) -> tuple[object, ...]:
     )
 
 
-def _passage(id_: int, row: tuple[str, ...], score: float, found_by: tuple[str, ...]) -> Passage:
+def _passage(
+    id_: int, row: tuple[str, ...], score: float, found_by: tuple[str, ...]
+) -> RetrievedPassage:
     document, title, date, url, heading, text, whose = row
-    return Passage(
+    return RetrievedPassage(
         id=id_,
         document=document,
         title=visible(title),

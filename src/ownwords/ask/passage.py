@@ -9,7 +9,7 @@ QUOTED_LINE = "> "  # begins each line of somebody else's words, as in Markdown
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class RetrievedPassage:
     """A chunk of a post that was found, with all that a reader needs to judge it.
 
     `date` is an ISO day, or None where the post has none. `url` is a web address, a path on the

@@ -58,7 +58,7 @@ class Period:
         return bool(day) and self.start <= day < self.end
 
 
-def found_in(question: str, today: date) -> tuple[Period | None, str]:
+def find_period(question: str, today: date) -> tuple[Period | None, str]:
     """The first time that a question names, and the question without it."""
     for pattern in _PATTERNS:
         if match := pattern.search(question):

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ownwords.ask.cite import Excerpt
+from ownwords.ask.citations import Excerpt
 from ownwords.ask.endpoints import Message
-from ownwords.ask.faults import ContextError
-from ownwords.ask.matching import best, sentences
-from ownwords.ask.orders import disarmed
-from ownwords.ask.passage import Passage, Whose
+from ownwords.ask.errors import ContextLengthError
+from ownwords.ask.passage import RetrievedPassage, Whose
+from ownwords.ask.prompt_injection import neutralized
+from ownwords.ask.sentence_matching import best, sentences
 from ownwords.core.fingerprint import digest
 
 # Ollama reads 4,096 tokens by default, says nothing of it and cuts what is longer: the prompt and
@@ -66,9 +66,9 @@ class Prompt:
     shortened: int  # passages of which only a part is sent
 
 
-def fitting(
+def build_prompt(
     question: str,
-    passages: Sequence[Passage],
+    passages: Sequence[RetrievedPassage],
     count: Callable[[str], int],
     context: int = 0,
 ) -> Prompt:
@@ -95,7 +95,7 @@ def fitting(
             shortened += 1
             break
     if not excerpts:
-        raise ContextError(
+        raise ContextLengthError(
             f"there is no room for a passage in a context of {context or room:,} tokens",
             room=context,
             hint="give a model with a longer context",
@@ -127,7 +127,7 @@ def _text(rules: str, question: str, told: str, fence: str) -> str:
 
 
 def _asked(question: str, told: str, fence: str) -> str:
-    asked = disarmed(" ".join(question.split()))
+    asked = neutralized(" ".join(question.split()))
     return (
         f"Question: {asked}\n\nPassages, each between lines with {fence}:\n\n{told}\n\n"
         f"Question: {asked}"
@@ -140,14 +140,14 @@ def _fenced(excerpt: Excerpt, fence: str) -> str:
     if passage.heading:
         head.append(f"section: {_line(passage.heading)}")
     head += [f"date: {passage.date or 'unknown'}", f"words: {_WHOSE[passage.whose]}"]
-    return "\n".join([*head, fence, disarmed(excerpt.text), fence])
+    return "\n".join([*head, fence, neutralized(excerpt.text), fence])
 
 
 def _line(text: str) -> str:
-    return disarmed(" ".join(text.split())[:200])
+    return neutralized(" ".join(text.split())[:200])
 
 
-def _fence(passages: Sequence[Passage]) -> str:
+def _fence(passages: Sequence[RetrievedPassage]) -> str:
     """A line that stands in no passage: whoever wrote one cannot have known it."""
     everything = "\n".join(f"{one.title}\n{one.heading}\n{one.text}" for one in passages)
     seed = everything

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ownwords.archive.report import formatting as say
-from ownwords.ask.embed import nearest
-from ownwords.ask.fuse import reciprocal_rank
-from ownwords.ask.index import Index, folded
-from ownwords.ask.occurrences import Occurrences
-from ownwords.ask.passage import Passage
-from ownwords.ask.synonyms import alike
-from ownwords.ask.terms import Term, Terms, is_telling, plain, quotations
-from ownwords.ask.vocabulary import Vocabulary
+from ownwords.ask.embedders import nearest
+from ownwords.ask.index import SearchIndex, folded
+from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.query_terms import QueryTerm, QueryTerms, is_telling, plain, quotations
+from ownwords.ask.rank_fusion import reciprocal_rank_fusion
+from ownwords.ask.synonyms import synonyms_of
+from ownwords.ask.term_statistics import TermStatistics
+from ownwords.ask.vocabulary import IndexVocabulary
 from ownwords.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ownwords.ask.embed import Embedder
+    from ownwords.ask.embedders import Embedder
 
-How = Literal["text", "vectors", "both", ""]
+SearchMode = Literal["text", "vectors", "both", ""]
 Ranking = list[tuple[int, float]]  # chunks and their scores, the best first
 
 MOST_OF_A_POST = 3  # passages: one long post must not push out all others
@@ -56,7 +56,7 @@ _MISSED = 12  # words that stand nowhere, for which others are sought
 
 
 @dataclass(frozen=True, slots=True)
-class Instead:
+class WordSubstitution:
     """A word of a question that stands nowhere, and the words that were searched for instead."""
 
     asked: str
@@ -64,7 +64,7 @@ class Instead:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The passages of a search, the best first; there may be some also where it `is_weak`.
 
     A weak search found nothing that is about the question: `why` says so in a sentence, and
@@ -72,23 +72,25 @@ class Found:
     of the question stand nowhere, where others took their place.
     """
 
-    passages: tuple[Passage, ...]
+    passages: tuple[RetrievedPassage, ...]
     is_weak: bool = False
     why: str = ""
-    nearest: tuple[Passage, ...] = ()
-    instead: tuple[Instead, ...] = ()
+    nearest: tuple[RetrievedPassage, ...] = ()
+    instead: tuple[WordSubstitution, ...] = ()
 
 
-class Searcher:
+class ArchiveSearcher:
     """Searches an index, with vectors where there is an embedder; any thread may use it."""
 
-    def __init__(self, index: Index, embedder: "Embedder | None" = None) -> None:
+    def __init__(self, index: SearchIndex, embedder: "Embedder | None" = None) -> None:
         self.index = index
         self.embedder = embedder
-        self._occurrences = Occurrences(index)
-        self._vocabulary = Vocabulary(index)
+        self._occurrences = TermStatistics(index)
+        self._vocabulary = IndexVocabulary(index)
 
-    def find(self, question: str, most: int = 8, how: How = "", *, titles: bool = True) -> Found:
+    def find(
+        self, question: str, most: int = 8, how: SearchMode = "", *, titles: bool = True
+    ) -> SearchResult:
         """The passages that answer a question best, `most` of them at most, three of a post.
 
         A post whose title is asked for comes first. `how` is "text", "vectors" or "both"; empty, it
@@ -100,7 +102,7 @@ class Searcher:
             raise ConfigError(
                 "there are no vectors to search with", hint="name a model for them with --embed"
             )
-        terms = Terms.of(question)
+        terms = QueryTerms.of(question)
         counts = self._counts(terms)
         by_text = self._by_text(counts, titles) if how != "vectors" else []
         by_vectors = self._by_vectors(question) if how != "text" else []
@@ -109,7 +111,9 @@ class Searcher:
 
         ranking = by_text or by_vectors
         if how == "both":
-            ranking = reciprocal_rank([[id_ for id_, _ in one] for one in (by_text, by_vectors)])
+            ranking = reciprocal_rank_fusion(
+                [[id_ for id_, _ in one] for one in (by_text, by_vectors)]
+            )
         ranking = _put_first(_put_first(ranking, _in_order(said, ranking)), named)
         found_by = {
             "title": set(named),
@@ -121,14 +125,16 @@ class Searcher:
         why = "" if is_title else self._weakness(terms, counts, said, by_text, by_vectors)
         instead = self._searched_instead(counts)
         if not why:
-            return Found(tuple(passages), instead=instead)
+            return SearchResult(tuple(passages), instead=instead)
         firsts = {one.document: one for one in reversed(passages)}
         near = [one for one in passages if firsts[one.document] is one][:_NEAREST]
-        return Found(tuple(passages), True, why, tuple(near if terms.is_about else ()), instead)
+        return SearchResult(
+            tuple(passages), True, why, tuple(near if terms.is_about else ()), instead
+        )
 
-    def _counts(self, terms: Terms) -> dict[Term, int]:
+    def _counts(self, terms: QueryTerms) -> dict[QueryTerm, int]:
         """In how many chunks each word stands; of one that stands nowhere, what may be meant."""
-        counted: dict[Term, int] = {}
+        counted: dict[QueryTerm, int] = {}
         missed = 0
         for term, number in self._occurrences.counts(terms.words).items():
             found = (term, number)
@@ -138,23 +144,25 @@ class Searcher:
             counted[found[0]] = found[1]
         return counted
 
-    def _instead(self, term: Term, language: str) -> tuple[Term, int]:
+    def _instead(self, term: QueryTerm, language: str) -> tuple[QueryTerm, int]:
         (word,) = term.words
-        named = Term(term.words, alike(word))
+        named = QueryTerm(term.words, synonyms_of(word))
         if not (number := self._occurrences.counts([named])[named]):
-            named = Term(term.words, self._vocabulary.instead(word, language))
+            named = QueryTerm(term.words, self._vocabulary.instead(word, language))
             number = self._occurrences.counts([named])[named]
         return (named, number) if number else (term, 0)
 
-    def _searched_instead(self, counts: Iterable[Term]) -> tuple[Instead, ...]:
+    def _searched_instead(self, counts: Iterable[QueryTerm]) -> tuple[WordSubstitution, ...]:
         """The words that stand nowhere, and what was searched for in their place, as written."""
         return tuple(
-            Instead(term.said, self._occurrences.as_written(Term((other,)) for other in term.alike))
+            WordSubstitution(
+                term.said, self._occurrences.as_written(QueryTerm((other,)) for other in term.alike)
+            )
             for term in counts
             if term.alike
         )
 
-    def _by_text(self, counts: Mapping[Term, int], titles: bool) -> Ranking:
+    def _by_text(self, counts: Mapping[QueryTerm, int], titles: bool) -> Ranking:
         rare, common = _divided(counts)
         if not rare:
             return []
@@ -208,9 +216,9 @@ class Searcher:
 
     def _chosen(
         self, ranking: Ranking, most: int, found_by: Mapping[str, set[int]]
-    ) -> list[Passage]:
+    ) -> list[RetrievedPassage]:
         """The first passages, without copies, and no more of one post than three."""
-        chosen: list[Passage] = []
+        chosen: list[RetrievedPassage] = []
         of_post: Counter[str] = Counter()
         shown: set[tuple[str, ...]] = set()
         for start in range(0, len(ranking), _AT_ONCE):
@@ -233,8 +241,8 @@ class Searcher:
 
     def _weakness(
         self,
-        terms: Terms,
-        counts: Mapping[Term, int],
+        terms: QueryTerms,
+        counts: Mapping[QueryTerm, int],
         said: Sequence[int],
         by_text: Ranking,
         by_vectors: Ranking,
@@ -255,7 +263,7 @@ class Searcher:
         return f"no passage is about {_listed(list(counts), 'and')}{together}"
 
     def _says_enough(
-        self, counts: Mapping[Term, int], missing: Sequence[Term], by_text: Ranking
+        self, counts: Mapping[QueryTerm, int], missing: Sequence[QueryTerm], by_text: Ranking
     ) -> bool:
         if not by_text:
             return False
@@ -269,11 +277,11 @@ class Searcher:
         return by_text[0][1] / says * known >= _ENOUGH
 
 
-def _divided(counts: Mapping[Term, int]) -> tuple[list[Term], list[Term]]:
+def _divided(counts: Mapping[QueryTerm, int]) -> tuple[list[QueryTerm], list[QueryTerm]]:
     """The words by which chunks are looked up, and those that only count where they stand."""
     ordered = sorted((term for term in counts if counts[term]), key=lambda term: counts[term])
     ordered = ordered[:_SEARCHED]
-    rare: list[Term] = []
+    rare: list[QueryTerm] = []
     held = 0
     for term in ordered:
         held += counts[term]
@@ -297,12 +305,12 @@ def _with_their_posts(rows: Iterable[tuple[int, str, float]]) -> Ranking:
     return sorted(ranking, key=lambda entry: (-entry[1], entry[0]))
 
 
-def _listed(terms: Sequence[Term], joined: str) -> str:
+def _listed(terms: Sequence[QueryTerm], joined: str) -> str:
     words = [f"“{say.plain(term.said, _LONGEST_SAID)}”" for term in terms[:_SAID]]
     return f" {joined} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _any(terms: Iterable[Term]) -> str:
+def _any(terms: Iterable[QueryTerm]) -> str:
     return " OR ".join(term.match for term in terms)
 
 

@@ -50,7 +50,7 @@ for _group in _GROUPS.split(","):
         _ALIKE[_word] = (*_ALIKE.get(_word, ()), *_others)
 
 
-def alike(word: str) -> tuple[str, ...]:
+def synonyms_of(word: str) -> tuple[str, ...]:
     """Other words for the same thing, whichever number or tense the word stands in."""
     return next((_ALIKE[form] for form in _plain_forms(word) if form in _ALIKE), ())
 

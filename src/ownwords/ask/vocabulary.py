@@ -11,10 +11,10 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from ownwords.ask.index import Index
-from ownwords.ask.languages import OTHERS
-from ownwords.ask.tables import TOKENIZER
-from ownwords.ask.terms import emptiness
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.index_schema import TOKENIZER
+from ownwords.ask.query_terms import detect_stop_words
+from ownwords.ask.stop_words import OTHERS
 from ownwords.evaluation.lexicon import Lexicon
 
 _MOST = 6  # words in place of one
@@ -42,10 +42,10 @@ class _Known:
     is_english: bool
 
 
-class Vocabulary:
+class IndexVocabulary:
     """The words of an index; they are read when one is missed for the first time."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: SearchIndex) -> None:
         self._index = index
         self._lock = threading.Lock()
         self._known: _Known | None = None
@@ -85,14 +85,14 @@ class Vocabulary:
             return self._known
 
 
-def _read(index: Index, generation: str) -> _Known:
+def _read(index: SearchIndex, generation: str) -> _Known:
     with index.reading() as db:
         db.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, chunk_search, row)"
         )
         ordered = [row[0] for row in db.execute("SELECT term FROM temp.words ORDER BY term")]
     there = set(ordered)
-    _, english = emptiness(())
+    _, english = detect_stop_words(())
     most = max(_present(words, there) for words in OTHERS)
     is_english = most < _PRESENT and most <= _present(english, there)
     typed: dict[str, list[str]] = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ownwords.base import checking, manifest
+from ownwords.base import checks, manifest
 from ownwords.base.downloads import (
     Checksum,
     Counted,
@@ -103,7 +103,7 @@ class Hub:
         sizes = [found.files[name].bytes for name in names]
         known = [size for size in sizes if size is not None]
         here = sum(each.stat().st_size for each in into.iterdir())
-        checking.check_room(into, sum(known) - here)
+        checks.check_room(into, sum(known) - here)
         total = sum(known) >> 20 if len(known) == len(sizes) else None
         with progress.stage(f"Fetching {found.name}", total=total, unit="MiB") as stage:
             count = Counted(stage)
@@ -162,7 +162,7 @@ def fetch(
         known = hub.fetch(found, beside, progress)
     write_atomically(beside / manifest.FILE, known.to_bytes())
     with progress.stage(f"Opening {name}"):
-        checking.check_usable(beside)
+        checks.check_usable(beside)
     with telling_of_the_disk(folder):
         beside.rename(folder)
     return known

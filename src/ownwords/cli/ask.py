@@ -15,9 +15,9 @@ from ownwords.core.progress import Progress
 
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
-    from ownwords.ask.index import Index
-    from ownwords.ask.search import Searcher
-    from ownwords.ask.writers import Writer
+    from ownwords.ask.index import SearchIndex
+    from ownwords.ask.llm_backends import LLMBackend
+    from ownwords.ask.search import ArchiveSearcher
     from ownwords.core.workspace import Workspace
 
 _PASSAGES, _MOST_PASSAGES = 8, 50
@@ -93,9 +93,9 @@ def ask(
     ] = False,
 ) -> None:
     """Answer from the archive, with what the answer rests on; or show the passages."""
-    from ownwords.ask.embed import embed_missing, opened
-    from ownwords.ask.index import Index
-    from ownwords.ask.search import Searcher
+    from ownwords.ask.embedders import embed_missing, opened
+    from ownwords.ask.index import SearchIndex
+    from ownwords.ask.search import ArchiveSearcher
     from ownwords.ask.whereabouts import asked_workspace
 
     if not 1 <= passages <= _MOST_PASSAGES:
@@ -105,15 +105,15 @@ def ask(
     text = "" if judge else _given(question, json)
     place = asked_workspace(workspace, Path.cwd())
     embedder = opened(embed)
-    with Index(place.archive) as index:
+    with SearchIndex(place.archive) as index:
         with _watched(quiet) as progress:
             index.refresh(progress)
             if embedder is not None:
                 embed_missing(index, embedder, progress)
             if judge:
-                _judge(place, index, Searcher(index, embedder), progress, as_json=json)
+                _judge(place, index, ArchiveSearcher(index, embedder), progress, as_json=json)
                 return
-        searcher = Searcher(index, embedder)
+        searcher = ArchiveSearcher(index, embedder)
         writer = None if no_model else _writer(model)
         advice = "" if writer or no_model else _ADVICE
         asking = _AskSession(searcher, writer, passages, seed, advice, as_json=json, quiet=quiet)
@@ -129,8 +129,8 @@ class _AskSession:
 
     def __init__(
         self,
-        searcher: "Searcher",
-        writer: "Writer | None",
+        searcher: "ArchiveSearcher",
+        writer: "LLMBackend | None",
         passages: int,
         seed: int,
         advice: str,
@@ -240,10 +240,10 @@ def _is_talk() -> bool:
     return are_terminals(sys.stdin, sys.stdout)
 
 
-def _writer(model: str) -> "Writer | None":
-    from ownwords.ask import writers
+def _writer(model: str) -> "LLMBackend | None":
+    from ownwords.ask import llm_backends
 
-    return writers.opened(model, folder_of=_base) if model else writers.by_default()
+    return llm_backends.opened(model, folder_of=_base) if model else llm_backends.by_default()
 
 
 def _base(name: str) -> Path | None:
@@ -258,17 +258,17 @@ def _base(name: str) -> Path | None:
 
 def _judge(
     place: "Workspace",
-    index: "Index",
-    searcher: "Searcher",
+    index: "SearchIndex",
+    searcher: "ArchiveSearcher",
     progress: Progress,
     *,
     as_json: bool,
 ) -> None:
     from ownwords.archive.store import Archive
-    from ownwords.ask.judge import judged
+    from ownwords.ask.retrieval_eval import evaluate_retrieval
 
     with Archive(place.archive) as archive:
-        judgement = judged(index, archive, searcher, progress)
+        judgement = evaluate_retrieval(index, archive, searcher, progress)
     if as_json:
         from ownwords.cli.output import print_json
 

@@ -11,10 +11,10 @@ from rich.text import Text
 from ownwords.archive.report import formatting as say
 from ownwords.archive.report.terminal_writer import ACCENT, LOUD, QUIET, TerminalWriter
 from ownwords.ask.answer import Answer
-from ownwords.ask.composing import Citation
+from ownwords.ask.answer_builder import Citation
 from ownwords.ask.index import MONTHS
-from ownwords.ask.matching import Span, sentences
-from ownwords.ask.passage import Passage, Whose
+from ownwords.ask.passage import RetrievedPassage, Whose
+from ownwords.ask.sentence_matching import Span, sentences
 from ownwords.cli.word_wrap import StreamingWordWrap
 
 _INDENT = 4
@@ -130,7 +130,7 @@ class AskView(TerminalWriter):
         if url:
             self.line(say.plain(url, 300), QUIET, indent=_INDENT)
 
-    def _excerpt(self, passage: Passage, matching: list[Span]) -> Text:
+    def _excerpt(self, passage: RetrievedPassage, matching: list[Span]) -> Text:
         """The sentence that matches best, first and bright, and what follows it there."""
         text = passage.text
         begin, end = _window(text, matching)

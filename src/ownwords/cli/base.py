@@ -85,7 +85,7 @@ def verify(
     common: Common = DEFAULTS,
 ) -> None:
     """Compare the files with their checksums, see that they fit each other, and open the model."""
-    from ownwords.base import checking
+    from ownwords.base import checks
 
     if name:
         folders = {name: catalogue.find(name)}
@@ -97,7 +97,7 @@ def verify(
     with common.watched() as (progress, _):
         for each, folder in folders.items():
             with progress.stage(f"Verifying {each}"):
-                problems[each] = checking.verify(folder)
+                problems[each] = checks.verify(folder)
     wrong = {each: found for each, found in problems.items() if found}
     if wrong:
         said = "; ".join(f"{each}: {', '.join(found)}" for each, found in wrong.items())
@@ -129,10 +129,10 @@ def add(
     common: Common = DEFAULTS,
 ) -> None:
     """Put another model among the bases; what a hub sends is checked, and no code is fetched."""
-    from ownwords.base import adding
+    from ownwords.base import install
 
     with common.watched() as (progress, _), _kept():
-        folder = adding.add(source, name, progress=progress)
+        folder = install.add(source, name, progress=progress)
     _show_added(folder, common)
 
 
@@ -148,9 +148,9 @@ def remove(
     common: Common = DEFAULTS,
 ) -> None:
     """Take an added base away, or what came of one that was never fetched whole."""
-    from ownwords.base import adding
+    from ownwords.base import install
 
-    freed = adding.remove(name)
+    freed = install.remove(name)
     common.show(
         {"removed": name, "bytes": freed},
         lambda console: console.print(Text(f"{name} is gone: {size(freed)}")),
@@ -207,10 +207,10 @@ def pretrain(
     """Train a model from nothing, as `ownwords pretrain` does, and put it among the bases."""
     with needs_torch("training a model"):
         from ownwords.training import recipes
-    from ownwords.base import adding
+    from ownwords.base import install
 
     name = name or name_of(paths[0])
-    adding.check_free(name)  # now, and not when the hours are spent
+    install.check_free(name)  # now, and not when the hours are spent
     made: list[Made] = []
 
     def make(texts: Any, held_out: Any, work: Any, _: Any) -> "Made":  # noqa: ANN401 - recipes says
@@ -220,7 +220,7 @@ def pretrain(
     train(paths, common, options, make, kind="pretrain")
     if made and os.environ.get("RANK", "0") == "0":  # of several processes one adds it
         with common.watched() as (progress, _):
-            folder = adding.add(str(made[0].folder), name, progress=progress)
+            folder = install.add(str(made[0].folder), name, progress=progress)
         if not common.json:
             _show_added(folder, common)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from ownwords.archive.store import Archive
-from ownwords.ask.embed import Embedder
-from ownwords.ask.index import Index
-from ownwords.ask.search import Searcher
+from ownwords.ask.embedders import Embedder
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.search import ArchiveSearcher
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
@@ -230,11 +230,11 @@ class AppState:
         """The archive, by a connection of the thread that asks; Refused while there is none."""
         return self._archive_pool.archive()
 
-    def index(self) -> Index:
+    def index(self) -> SearchIndex:
         """The passages of the archive, as they were last indexed; Refused while there is none."""
         return self._archive_pool.index()
 
-    def searcher(self) -> Searcher:
+    def searcher(self) -> ArchiveSearcher:
         """What finds passages; the index is brought up to date before. Refused as `index`."""
         return self._archive_pool.searcher()
 

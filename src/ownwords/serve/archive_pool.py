@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ownwords.archive import store
 from ownwords.archive.store import Archive
-from ownwords.ask import embed
-from ownwords.ask.embed import Embedder
-from ownwords.ask.index import Index
-from ownwords.ask.search import Searcher
+from ownwords.ask import embedders
+from ownwords.ask.embedders import Embedder
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.search import ArchiveSearcher
 from ownwords.core.errors import OwnwordsError
 from ownwords.serve.errors import ApiError
 
@@ -32,11 +32,11 @@ class ArchivePool:
         self._embed = embed
         self._of_thread = threading.local()
         self._opening, self._refreshing, self._embedding = (threading.Lock() for _ in range(3))
-        self._index: Index | None = None
+        self._index: SearchIndex | None = None
         self._indexed: _File | None = None
-        self._searcher: Searcher | None = None
+        self._searcher: ArchiveSearcher | None = None
         self._state: tuple[int, ...] = ()  # of the archive, when the index was last up to date
-        self._stale: list[Index] = []
+        self._stale: list[SearchIndex] = []
         self._embedder: Embedder | None = None
         self._has_embedder = False
         self._maker: threading.Thread | None = None  # of vectors
@@ -52,22 +52,22 @@ class ArchivePool:
             kept = self._of_thread.archive = (file, Archive(self.path))
         return kept[1]
 
-    def index(self) -> Index:
+    def index(self) -> SearchIndex:
         """The passages, as they were last indexed."""
         file = self._file()
         with self._opening:
             if self._index is None or self._indexed != file:
                 if self._index is not None:
                     self._stale.append(self._index)  # a search may still be using it
-                self._index, self._indexed = Index(self.path), file
+                self._index, self._indexed = SearchIndex(self.path), file
             return self._index
 
-    def searcher(self) -> Searcher:
+    def searcher(self) -> ArchiveSearcher:
         """What finds passages in the archive as it is now."""
         index = self.index()
         with self._refreshing:
             if self._searcher is None or self._searcher.index is not index:
-                self._searcher, self._state = Searcher(index, self.embedder()), ()
+                self._searcher, self._state = ArchiveSearcher(index, self.embedder()), ()
             if self._state != self._now():
                 index.refresh()
                 self._state = self._now()
@@ -78,7 +78,7 @@ class ArchivePool:
         """What makes vectors, None where none is wanted. OwnwordsError where it cannot be had."""
         with self._embedding:
             if not self._has_embedder:
-                self._embedder = embed.opened(self._embed)
+                self._embedder = embedders.opened(self._embed)
                 self._has_embedder = True
             return self._embedder
 
@@ -113,7 +113,7 @@ class ArchivePool:
             )
         return told.st_dev, told.st_ino
 
-    def _make_vectors(self, index: Index) -> None:
+    def _make_vectors(self, index: SearchIndex) -> None:
         """Make those that are missing, while questions are answered with what there is."""
         embedder = self.embedder()
         if embedder is None or (self._maker is not None and self._maker.is_alive()):
@@ -121,7 +121,7 @@ class ArchivePool:
 
         def make() -> None:
             try:
-                embed.embed_missing(index, embedder)
+                embedders.embed_missing(index, embedder)
             except OwnwordsError as error:
                 _log.warning("the search goes without some vectors: %s", error)
             except Exception:

@@ -17,8 +17,8 @@ from starlette.routing import BaseRoute, Route
 from ownwords.ask import endpoints
 from ownwords.ask.answer import Answer, answer
 from ownwords.ask.endpoints import Endpoint
-from ownwords.ask.passage import Passage
-from ownwords.ask.writers import LEAST_PARAMETERS, EndpointWriter, OwnWriter, Writer
+from ownwords.ask.llm_backends import LEAST_PARAMETERS, EndpointBackend, LLMBackend, LocalBackend
+from ownwords.ask.passage import RetrievedPassage
 from ownwords.core.errors import OwnwordsError
 from ownwords.serve.api.fields import JsonFields
 from ownwords.serve.api.sending import KEEP_OPEN, EventStreamResponse, event
@@ -85,7 +85,7 @@ class _Ask:
             task.result()
         return EventStreamResponse(_told(task, telling), held)
 
-    async def _writer(self, name: str) -> Writer | None:
+    async def _writer(self, name: str) -> LLMBackend | None:
         if name == NOBODY:
             return None
         if name.startswith(_OWN):
@@ -93,15 +93,15 @@ class _Ask:
         for endpoint in await self._state.run(self._endpoints.found):
             for one in endpoint.models:
                 if name == _name_of(endpoint, one.name):
-                    return EndpointWriter(replace(endpoint, models=(one,)), named=True)
+                    return EndpointBackend(replace(endpoint, models=(one,)), named=True)
         raise ApiError(
             404,
             "the model that was to answer is not there any more",
             hint="choose another, or none: the passages are shown then",
         )
 
-    def _own(self, opened: LoadedModel) -> Writer:
-        writer = OwnWriter(
+    def _own(self, opened: LoadedModel) -> LLMBackend:
+        writer = LocalBackend(
             opened.folder,
             model=opened.model,
             written=lambda request, stops: self._state.text(opened, request, stops),
@@ -110,9 +110,9 @@ class _Ask:
         return writer
 
     def _answered(
-        self, question: str, writer: Writer | None, seed: int, telling: "_Telling"
+        self, question: str, writer: LLMBackend | None, seed: int, telling: "_Telling"
     ) -> Answer:
-        def found(passages: Sequence[Passage]) -> None:
+        def found(passages: Sequence[RetrievedPassage]) -> None:
             telling.tell("passages", [asdict(one) for one in passages])
 
         telling.check()

@@ -12,8 +12,8 @@ from starlette.routing import BaseRoute, Route
 from ownwords.archive.document import OWN_KINDS, Document, Segment
 from ownwords.archive.report import formatting as say
 from ownwords.archive.store import Archive
-from ownwords.ask.matching import stems, telling
-from ownwords.ask.passage import Passage
+from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.sentence_matching import stems, telling
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, shown
@@ -160,7 +160,7 @@ class _Rooms:
         return found
 
 
-def _passage(one: Passage) -> dict[str, Any]:
+def _passage(one: RetrievedPassage) -> dict[str, Any]:
     return {
         "id": one.id,
         "document": one.document,

@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
-from ownwords.ask.matching import best
-from ownwords.ask.passage import Passage
+from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.sentence_matching import best
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation.verbatim import Shared, shared_passages
@@ -111,7 +111,7 @@ class _Write:
         texts = _Texts(archive)
         shared = shared_passages(text, texts, _SHARED_WORDS)
         shared.sort(key=lambda one: one.start - one.end)
-        nearest: Sequence[Passage] = ()
+        nearest: Sequence[RetrievedPassage] = ()
         if text.strip():
             query = " ".join(text.split()[-_QUERY_WORDS:])
             found = self._state.searcher().find(query, most=_NEAREST)

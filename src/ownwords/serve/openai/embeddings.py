@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ownwords.ask.embed import Embedder
+from ownwords.ask.embedders import Embedder
 from ownwords.serve.app_state import AppState
 from ownwords.serve.openai.errors import invalid, missing, no_such_model, unsupported
 from ownwords.serve.openai.formatters import JsonObject

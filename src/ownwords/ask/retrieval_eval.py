@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from ownwords.archive.store import Archive
-from ownwords.ask.questions import KINDS, Asked, Kind, Question, questions_of
+from ownwords.ask.eval_questions import KINDS, EvalQuestion, EvalQuestions, Kind, eval_questions_of
 from ownwords.core.progress import Progress
 
 if TYPE_CHECKING:
-    from ownwords.ask.index import Index
-    from ownwords.ask.search import Searcher
+    from ownwords.ask.index import SearchIndex
+    from ownwords.ask.search import ArchiveSearcher
 
-How = Literal["text", "vectors", "both"]
+SearchMode = Literal["text", "vectors", "both"]
 Measure = Literal["hit@1", "hit@5", "MRR@10", "nDCG@10", "refused"]
 
 DEPTH = 10  # places of a ranking that are looked at
@@ -41,7 +41,7 @@ _COLUMN, _LABEL, _WIDE = 18, 26, 78
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class RetrievalFigure:
     """A figure, and where it would lie with other questions of the kind, 19 times of 20."""
 
     value: float
@@ -54,24 +54,24 @@ class Row:
     """The figures of one kind of question, searched for in one way."""
 
     kind: Kind
-    how: How
+    how: SearchMode
     questions: int
-    figures: Mapping[Measure, Figure]
+    figures: Mapping[Measure, RetrievalFigure]
     median_ms: float
     missed: tuple[str, ...]  # questions whose answer is not among the first 5, or was not refused
 
 
 @dataclass(frozen=True)
-class Judgement:
+class RetrievalReport:
     """What an archive's own questions say of the search in it."""
 
     posts: int
     passages: int
     vectors: str  # what made them; empty if there are none
     rows: tuple[Row, ...]
-    asked: Asked = field(repr=False)
+    asked: EvalQuestions = field(repr=False)
 
-    def row(self, kind: Kind, how: How) -> Row | None:
+    def row(self, kind: Kind, how: SearchMode) -> Row | None:
         """The figures of a kind of question; None where nothing was asked in this way."""
         return next((row for row in self.rows if (row.kind, row.how) == (kind, how)), None)
 
@@ -167,12 +167,15 @@ class Judgement:
         return notes
 
 
-def judged(
-    index: "Index", archive: Archive, searcher: "Searcher", progress: Progress | None = None
-) -> Judgement:
+def evaluate_retrieval(
+    index: "SearchIndex",
+    archive: Archive,
+    searcher: "ArchiveSearcher",
+    progress: Progress | None = None,
+) -> RetrievalReport:
     """Ask the archive's own questions, with text and, where there is an embedder, with vectors."""
     documents = index.documents()
-    asked = questions_of(archive, documents)
+    asked = eval_questions_of(archive, documents)
     vectors = searcher.embedder.name if searcher.embedder else ""
     hows = _hows(vectors)
     rows: list[Row] = []
@@ -186,7 +189,7 @@ def judged(
                         results.append(_result(searcher, question, how))
                         stage.advance()
                     rows.append(_row(kind, how, questions, results))
-    return Judgement(len(documents), index.size(), vectors, tuple(rows), asked)
+    return RetrievalReport(len(documents), index.size(), vectors, tuple(rows), asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,7 @@ class _Result:
     seconds: float
 
 
-def _result(searcher: "Searcher", question: Question, how: How) -> _Result:
+def _result(searcher: "ArchiveSearcher", question: EvalQuestion, how: SearchMode) -> _Result:
     began = time.perf_counter()
     found = searcher.find(
         question.text, DEPTH + _SPARE * len(question.apart), how, titles=question.kind != "bodies"
@@ -212,8 +215,10 @@ def _result(searcher: "Searcher", question: Question, how: How) -> _Result:
     return _Result(place, found.is_weak, seconds)
 
 
-def _row(kind: Kind, how: How, questions: Sequence[Question], results: Sequence[_Result]) -> Row:
-    figures: dict[Measure, Figure] = {}
+def _row(
+    kind: Kind, how: SearchMode, questions: Sequence[EvalQuestion], results: Sequence[_Result]
+) -> Row:
+    figures: dict[Measure, RetrievalFigure] = {}
     places = [result.place for result in results]
     if kind != "unanswerable":
         figures["hit@1"] = mean([place == 1 for place in places])
@@ -241,7 +246,7 @@ def gain(place: int) -> float:
     return 1 / math.log2(1 + place) if place else 0.0
 
 
-def mean(values: Sequence[float]) -> Figure:
+def mean(values: Sequence[float]) -> RetrievalFigure:
     """The mean of numbers from 0 to 1, with Wilson's interval: right for few of them, and near 1.
 
     Made for shares, it is never too narrow for other numbers: none spread as far as 0 and 1 do.
@@ -249,14 +254,14 @@ def mean(values: Sequence[float]) -> Figure:
     part, squared = sum(values) / len(values), _Z * _Z / len(values)
     middle = (part + squared / 2) / (1 + squared)
     reach = math.sqrt(part * (1 - part) * squared + squared * squared / 4) / (1 + squared)
-    return Figure(part, max(0.0, middle - reach), min(1.0, middle + reach))
+    return RetrievalFigure(part, max(0.0, middle - reach), min(1.0, middle + reach))
 
 
-def _hows(vectors: str) -> tuple[How, ...]:
+def _hows(vectors: str) -> tuple[SearchMode, ...]:
     return ("text", "vectors", "both") if vectors else ("text",)
 
 
-def _fair(kind: Kind, how: How) -> bool:
+def _fair(kind: Kind, how: SearchMode) -> bool:
     """Vectors are made of a passage and its title: without the title there are none."""
     return kind != "bodies" or how == "text"
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import date
 
 from ownwords.archive.report.formatting import count, quoted
-from ownwords.ask.counting import Counting, Topic
-from ownwords.ask.index import MONTHS, Index, Post
-from ownwords.ask.passage import Passage
-from ownwords.ask.periods import found_in
-from ownwords.ask.terms import plain
+from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex
+from ownwords.ask.passage import RetrievedPassage
+from ownwords.ask.periods import find_period
+from ownwords.ask.post_counts import PostCounts, Topic
+from ownwords.ask.query_terms import plain
 
 _LONGEST = 300  # characters: what is longer asks for more than a date
 _ALIKE = 3  # months or years that are named where none has the most
@@ -48,7 +48,7 @@ _PLEASE = r"(?:please )?(?:(?:can|could) you )?(?:(?:tell me|show me|show|list|g
 
 
 @dataclass(frozen=True, slots=True)
-class Dated:
+class DateAnswer:
     """An answer from the dates and counts of the posts, with passages of the posts it is about.
 
     Where it is not `is_whole`, the sentence says only which posts the question is about: what they
@@ -56,11 +56,13 @@ class Dated:
     """
 
     sentence: str
-    passages: tuple[Passage, ...] = ()
+    passages: tuple[RetrievedPassage, ...] = ()
     is_whole: bool = True
 
 
-def dated(index: Index, question: str, *, most: int = 8, today: date | None = None) -> Dated | None:
+def dated(
+    index: SearchIndex, question: str, *, most: int = 8, today: date | None = None
+) -> DateAnswer | None:
     """The answer, if the question asks when or how often; None for every other, to be searched.
 
     English only. Posts that were left out as somebody else's do not count.
@@ -68,12 +70,12 @@ def dated(index: Index, question: str, *, most: int = 8, today: date | None = No
     text = plain(question).rstrip(" ?!.").replace("’", "'")
     if len(text) > _LONGEST:
         return None
-    period, rest = found_in(text, today or date.today())
+    period, rest = find_period(text, today or date.today())
     for pattern, answer in _ANSWERS:
         if match := pattern.fullmatch(rest or "posts"):
             named = match.groupdict()
             named["topic"] = named.get("topic") or named.get("mentioned")
-            if found := answer(Counting(index, period, most), named):
+            if found := answer(PostCounts(index, period, most), named):
                 return found
     return None
 
@@ -81,7 +83,7 @@ def dated(index: Index, question: str, *, most: int = 8, today: date | None = No
 Named = dict[str, str | None]
 
 
-def _first_or_last(counting: Counting, named: Named) -> Dated | None:
+def _first_or_last(counting: PostCounts, named: Named) -> DateAnswer | None:
     topic = counting.topic(named.get("topic"))
     posts = [post for post in counting.posts(topic) if post.day]
     if not posts:
@@ -100,10 +102,10 @@ def _first_or_last(counting: Counting, named: Named) -> Dated | None:
     else:
         listed = _listed([_named(post) for post in chosen])
         said = f"{which} {len(chosen)} posts{when}{_about(topic, 2)} are {listed}."
-    return Dated(said, counting.passages(chosen, topic))
+    return DateAnswer(said, counting.passages(chosen, topic))
 
 
-def _nth(counting: Counting, named: Named) -> Dated | None:
+def _nth(counting: PostCounts, named: Named) -> DateAnswer | None:
     topic = counting.topic(named.get("topic"))
     posts = [post for post in counting.posts(topic) if post.day]
     said = _of(named, "nth")
@@ -112,19 +114,21 @@ def _nth(counting: Counting, named: Named) -> Dated | None:
         return _none(counting, topic)
     about = f"{_when(counting)}{_about(topic, len(posts))}"
     if place > len(posts):
-        return Dated(f"You wrote {count(len(posts), 'post')}{about}, no {said} one.")
+        return DateAnswer(f"You wrote {count(len(posts), 'post')}{about}, no {said} one.")
     post = posts[place - 1]
     about = f"{_when(counting)}{_about(topic, 1)}"
-    return Dated(f"Your {said} post{about} is {_named(post)}.", counting.passages([post], topic))
+    return DateAnswer(
+        f"Your {said} post{about} is {_named(post)}.", counting.passages([post], topic)
+    )
 
 
-def _when_about(counting: Counting, named: Named) -> Dated | None:
+def _when_about(counting: PostCounts, named: Named) -> DateAnswer | None:
     """When posts mention something; where none does in these words, they are searched."""
     topic = counting.topic(named.get("topic"))
     return _how_many(counting, named) if counting.posts(topic) else None
 
 
-def _by_time(counting: Counting, named: Named) -> Dated | None:
+def _by_time(counting: PostCounts, named: Named) -> DateAnswer | None:
     topic = counting.topic(named.get("topic"))
     posts = counting.posts(topic)
     dated = [post for post in posts if post.day]
@@ -137,19 +141,19 @@ def _by_time(counting: Counting, named: Named) -> Dated | None:
     said = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
     undated = len(posts) - len(dated)
     without = f", and {undated} without a date" if undated else ""
-    return Dated(f"{said}: {_listed(times)}{without}.", counting.passages(posts, topic))
+    return DateAnswer(f"{said}: {_listed(times)}{without}.", counting.passages(posts, topic))
 
 
-def _how_many(counting: Counting, named: Named) -> Dated | None:
+def _how_many(counting: PostCounts, named: Named) -> DateAnswer | None:
     topic = counting.topic(named.get("topic"))
     posts = counting.posts(topic)
     if not posts:
         return _none(counting, topic)
     said = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
-    return Dated(f"{said}{_span(posts)}.", counting.passages(posts, topic))
+    return DateAnswer(f"{said}{_span(posts)}.", counting.passages(posts, topic))
 
 
-def _how_often(counting: Counting, named: Named) -> Dated | None:
+def _how_often(counting: PostCounts, named: Named) -> DateAnswer | None:
     topic = counting.topic(named.get("topic"))
     if topic is None or not topic.is_phrase:
         return _how_many(counting, named)
@@ -159,18 +163,18 @@ def _how_often(counting: Counting, named: Named) -> Dated | None:
     times = counting.mentions(topic, posts)
     often = {1: "once", 2: "twice"}.get(times, f"{count(times)} times")
     said = f"{topic.said} stands {often} in {count(len(posts), 'post')}{_when(counting)}"
-    return Dated(f"{said}{_span(posts)}.", counting.passages(posts, topic))
+    return DateAnswer(f"{said}{_span(posts)}.", counting.passages(posts, topic))
 
 
-def _how_many_words(counting: Counting, _: Named) -> Dated | None:
+def _how_many_words(counting: PostCounts, _: Named) -> DateAnswer | None:
     posts = counting.posts()
     if not posts:
         return _none(counting, None)
     words = count(sum(post.words for post in posts), "word")
-    return Dated(f"You wrote {words}{_when(counting)}, in {count(len(posts), 'post')}.")
+    return DateAnswer(f"You wrote {words}{_when(counting)}, in {count(len(posts), 'post')}.")
 
 
-def _longest(counting: Counting, named: Named) -> Dated | None:
+def _longest(counting: PostCounts, named: Named) -> DateAnswer | None:
     topic = counting.topic(named.get("topic"))
     posts = counting.posts(topic)
     if not posts:
@@ -179,10 +183,12 @@ def _longest(counting: Counting, named: Named) -> Dated | None:
     lengths = [post.words for post in posts]
     post = posts[lengths.index(max(lengths) if which == "longest" else min(lengths))]
     said = f"Your {which} post{_when(counting)}{_about(topic, 1)} is {_named(post)}"
-    return Dated(f"{said}, with {count(post.words, 'word')}.", counting.passages([post], topic))
+    return DateAnswer(
+        f"{said}, with {count(post.words, 'word')}.", counting.passages([post], topic)
+    )
 
 
-def _in_a_period(counting: Counting, named: Named) -> Dated | None:
+def _in_a_period(counting: PostCounts, named: Named) -> DateAnswer | None:
     topic = counting.topic(named.get("topic"))
     posts = counting.posts(topic)
     if counting.period is None or (topic and not posts):
@@ -193,20 +199,20 @@ def _in_a_period(counting: Counting, named: Named) -> Dated | None:
     said = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
     passages = counting.passages(posts, topic)
     shown = f"; these are the first {len(passages)}" if len(passages) < len(posts) else ""
-    return Dated(f"{said}{shown}.", passages, is_whole=topic is None)
+    return DateAnswer(f"{said}{shown}.", passages, is_whole=topic is None)
 
 
-def _when_written(counting: Counting, named: Named) -> Dated | None:
+def _when_written(counting: PostCounts, named: Named) -> DateAnswer | None:
     """When a post was written that the question calls by its title."""
     documents = counting.titled(_of(named, "title"))
     posts = [post for post in counting.posts() if post.document in documents and post.day]
     if not posts:
         return None
     said = " and ".join(f"{quoted(post.title)} on {_day(post.day)}" for post in posts)
-    return Dated(f"You wrote {said}.", counting.passages(posts))
+    return DateAnswer(f"You wrote {said}.", counting.passages(posts))
 
 
-def _when_most(counting: Counting, named: Named) -> Dated | None:
+def _when_most(counting: PostCounts, named: Named) -> DateAnswer | None:
     topic = counting.topic(named.get("topic"))
     posts = [post for post in counting.posts(topic) if post.day]
     if not posts:
@@ -220,26 +226,26 @@ def _when_most(counting: Counting, named: Named) -> Dated | None:
     found = f"{count(most, 'post')}{_about(topic, most)}"
     if len(times) > _ALIKE:
         unit = "months" if digits == 7 else "years"
-        return Dated(f"{len(times)} {unit} have as many as each other: {found}.")
+        return DateAnswer(f"{len(times)} {unit} have as many as each other: {found}.")
     each = " each" if len(times) > 1 else ""
-    return Dated(f"You wrote most in {_listed(times)}: {found}{each}.")
+    return DateAnswer(f"You wrote most in {_listed(times)}: {found}{each}.")
 
 
-def _none(counting: Counting, topic: Topic | None) -> Dated:
+def _none(counting: PostCounts, topic: Topic | None) -> DateAnswer:
     every = [post for post in counting.posts_of_all_time() if post.day]
     if topic:
-        return Dated(f"No post{_when(counting)} mentions {topic.said}.")
+        return DateAnswer(f"No post{_when(counting)} mentions {topic.said}.")
     said = f"You wrote no post{_when(counting)}"
     if not every:
-        return Dated(f"{said}: none of them has a date." if counting.period else f"{said}.")
-    return Dated(f"{said}: yours are from {_day(every[0].day)} to {_day(every[-1].day)}.")
+        return DateAnswer(f"{said}: none of them has a date." if counting.period else f"{said}.")
+    return DateAnswer(f"{said}: yours are from {_day(every[0].day)} to {_day(every[-1].day)}.")
 
 
 def _of(named: Named, name: str) -> str:
     return (named.get(name) or "").strip().casefold()
 
 
-def _when(counting: Counting) -> str:
+def _when(counting: PostCounts) -> str:
     return f" {counting.period.said}" if counting.period else ""
 
 
@@ -247,7 +253,7 @@ def _about(topic: Topic | None, posts: int) -> str:
     return f" that {'mentions' if posts == 1 else 'mention'} {topic.said}" if topic else ""
 
 
-def _span(posts: Sequence[Post]) -> str:
+def _span(posts: Sequence[IndexedPost]) -> str:
     """From when to when the posts are, and how many of them nobody can tell."""
     days = [post.day for post in posts if post.day]
     undated = len(posts) - len(days)
@@ -261,7 +267,7 @@ def _span(posts: Sequence[Post]) -> str:
     return f", {', '.join(parts)}" if parts else ""
 
 
-def _named(post: Post) -> str:
+def _named(post: IndexedPost) -> str:
     return quoted(post.title) + (f" of {_day(post.day)}" if post.day else "")
 
 
@@ -283,7 +289,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(_PLEASE + text, re.IGNORECASE)
 
 
-_ANSWERS: tuple[tuple[re.Pattern[str], Callable[[Counting, Named], Dated | None]], ...] = (
+_ANSWERS: tuple[tuple[re.Pattern[str], Callable[[PostCounts, Named], DateAnswer | None]], ...] = (
     (
         _pattern(
             rf"(?:(?:what|which|where|when) (?:is|was|are|were) )?(?:(?:my|the|your) )?(?:very )?"

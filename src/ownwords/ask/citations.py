@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ownwords.ask.marks import LEAST_QUOTE, Sentence, marked, without_thinking
-from ownwords.ask.matching import Span, best, share, stems, telling
-from ownwords.ask.orders import reads_like_an_order, without_orders
-from ownwords.ask.passage import Passage, Whose
+from ownwords.ask.citation_marks import LEAST_QUOTE, AnswerSentence, marked, strip_reasoning
+from ownwords.ask.passage import RetrievedPassage, Whose
+from ownwords.ask.prompt_injection import looks_like_injection, without_injections
+from ownwords.ask.sentence_matching import Span, best, share, stems, telling
 
 LONGEST_QUOTE = 600  # characters
 # Of the words of a sentence that say something, this share must stand in what it cites, in the
@@ -31,15 +31,15 @@ class Excerpt:
     """What a model was shown of a passage, and the number it was told to cite it by."""
 
     number: int
-    passage: Passage
+    passage: RetrievedPassage
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class VerifiedQuote:
     """A citation that holds: a stretch of a passage, word for word as it stands there."""
 
-    passage: Passage
+    passage: RetrievedPassage
     quote: str
     whose: Whose
 
@@ -49,28 +49,28 @@ class Statement:
     """A sentence of an answer, without its marks; what it cites and holds, and what was wrong."""
 
     text: str
-    cited: tuple[Checked, ...] = ()
+    cited: tuple[VerifiedQuote, ...] = ()
     failed: tuple[str, ...] = ()  # of each citation that does not hold, why
     moved: int = 0  # citations whose words stand in another passage than they name
     begins_paragraph: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedAnswer:
     """An answer's text, read: its sentences, pairs said to disagree, and whether it was refused."""
 
     statements: tuple[Statement, ...] = ()
-    disagreements: tuple[tuple[Checked, Checked], ...] = ()
+    disagreements: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
     failed: tuple[str, ...] = ()
     says_nothing: bool = False
 
 
-def read(text: str, excerpts: Sequence[Excerpt], question: str) -> Reading:
+def read(text: str, excerpts: Sequence[Excerpt], question: str) -> ParsedAnswer:
     """What an answer says, and which of its citations hold in the excerpts."""
-    says_nothing = NOT_THERE.search(without_thinking(text)) is not None
+    says_nothing = NOT_THERE.search(strip_reasoning(text)) is not None
     numbered = {one.number: one for one in excerpts}
     statements: list[Statement] = []
-    pairs: list[tuple[Checked, Checked]] = []
+    pairs: list[tuple[VerifiedQuote, VerifiedQuote]] = []
     failed: list[str] = []
     for sentence in marked(text):
         cited, wrong, moved = _cited(sentence, numbered, question)
@@ -84,7 +84,7 @@ def read(text: str, excerpts: Sequence[Excerpt], question: str) -> Reading:
         statements.append(
             Statement(sentence.text, tuple(cited), tuple(wrong), moved, sentence.begins_paragraph)
         )
-    return Reading(tuple(statements), tuple(pairs), tuple(failed), says_nothing)
+    return ParsedAnswer(tuple(statements), tuple(pairs), tuple(failed), says_nothing)
 
 
 def find(quote: str, text: str) -> Span | None:
@@ -111,7 +111,7 @@ def find(quote: str, text: str) -> Span | None:
     return span if span[1] - span[0] <= LONGEST_QUOTE else None
 
 
-def bears_out(statement: str, cited: Sequence[Checked], question: str) -> str:
+def unsupported_reason(statement: str, cited: Sequence[VerifiedQuote], question: str) -> str:
     """Why what is cited does not bear a sentence out; empty where it may.
 
     No machine can judge that; but a sentence whose words and years stand neither there nor in the
@@ -119,7 +119,7 @@ def bears_out(statement: str, cited: Sequence[Checked], question: str) -> str:
     """
     around = " ".join(
         f"{one.passage.title} {one.passage.heading} {one.passage.date or ''}"
-        f" {without_orders(one.passage.text)}"
+        f" {without_injections(one.passage.text)}"
         for one in cited
     )
     known = set(stems(around)) | set(stems(question))
@@ -130,10 +130,10 @@ def bears_out(statement: str, cited: Sequence[Checked], question: str) -> str:
     return ""
 
 
-def brings_nothing_new(statement: str, cited: Sequence[Checked], question: str) -> bool:
+def repeats_known(statement: str, cited: Sequence[VerifiedQuote], question: str) -> bool:
     """Whether a sentence without citations only leads over: all its words are known already."""
     said = " ".join(f"{one.passage.title} {one.passage.date or ''} {one.quote}" for one in cited)
-    known = set(stems(without_orders(said))) | set(stems(question))
+    known = set(stems(without_injections(said))) | set(stems(question))
     return telling(statement) <= known and not _unheard_of(statement, f"{said} {question}")
 
 
@@ -145,10 +145,10 @@ def _unheard_of(statement: str, known: str) -> str:
 
 
 def _cited(
-    sentence: Sentence, numbered: dict[int, Excerpt], question: str
-) -> tuple[list[Checked], list[str], int]:
+    sentence: AnswerSentence, numbered: dict[int, Excerpt], question: str
+) -> tuple[list[VerifiedQuote], list[str], int]:
     """The citations of a sentence that hold, why the others do not, and how many were moved."""
-    cited: list[Checked] = []
+    cited: list[VerifiedQuote] = []
     failed: list[str] = []
     moved = 0
     for mark in sentence.marks:
@@ -181,22 +181,22 @@ def _cited(
 
 def _is_order_unasked_for(quote: str, question: str) -> bool:
     """An order is quoted where the question is about it, and nowhere else."""
-    return reads_like_an_order(quote) and len(telling(question) & set(stems(quote))) < 2
+    return looks_like_injection(quote) and len(telling(question) & set(stems(quote))) < 2
 
 
-def _first(quote: str, excerpts: Sequence[Excerpt]) -> Checked | None:
+def _first(quote: str, excerpts: Sequence[Excerpt]) -> VerifiedQuote | None:
     for excerpt in excerpts:
         if span := find(quote, excerpt.text):
             return _checked(excerpt, span)
     return None
 
 
-def _checked(excerpt: Excerpt, span: Span) -> Checked:
+def _checked(excerpt: Excerpt, span: Span) -> VerifiedQuote:
     quote = excerpt.text[span[0] : span[1]]
-    return Checked(excerpt.passage, quote, excerpt.passage.whose_is(quote))
+    return VerifiedQuote(excerpt.passage, quote, excerpt.passage.whose_is(quote))
 
 
-def _nearly(statement: str, excerpt: Excerpt) -> Checked | None:
+def _nearly(statement: str, excerpt: Excerpt) -> VerifiedQuote | None:
     """The sentence of a passage that says what a statement does, where one nearly says it."""
     spans = best(statement, excerpt.text, most=1)
     if not spans or spans[0][1] - spans[0][0] > LONGEST_QUOTE:
@@ -207,7 +207,7 @@ def _nearly(statement: str, excerpt: Excerpt) -> Checked | None:
     return _checked(excerpt, spans[0])
 
 
-def _pair(cited: Sequence[Checked]) -> tuple[Checked, Checked] | None:
+def _pair(cited: Sequence[VerifiedQuote]) -> tuple[VerifiedQuote, VerifiedQuote] | None:
     """The earliest and the latest, if they are the author's own and of different years."""
     own = [one for one in cited if one.whose == "own" and one.passage.date]
     own.sort(key=lambda one: one.passage.date or "")
@@ -216,7 +216,7 @@ def _pair(cited: Sequence[Checked]) -> tuple[Checked, Checked] | None:
     return own[0], own[-1]
 
 
-def year_of(checked: Checked) -> int:
+def year_of(checked: VerifiedQuote) -> int:
     """The year a cited post is of, 0 where nobody knows."""
     date = checked.passage.date or ""
     return int(date[:4]) if date[:4].isdecimal() else 0

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.ask.tables import meta
+from ownwords.ask.index_schema import meta
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]

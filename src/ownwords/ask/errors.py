@@ -7,7 +7,7 @@ class EndpointError(OwnwordsError):
     """An endpoint does not answer, breaks off, or answers with what is no answer."""
 
 
-class RefusedError(EndpointError):
+class EndpointRefusedError(EndpointError):
     """The endpoint understood, and will not: `field` is what it does not take, where it says so."""
 
     def __init__(self, message: str, status: int, field: str = "", hint: str = "") -> None:
@@ -16,7 +16,7 @@ class RefusedError(EndpointError):
         self.field = field
 
 
-class ContextError(OwnwordsError):
+class ContextLengthError(OwnwordsError):
     """More was sent than fits the context: `room` tokens, of `sent`; 0 where nobody says."""
 
     def __init__(self, message: str, room: int = 0, sent: int = 0, hint: str = "") -> None:

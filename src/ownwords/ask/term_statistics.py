@@ -6,8 +6,8 @@ import re
 import threading
 from collections.abc import Iterable
 
-from ownwords.ask.index import Index
-from ownwords.ask.terms import Term
+from ownwords.ask.index import SearchIndex
+from ownwords.ask.query_terms import QueryTerm
 
 _LEAST = 1e-6  # of a term that stands in half of them or more
 _MOST_FOUND = 1000  # chunks with a phrase
@@ -15,20 +15,20 @@ _MARKED = re.compile("\x01([^\x02]+)\x02")
 _MOST_KEPT = 50_000  # counts in memory
 
 
-class Occurrences:
+class TermStatistics:
     """In how many chunks of an index each term stands; what was counted once is remembered."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: SearchIndex) -> None:
         self._index = index
         self._lock = threading.Lock()
         self._generation = ""
         self._chunks = 0
         self._counts: dict[str, int] = {}
 
-    def counts(self, terms: Iterable[Term]) -> dict[Term, int]:
+    def counts(self, terms: Iterable[QueryTerm]) -> dict[QueryTerm, int]:
         """In how many chunks each term stands."""
         self._keep_up()
-        counted: dict[Term, int] = {}
+        counted: dict[QueryTerm, int] = {}
         for term in terms:
             number = self._counts.get(term.match)
             if number is None:
@@ -54,7 +54,7 @@ class Occurrences:
         self._keep_up()
         return self._chunks
 
-    def among(self, term: Term, ids: Iterable[int]) -> set[int]:
+    def among(self, term: QueryTerm, ids: Iterable[int]) -> set[int]:
         """Those of these chunks in which a term stands."""
         with self._index.reading() as db:
             rows = db.execute(
@@ -64,7 +64,7 @@ class Occurrences:
             )
             return {row[0] for row in rows}
 
-    def with_all(self, terms: Iterable[Term]) -> list[int]:
+    def with_all(self, terms: Iterable[QueryTerm]) -> list[int]:
         """The chunks in which all of the terms stand."""
         wanted = " AND ".join(term.match for term in terms)
         with self._index.reading() as db:
@@ -74,7 +74,7 @@ class Occurrences:
             )
             return [row[0] for row in rows]
 
-    def as_written(self, terms: Iterable[Term]) -> tuple[str, ...]:
+    def as_written(self, terms: Iterable[QueryTerm]) -> tuple[str, ...]:
         """How the first of the places writes each term that stands anywhere."""
         found: dict[str, None] = {}
         with self._index.reading() as db:

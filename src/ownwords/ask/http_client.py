@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from ownwords.ask.faults import ContextError, EndpointError, RefusedError
+from ownwords.ask.errors import ContextLengthError, EndpointError, EndpointRefusedError
 from ownwords.core.progress import in_words, printable
 from ownwords.core.version import __version__
 
@@ -26,7 +26,7 @@ _ABOUT_ROOM = re.compile(r"exceeds? .{0,40}context|context (?:length|size|window
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """How long an endpoint may take; a slow processor reads a prompt for minutes before a word."""
 
     connect_s: float = 5.0
@@ -34,7 +34,7 @@ class Limits:
     whole_s: float = 900.0
 
 
-USUAL: Final = Limits()
+USUAL: Final = RequestLimits()
 
 
 def is_here(url: str) -> bool:
@@ -48,18 +48,20 @@ def is_here(url: str) -> bool:
         return False
 
 
-def get(url: str, *, key: str = "", limits: Limits = USUAL) -> Any:  # noqa: ANN401 - JSON
+def get(url: str, *, key: str = "", limits: RequestLimits = USUAL) -> Any:  # noqa: ANN401 - JSON
     """The JSON at an address; EndpointError if there is none."""
     return _parsed(_whole("GET", url, None, key, limits), url)
 
 
-def post(url: str, body: Mapping[str, object], *, key: str = "", limits: Limits = USUAL) -> Any:  # noqa: ANN401 - JSON
+def post(
+    url: str, body: Mapping[str, object], *, key: str = "", limits: RequestLimits = USUAL
+) -> Any:  # noqa: ANN401 - JSON
     """The JSON that answers a request; EndpointError, RefusedError or ContextError otherwise."""
     return _parsed(_whole("POST", url, body, key, limits), url)
 
 
 def events(
-    url: str, body: Mapping[str, object], *, key: str = "", limits: Limits = USUAL
+    url: str, body: Mapping[str, object], *, key: str = "", limits: RequestLimits = USUAL
 ) -> Iterator[dict[str, Any]]:
     """The JSON objects of an event stream, as they come; of a plain answer, the one it is.
 
@@ -84,7 +86,7 @@ def events(
 
 
 def _whole(
-    method: str, url: str, body: Mapping[str, object] | None, key: str, limits: Limits
+    method: str, url: str, body: Mapping[str, object] | None, key: str, limits: RequestLimits
 ) -> bytes:
     until = time.monotonic() + limits.whole_s
     with _answered(method, url, body, key, limits) as response:
@@ -93,7 +95,7 @@ def _whole(
 
 @contextmanager
 def _answered(
-    method: str, url: str, body: Mapping[str, object] | None, key: str, limits: Limits
+    method: str, url: str, body: Mapping[str, object] | None, key: str, limits: RequestLimits
 ) -> Iterator[httpx.Response]:
     """An answer that is none of refusal, its body still to come."""
     headers = {"User-Agent": f"ownwords/{__version__}"}
@@ -151,7 +153,7 @@ def _place(url: str) -> str:
     return f"{parsed.scheme}://{parsed.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
 
 
-def _read(response: httpx.Response, until: float, limits: Limits) -> bytes:
+def _read(response: httpx.Response, until: float, limits: RequestLimits) -> bytes:
     data = bytearray()
     for chunk in response.iter_bytes():
         data += chunk
@@ -161,7 +163,7 @@ def _read(response: httpx.Response, until: float, limits: Limits) -> bytes:
     return bytes(data)
 
 
-def _lines(response: httpx.Response, until: float, limits: Limits) -> Iterator[str]:
+def _lines(response: httpx.Response, until: float, limits: RequestLimits) -> Iterator[str]:
     """Whole lines, as they come; httpx's own would keep a line without an end for ever."""
     held = b""
     for chunk in response.iter_bytes():
@@ -175,7 +177,7 @@ def _lines(response: httpx.Response, until: float, limits: Limits) -> Iterator[s
         yield held.decode("utf-8", "replace").strip("\r")
 
 
-def _check_time(response: httpx.Response, until: float, limits: Limits) -> None:
+def _check_time(response: httpx.Response, until: float, limits: RequestLimits) -> None:
     if time.monotonic() > until:
         raise EndpointError(
             f"{who(str(response.url))} did not come to an end within {in_words(limits.whole_s)}",
@@ -200,7 +202,7 @@ def _object(value: Any, url: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
     return value
 
 
-def _refusal(url: str, status: int, said: str) -> EndpointError | ContextError:
+def _refusal(url: str, status: int, said: str) -> EndpointError | ContextLengthError:
     """What a server gives as its reason, as the error that it is."""
     where = who(url)
     try:
@@ -214,7 +216,7 @@ def _refusal(url: str, status: int, said: str) -> EndpointError | ContextError:
     kinds = {str(error.get("type")), str(error.get("code"))}
     if kinds & _TOO_LONG or (status in (400, 413) and _ABOUT_ROOM.search(message)):
         room, sent = _ROOM.search(message), _SENT.search(message)
-        return ContextError(
+        return ContextLengthError(
             f"{where} has no room for a prompt this long: {message}",
             room=_number(error.get("n_ctx")) or (int(room[1]) if room else 0),
             sent=_number(error.get("n_prompt_tokens"))
@@ -230,7 +232,7 @@ def _refusal(url: str, status: int, said: str) -> EndpointError | ContextError:
     elif status == 429 or status >= 500:
         hint = "it is busy or out of order: try again in a moment"
     field = error.get("param")
-    return RefusedError(
+    return EndpointRefusedError(
         f"{where} will not answer ({status}): {message or 'it does not say why'}",
         status=status,
         field=field if isinstance(field, str) else "",

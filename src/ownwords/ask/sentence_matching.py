@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from ownwords.ask.terms import emptiness, is_telling
+from ownwords.ask.query_terms import detect_stop_words, is_telling
 
 Span = tuple[int, int]
 
@@ -80,7 +80,7 @@ def share(words: Iterable[str], known: set[str]) -> float:
 
 def _asked_about(question: str) -> set[str]:
     words = list(_words(question))
-    _, empty = emptiness([word.lower() for word in words])
+    _, empty = detect_stop_words([word.lower() for word in words])
     return {_stem(word) for word in words if word.lower() not in empty}
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from ownwords.base import catalogue, checking, hub, manifest
+from ownwords.base import catalogue, checks, hub, manifest
 from ownwords.base.downloads import Counted
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
@@ -110,14 +110,14 @@ def _neither(source: str, path: Path) -> OwnwordsError:
 
 
 def _copy(source: Path, folder: Path, progress: Progress) -> None:
-    checking.check_fits(source)
+    checks.check_fits(source)
     weights = {stored.path for stored in find_tensors(source).values()}
     index = set() if weights == {source / SINGLE} else {source / INDEX}
     rest = {source / name for name in _BESIDE if (source / name).exists()}
     rest |= {path for path in source.glob("LICENSE*") if path.is_file()}
     files = sorted(weights | index | rest)
     total = sum(path.stat().st_size for path in files)
-    checking.check_room(folder.parent, total)
+    checks.check_room(folder.parent, total)
     with (
         atomic_dir.replace_dir(folder) as made,
         progress.stage(f"Copying {folder.name}", total=total >> 20, unit="MiB") as stage,
@@ -126,7 +126,7 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
         sums = {path.name: _copied(path, made / path.name, count) for path in files}
         known = Manifest(str(source.resolve()), "", sums)
         atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
-        checking.check_usable(made)
+        checks.check_usable(made)
 
 
 def _copied(source: Path, target: Path, came: Counted) -> str:

@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ownwords.archive.report.formatting import count, plain
-from ownwords.ask.cite import (
-    Checked,
+from ownwords.ask.citations import (
     Excerpt,
-    Reading,
+    ParsedAnswer,
     Statement,
-    bears_out,
-    brings_nothing_new,
+    VerifiedQuote,
+    repeats_known,
+    unsupported_reason,
     year_of,
 )
-from ownwords.ask.cite import read as read_answer
+from ownwords.ask.citations import read as read_answer
 from ownwords.ask.passage import Whose
 
 # As far apart as this people change their minds, and what they write about.
@@ -40,7 +40,7 @@ class Citation:
     whose: Whose
 
 
-class Composer:
+class AnswerBuilder:
     """Takes an answer as it is written, and lets through the sentences that hold, once and whole.
 
     A sentence holds if something it cites does, and bears it out. One that cites nothing may stand
@@ -57,11 +57,11 @@ class Composer:
         self._said = ""
         self._taken = 0  # statements of the text that were judged
         self._waiting: list[Statement] = []  # that cite nothing, until one that does
-        self._cited: list[Checked] = []
+        self._cited: list[VerifiedQuote] = []
         self._parts: list[str] = []
         self._why: Counter[str] = Counter()
         self._left_out = self._moved = 0
-        self._pairs: tuple[tuple[Checked, Checked], ...] = ()
+        self._pairs: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
         self.says_nothing = False
 
     def add(self, piece: str) -> None:
@@ -138,7 +138,7 @@ class Composer:
         more = len(self._why) - len(told)
         return "; ".join(told) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
 
-    def _read(self) -> Reading:
+    def _read(self) -> ParsedAnswer:
         return read_answer(self._said, self._excerpts, self._question)
 
     def _take(self, statement: Statement) -> None:
@@ -148,13 +148,13 @@ class Composer:
         if not statement.cited:
             if statement.failed:
                 self._left_out += 1
-            elif brings_nothing_new(statement.text, self._cited, self._question):
+            elif repeats_known(statement.text, self._cited, self._question):
                 self._waiting.append(statement)
             else:
                 self._left_out += 1
                 self._why["it cites nothing"] += 1
             return
-        if why := bears_out(statement.text, statement.cited, self._question):
+        if why := unsupported_reason(statement.text, statement.cited, self._question):
             self._left_out += 1
             self._why[why] += 1
             return
@@ -176,11 +176,11 @@ class Composer:
         if self._on_text:
             self._on_text(between + text)
 
-    def _marks(self, cited: Sequence[Checked]) -> str:
+    def _marks(self, cited: Sequence[VerifiedQuote]) -> str:
         numbers = sorted({self._number(one) for one in cited})
         return " " + "".join(f"[{number}]" for number in numbers)
 
-    def _number(self, checked: Checked) -> int:
+    def _number(self, checked: VerifiedQuote) -> int:
         """Where it is listed; words that stand within others of the passage need no place."""
         for number, one in enumerate(self._cited, 1):
             if one.passage.id == checked.passage.id and checked.quote in one.quote:
@@ -195,7 +195,7 @@ class Composer:
         return min(years), max(years)
 
 
-def citation(number: int, checked: Checked) -> Citation:
+def citation(number: int, checked: VerifiedQuote) -> Citation:
     """A citation that holds, as it is shown."""
     passage = checked.passage
     return Citation(

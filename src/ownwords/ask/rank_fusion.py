@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 K = 60
 
 
-def reciprocal_rank(rankings: Iterable[Sequence[int]], k: int = K) -> list[tuple[int, float]]:
+def reciprocal_rank_fusion(
+    rankings: Iterable[Sequence[int]], k: int = K
+) -> list[tuple[int, float]]:
     """Every id with the sum of 1 / (k + place) over the rankings it is in, the best first.
 
     Where an id stands in a ranking twice, its first place counts. Ids of equal sums come in the

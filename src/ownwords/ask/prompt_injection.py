@@ -6,7 +6,7 @@ not rest on words of the passages, and that the answerer has no tools at all.
 
 import re
 
-from ownwords.ask.matching import sentences
+from ownwords.ask.sentence_matching import sentences
 
 # Narrow on purpose: whoever writes of dogs says "ignore the previous owner", and means it.
 _ORDERS = re.compile(
@@ -37,17 +37,17 @@ _TURNS = re.compile(
 )
 
 
-def reads_like_an_order(text: str) -> bool:
+def looks_like_injection(text: str) -> bool:
     """Whether a stretch of text looks meant for a program that reads it."""
     return _ORDERS.search(text) is not None
 
 
-def without_orders(text: str) -> str:
+def without_injections(text: str) -> str:
     """The text without the sentences that read like orders."""
     kept = [text[begin:end] for begin, end in sentences(text)]
-    return "\n".join(one for one in kept if not reads_like_an_order(one))
+    return "\n".join(one for one in kept if not looks_like_injection(one))
 
 
-def disarmed(text: str) -> str:
+def neutralized(text: str) -> str:
     """The text with a space in whatever could end a turn; what is compared ignores spaces."""
     return _TURNS.sub(lambda found: found[0] + " ", text)

@@ -95,7 +95,9 @@ _PARTICLES = re.compile(
 _KANA = re.compile("[\u3040-\u309f]")
 
 
-def empty_words(words: Sequence[str], english: frozenset[str]) -> tuple[str, frozenset[str]]:
+def language_stop_words(
+    words: Sequence[str], english: frozenset[str]
+) -> tuple[str, frozenset[str]]:
     """The language that most of the words are of, "en" in doubt, and its empty words."""
     most, language, empty = sum(word in english for word in words), "en", english
     for name, known in _WORDS.items():

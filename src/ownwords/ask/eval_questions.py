@@ -38,7 +38,7 @@ _SYLLABLE = ("bdfghklmnprstvz", "aeiou", "lnrsxk")  # a letter of each
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class EvalQuestion:
     """What is asked, and the documents that answer it; none of them if nothing does.
 
     Passages of a document that hold the words beside it in `apart` do not count: they are where
@@ -58,25 +58,25 @@ class Question:
 
 
 @dataclass(slots=True)
-class Asked:
+class EvalQuestions:
     """The questions of an archive, and what could not be asked, for the reader of the figures."""
 
-    questions: list[Question] = field(default_factory=list)
+    questions: list[EvalQuestion] = field(default_factory=list)
     vague_links: Counter[str] = field(default_factory=Counter)  # by their words
     title_summaries: int = 0  # that say no more than the title
     topics: int = 0  # of the unanswerable, those about things
     names: int = 0  # and those about names that were made up
 
-    def of(self, kind: Kind) -> list[Question]:
+    def of(self, kind: Kind) -> list[EvalQuestion]:
         return [question for question in self.questions if question.kind == kind]
 
 
-def questions_of(archive: Archive, searchable: Iterable[str]) -> Asked:
+def eval_questions_of(archive: Archive, searchable: Iterable[str]) -> EvalQuestions:
     """All that can be asked of the documents that are searched."""
-    asked = Asked()
+    asked = EvalQuestions()
     heads: list[Document] = []
     frequencies: Counter[str] = Counter()
-    summaries: list[Question] = []
+    summaries: list[EvalQuestion] = []
     for document in archive.documents(searchable):
         frequencies.update(set(_words(f"{document.title}\n{document.text()}")))
         summaries += _summary(document, asked)
@@ -99,8 +99,8 @@ def shares_a_run(text: str, words: str) -> bool:
 
 
 def _links(
-    archive: Archive, documents: Sequence[Document], frequencies: Counter[str], asked: Asked
-) -> Iterator[Question]:
+    archive: Archive, documents: Sequence[Document], frequencies: Counter[str], asked: EvalQuestions
+) -> Iterator[EvalQuestion]:
     """The words of a link ask for the post that it leads to, if they say which one that is."""
     known = {document.id for document in documents}
     targets: dict[str, set[str]] = defaultdict(set)
@@ -117,20 +117,20 @@ def _links(
         if is_address or len(targets[plain]) > 1 or not names_it:
             asked.vague_links[found[0][1]] += len(found)
         else:
-            yield Question("links", found[0][1], frozenset({target}), tuple(found))
+            yield EvalQuestion("links", found[0][1], frozenset({target}), tuple(found))
 
 
-def _titles(documents: Sequence[Document], kind: Kind) -> Iterator[Question]:
+def _titles(documents: Sequence[Document], kind: Kind) -> Iterator[EvalQuestion]:
     same: dict[str, set[str]] = defaultdict(set)
     for document in documents:
         same[" ".join(_words(document.title))].add(document.id)
     named = {document.id: document.title for document in documents}
     for plain, ids in same.items():
         if plain:
-            yield Question(kind, named[min(ids)], frozenset(ids))
+            yield EvalQuestion(kind, named[min(ids)], frozenset(ids))
 
 
-def _summary(document: Document, asked: Asked) -> Iterator[Question]:
+def _summary(document: Document, asked: EvalQuestions) -> Iterator[EvalQuestion]:
     """A summary asks for the rest of its post: not for the passage that it was taken from."""
     words = Counter(_words(document.summary))
     if not words:
@@ -140,23 +140,23 @@ def _summary(document: Document, asked: Asked) -> Iterator[Question]:
         asked.title_summaries += 1
         return
     own = ((document.id, document.summary),)
-    question = Question("summaries", document.summary, frozenset({document.id}), own)
+    question = EvalQuestion("summaries", document.summary, frozenset({document.id}), own)
     if any(question.counts(document.id, segment.text) for segment in document.segments):
         yield question
 
 
-def _unanswerable(frequencies: Counter[str], asked: Asked) -> Iterator[Question]:
+def _unanswerable(frequencies: Counter[str], asked: EvalQuestions) -> Iterator[EvalQuestion]:
     there = "\n".join(["", *frequencies])  # each word behind a newline, to look for beginnings
     for topic, said in their_topics():
         if f"\n{topic}" in there or asked.topics == UNANSWERABLE:
             continue
         asked.topics += 1
-        yield Question("unanswerable", said)
+        yield EvalQuestion("unanswerable", said)
     names = _names(there)
     while asked.topics + asked.names < UNANSWERABLE:
         said = _ABOUT_NAMES[asked.names % len(_ABOUT_NAMES)].format(next(names))
         asked.names += 1
-        yield Question("unanswerable", said)
+        yield EvalQuestion("unanswerable", said)
 
 
 def their_topics() -> list[tuple[str, str]]:
@@ -176,7 +176,7 @@ def _names(there: str) -> Iterator[str]:
             yield " ".join(part.capitalize() for part in name)
 
 
-def _drawn(questions: Iterable[Question]) -> list[Question]:
+def _drawn(questions: Iterable[EvalQuestion]) -> list[EvalQuestion]:
     """At most so many of a kind, always the same of the same archive."""
     every = list(questions)
     if len(every) <= MOST:

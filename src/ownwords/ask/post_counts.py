@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ownwords.ask.index import Index, Post, folded
-from ownwords.ask.occurrences import Occurrences
-from ownwords.ask.passage import Passage
+from ownwords.ask.index import IndexedPost, SearchIndex, folded
+from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.periods import Period
-from ownwords.ask.terms import Term, Terms, quotations, words_of
+from ownwords.ask.query_terms import QueryTerm, QueryTerms, quotations, words_of
+from ownwords.ask.term_statistics import TermStatistics
 
 _ARTICLE = re.compile(r"^(?:(?:the|an?|my|our|your|this|that|these|those)\s+)+", re.IGNORECASE)
 
@@ -22,15 +22,15 @@ class Topic:
     is_phrase: bool
 
 
-class Counting:
+class PostCounts:
     """The posts of an index, counted for one question."""
 
-    def __init__(self, index: Index, period: Period | None, most: int) -> None:
+    def __init__(self, index: SearchIndex, period: Period | None, most: int) -> None:
         self.index = index
         self._most = most
         self.period = period
 
-    def posts(self, topic: Topic | None = None) -> list[Post]:
+    def posts(self, topic: Topic | None = None) -> list[IndexedPost]:
         """The author's posts of the period that mention the topic, oldest first, undated last."""
         about = self._documents(topic) if topic else None
         return [
@@ -42,9 +42,9 @@ class Counting:
             and (self.period is None or self.period.holds(post.day))
         ]
 
-    def posts_of_all_time(self) -> list[Post]:
+    def posts_of_all_time(self) -> list[IndexedPost]:
         """The author's posts of all times."""
-        return Counting(self.index, None, self._most).posts()
+        return PostCounts(self.index, None, self._most).posts()
 
     def titled(self, title: str) -> set[str]:
         """The documents of this title, whatever its case and punctuation."""
@@ -59,14 +59,14 @@ class Counting:
         words = words_of(shown)
         if not words:
             return None
-        phrase = Term(tuple(words))
-        if marked or len(words) == 1 or Occurrences(self.index).counts([phrase])[phrase]:
+        phrase = QueryTerm(tuple(words))
+        if marked or len(words) == 1 or TermStatistics(self.index).counts([phrase])[phrase]:
             return Topic(phrase.match, f"“{shown}”", is_phrase=True)
-        single = Terms.of(shown).words
+        single = QueryTerms.of(shown).words
         together = " and ".join(f"“{' '.join(term.words)}”" for term in single)
         return Topic(" AND ".join(term.match for term in single), together, is_phrase=False)
 
-    def mentions(self, topic: Topic, posts: Iterable[Post]) -> int:
+    def mentions(self, topic: Topic, posts: Iterable[IndexedPost]) -> int:
         """How many times a phrase stands in the titles and texts of posts."""
         wanted = {post.document for post in posts}
         titles: dict[str, int] = {}
@@ -85,7 +85,9 @@ class Counting:
                     total += text.count("\x01")
         return total + sum(titles.values())
 
-    def passages(self, posts: Sequence[Post], topic: Topic | None = None) -> tuple[Passage, ...]:
+    def passages(
+        self, posts: Sequence[IndexedPost], topic: Topic | None = None
+    ) -> tuple[RetrievedPassage, ...]:
         """A passage of each post, the first one or the one that speaks most of the topic."""
         best: dict[str, int] = {}
         if topic:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import httpx
 
 from ownwords.ask import endpoints
-from ownwords.ask.endpoints import Ended, Endpoint, Message, Served, Usage
-from ownwords.ask.faults import RefusedError
-from ownwords.ask.wire import USUAL, Limits
+from ownwords.ask.endpoints import Endpoint, FinishReason, Message, ServedModel, TokenUsage
+from ownwords.ask.errors import EndpointRefusedError
+from ownwords.ask.http_client import USUAL, RequestLimits
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import name_of
 
@@ -38,7 +38,7 @@ _LETTERS_A_TOKEN, _DIGITS_A_TOKEN, _BYTES_A_TOKEN = 6, 2, 2
 _NEXT_IN_TEXT = ("\nQuestion:", "\nPassage", "\n===")
 
 
-class Writer(Protocol):
+class LLMBackend(Protocol):
     """Writes what follows messages. `context` is in tokens, 0 where nobody knows it.
 
     `is_here` says that nothing leaves this machine. `used`, `ended` and `thought` (in words that
@@ -54,9 +54,9 @@ class Writer(Protocol):
     @property
     def is_here(self) -> bool: ...
     @property
-    def used(self) -> Usage | None: ...
+    def used(self) -> TokenUsage | None: ...
     @property
-    def ended(self) -> Ended | None: ...
+    def ended(self) -> FinishReason | None: ...
     @property
     def thought(self) -> bool: ...
     def prepare(self) -> None: ...
@@ -66,12 +66,12 @@ class Writer(Protocol):
     ) -> Generator[str]: ...
 
 
-def by_default(look: Callable[[], list[Endpoint]] = endpoints.found) -> Writer | None:
+def by_default(look: Callable[[], list[Endpoint]] = endpoints.found) -> LLMBackend | None:
     """The model of an endpoint that runs on this machine; None where there is none fit for it."""
     for endpoint in look():
         fit = [one for one in endpoint.models if not 0 < one.parameters < LEAST_PARAMETERS]
         if fit:
-            return EndpointWriter(replace(endpoint, models=tuple(fit)))
+            return EndpointBackend(replace(endpoint, models=tuple(fit)))
     return None
 
 
@@ -80,7 +80,7 @@ def opened(
     *,
     folder_of: Callable[[str], Path | None] = lambda _: None,
     look: Callable[[], list[Endpoint]] = endpoints.found,
-) -> Writer:
+) -> LLMBackend:
     """The writer that is meant: an address, a folder or GGUF file, a name.
 
     An address may name a model: http://127.0.0.1:8080/v1#NAME. A name is asked of `folder_of`, and
@@ -89,18 +89,20 @@ def opened(
     if model.startswith(("http://", "https://")):
         endpoint = endpoints.named(model)
         name = httpx.URL(model).fragment
-        return EndpointWriter(replace(endpoint, models=(Served(name),) if name else ()), named=True)
+        return EndpointBackend(
+            replace(endpoint, models=(ServedModel(name),) if name else ()), named=True
+        )
     path = Path(model).expanduser()
     if path.exists():
-        return OwnWriter(path)
+        return LocalBackend(path)
     if (folder := folder_of(model)) is not None:
-        return OwnWriter(folder)
+        return LocalBackend(folder)
     there = look()
     for endpoint in there:
         for one in endpoint.models:
             # Ollama's names end in a tag, and people leave out that of the latest.
             if model in (one.name, one.name.removesuffix(":latest")):
-                return EndpointWriter(replace(endpoint, models=(one,)), named=True)
+                return EndpointBackend(replace(endpoint, models=(one,)), named=True)
     known = [f"{one.name} ({each.name})" for each in there for one in each.models]
     more = "" if len(known) <= _NAMED else f" and {len(known) - _NAMED} more"
     raise OwnwordsError(
@@ -114,15 +116,17 @@ def opened(
     )
 
 
-class EndpointWriter:
+class EndpointBackend:
     """A model at an endpoint. Unless it was named, one that will not converse gives way."""
 
-    def __init__(self, endpoint: Endpoint, *, named: bool = False, limits: Limits = USUAL) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, named: bool = False, limits: RequestLimits = USUAL
+    ) -> None:
         self._endpoint, self._named, self._limits = endpoint, named, limits
         self._models = list(endpoint.models[: 1 if named else _MOST_TRIED])
         self.context = self._models[0].context if self._models else 0
-        self.used: Usage | None = None
-        self.ended: Ended | None = None
+        self.used: TokenUsage | None = None
+        self.ended: FinishReason | None = None
         self.thought = False
 
     @property
@@ -165,7 +169,7 @@ class EndpointWriter:
                 for piece in reply:
                     begun = True
                     yield piece
-            except RefusedError as error:
+            except EndpointRefusedError as error:
                 if begun or len(self._models) < 2 or error.status not in _NOT_FOR_CHAT:
                     raise
                 del self._models[0]
@@ -174,7 +178,7 @@ class EndpointWriter:
             return
 
 
-class OwnWriter:
+class LocalBackend:
     """A model directory, a workspace that holds one, or a GGUF file, read by our own engines.
 
     It is opened when it is first needed: a question that is refused needs none. Whoever has it
@@ -195,8 +199,8 @@ class OwnWriter:
         from ownwords.inference.whereabouts import model_folder  # noqa: PLC0415 - NumPy's moment
 
         self._path = path if path.suffix.lower() == _GGUF else model_folder(path, path)
-        self.used: Usage | None = None
-        self.ended: Ended | None = None
+        self.used: TokenUsage | None = None
+        self.ended: FinishReason | None = None
         self._context = 0
         self._opened, self._written = model, written
 
@@ -243,7 +247,7 @@ class OwnWriter:
             outcome = yield from write_on(model.engine, model.tokenizer, asked, stops)
         else:
             outcome = yield from self._written(asked, stops)
-        self.used = Usage(len(asked.ids), outcome.tokens)
+        self.used = TokenUsage(len(asked.ids), outcome.tokens)
         self.ended = "length" if outcome.finished == "length" else "stop"
 
     def _request(

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ownwords.archive.text_repair import repair_text
 from ownwords.ask.chunks import visible
-from ownwords.ask.languages import empty_words, is_written_out, without_particles
+from ownwords.ask.stop_words import is_written_out, language_stop_words, without_particles
 
 # What is longer is no question but a text, whose beginning says what it is about.
 _LONGEST = 10_000  # characters
@@ -88,7 +88,7 @@ for _line in _FORMS.split(","):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class QueryTerm:
     """Something to search for: one word in any of its forms, or several words side by side.
 
     `alike` is what is searched for beside it, or in its place.
@@ -112,7 +112,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class QueryTerms:
     """What a question is about.
 
     `words` are its telling words, each once; `phrases` what stands in it in quotation marks. Both
@@ -120,21 +120,22 @@ class Terms:
     `language` is what it is asked in, "en" in doubt.
     """
 
-    words: tuple[Term, ...]
-    phrases: tuple[Term, ...]
+    words: tuple[QueryTerm, ...]
+    phrases: tuple[QueryTerm, ...]
     is_about: bool
     language: str = "en"
 
     @classmethod
-    def of(cls, question: str) -> "Terms":
+    def of(cls, question: str) -> "QueryTerms":
         """The terms of any text at all."""
         text = plain(question)
         every = _words(without_particles(text)) or _words(text)
-        language, empty = emptiness([unit[0] for unit in every])
+        language, empty = detect_stop_words([unit[0] for unit in every])
         telling = _telling(every, empty)
-        words = list(dict.fromkeys(Term(unit) for unit in every if unit in telling))
+        words = list(dict.fromkeys(QueryTerm(unit) for unit in every if unit in telling))
         phrases = [
-            Term(tuple(part for unit in _words(said) for part in unit)) for said in quotations(text)
+            QueryTerm(tuple(part for unit in _words(said) for part in unit))
+            for said in quotations(text)
         ]
         return cls(
             tuple(words[:MOST_WORDS]),
@@ -154,9 +155,9 @@ def is_telling(word: str) -> bool:
     return word.casefold() not in _EMPTY | _OF_ANY_POST
 
 
-def emptiness(words: Sequence[str]) -> tuple[str, frozenset[str]]:
+def detect_stop_words(words: Sequence[str]) -> tuple[str, frozenset[str]]:
     """The language that words in small letters are of, and its words that say nothing."""
-    return empty_words(words, _EMPTY | _OF_ANY_POST)
+    return language_stop_words(words, _EMPTY | _OF_ANY_POST)
 
 
 def words_of(text: str) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ownwords.ask.matching import sentences, telling
+from ownwords.ask.sentence_matching import sentences, telling
 
 # Shorter than this a run of words stands in any text; in scripts without spaces four characters.
 LEAST_QUOTE = 12  # bytes
@@ -52,7 +52,7 @@ _EMPHASIS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CitationMark:
     """Numbers of passages, and the words of them that are quoted; none where none are."""
 
     numbers: tuple[int, ...]
@@ -60,28 +60,28 @@ class Mark:
 
 
 @dataclass(slots=True)
-class Sentence:
+class AnswerSentence:
     """A sentence of an answer without its marks; `disagrees` where it names two that do."""
 
     text: str
-    marks: list[Mark]
+    marks: list[CitationMark]
     begins_paragraph: bool
     disagrees: bool = False
     quotes: list[str] = field(default_factory=list)  # words in quotation marks, with or without
     begins_with_mark: bool = False
 
 
-def without_thinking(text: str) -> str:
+def strip_reasoning(text: str) -> str:
     """An answer without what its model thought aloud before."""
     return _THINKING.sub("", text)
 
 
-def marked(text: str) -> list[Sentence]:
+def marked(text: str) -> list[AnswerSentence]:
     """An answer's sentences with their marks; a list of sources is given to who cites them."""
-    found: list[Sentence] = []
+    found: list[AnswerSentence] = []
     listed: dict[int, list[str]] = {}
     begins = True
-    plain = _EMPHASIS.sub("", without_thinking(text)).translate(_BRACKETS)
+    plain = _EMPHASIS.sub("", strip_reasoning(text)).translate(_BRACKETS)
     plain = _LINK.sub(lambda link: f"[{link[1]}]" if link[1].isdecimal() else link[1], plain)
     plain = _NAMED.sub(lambda name: f"[{name[1] or name[2]}] ", _BEGINNING.sub("", plain))
     plain = _UNFINISHED.sub(_CUT, _FOREIGN.sub("", plain[:_LONGEST]))
@@ -109,7 +109,7 @@ def marked(text: str) -> list[Sentence]:
     return found
 
 
-def _is_source(sentence: Sentence) -> bool:
+def _is_source(sentence: AnswerSentence) -> bool:
     """A line of a list of sources: first a number, then words of the passage, and nothing said."""
     if sentence.disagrees or not sentence.begins_with_mark:
         return False
@@ -119,15 +119,17 @@ def _is_source(sentence: Sentence) -> bool:
     return not telling(rest)
 
 
-def _with_listed(mark: Mark, listed: dict[int, list[str]]) -> Mark:
+def _with_listed(mark: CitationMark, listed: dict[int, list[str]]) -> CitationMark:
     if mark.quotes:
         return mark
-    return Mark(mark.numbers, tuple(q for number in mark.numbers for q in listed.get(number, ())))
+    return CitationMark(
+        mark.numbers, tuple(q for number in mark.numbers for q in listed.get(number, ()))
+    )
 
 
-def _of_line(line: str) -> Iterator[Sentence]:
+def _of_line(line: str) -> Iterator[AnswerSentence]:
     """The sentences of a line: marks and quoted words are kept whole, whatever stands in them."""
-    marks: list[Mark] = []
+    marks: list[CitationMark] = []
     quotes: list[str] = []
 
     def keep_mark(found: re.Match[str]) -> str:
@@ -136,7 +138,7 @@ def _of_line(line: str) -> Iterator[Sentence]:
         numbers = tuple(int(one) for one in re.findall(r"\d+", found["numbers"]))
         inside = (found["inside"] or "").strip()
         within = [one[0][1:-1] for one in _LONE_QUOTE.finditer(inside)] or [inside.strip("'‘’\"“”")]
-        marks.append(Mark(numbers, tuple(one for one in within if one)))
+        marks.append(CitationMark(numbers, tuple(one for one in within if one)))
         return chr(_MARK_AT + len(marks) - 1)
 
     def keep_quote(found: re.Match[str]) -> str:
@@ -163,7 +165,7 @@ def _of_line(line: str) -> Iterator[Sentence]:
             # Words quoted in the sentence itself are those of the mark beside them.
             its_marks = _beside(said, marks, quotes)
         first = said.lstrip("([ ")[:1]
-        yield Sentence(
+        yield AnswerSentence(
             _tidy(text),
             its_marks,
             begins_paragraph=False,
@@ -172,9 +174,9 @@ def _of_line(line: str) -> Iterator[Sentence]:
         )
 
 
-def _beside(said: str, marks: list[Mark], quotes: list[str]) -> list[Mark]:
+def _beside(said: str, marks: list[CitationMark], quotes: list[str]) -> list[CitationMark]:
     """Each mark with the quoted words next to it: those before it, or where none are, behind."""
-    found: list[Mark] = []
+    found: list[CitationMark] = []
     waiting: list[str] = []
     for letter in said:
         code = ord(letter)
@@ -183,11 +185,11 @@ def _beside(said: str, marks: list[Mark], quotes: list[str]) -> list[Mark]:
             if len(quote.encode()) < LEAST_QUOTE:
                 continue
             if found and not found[-1].quotes and not waiting:
-                found[-1] = Mark(found[-1].numbers, (quote,))
+                found[-1] = CitationMark(found[-1].numbers, (quote,))
             else:
                 waiting.append(quote)
         elif _MARK_AT <= code < _QUOTE_AT:
-            found.append(Mark(marks[code - _MARK_AT].numbers, tuple(waiting)))
+            found.append(CitationMark(marks[code - _MARK_AT].numbers, tuple(waiting)))
             waiting = []
     return found
 
