@@ -23,7 +23,7 @@ from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace, try_lock
 from ownwords.serve.api import train
-from ownwords.serve.api.run_history import MOST_POINTS, MetricsTail, RunHistory, RunReader
+from ownwords.serve.api.run_history import MetricsTail, RunReader
 from ownwords.serve.api.training_monitor import TrainingMonitor
 from ownwords.serve.api.training_process import StartTraining, TrainingProcess, clean_environment
 from ownwords.serve.app_state import AppState
@@ -78,100 +78,6 @@ def begun(place: Workspace) -> bool:
 # --- what events tell ----------------------------------------------------------------------------
 
 
-def taken(*events: Event) -> RunHistory:
-    course = RunHistory()
-    for one in events:
-        course.take(
-            {
-                "time": one.time,
-                "stage": one.stage,
-                "kind": one.kind,
-                "done": one.done,
-                "total": one.total,
-                "message": one.message,
-                "values": dict(one.values),
-            }
-        )
-    return course
-
-
-def test_a_course_knows_steps_marks_and_the_best_of_them() -> None:
-    course = taken(
-        Event(100.0, "train", "start", total=40),
-        metric(10, time_=110.0, bits_per_byte=2.0, loss=1.4, tokens_per_s=500.0),
-        metric(10, time_=111.0, validation_bits_per_byte=2.1, averaged_bits_per_byte=2.05),
-        metric(20, time_=120.0, bits_per_byte=1.8, loss=1.2),
-        metric(20, time_=121.0, validation_bits_per_byte=2.2, averaged_bits_per_byte=2.3),
-    )
-    assert (course.step, course.total, course.is_ended) == (20, 40, False)
-    assert [point[:2] for point in course.points] == [(10, 2.0), (20, 1.8)]
-    assert course.best is not None
-    assert (course.best.step, course.best.best) == (10, 2.05)
-    assert course.latest["tokens_per_s"] == 500.0
-    told = [text for _, text in course.notes]
-    assert told[0] == "Training begins: 40 steps to go."
-    assert "Step 10: 2.050 bits a byte on posts held out." in told
-
-
-def test_the_time_left_is_that_of_steps_as_they_went() -> None:
-    events = [Event(0.0, "train", "start", total=100)]
-    events += [metric(n, 100, time_=float(n), bits_per_byte=1.0) for n in range(1, 51)]
-    course = taken(*events)
-    # A step a second, and fifty to go; four seconds have gone by since.
-    assert course.remaining_s(50.0) == pytest.approx(50.0, rel=0.05)
-    assert course.remaining_s(54.0) == pytest.approx(46.0, rel=0.05)
-
-
-def test_what_went_on_where_another_process_stopped_counts_on() -> None:
-    course = taken(
-        Event(0.0, "train", "start", total=40),
-        metric(10, bits_per_byte=2.0),
-        Event(5.0, "train", "done", 10, 40, message="stopped"),
-        Event(9.0, "train", "start", total=30),
-        metric(10, bits_per_byte=1.9),  # of another process: its step is that of all of it
-    )
-    assert (course.step, course.total, course.is_ended) == (10, 40, False)
-    resumed = taken(
-        Event(0.0, "train", "start", total=40),
-        metric(10, bits_per_byte=2.0),
-        Event(9.0, "train", "start", total=30),
-        Event(10.0, "train", "metric", 5, 30, values={"step": 15.0, "bits_per_byte": 1.9}),
-    )
-    assert (resumed.step, resumed.total) == (15, 40)
-    assert [point[0] for point in resumed.points] == [10, 15]
-
-
-def test_a_run_that_went_back_to_a_checkpoint_has_one_curve() -> None:
-    course = taken(
-        Event(0.0, "train", "start", total=40),
-        *(metric(n, bits_per_byte=2.0) for n in (5, 10, 15, 20)),
-        metric(12, bits_per_byte=2.0),
-    )
-    assert [point[0] for point in course.points] == [5, 10, 12]
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 2000))
-def test_a_curve_is_never_longer_than_a_screen_and_ends_where_the_run_is(many: int) -> None:
-    course = RunHistory()
-    for n in range(1, many + 1):
-        course.take(
-            {
-                "time": float(n),
-                "stage": "train",
-                "kind": "metric",
-                "done": n,
-                "total": 5000,
-                "values": {"step": n, "bits_per_byte": 1.0 + 1 / n},
-            }
-        )
-    steps = [point[0] for point in course.points]
-    assert len(steps) <= MOST_POINTS
-    assert steps[-1] == many
-    assert steps == sorted(set(steps))
-    assert min(many, MOST_POINTS // 2) <= len(steps)
-
-
 @settings(max_examples=30)
 @given(
     st.lists(
@@ -212,16 +118,16 @@ def test_lines_come_once_and_only_whole(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     lines = MetricsTail(path)
     assert lines.new() == (False, [])
-    path.write_text('{"time": 1}\n{"time": 2}\n{"ti')
-    assert lines.new() == (True, [{"time": 1}, {"time": 2}])
+    path.write_text('{"time": 1, "kind": "note"}\n{"time": 2, "kind": "note"}\n{"kind": "not')
+    assert lines.new() == (True, [Event(1, "", "note"), Event(2, "", "note")])
     assert lines.new() == (False, [])
     with path.open("a") as file:
-        file.write('me": 3}\nno json\n[4]\n')
-    assert lines.new() == (False, [{"time": 3}])
+        file.write('e", "time": 3}\nno json\n[4]\n')
+    assert lines.new() == (False, [Event(3, "", "note")])
     path.unlink()  # as when the texts are read anew
     assert lines.new()[0]
-    path.write_text('{"time": 9}\n')
-    assert lines.new() == (True, [{"time": 9}])
+    path.write_text('{"time": 9, "kind": "note"}\n')
+    assert lines.new() == (True, [Event(9, "", "note")])
 
 
 def test_a_runs_files_are_told_as_they_stand(place: Workspace) -> None:

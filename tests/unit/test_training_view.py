@@ -1,6 +1,5 @@
 import io
 import math
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -9,8 +8,9 @@ from rich.console import Console
 
 from ownwords.cli.line_chart import bar, line_chart
 from ownwords.cli.progress_bars import ProgressBars
-from ownwords.cli.training_view import Seen, TrainingView, picture
+from ownwords.cli.training_view import LiveRun, TrainingView, picture
 from ownwords.core.progress import Event, Progress
+from ownwords.training.run_history import EvalPoint, RunHistory
 
 
 def metric(step: int, done: int | None = None, total: int = 100, **values: float) -> Event:
@@ -27,10 +27,10 @@ def metric(step: int, done: int | None = None, total: int = 100, **values: float
     )
 
 
-def some_run(steps: int = 100) -> Seen:
-    seen = Seen()
+def some_run(steps: int = 100) -> RunHistory:
+    history = RunHistory()
     for step in range(1, steps + 1):
-        seen.take(
+        history.add(
             metric(
                 step,
                 loss=1.5,
@@ -42,15 +42,17 @@ def some_run(steps: int = 100) -> Seen:
             )
         )
         if step % 25 == 0:
-            seen.take(metric(step, validation_bits_per_byte=2.5 + step / 1000))
-    return seen
+            history.add(metric(step, validation_bits_per_byte=2.5 + step / 1000))
+    return history
 
 
-def printed(seen: Seen, width: int, height: int = 40, encoding: str = "utf-8") -> list[str]:
+def printed(
+    history: RunHistory, width: int, height: int = 40, encoding: str = "utf-8"
+) -> list[str]:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
     console = Console(file=file, width=width, height=height, color_system=None)
-    console.print(picture(seen, console))
+    console.print(picture(LiveRun(history, seconds=100.0, remaining_s=42.0), console))
     file.flush()
     return raw.getvalue().decode(encoding).splitlines()
 
@@ -58,10 +60,10 @@ def printed(seen: Seen, width: int, height: int = 40, encoding: str = "utf-8") -
 @pytest.mark.parametrize("width", [20, 32, 60, 80, 100, 200])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_the_picture_fits_any_terminal_and_encoding(width: int, encoding: str) -> None:
-    seen = some_run()
+    history = some_run()
     sample = "sample: " + "Ein Satz. \x1b[31m" * 40
-    seen.take(Event(0, "train", "note", message=sample, remaining_s=42.0))
-    lines = printed(seen, width, encoding=encoding)
+    history.add(Event(0, "train", "note", message=sample))
+    lines = printed(history, width, encoding=encoding)
     assert max(map(len, lines)) <= width
     assert "\x1b" not in "".join(lines)
     text = "\n".join(lines)
@@ -79,38 +81,12 @@ def test_a_low_terminal_shows_the_figures_first() -> None:
     assert "tokens/s" in "\n".join(printed(some_run(), 80, height=12))
 
 
-def test_a_run_that_goes_on_counts_its_steps_from_its_beginning() -> None:
-    seen = Seen()
-    seen.take(Event(0, "train", "start", total=40))
-    seen.take(metric(61, done=1, total=40, bits_per_byte=2.0))
-    assert (seen.step, seen.total) == (61, 100)
-    seen.take(metric(70, done=10, total=40, bits_per_byte=2.0))
-    assert (seen.step, seen.total) == (70, 100)
-
-
-def test_steps_that_were_taken_back_are_gone_from_the_curve() -> None:
-    seen = some_run(60)
-    seen.take(metric(31, done=61, bits_per_byte=2.2))
-    assert seen.step == 31
-    assert [step for step, _ in seen.line] == list(range(1, 32))
-    assert [step for step, _ in seen.marks] == [25]
-    assert seen.total == 100
-
-
-def test_a_long_run_keeps_few_points_in_order() -> None:
-    seen = some_run(20_000)
-    steps = [step for step, _ in seen.line]
-    assert 200 < len(steps) <= 512
-    assert all(a < b for a, b in pairwise(steps))
-    assert steps[-1] > 19_900
-
-
 def test_what_is_no_number_harms_nothing() -> None:
-    seen = some_run(5)
-    seen.take(metric(6, loss=math.nan, bits_per_byte=math.inf, gradient_norm=math.nan))
-    assert math.isfinite(seen.smooth)
-    assert printed(seen, 80)
-    assert printed(Seen(), 80)
+    history = some_run(5)
+    history.add(metric(6, loss=math.nan, bits_per_byte=math.inf, gradient_norm=math.nan))
+    assert math.isfinite(history.smooth)
+    assert printed(history, 80)
+    assert printed(RunHistory(), 80)
 
 
 values = st.floats(allow_nan=True, allow_infinity=True, width=32)
@@ -182,9 +158,9 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     view.close()
     lines = told.getvalue().splitlines()
     assert lines[0].startswith("Reading: 2 posts, done in")
-    assert "training: validation 2.250 bits/byte at step 25 (the best so far)" in lines
-    assert "training: validation 2.500 bits/byte at step 50" in lines
-    assert lines.count("training: it writes: Das Meer. Es rauscht.") == 1  # the same text again
+    assert "training: step 25: 2.250 bits a byte on held-out posts" in lines
+    assert "training: step 50: 2.500 bits a byte on held-out posts" in lines
+    assert lines.count("training: sample: Das Meer. Es rauscht.") == 1  # the same text again
     assert "The rate was halved." in lines
     assert any(
         line.startswith("training: step 40 of 50, ") and "1,000 tokens/s" in line for line in lines
@@ -237,4 +213,4 @@ def test_a_view_that_shows_nothing_still_learns() -> None:
     events_of_a_run(Progress(view))
     view.close()
     assert told.getvalue() == ""
-    assert view.seen.best == (25.0, 2.25)
+    assert view.run.history.best == EvalPoint(25, 2.25, None, None)

@@ -39,7 +39,7 @@ def test_the_verdict_comes_first_and_the_settings_can_be_kept(
     for words in (
         "95% interval",
         "the plan's own choice",
-        "To keep these settings, put into blog.ownwords/ownwords.toml:",
+        "To use these settings from now on, add to blog.ownwords/ownwords.toml:",
         "  [optim]\n  matrix_rate = ",
         "The model: blog.ownwords/model",
         "Pictures: blog.ownwords/trials.html",

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from ownwords.archive.report import PostSummary, Report
 from ownwords.archive.report import formatting as say
 from ownwords.archive.report.terminal_writer import LOUD, QUIET, TerminalWriter
 from ownwords.base.catalogue import BOXED
+from ownwords.cli.output import relative_path
 from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.core.progress import in_words
 from ownwords.evaluation.scorecard import Scorecard
@@ -203,12 +203,12 @@ class MakeView(TerminalWriter, MakeCallbacks):
         if card:
             rows.insert(1, ("Its scorecard", result.scorecard_page))
         for name, path in rows:
-            self.whole(str(near(path)), f"{name:22}")
+            self.whole(relative_path(path), f"{name:22}")
         self.space()
-        where = shlex.quote(str(near(result.workspace)))
+        where = shlex.quote(relative_path(result.workspace))
         self.whole(f'ownwords write "The trouble with" --model {where}')
         self.whole(f"ownwords chat --model {where}")
-        self.whole(f"ownwords export {shlex.quote(str(near(result.model)))} --to gguf")
+        self.whole(f"ownwords export {shlex.quote(relative_path(result.model))} --to gguf")
 
     def verdict(self, card: Scorecard) -> None:
         """The judgement in words, and what it follows from."""
@@ -265,11 +265,3 @@ def _what_came_of(trained: TrainingSummary) -> str:
     if trained.stopped == "memorised":
         return f"{said} It ended early: it began to learn your texts by heart."
     return said
-
-
-def near(path: Path) -> Path:
-    """From the current folder, where it is below."""
-    try:
-        return path.absolute().relative_to(Path.cwd())
-    except ValueError:
-        return path

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
@@ -43,6 +44,14 @@ def stderr() -> Console:
 def are_terminals(*streams: TextIO | None) -> bool:
     """Whether somebody sits at all of these; closed ones are None."""
     return all(stream is not None and stream.isatty() for stream in streams)
+
+
+def relative_path(path: Path) -> str:
+    """The path from the current folder where it lies below it, else the path itself."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def print_json(figures: Mapping[str, Any]) -> None:

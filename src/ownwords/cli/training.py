@@ -154,7 +154,7 @@ def train(
         samples = _samples(made, progress) if _is_first() else []
     if _is_first():
         figures = made_figures(made, samples)
-        common.show(figures, lambda console: print_made(made, samples, view.seen, console))
+        common.show(figures, lambda console: print_made(made, samples, view.run.history, console))
 
 
 def fixed(resolved: Resolved[Settings]) -> dict[str, object]:

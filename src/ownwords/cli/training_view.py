@@ -9,16 +9,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.cli.line_chart import LOUD, QUIET, TRAINED, VALIDATED, Point, bar, line_chart
+from ownwords.cli.line_chart import LOUD, QUIET, TRAINED, VALIDATED, bar, line_chart
 from ownwords.cli.options import Common
 from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.progress import Event, Progress, in_words, printable
+from ownwords.training.run_history import SAMPLE, STAGE, RunHistory
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -26,86 +28,17 @@ if TYPE_CHECKING:
 
     from ownwords.archive.analysis import AskAuthor
 
-STAGE = "train"  # the stage whose metrics are shown
-SAMPLE = "sample: "  # a note that begins so is text the model wrote
-
 _WIDEST = 104  # wider than this, an eye loses the line
-_SMOOTHED = 20  # metrics over which the training figure is smoothed, the first over fewer
-_MOST_POINTS = 512
 
 
-class Seen:
-    """What the events of a run have told so far."""
+@dataclass
+class LiveRun:
+    """The training that is under way, as the picture shows it."""
 
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget the run before."""
-        self.step = 0
-        self.total: int | None = None
-        self.remaining_s: float | None = None
-        self.seconds = 0.0
-        self.latest: dict[str, float] = {}
-        self.line: list[Point] = []  # smoothed bits a byte
-        self.marks: list[Point] = []  # on validation
-        self.sample = ""
-        self.other = ""  # what else is under way, such as an evaluation
-        self._before = 0  # steps done by earlier processes
-        self._every = 1  # of so many metrics one becomes a point
-        self._metrics = 0
-        self._smooth = math.nan
-
-    def take(self, event: Event) -> None:
-        """Learn from an event of the training stage.
-
-        Its metrics carry the step of the whole run; what it counts are the steps done since this
-        process began, which may have gone on where another one stopped.
-        """
-        self.seconds, self.remaining_s = event.seconds, event.remaining_s
-        if event.kind == "note" and event.message.startswith(SAMPLE):
-            self.sample = event.message.removeprefix(SAMPLE)
-        if event.kind != "metric":
-            if self.total is None:
-                self.step, self.total = event.done, event.total
-            return
-        values = event.values
-        self.latest.update(values)
-        step = values.get("step", event.done)
-        self.step = int(step)
-        self._before = max(self._before, self.step - event.done)
-        if event.total is not None:
-            self.total = self._before + event.total
-        if math.isfinite(trained := values.get("bits_per_byte", math.nan)):
-            self._point(step, trained)
-        if math.isfinite(validated := values.get("validation_bits_per_byte", math.nan)):
-            self.marks.append((step, validated))
-
-    def _point(self, step: float, value: float) -> None:
-        self._metrics += 1
-        share = max(min(1.0, 3 / (self._metrics + 2)), 1 / _SMOOTHED)
-        old = self._smooth
-        self._smooth = value if math.isnan(old) else old + share * (value - old)
-        if self.line and step < self.line[-1][0]:  # stepped back to an earlier checkpoint
-            self.line = [point for point in self.line if point[0] < step]
-            self.marks = [point for point in self.marks if point[0] <= step]
-        if self._metrics % self._every == 0:
-            if self.line and self.line[-1][0] == step:
-                self.line.pop()
-            self.line.append((step, self._smooth))
-        if len(self.line) > _MOST_POINTS:
-            self.line = self.line[::2]
-            self._every *= 2
-
-    @property
-    def smooth(self) -> float:
-        """Bits a byte in training, smoothed; nan before the first."""
-        return self._smooth
-
-    @property
-    def best(self) -> Point | None:
-        """The best evaluation and its step."""
-        return min(self.marks, key=lambda mark: mark[1], default=None)
+    history: RunHistory = field(default_factory=RunHistory)
+    seconds: float = 0.0
+    remaining_s: float | None = None
+    activity: str = ""  # another stage within the training, such as an evaluation
 
 
 class TrainingView:
@@ -133,7 +66,7 @@ class TrainingView:
         self._live: Live | None = None
         self._with_bars: set[str] = set()  # stages that the bars have heard the start of
         self._said_at = 0.0
-        self.seen = Seen()
+        self.run = LiveRun()
         self._training = False
 
     def __call__(self, event: Event) -> None:
@@ -146,10 +79,10 @@ class TrainingView:
                 self._say(event.message)
             elif event.kind in {"start", "advance"}:
                 of = f" {event.done:,} of {event.total:,}" if event.total else ""
-                self.seen.other = f"{event.stage}{of}"
+                self.run.activity = f"{event.stage}{of}"
                 self._refresh()
             elif event.kind == "done":
-                self.seen.other = ""
+                self.run.activity = ""
 
     def close(self) -> None:
         """Take the picture away and give the cursor back."""
@@ -173,20 +106,22 @@ class TrainingView:
             if self._bars:
                 self._bars.close()  # one picture at a time
             self._with_bars.clear()
-            self.seen.begin()
+            self.run = LiveRun()
             self._training, self._said_at = True, 0.0
-        before = (len(self.seen.marks), self.seen.sample)
-        self.seen.take(event)
+        run = self.run
+        before = (len(run.history.evaluations), run.history.sample)
+        run.history.add(event)
+        run.seconds, run.remaining_s = event.seconds, event.remaining_s
         if event.kind == "note" and not event.message.startswith(SAMPLE):
             self._say(event.message)
         elif event.kind == "done":
             self._stop()
             if not self._draws:
-                self._tell(event, before)
+                self._print_lines(event, before)
         elif self._draws:
             self._refresh()
         else:
-            self._tell(event, before)
+            self._print_lines(event, before)
 
     def _say(self, text: str) -> None:
         if self._bars is None:
@@ -196,21 +131,24 @@ class TrainingView:
         else:
             print(printable(text), file=self._stream, flush=True)
 
-    def _tell(self, event: Event, before: tuple[int, str]) -> None:
-        """Plain lines: every few seconds, and whenever the model was evaluated or wrote."""
-        seen = self.seen
-        if len(seen.marks) > before[0]:
-            step, value = seen.marks[-1]
-            best = " (the best so far)" if seen.marks[-1] == seen.best else ""
-            self._say(f"training: validation {value:.3f} bits/byte at step {step:,.0f}{best}")
-        if seen.sample != before[1]:
-            self._say(f"training: it writes: {' '.join(seen.sample.split())[:300]}")
+    def _print_lines(self, event: Event, before: tuple[int, str]) -> None:
+        """Print plain lines: every few seconds, and after each evaluation and sample."""
+        history = self.run.history
+        if len(history.evaluations) > before[0] and history.evaluations[-1].best is not None:
+            point = history.evaluations[-1]
+            best = " (the best so far)" if history.is_best_so_far else ""
+            self._say(
+                f"training: step {point.step:,}: {point.best:.3f} bits a byte on held-out"
+                f" posts{best}"
+            )
+        if history.sample != before[1]:
+            self._say(f"training: sample: {' '.join(history.sample.split())[:300]}")
         if event.kind == "done":
             ended = "stopped after" if event.message else "done in"
-            self._say(f"training: {seen.step:,} steps, {ended} {in_words(event.seconds)}")
+            self._say(f"training: {history.step:,} steps, {ended} {in_words(event.seconds)}")
         elif event.kind == "metric" and event.seconds - self._said_at >= self._every_s:
             self._said_at = event.seconds
-            self._say("training: " + ", ".join(_in_a_line(seen)))
+            self._say("training: " + ", ".join(_in_a_line(self.run)))
 
     def _refresh(self) -> None:
         if not self._draws:
@@ -221,7 +159,7 @@ class TrainingView:
 
             console = self._console or Console(file=self._stream, highlight=False)
             self._live = Live(
-                get_renderable=lambda: picture(self.seen, console),
+                get_renderable=lambda: picture(self.run, console),
                 console=console,
                 # Drawn in a thread of its own: training never waits. That thread takes no lock of
                 # ours, whose holder may be waiting for the terminal.
@@ -239,41 +177,44 @@ class TrainingView:
             live.stop()
 
 
-def _in_a_line(seen: Seen) -> Iterator[str]:
-    of = f" of {seen.total:,}" if seen.total else ""
-    yield f"step {seen.step:,}{of}"
-    if math.isfinite(seen.smooth):
-        yield f"{seen.smooth:.3f} bits/byte"
-    if speed := seen.latest.get("tokens_per_s"):
+def _in_a_line(run: LiveRun) -> Iterator[str]:
+    history = run.history
+    of = f" of {history.total:,}" if history.total else ""
+    yield f"step {history.step:,}{of}"
+    if math.isfinite(history.smooth):
+        yield f"{history.smooth:.3f} bits a byte"
+    if speed := history.latest.get("tokens_per_s"):
         yield f"{speed:,.0f} tokens/s"
-    if share := seen.latest.get("share_of_limit"):
+    if share := history.latest.get("share_of_limit"):
         yield f"{share:.0%} of the machine's limit"
-    if seen.remaining_s is not None:
-        yield f"about {in_words(seen.remaining_s)} left"
+    if run.remaining_s is not None:
+        yield f"about {in_words(run.remaining_s)} left"
 
 
-def picture(seen: Seen, console: "Console") -> "RenderableType":
+def picture(run: LiveRun, console: "Console") -> "RenderableType":
     """What the terminal shows of a run under way; never wider than the terminal."""
+    history = run.history
     plain = not _can_show("█⠿●━“”…", console)
     margin = 2 if console.width >= 40 else 0
     width = max(20, min(console.width - 2 * margin, _WIDEST))
-    parts: list[Text | Table] = [Text(""), _how_far(seen, width, plain), Text("")]
-    # Of a low terminal the figures are the last to go.
+    parts: list[Text | Table] = [Text(""), _progress(run, width, plain), Text("")]
+    # On a low terminal the figures are the last to go.
     height = 7 if console.height >= 24 else 4 if console.height >= 18 else 0
-    drawn = line_chart(
-        list(seen.line),
-        list(seen.marks),
-        steps=seen.total or seen.step,
+    chart = line_chart(
+        [(point.step, point.smooth) for point in history.points],
+        [(float(p.step), p.best) for p in history.evaluations if p.best is not None],
+        steps=history.total or history.step,
         width=width,
         height=height,
         plain=plain,
     )
-    parts += [*drawn, Text("")] if drawn else []
-    parts.append(_figures(seen, width, plain))
-    if seen.sample:
-        parts += [Text(""), _sample(seen.sample, width, 3 if console.height >= 24 else 1, plain)]
-    if seen.other:
-        parts += [Text(""), Text(printable(seen.other), style=QUIET)]
+    parts += [*chart, Text("")] if chart else []
+    parts.append(_figures(history, width, plain))
+    if history.sample:
+        lines = 3 if console.height >= 24 else 1
+        parts += [Text(""), _sample(history.sample, width, lines, plain)]
+    if run.activity:
+        parts += [Text(""), Text(printable(run.activity), style=QUIET)]
     grid = Table.grid(padding=0)
     grid.add_column(width=margin)
     grid.add_column(width=width, no_wrap=True, overflow="crop")
@@ -282,65 +223,65 @@ def picture(seen: Seen, console: "Console") -> "RenderableType":
     return Group(grid)
 
 
-def _how_far(seen: Seen, width: int, plain: bool) -> Table:
-    of = f" of {seen.total:,}" if seen.total else ""
-    left = Text("Training", style=LOUD).append(f"  step {seen.step:,}{of}", style="not bold")
-    right = in_words(seen.seconds)
-    if seen.remaining_s is not None:
-        right = f"{right} gone, about {in_words(seen.remaining_s)} left"
+def _progress(run: LiveRun, width: int, plain: bool) -> Table:
+    step, total = run.history.step, run.history.total
+    of = f" of {total:,}" if total else ""
+    left = Text("Training", style=LOUD).append(f"  step {step:,}{of}", style="not bold")
+    right = in_words(run.seconds)
+    if run.remaining_s is not None:
+        right = f"{right} gone, about {in_words(run.remaining_s)} left"
         if left.cell_len + len(right) + 2 > width:
-            right = f"{in_words(seen.remaining_s)} left"
+            right = f"{in_words(run.remaining_s)} left"
     head = Table.grid(expand=False)
     head.add_column(width=width - len(right), no_wrap=True, overflow="crop")
     head.add_column(width=len(right), no_wrap=True, overflow="crop")
     head.add_row(left, Text(right))
-    share = seen.step / seen.total if seen.total else 0.0
+    share = step / total if total else 0.0
     done = round(max(0.0, min(1.0, share)) * width)
     line = "=" if plain else "━"
     rest = "-" if plain else "─"
-    whole = Table.grid()
-    whole.add_column(no_wrap=True, overflow="crop")
-    whole.add_row(head)
-    whole.add_row(Text(line * done, style=TRAINED).append(rest * (width - done), style=QUIET))
-    return whole
+    grid = Table.grid()
+    grid.add_column(no_wrap=True, overflow="crop")
+    grid.add_row(head)
+    grid.add_row(Text(line * done, style=TRAINED).append(rest * (width - done), style=QUIET))
+    return grid
 
 
-def _figures(seen: Seen, width: int, plain: bool) -> Table:
-    """Name, figure, and what it means; the last only where there is room."""
+def _figures(history: RunHistory, width: int, plain: bool) -> Table:
+    """Name, figure and meaning; the meaning only where it fits."""
     rows: list[tuple[Text, str, str]] = []
-    latest = seen.latest
-    if math.isfinite(seen.smooth):
+    latest = history.latest
+    if math.isfinite(history.smooth):
         nats = f"{latest['loss']:.3f} nats a token" if "loss" in latest else ""
         mark = Text("- " if plain else "━ ", style=TRAINED)
-        rows.append((mark.append("training", style="default"), f"{seen.smooth:.3f}", nats))
-    if seen.best:
-        _, value = seen.marks[-1]
-        best_step, best = seen.best
-        said = "bits a byte of text it has not seen"
-        if best < value:
-            said = f"best {best:.3f} at step {best_step:,.0f}"
+        rows.append((mark.append("training", style="default"), f"{history.smooth:.3f}", nats))
+    best, point = history.best, history.evaluations[-1] if history.evaluations else None
+    if best and point and point.best is not None and best.best is not None:
+        meaning = "bits a byte on held-out posts"
+        if best.best < point.best:
+            meaning = f"best {best.best:.3f} at step {best.step:,}"
         mark = Text("o " if plain else "● ", style=VALIDATED)
-        rows.append((mark.append("validation", style="default"), f"{value:.3f}", said))
+        rows.append((mark.append("validation", style="default"), f"{point.best:.3f}", meaning))
     if speed := latest.get("tokens_per_s"):
         share = latest.get("share_of_limit", 0.0)
-        said = f"{share:.0%} of this machine's limit" if share else ""
+        meaning = f"{share:.0%} of this machine's limit" if share else ""
         if share and width >= 74:
-            said = f"{bar(share, 14, plain=plain):<14} {said}"
-        rows.append((Text("  tokens/s"), f"{speed:,.0f}", said))
+            meaning = f"{bar(share, 14, plain=plain):<14} {meaning}"
+        rows.append((Text("  tokens/s"), f"{speed:,.0f}", meaning))
     if rate := latest.get("rate"):
         norm = latest.get("gradient_norm", math.nan)
-        said = f"gradient {norm:.2f}" if math.isfinite(norm) else ""
-        rows.append((Text("  rate"), f"{rate:.3g}", said))
+        meaning = f"gradient {norm:.2f}" if math.isfinite(norm) else ""
+        rows.append((Text("  rate"), f"{rate:.3g}", meaning))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, width=12, overflow="crop")
     grid.add_column(no_wrap=True, justify="right", style=LOUD, width=9, overflow="crop")
-    room = width - 12 - 9 - 4
-    if room >= 14:
+    rest = width - 12 - 9 - 4
+    if rest >= 14:
         grid.add_column(
-            no_wrap=True, width=room, overflow="crop" if plain else "ellipsis", style=QUIET
+            no_wrap=True, width=rest, overflow="crop" if plain else "ellipsis", style=QUIET
         )
-    for name, figure, said in rows:
-        grid.add_row(name, Text(figure), *([Text(said)] if room >= 14 else []))
+    for name, figure, meaning in rows:
+        grid.add_row(name, Text(figure), *([Text(meaning)] if rest >= 14 else []))
     return grid
 
 
@@ -349,9 +290,9 @@ def _sample(sample: str, width: int, lines: int, plain: bool) -> Text:
     words = printable(" ".join(sample.split()))
     if plain:
         words = words.encode("ascii", "replace").decode()
-    room = lines * (width - 2) - 8
-    if len(words) > room:
-        words = words[:room].rsplit(" ", 1)[0] + more
+    limit = lines * (width - 2) - 8
+    if len(words) > limit:
+        words = words[:limit].rsplit(" ", 1)[0] + more
     return Text(f"{opening}{words}{closing_}", style="italic", no_wrap=False, overflow="fold")
 
 

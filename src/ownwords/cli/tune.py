@@ -14,6 +14,7 @@ from rich.text import Text
 from ownwords.cli.line_chart import LOUD, QUIET
 from ownwords.cli.optional_packages import needs_torch
 from ownwords.cli.options import DEFAULTS, Common
+from ownwords.cli.output import relative_path
 from ownwords.cli.training import Texts, fixed, reading
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError, OwnwordsError
@@ -171,7 +172,8 @@ def print_tuned(tuned: "TuneResult", console: "Console") -> None:
     console.print(_table(tuned, width))
     if tuned.toml:
         console.print()
-        say(f"To keep these settings, put into {_near(tuned.table.parent / 'ownwords.toml')}:")
+        file = relative_path(tuned.table.parent / "ownwords.toml")
+        say(f"To use these settings from now on, add to {file}:")
         console.print()
         for line in tuned.toml.splitlines():
             console.print(Text(f"  {line}"), soft_wrap=True)
@@ -181,7 +183,7 @@ def print_tuned(tuned: "TuneResult", console: "Console") -> None:
     places = (("The model", tuned.model), ("Pictures", tuned.page), ("All trials", tuned.table))
     for name, path in places:
         if path is not None:
-            console.print(Text(f"{name}: {_near(path)}", style=QUIET), soft_wrap=True)
+            console.print(Text(f"{name}: {relative_path(path)}", style=QUIET), soft_wrap=True)
 
 
 def _table(tuned: "TuneResult", width: int) -> Table:
@@ -236,11 +238,3 @@ def _optuna_needed() -> Iterator[None]:
             "searching for settings takes Optuna, which is not installed",
             hint='pip install "ownwords[train,tune]"',
         ) from error
-
-
-def _near(path: Path) -> Path:
-    """From the current folder, where it is below."""
-    try:
-        return path.absolute().relative_to(Path.cwd())
-    except ValueError:
-        return path

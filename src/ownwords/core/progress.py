@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from ownwords.core.errors import WorkspaceError
 
@@ -38,6 +38,37 @@ class Event:
 
 
 Subscriber = Callable[[Event], None]
+
+
+def parse_event(line: str | bytes) -> Event | None:
+    """Return the event of a line that `JsonLines` wrote; None where the line is damaged."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # a crash in the middle of a line
+        return None
+    if not isinstance(record, dict) or record.get("kind") not in get_args(EventKind):
+        return None
+    when, done, total = (_finite(record.get(name)) for name in ("time", "done", "total"))
+    if when is None:
+        return None
+    values = record.get("values")
+    figures = values.items() if isinstance(values, dict) else ()
+    return Event(
+        time=when,
+        stage=str(record.get("stage", "")),
+        kind=record["kind"],
+        done=int(done or 0),
+        total=None if total is None else int(total),
+        unit=str(record.get("unit", "")),
+        message=str(record.get("message", "")),
+        values={name: value for name, each in figures if (value := _finite(each)) is not None},
+    )
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
 
 
 class Progress:

@@ -240,6 +240,11 @@ class _Training:
         record.stopped = record.why_stop(self.loop.patience, self.loop.memorised_limit)
         names = ("validation_bits_per_byte", "averaged_bits_per_byte", "memorised")
         values = {name: each for name, each in zip(names, found, strict=True) if each is not None}
+        scored = [each.best for each in record.evaluations if each.best is not None]
+        if scored:
+            values["best_bits_per_byte"] = min(
+                scored
+            )  # of the whole run, earlier processes included
         self.stage.metric(step=record.step, **values)
         self._paused(evaluated=True)
         return ""

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from ownwords.serve.api.run_history import COLUMNS, RunHistory, RunReader
+from ownwords.serve.api.run_history import RunReader
 from ownwords.serve.api.training_process import TrainingProcess, TrainingStatus
+from ownwords.training.run_history import CurvePoint, RunHistory
 
 _MOST_LOG = 200
 _CLOCKS_S = 1.0  # that of the disk is some milliseconds behind
@@ -158,13 +159,13 @@ def _ended_as(name: str, course: RunHistory) -> Status:
 
 
 def _curve(course: RunHistory) -> dict[str, Any]:
-    columns = zip(*course.points, strict=True) if course.points else ((),) * len(COLUMNS)
+    columns = zip(*course.points, strict=True) if course.points else ((),) * len(CurvePoint._fields)
     return {
         **{
             name: [_short(value) for value in column]
-            for name, column in zip(COLUMNS, columns, strict=True)
+            for name, column in zip(CurvePoint._fields, columns, strict=True)
         },
-        "marks": [asdict(mark) for mark in course.marks],
+        "marks": [asdict(mark) for mark in course.evaluations],
         "steps": course.total,
     }
 

@@ -1,0 +1,111 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ownwords.core.progress import Event
+from ownwords.training.run_history import MOST_POINTS, RunHistory
+
+
+def metric(
+    step: int, done: int | None = None, total: int = 40, time: float = 0.0, **values: float
+) -> Event:
+    done = step if done is None else done
+    figures = {"step": float(step), **values}
+    return Event(time, "train", "metric", done, total, "steps", values=figures)
+
+
+def history_of(*events: Event) -> RunHistory:
+    history = RunHistory()
+    for event in events:
+        history.add(event)
+    return history
+
+
+def test_a_history_knows_steps_evaluations_and_the_best_of_them() -> None:
+    history = history_of(
+        Event(100.0, "train", "start", total=40),
+        metric(10, time=110.0, bits_per_byte=2.0, loss=1.4, tokens_per_s=500.0),
+        metric(10, time=111.0, validation_bits_per_byte=2.1, averaged_bits_per_byte=2.05),
+        metric(20, time=120.0, bits_per_byte=1.8, loss=1.2),
+        metric(20, time=121.0, validation_bits_per_byte=2.2, averaged_bits_per_byte=2.3),
+        Event(122.0, "train", "note", message="sample: A text."),
+    )
+    assert (history.step, history.total, history.is_ended) == (20, 40, False)
+    assert [point[:2] for point in history.points] == [(10, 2.0), (20, 1.8)]
+    assert history.best is not None
+    assert (history.best.step, history.best.best) == (10, 2.05)
+    assert history.latest["tokens_per_s"] == 500.0
+    assert history.sample == "A text."
+    texts = [text for _, text in history.notes]
+    assert texts[0] == "Training starts: 40 steps to go."
+    assert "Step 10: 2.050 bits a byte on held-out posts." in texts
+
+
+def test_the_time_left_follows_the_pace() -> None:
+    events = [Event(0.0, "train", "start", total=100)]
+    events += [metric(n, total=100, time=float(n), bits_per_byte=1.0) for n in range(1, 51)]
+    history = history_of(*events)
+    # A step a second, and fifty to go; four seconds have gone by since.
+    assert history.remaining_s(50.0) == pytest.approx(50.0, rel=0.05)
+    assert history.remaining_s(54.0) == pytest.approx(46.0, rel=0.05)
+
+
+def test_a_resumed_run_counts_its_steps_from_the_beginning() -> None:
+    alone = history_of(
+        Event(0.0, "train", "start", total=40), metric(61, done=1, bits_per_byte=2.0)
+    )
+    assert (alone.step, alone.total) == (61, 100)
+    alone.add(metric(70, done=10, bits_per_byte=2.0))
+    assert (alone.step, alone.total) == (70, 100)
+    both = history_of(
+        Event(0.0, "train", "start", total=40),
+        metric(10, bits_per_byte=2.0),
+        Event(5.0, "train", "done", 10, 40, message="stopped"),
+        Event(9.0, "train", "start", total=30),
+        metric(15, done=5, total=30, bits_per_byte=1.9),
+    )
+    assert (both.step, both.total, both.is_ended) == (15, 40, False)
+    assert [point.step for point in both.points] == [10, 15]
+
+
+@pytest.mark.parametrize(
+    ("done", "best", "is_best"),
+    [
+        pytest.param(10, 2.1, False, id="an earlier process had a better one"),
+        pytest.param(10, 2.4, True, id="better than all of the earlier process"),
+        pytest.param(30, 2.4, False, id="the first of all has nothing to be compared with"),
+    ],
+)
+def test_the_best_so_far_is_that_of_all_processes(done: int, best: float, is_best: bool) -> None:
+    history = history_of(
+        Event(0.0, "train", "start", total=20),
+        metric(30, done=done, total=20, validation_bits_per_byte=2.4, best_bits_per_byte=best),
+    )
+    assert history.is_best_so_far == is_best
+
+
+def test_steps_that_were_taken_back_are_gone_from_the_curve() -> None:
+    history = history_of(
+        Event(0.0, "train", "start", total=40),
+        *(metric(n, bits_per_byte=2.0) for n in (5, 10, 15, 20)),
+        metric(20, validation_bits_per_byte=2.0),
+        metric(12, done=21, bits_per_byte=2.0),
+    )
+    assert [point.step for point in history.points] == [5, 10, 12]
+    assert history.evaluations == []
+    assert (history.step, history.total) == (12, 40)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 2000))
+def test_a_curve_is_never_longer_than_a_screen_and_ends_where_the_run_is(many: int) -> None:
+    history = history_of(
+        *(metric(n, total=5000, bits_per_byte=1.0 + 1 / n) for n in range(1, many + 1))
+    )
+    steps = [point.step for point in history.points]
+    assert len(steps) <= MOST_POINTS
+    assert steps[-1] == many
+    assert all(a < b for a, b in pairwise(steps))
+    assert min(many, MOST_POINTS // 2) <= len(steps)
