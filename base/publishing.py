@@ -18,7 +18,7 @@ from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress, in_words
 from ownwords.core.workspace import Workspace
-from ownwords.evaluation import bits
+from ownwords.evaluation import bits_per_byte
 from ownwords.evaluation.baselines import xz_bytes
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.inference.model import Model
@@ -56,7 +56,7 @@ def publish(
         with progress.stage("Scoring it on books it has never seen"):
             exact = bundle.load(rounded, dtype=torch.float32).model
             names = [one.id for one in test]
-            score = bits.score(exact, tokenizer, [one.text for one in test], names=names)
+            score = bits_per_byte.score(exact, tokenizer, [one.text for one in test], names=names)
             joined = "\n".join(one.text for one in test).encode()
             xz = xz_bytes(joined) * 8 / max(1, len(joined))
         with progress.stage("Writing samples"):

@@ -20,7 +20,7 @@ from pathlib import Path
 from ownwords.archive.features import count_words
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation.lexicon import Lexicon, folded, words_in
-from ownwords.evaluation.others import Others, Vocabulary
+from ownwords.evaluation.reference_authors import FeatureVocabulary, ReferenceAuthors
 from ownwords.evaluation.stylometry import plain
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "base" / "reference"
@@ -66,15 +66,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    counted = Counted()
+    counted = FeatureCounts()
     for path in given.books:
         for name, text in documents(path):
             counted.add(name, text)
         print(f"{path.name}: {counted.documents} documents read")
     stretches = counted.stretches()
-    vocabulary = Vocabulary(frequent(stretches), LETTERS, MASKED)
+    vocabulary = FeatureVocabulary(frequent(stretches), LETTERS, MASKED)
     lexicon = Lexicon(counted.common().union(vocabulary.words), vocabulary.words)
-    others = Others.counted(stretches, vocabulary, unit_words=UNIT_WORDS, stretch=STRETCH)
+    others = ReferenceAuthors.counted(stretches, vocabulary, unit_words=UNIT_WORDS, stretch=STRETCH)
     for path in (lexicon.save(given.out), others.save(given.out)):
         print(f"{path}: {path.stat().st_size:,} bytes")
     print(
@@ -99,7 +99,7 @@ def documents(path: Path) -> Iterator[tuple[str, str]]:
 
 
 @dataclass
-class Counted:
+class FeatureCounts:
     """What is kept while the documents go by."""
 
     documents: int = 0

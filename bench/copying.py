@@ -35,9 +35,9 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 from bench.fresh import ROOT
 
 if TYPE_CHECKING:
-    from ownwords.inference.desk import Ticket
     from ownwords.inference.generation import Request
     from ownwords.inference.model import Model
+    from ownwords.inference.scheduler import RequestHandle
     from ownwords.tokenizers.tokenizer import Tokenizer
 
 BLOG = ROOT / "examples" / "blog"
@@ -116,7 +116,7 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
     """Train without whatever keeps a model from that, and save it with its guard."""
     from bench.ours import Setting, make
 
-    from ownwords.inference import guard
+    from ownwords.inference import copy_guard
     from ownwords.models import bundle
     from ownwords.training.settings import LoopConfig, OptimConfig
     from ownwords.training.shards import Text
@@ -129,7 +129,7 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
     )
     made = make([Text(str(number), text) for number, text in enumerate(texts)], setting)
     documents = [np.array(made.tokenizer.encode(text), np.int32) for text in texts]
-    kept = b"".join(guard.build(documents, made.tokenizer).blocks())
+    kept = b"".join(copy_guard.build(documents, made.tokenizer).blocks())
     bundle.save(folder, made.model, made.tokenizer, copy_guard=kept)
     print(f"learned in {made.outcome.seconds:.0f} s", flush=True)
 
@@ -137,8 +137,8 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
 def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Request]":
     """From up to MOST_GIVEN words at a random place of a random post."""
     from ownwords.inference.generation import Request
-    from ownwords.inference.sampling import Sampling
-    from ownwords.inference.writing import begun
+    from ownwords.inference.sampling import SamplingParams
+    from ownwords.inference.text_generation import encode_prompt
 
     dice = random.Random(1)
     requests = []
@@ -148,9 +148,9 @@ def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Req
         prompt = " ".join(words[begin : begin + dice.randint(1, MOST_GIVEN)])
         requests.append(
             Request(
-                ids=begun(model.tokenizer, prompt),
+                ids=encode_prompt(model.tokenizer, prompt),
                 tokens=TOKENS,
-                sampling=Sampling(temperature=HEATS[number % len(HEATS)]),
+                sampling=SamplingParams(temperature=HEATS[number % len(HEATS)]),
                 seed=number,
             )
         )
@@ -159,14 +159,14 @@ def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Req
 
 def written(model: "Model", requests: "Sequence[Request]") -> "list[tuple[Request, list[int]]]":
     """What becomes of each, ROWS at a time; no end of a document ends them."""
-    from ownwords.inference.desk import Desk
+    from ownwords.inference.scheduler import BatchScheduler
 
-    desk = Desk(model.engine, rows=ROWS, length=TOKENS + 128)
-    ids: dict[Ticket, list[int]] = {desk.submit(request): [] for request in requests}
-    while desk.busy:
-        for ticket, drawn, _ in desk.step():
+    scheduler = BatchScheduler(model.engine, rows=ROWS, length=TOKENS + 128)
+    ids: dict[RequestHandle, list[int]] = {scheduler.submit(request): [] for request in requests}
+    while scheduler.busy:
+        for ticket, drawn, _ in scheduler.step():
             ids[ticket] += [one.id for one in drawn]
-    desk.close()
+    scheduler.close()
     assert all(len(each) == TOKENS for each in ids.values())
     return [(ticket.request, each) for ticket, each in ids.items()]
 
@@ -191,12 +191,12 @@ class Known:
 
     def longest_runs(self, prompt: Sequence[int], ids: Sequence[int]) -> tuple[int, int]:
         """Of tokens and of words that stand so in a text, and end beyond the prompt."""
-        begun, whole = (
+        encode_prompt, whole = (
             [self.numbers.get(word, -2) for word in words_of(self.tokenizer.decode(some))]
             for some in (prompt, [*prompt, *ids])
         )
         tokens = _longest_run(self.tokens, [*prompt, *ids], len(prompt))
-        return tokens, _longest_run(self.words, whole, len(begun))
+        return tokens, _longest_run(self.words, whole, len(encode_prompt))
 
 
 def words_of(text: str) -> list[str]:

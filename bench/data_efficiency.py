@@ -231,7 +231,7 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
 
     from bench.ours import make
 
-    from ownwords.evaluation import bits
+    from ownwords.evaluation import bits_per_byte
 
     found = sides()
     setting = recipes()[name]
@@ -240,7 +240,7 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
         setting = replace(setting, loop=replace(setting.loop, steps=QUICK_STEPS, evaluations=2))
     made = make(found.train, setting, found.validation)
     test, whole = (
-        bits.score(
+        bits_per_byte.score(
             made.model,
             made.tokenizer,
             [text.text for text in side],

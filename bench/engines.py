@@ -19,15 +19,15 @@ class Ours:
     def __init__(
         self, folder: Path, kind: str, *, rows: int, length: int, threads: int, greedy: bool
     ) -> None:
-        from ownwords.inference.engine import Feed, Near
-        from ownwords.inference.opening import open_engine
+        from ownwords.inference.engine import ForwardInput, LogitRange
+        from ownwords.inference.engine_loader import load_engine
 
         weights: Any = kind
-        engine = open_engine(folder / DIRECTORY, device="cpu", weights=weights, threads=threads)
+        engine = load_engine(folder / DIRECTORY, device="cpu", weights=weights, threads=threads)
         if not engine.name.startswith("native"):
             raise SystemExit(f"the native engine is not there; what serves is {engine.name}")
-        self._feed = Feed
-        self._near = Near(0.0, engine.vocabulary) if greedy else None
+        self._feed = ForwardInput
+        self._near = LogitRange(0.0, engine.vocabulary) if greedy else None
         self._cache = engine.cache(rows, length)
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:

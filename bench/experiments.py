@@ -127,17 +127,19 @@ def _made(experiment: Experiment, training: "list[Text]") -> "Made":
 
 
 def _scored(made: "Made", held_out: "list[Text]", stride: int = 0) -> float:
-    from ownwords.evaluation import bits
+    from ownwords.evaluation import bits_per_byte
 
     said = [text.text for text in held_out]
-    return bits.score(made.model, made.tokenizer, said, stride=stride).bits_per_byte
+    return bits_per_byte.score(made.model, made.tokenizer, said, stride=stride).bits_per_byte
 
 
 def _print_adapted(made: "Made", held_out: "list[Text]") -> None:
-    from ownwords.evaluation import bits
+    from ownwords.evaluation import bits_per_byte
 
     said = [text.text for text in held_out]
-    learned = bits.score_adapting(made.model, made.tokenizer, said, bits.AdaptConfig())
+    learned = bits_per_byte.score_adapting(
+        made.model, made.tokenizer, said, bits_per_byte.AdaptConfig()
+    )
     print(f"    {learned.bits_per_byte:.4f} while it learns on")
     for part in (1, 2, 4):
         stride = made.model.config.context // part

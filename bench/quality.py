@@ -6,7 +6,7 @@
 
 MODEL is a model directory; nothing is trained. Each document is read on its own, in windows of the
 model's context that overlap by half, its end included, by every engine the same ids in the same
-windows; "torch f32" is computed by other code, that of evaluation/bits.py. llama.cpp's Q8_0 and
+windows; "torch f32" is computed by other code, evaluation/bits_per_byte.py. llama.cpp's Q8_0 and
 Q4_0 are made by llama.cpp; "Q4_0 throughout" is our export, which keeps embedding and head so too.
 "lost" is how much more than the float32 of the same engine.
 """
@@ -123,7 +123,7 @@ def bits(model: Path, engine: str, source: str, documents: Sequence[str]) -> flo
     said = directory.read(model)
     its_own = tokenizer.from_files(said.tokenizer_files)
     if engine == "torch":
-        from ownwords.evaluation.bits import score
+        from ownwords.evaluation.bits_per_byte import score
         from ownwords.models import bundle
 
         return score(bundle.load(model).model, its_own, documents).bits_per_byte
@@ -165,10 +165,10 @@ def _nats(read: Reader, ids: Sequence[int], context: int) -> float:
 
 
 def _ours(model: Path, kind: str, context: int) -> Reader:
-    from ownwords.inference.engine import Feed
-    from ownwords.inference.opening import open_engine
+    from ownwords.inference.engine import ForwardInput
+    from ownwords.inference.engine_loader import load_engine
 
-    engine = open_engine(model, device="cpu", weights=kind, threads=THREADS)  # type: ignore[arg-type]
+    engine = load_engine(model, device="cpu", weights=kind, threads=THREADS)  # type: ignore[arg-type]
     if not engine.name.startswith("native"):
         raise SystemExit(f"the native engine is not there; what serves is {engine.name}")
     cache = engine.cache(1, context)
@@ -176,7 +176,7 @@ def _ours(model: Path, kind: str, context: int) -> Reader:
     def read(ids: Sequence[int], begins: bool) -> npt.NDArray[np.float32]:
         if begins:
             cache.cut(0, 0)
-        return cache.read([Feed(0, ids)], every=True)
+        return cache.read([ForwardInput(0, ids)], every=True)
 
     return read
 

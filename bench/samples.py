@@ -16,10 +16,10 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 import ownwords
 from ownwords.archive.store import Archive
 from ownwords.core.workspace import Workspace, write_atomically
+from ownwords.evaluation.bootstrap import PairedEstimate
 from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.lexicon import Lexicon
-from ownwords.evaluation.posts import Posts
-from ownwords.evaluation.resampling import Beside
+from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.make.scoring import REFERENCE
 from ownwords.training import corpus
 
@@ -34,7 +34,7 @@ def main() -> None:
     given = parser.parse_args()
     place = Workspace(given.workspace)
     with Archive(place.archive) as archive:
-        posts = Posts.of(corpus.of(archive), archive.documents())
+        posts = EvaluationPosts.of(corpus.of(archive), archive.documents())
     model = ownwords.load(place.root / "model")
     titles = [post.title for post in posts.test if post.title]
     begun = [""] * (HOW_MANY // 2)
@@ -71,7 +71,7 @@ def main() -> None:
         print(report)
 
 
-def _percent(figure: Beside | None) -> str:
+def _percent(figure: PairedEstimate | None) -> str:
     if figure is None:
         return "not known"
     return f"{figure.samples.value:.1%} (there {figure.held_out.value:.1%})"

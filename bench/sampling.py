@@ -32,7 +32,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 if TYPE_CHECKING:
     from ownwords.evaluation.lexicon import Lexicon
     from ownwords.inference.model import Model
-    from ownwords.inference.sampling import Sampling
+    from ownwords.inference.sampling import SamplingParams
 
 COUNT, TOKENS, ROWS = 32, 300, 8
 EVERY = 5  # of the tokens of real text one is asked for: choosing costs more than reading
@@ -78,7 +78,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
     from ownwords.inference.model import Model
-    from ownwords.inference.sampling import Sampling
+    from ownwords.inference.sampling import SamplingParams
 
     folder = arguments.model or arguments.workspace / "model"
     model = Model.load(folder, threads=arguments.threads)
@@ -91,7 +91,7 @@ def main() -> int:
     print("  ".join(f"{head:>10}" for head in (*heads, "real", "tokens/s")))
     beside: Sequence[str] = ()
     for setting in settings:
-        sampling = Sampling(**as_given(setting))
+        sampling = SamplingParams(**as_given(setting))
         row, beside = measured(model, real, sampling, scores, arguments.count)
         print("  ".join(f"{cell:>10}" for cell in row), described(setting), flush=True)
     print("  ".join(f"{cell:>10}" for cell in (f"{usual:.2f}", *beside)), "real posts")
@@ -133,10 +133,10 @@ Scored = tuple[float, Sequence[int], "np.ndarray[tuple[int], np.dtype[np.float32
 def scored(model: "Model", texts: Sequence[str]) -> Iterator[Scored]:
     """Of some tokens of real text: the log of its chance, what went before, all scores, its id."""
     from ownwords.inference.sampling import log_probabilities
-    from ownwords.inference.writing import begun
+    from ownwords.inference.text_generation import encode_prompt
 
     for text in texts:
-        ids = begun(model.tokenizer, text)[: min(TOKENS, model.engine.context)]
+        ids = encode_prompt(model.tokenizer, text)[: min(TOKENS, model.engine.context)]
         scores_NV = model.logits(ids[:-1])
         for at in range(0, len(ids) - 1, EVERY):
             own = log_probabilities(scores_NV[at], [ids[at + 1]])[0]
@@ -146,7 +146,7 @@ def scored(model: "Model", texts: Sequence[str]) -> Iterator[Scored]:
 def measured(
     model: "Model",
     real: Real,
-    sampling: "Sampling",
+    sampling: "SamplingParams",
     scores: Sequence[Scored],
     count: int,
 ) -> tuple[Sequence[str], Sequence[str]]:
@@ -154,7 +154,7 @@ def measured(
     from ownwords.evaluation.fluency import fluency
     from ownwords.evaluation.passages import openings
     from ownwords.evaluation.repetition import repetition
-    from ownwords.inference.sampling import moved, probabilities
+    from ownwords.inference.sampling import apply_logits_processors, probabilities
 
     def loops(texts: Sequence[str]) -> float:
         return sum(repetition(text).looped >= LOOPED for text in texts) / len(texts)
@@ -166,9 +166,13 @@ def measured(
     beside = [one for text in real.held_out for one in openings(text, found.passage_words)]
     left_out = bits = 0.0
     for own, before, scores_V, id_ in scores:
-        chance = float(probabilities(moved(scores_V, sampling, history=before), sampling)[id_])
-        left_out += chance == 0
-        bits -= math.log2((1 - ASIDE) * chance + ASIDE * math.exp(own)) / len(scores)
+        draw_uniform = float(
+            probabilities(apply_logits_processors(scores_V, sampling, history=before), sampling)[
+                id_
+            ]
+        )
+        left_out += draw_uniform == 0
+        bits -= math.log2((1 - ASIDE) * draw_uniform + ASIDE * math.exp(own)) / len(scores)
     asked = (found.repeated, found.looped, found.non_words, found.broken, found.odd_turns)
     ours, theirs = (
         [f"{getattr(one, side).value:.2%}" if one else "-" for one in asked]
@@ -180,30 +184,30 @@ def measured(
 
 
 def written(
-    model: "Model", titles: Sequence[str], sampling: "Sampling", count: int
+    model: "Model", titles: Sequence[str], sampling: "SamplingParams", count: int
 ) -> tuple[list[str], float, int]:
     """The texts, as users have them; the surprise in them in nats, and how many tokens they are."""
-    from ownwords.inference.desk import Desk
-    from ownwords.inference.writing import request
+    from ownwords.inference.scheduler import BatchScheduler
+    from ownwords.inference.text_generation import request
 
     half = count // 2
     prompts = ["", *(f"{title}\n\n" for title in titles)]
     asked = [("", seed) for seed in range(1, half + 1)]
     asked += [(prompts[1 + i % len(titles)], 1 + i // len(titles)) for i in range(count - half)]
-    desk = Desk(model.engine, rows=ROWS, length=model.engine.context)
+    scheduler = BatchScheduler(model.engine, rows=ROWS, length=model.engine.context)
     tickets = []
     for prompt, seed in asked:
         made = request(
             model.tokenizer, prompt, tokens=TOKENS, seed=seed, sampling=sampling, guard=model.guard
         )
-        tickets.append(desk.submit(replace(made, logprobs=1)))
+        tickets.append(scheduler.submit(replace(made, logprobs=1)))
     ids: dict[int, list[int]] = {id(ticket): [] for ticket in tickets}
     surprise = 0.0
-    while desk.busy:
-        for ticket, drawn, _ in desk.step():
+    while scheduler.busy:
+        for ticket, drawn, _ in scheduler.step():
             ids[id(ticket)] += [one.id for one in drawn]
             surprise -= sum(one.logprob or 0.0 for one in drawn)
-    desk.close()
+    scheduler.close()
     texts = ["".join(model.tokenizer.stream(iter(ids[id(ticket)]))) for ticket in tickets]
     return texts, surprise, sum(map(len, ids.values()))
 

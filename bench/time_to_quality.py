@@ -160,7 +160,7 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
     import numpy as np
     from bench.ours import make
 
-    from ownwords.evaluation import bits
+    from ownwords.evaluation import bits_per_byte
     from ownwords.training.shards import Text
 
     training, held_out = _texts()
@@ -175,7 +175,7 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
     ids = np.array([made.tokenizer.start, *made.tokenizer.encode(held_out)])
     context = setting.loop.context
     found = {
-        figure: bits.score_ids(made.model, [ids], [len(held_out)], stride=stride).nats
+        figure: bits_per_byte.score_ids(made.model, [ids], [len(held_out)], stride=stride).nats
         / len(held_out)
         for figure, stride in (("side_by_side", context), ("sliding", context // 2))
     }

@@ -104,14 +104,14 @@ def _tuned(
 
 
 def _scored(model: Path, texts: "Iterable[Text]") -> float:
-    from ownwords.evaluation import bits
+    from ownwords.evaluation import bits_per_byte
     from ownwords.models import bundle
     from ownwords.tokenizers import tokenizer
 
     found = bundle.load(model)
     said = [text.text for text in texts]
     read = tokenizer.from_files(found.tokenizer_files)
-    return bits.score(found.model.float(), read, said).bits_per_byte
+    return bits_per_byte.score(found.model.float(), read, said).bits_per_byte
 
 
 def _books(megabytes: int) -> "list[Text]":

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ownwords.inference.engine import Feed, Scores, Weights, check_feeds
+from ownwords.inference.engine import ForwardInput, Logits, WeightFormat, check_feeds
 
 
 class CountingEngine:
     name = "counting"
-    weights: Weights = "f32"
+    weights: WeightFormat = "f32"
 
     def __init__(self, vocabulary: int = 50, context: int = 256) -> None:
         self.vocabulary = vocabulary
@@ -43,7 +43,7 @@ class CountingCache:
     def held(self, row: int) -> int:
         return len(self._held[row])
 
-    def read(self, feeds: Sequence[Feed], *, every: bool = False) -> Scores:
+    def read(self, feeds: Sequence[ForwardInput], *, every: bool = False) -> Logits:
         engine = self._engine
         assert engine.may_go_on.wait(10)
         engine.reads += 1

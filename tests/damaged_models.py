@@ -10,7 +10,7 @@ import damage
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
-from ownwords.inference.engine import Feed
+from ownwords.inference.engine import ForwardInput
 from ownwords.models import bundle, directory, quantization_scheme, quantize
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
@@ -59,7 +59,7 @@ def load_engine(folder: Path) -> None:
     engine = native_engine.load(folder, said.config, threads=1)
     assert engine is not None
     length = min(30, engine.context)
-    scores = engine.cache(2, length).read([Feed(1, [1] * length), Feed(0, [2])])
+    scores = engine.cache(2, length).read([ForwardInput(1, [1] * length), ForwardInput(0, [2])])
     assert scores.shape == (2, engine.vocabulary)
 
 

@@ -18,7 +18,7 @@ import makings
 from ownwords.archive import look as looking
 from ownwords.core.progress import Event, Progress
 from ownwords.evaluation.card import files
-from ownwords.evaluation.kept import Kept
+from ownwords.evaluation.metric_cache import MetricCache
 from ownwords.make import pipeline, scoring
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.result import MakeResult
@@ -87,7 +87,7 @@ MOMENTS: dict[str, Callable[[Progress, "Doomed"], object]] = {
     "while it writes": lambda _, doomed: setattr(doomed, "on_writing", stops_listening),
     "in the other training": lambda progress, _: progress.subscribers.append(in_training),
     "while it scores": lambda *_: dies(
-        Kept, "part", lambda _, name, *__: bool(name.startswith("copies"))
+        MetricCache, "part", lambda _, name, *__: bool(name.startswith("copies"))
     ),
     "between the scorecard's files": lambda *_: dies(files, "render"),
     "before the scorecard is noted": lambda *_: dies(StageCache, "keep", is_of("score")),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import families  # noqa: F401 - one thread is enough for so little
-from ownwords.evaluation.judging import ScoreConfig
+from ownwords.evaluation.metrics import ScoreConfig
 from ownwords.make import scoring
 from ownwords.make.make_request import MakeRequest
 from ownwords.training import measure, rehearsal

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from starlette.applications import Starlette
 
 from ownwords.core.workspace import Workspace
-from ownwords.inference import guard as guarding
+from ownwords.inference import copy_guard as guarding
 from ownwords.models.directory import COPY_GUARD
 from ownwords.serve.app_state import AppState
 from ownwords.serve.openai.routes import routes

@@ -10,7 +10,7 @@ from ownwords.core.version import __version__
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
     from ownwords.ask.answer import Answer
-    from ownwords.inference.engine import Weights
+    from ownwords.inference.engine import WeightFormat
     from ownwords.inference.model import Model
     from ownwords.make.result import MakeResult
 
@@ -102,7 +102,7 @@ def load(
     folder: str | Path,
     *,
     device: str = "auto",
-    weights: Weights = "stored",
+    weights: WeightFormat = "stored",
     threads: int | None = None,
 ) -> Model:
     """The model of a directory, ours or another's, with its tokenizer.

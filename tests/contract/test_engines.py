@@ -15,7 +15,7 @@ import model_directories as models
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
-from ownwords.inference.engine import Engine, Feed, Scores, Weights
+from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import bundle, directory, quantize
 from ownwords.models.decoder import CausalLM
@@ -26,7 +26,7 @@ Open = Callable[..., Engine]
 LENGTH = 64  # the context of the tiny models
 
 
-def _native(folder: Path, weights: Weights = "stored", threads: int = 2) -> Engine:
+def _native(folder: Path, weights: WeightFormat = "stored", threads: int = 2) -> Engine:
     found = native_engine.load(
         folder, directory.read(folder).config, weights=weights, threads=threads
     )
@@ -35,7 +35,7 @@ def _native(folder: Path, weights: Weights = "stored", threads: int = 2) -> Engi
     return found
 
 
-def _torch(folder: Path, weights: Weights = "stored", threads: int = 1) -> Engine:
+def _torch(folder: Path, weights: WeightFormat = "stored", threads: int = 1) -> Engine:
     return TorchEngine.load(folder, weights=weights)
 
 
@@ -59,7 +59,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def plain(model: CausalLM, ids: Sequence[int]) -> Scores:
+def plain(model: CausalLM, ids: Sequence[int]) -> Logits:
     """Scores after each id, as the model itself computes them without a cache."""
     with torch.inference_mode():
         return model.logits(model(torch.tensor([list(ids)])))[0].float().numpy()
@@ -69,7 +69,7 @@ def text(count: int, seed: int = 0) -> list[int]:
     return [int(each) for each in some_ids(1, count, seed)[0]]
 
 
-def close(found: Scores, wanted: Scores) -> None:
+def close(found: Logits, wanted: Logits) -> None:
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-4)
 
@@ -81,10 +81,10 @@ def test_a_text_is_read_as_by_the_plain_forward(
     engine = open_(folders[name])
     assert (engine.vocabulary, engine.context, engine.weights) == (97, LENGTH, "f32")
     cache = engine.cache(1, LENGTH)
-    close(cache.read([Feed(0, ids)], every=True), wanted)
+    close(cache.read([ForwardInput(0, ids)], every=True), wanted)
     assert cache.held(0) == LENGTH
     cache.cut(0, 0)
-    close(cache.read([Feed(0, ids)]), wanted[-1:])
+    close(cache.read([ForwardInput(0, ids)]), wanted[-1:])
 
 
 @pytest.mark.parametrize("pieces", [(1,), (3, 1, 16), (17, 33)], ids=str)
@@ -98,7 +98,7 @@ def test_it_makes_no_difference_where_a_text_is_divided(
         if at == len(ids):
             break
         piece = ids[at : at + count]
-        close(cache.read([Feed(0, piece)], every=True), wanted[at : at + len(piece)])
+        close(cache.read([ForwardInput(0, piece)], every=True), wanted[at : at + len(piece)])
         at += len(piece)
 
 
@@ -109,11 +109,13 @@ def test_rows_of_any_lengths_are_read_at_once(
     wanted = [plain(tiny(name), ids) for ids in texts]
     cache = open_(folders[name]).cache(5, 48)
     order = (2, 0, 4, 3)
-    first = [Feed(row, ids[: len(ids) // 2 + 1]) for row, ids in zip(order, texts, strict=True)]
+    first = [
+        ForwardInput(row, ids[: len(ids) // 2 + 1]) for row, ids in zip(order, texts, strict=True)
+    ]
     scores = cache.read(first, every=True)
     close(scores, np.concatenate([w[: len(f.ids)] for w, f in zip(wanted, first, strict=True)]))
     rest = [
-        (Feed(row, ids[len(ids) // 2 + 1 :]), w[-1:])
+        (ForwardInput(row, ids[len(ids) // 2 + 1 :]), w[-1:])
         for row, ids, w in zip(order, texts, wanted, strict=True)
         if len(ids) > len(ids) // 2 + 1
     ]
@@ -131,12 +133,12 @@ def test_greedy_tokens_are_those_of_the_plain_forward(
     for ids, _ in itertools.product(wanted, range(30)):
         ids.append(int(plain(model, ids)[-1].argmax()))
     cache = open_(folders[name]).cache(3, LENGTH)
-    scores = cache.read([Feed(row, ids) for row, ids in enumerate(starts)])
+    scores = cache.read([ForwardInput(row, ids) for row, ids in enumerate(starts)])
     found = [list(start) for start in starts]
     for _ in range(30):
         for ids, scores_V in zip(found, scores, strict=True):
             ids.append(int(scores_V.argmax()))
-        scores = cache.read([Feed(row, ids[-1:]) for row, ids in enumerate(found)])
+        scores = cache.read([ForwardInput(row, ids[-1:]) for row, ids in enumerate(found)])
     assert found == wanted
 
 
@@ -167,7 +169,7 @@ def test_rows_go_on_from_any_cut_and_any_copy(
                 }
                 if not new:
                     continue
-                scores = cache.read([Feed(r, ids) for r, ids in new.items()])
+                scores = cache.read([ForwardInput(r, ids) for r, ids in new.items()])
                 for r, ids in new.items():
                     held[r] = held[r] + ids
                 close(scores, np.stack([plain(model, held[r])[-1] for r in new]))
@@ -181,20 +183,23 @@ def test_a_long_text_is_read_whole(open_: Open, tmp_path: Path) -> None:
     bundle.save(tmp_path / "m", model, models.Letters())
     ids, wanted = text(1400), plain(model, text(1400))
     cache = open_(tmp_path / "m").cache(2, 1500)
-    close(cache.read([Feed(1, ids), Feed(0, ids[:2])]), np.stack([wanted[-1], wanted[1]]))
+    close(
+        cache.read([ForwardInput(1, ids), ForwardInput(0, ids[:2])]),
+        np.stack([wanted[-1], wanted[1]]),
+    )
     cache.cut(1, 700)
-    close(cache.read([Feed(1, ids[700:])], every=True), wanted[700:])
+    close(cache.read([ForwardInput(1, ids[700:])], every=True), wanted[700:])
 
 
 def test_caches_know_nothing_of_each_other(open_: Open, folders: dict[str, Path]) -> None:
     engine, model = open_(folders["gemma3"]), tiny("gemma3")
     ids, others = text(20), text(20, 5)
     one, other = engine.cache(1, 30), engine.cache(2, 64)
-    one.read([Feed(0, ids)])
-    other.read([Feed(1, others)])
-    close(one.read([Feed(0, [7])]), plain(model, [*ids, 7])[-1:])
+    one.read([ForwardInput(0, ids)])
+    other.read([ForwardInput(1, others)])
+    close(one.read([ForwardInput(0, [7])]), plain(model, [*ids, 7])[-1:])
     one.close()
-    close(other.read([Feed(1, [9])]), plain(model, [*others, 9])[-1:])
+    close(other.read([ForwardInput(1, [9])]), plain(model, [*others, 9])[-1:])
     one.close()
 
 
@@ -205,7 +210,7 @@ def test_several_threads_may_read(open_: Open, folders: dict[str, Path]) -> None
     def read(seed: int) -> None:
         ids, cache = text(30, seed), engine.cache(1, 30)
         for each in ids:
-            scores = cache.read([Feed(0, [each])])
+            scores = cache.read([ForwardInput(0, [each])])
         if not np.allclose(scores, plain(model, ids)[-1:], rtol=1e-4, atol=2e-4):
             wrong.append(f"seed {seed}")
 
@@ -224,14 +229,16 @@ def test_narrow_files_are_read_as_they_are(
     bundle.save(tmp_path / "m", tiny(name, dtype), models.Letters())
     ids = text(24)
     wanted = plain(bundle.load(tmp_path / "m", dtype=torch.float32).model, ids)
-    found = open_(tmp_path / "m", weights="f32").cache(1, 24).read([Feed(0, ids)], every=True)
+    found = (
+        open_(tmp_path / "m", weights="f32").cache(1, 24).read([ForwardInput(0, ids)], every=True)
+    )
     close(found, wanted)
     engine = open_(tmp_path / "m")
     assert engine.weights == ("bf16" if dtype is torch.bfloat16 else "stored")
-    near(engine.cache(1, 24).read([Feed(0, ids)], every=True), wanted, 0.03)
+    near(engine.cache(1, 24).read([ForwardInput(0, ids)], every=True), wanted, 0.03)
 
 
-def near(found: Scores, wanted: Scores, share: float) -> None:
+def near(found: Logits, wanted: Logits, share: float) -> None:
     """The difference is at most that share of what scores differ by among themselves."""
     assert np.isfinite(found).all()
     spread = float(np.std(wanted - wanted.mean(-1, keepdims=True)))
@@ -240,7 +247,7 @@ def near(found: Scores, wanted: Scores, share: float) -> None:
 
 @pytest.mark.parametrize(("weights", "share"), [("bf16", 0.05), ("int8", 0.08), ("int4", 0.08)])
 def test_weights_can_be_rounded(
-    open_: Open, name: str, weights: Weights, share: float, folders: dict[str, Path]
+    open_: Open, name: str, weights: WeightFormat, share: float, folders: dict[str, Path]
 ) -> None:
     ids, rounded = text(40), tiny(name, torch.bfloat16 if weights == "bf16" else torch.float32)
     if weights != "bf16":
@@ -248,10 +255,10 @@ def test_weights_can_be_rounded(
     engine = open_(folders[name], weights=weights)
     assert engine.weights == weights
     cache = engine.cache(2, LENGTH)
-    near(cache.read([Feed(1, ids)], every=True), plain(rounded.float(), ids), share)
-    whole = cache.read([Feed(0, ids)])
+    near(cache.read([ForwardInput(1, ids)], every=True), plain(rounded.float(), ids), share)
+    whole = cache.read([ForwardInput(0, ids)])
     cache.cut(0, 11)
-    near(cache.read([Feed(0, ids[11:])]), whole, share / 2)
+    near(cache.read([ForwardInput(0, ids[11:])]), whole, share / 2)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +272,11 @@ def test_a_quantised_directory_is_read_as_it_is(
     bundle.save(tmp_path / "m", model, models.Letters())
     engine = open_(tmp_path / "m")
     assert engine.weights == schemes[0].name
-    near(engine.cache(1, 40).read([Feed(0, text(40))], every=True), plain(model, text(40)), 0.08)
+    near(
+        engine.cache(1, 40).read([ForwardInput(0, text(40))], every=True),
+        plain(model, text(40)),
+        0.08,
+    )
 
 
 def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> None:
@@ -273,7 +284,7 @@ def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> No
     assert len(list((tmp_path / "m").glob("*.safetensors"))) > 2
     ids = text(20)
     close(
-        open_(tmp_path / "m").cache(1, 20).read([Feed(0, ids)], every=True),
+        open_(tmp_path / "m").cache(1, 20).read([ForwardInput(0, ids)], every=True),
         plain(tiny("gpt2"), ids),
     )
 
@@ -282,30 +293,30 @@ def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> No
     ("feeds", "match"),
     [
         ([], "nothing to read"),
-        ([Feed(0, [])], "no ids"),
-        ([Feed(2, [1])], "row 2 is not in a cache of 2 rows"),
-        ([Feed(-1, [1])], "row -1"),
-        ([Feed(0, [1]), Feed(0, [2])], "row 0 was given twice"),
-        ([Feed(0, [1]), Feed(1, [97])], "id 97 is not in the vocabulary"),
-        ([Feed(0, [-1])], "id -1"),
-        ([Feed(0, [1] * 21)], "a text of 26 tokens does not fit a cache made for 25"),
+        ([ForwardInput(0, [])], "no ids"),
+        ([ForwardInput(2, [1])], "row 2 is not in a cache of 2 rows"),
+        ([ForwardInput(-1, [1])], "row -1"),
+        ([ForwardInput(0, [1]), ForwardInput(0, [2])], "row 0 was given twice"),
+        ([ForwardInput(0, [1]), ForwardInput(1, [97])], "id 97 is not in the vocabulary"),
+        ([ForwardInput(0, [-1])], "id -1"),
+        ([ForwardInput(0, [1] * 21)], "a text of 26 tokens does not fit a cache made for 25"),
     ],
 )
 def test_what_cannot_be_read_is_refused_and_nothing_is_read(
-    open_: Open, feeds: list[Feed], match: str, folders: dict[str, Path]
+    open_: Open, feeds: list[ForwardInput], match: str, folders: dict[str, Path]
 ) -> None:
     cache = open_(folders["qwen3"]).cache(2, 25)
-    cache.read([Feed(0, [1, 2, 3, 4, 5])])
+    cache.read([ForwardInput(0, [1, 2, 3, 4, 5])])
     with pytest.raises(OwnwordsError, match=match):
         cache.read(feeds)
     assert [cache.held(0), cache.held(1)] == [5, 0]
-    close(cache.read([Feed(0, [6])]), plain(tiny("qwen3"), [1, 2, 3, 4, 5, 6])[-1:])
+    close(cache.read([ForwardInput(0, [6])]), plain(tiny("qwen3"), [1, 2, 3, 4, 5, 6])[-1:])
 
 
 def test_what_is_not_there_is_refused(open_: Open, folders: dict[str, Path]) -> None:
     engine = open_(folders["qwen3"])
     cache = engine.cache(2, 25)
-    cache.read([Feed(0, [1, 2, 3])])
+    cache.read([ForwardInput(0, [1, 2, 3])])
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: engine.cache(0, 9), "at least one row"),
         (lambda: engine.cache(1, 0), "the context is 64"),
@@ -324,13 +335,13 @@ def test_what_is_not_there_is_refused(open_: Open, folders: dict[str, Path]) -> 
     assert [cache.held(0), cache.held(1)] == [3, 0]
     cache.close()
     with pytest.raises(OwnwordsError, match="closed"):
-        cache.read([Feed(0, [1])])
+        cache.read([ForwardInput(0, [1])])
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("weights", ["stored", "int8"])
 def test_weights_that_are_no_numbers_are_refused(
-    open_: Open, value: float, weights: Weights, tmp_path: Path
+    open_: Open, value: float, weights: WeightFormat, tmp_path: Path
 ) -> None:
     for number, key in enumerate(("blocks.1.mlp.down.weight", "final_norm.bias")):
         model = tiny("gpt2")

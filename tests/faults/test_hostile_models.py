@@ -13,7 +13,7 @@ import torch
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
-from ownwords.inference.engine import Feed, Weights
+from ownwords.inference.engine import ForwardInput, WeightFormat
 from ownwords.models import bundle, directory, quantize
 from ownwords.models.quantization_scheme import FIELD, INT4, INT8, QuantizationScheme
 from ownwords.native import engine as native
@@ -246,10 +246,10 @@ def test_numbers_as_large_as_they_can_be_do_no_harm(tmp_path: Path) -> None:
                 parameter.fill_(torch.finfo(torch.float32).max)
         bundle.save(tmp_path / family, model, models.Letters())
         config = directory.read(tmp_path / family).config
-        for weights in get_args(Weights):
+        for weights in get_args(WeightFormat):
             try:
                 engine = native_engine.load(tmp_path / family, config, weights=weights)
             except OwnwordsError:
                 continue
             assert engine is not None
-            engine.cache(1, 100).read([Feed(0, [1] * 100)])
+            engine.cache(1, 100).read([ForwardInput(0, [1] * 100)])

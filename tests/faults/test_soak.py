@@ -11,13 +11,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ownwords.inference import guard
-from ownwords.inference.desk import Desk, Ticket
+from ownwords.inference import copy_guard
+from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine
+from ownwords.inference.engine_loader import load_engine
 from ownwords.inference.generation import Request, generate
-from ownwords.inference.guard import Guard
-from ownwords.inference.opening import open_engine
-from ownwords.inference.sampling import Sampling
+from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.speculate import PromptLookup, Proposer
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -50,60 +50,60 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     network.init_weights(1)
     folder = tmp_path_factory.mktemp("soak") / "model"
     bundle.save(folder, network, tokenizer)
-    return open_engine(folder, device="cpu", threads=1)
+    return load_engine(folder, device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
-def kept() -> Guard:
-    return guard.build([np.arange(250)], ByteTokenizer(), longest=4)
+def kept() -> CopyGuard:
+    return copy_guard.build([np.arange(250)], ByteTokenizer(), longest=4)
 
 
-def request(chance: Random, kept: Guard) -> Request:
+def request(draw_uniform: Random, kept: CopyGuard) -> Request:
     """Short and long, alike and unlike, beyond the context, with all that can be asked for."""
-    prompt = [chance.randrange(3)] * chance.randint(1, 12)
-    if chance.random() < 0.5:
-        prompt += chance.choices(range(261), k=chance.choice([1, 8, 40, 90]))
-    lively = Sampling(
-        temperature=chance.choice([0.0, 0.7, 1.5]),
-        top_k=chance.choice([0, 20]),
-        top_p=chance.choice([1.0, 0.9]),
-        min_p=chance.choice([0.0, 0.02]),
-        repetition_penalty=chance.choice([1.0, 1.2]),
-        no_repeat=chance.choice([0, 3]),
+    prompt = [draw_uniform.randrange(3)] * draw_uniform.randint(1, 12)
+    if draw_uniform.random() < 0.5:
+        prompt += draw_uniform.choices(range(261), k=draw_uniform.choice([1, 8, 40, 90]))
+    lively = SamplingParams(
+        temperature=draw_uniform.choice([0.0, 0.7, 1.5]),
+        top_k=draw_uniform.choice([0, 20]),
+        top_p=draw_uniform.choice([1.0, 0.9]),
+        min_p=draw_uniform.choice([0.0, 0.02]),
+        repetition_penalty=draw_uniform.choice([1.0, 1.2]),
+        no_repeat_ngram_size=draw_uniform.choice([0, 3]),
     )
     return Request(
         ids=prompt,
-        tokens=chance.choice([0, 1, 5, 20, 60]),
+        tokens=draw_uniform.choice([0, 1, 5, 20, 60]),
         sampling=lively,
-        seed=chance.randrange(1 << 31),
-        stops=frozenset(chance.sample(range(261), chance.choice([0, 1, 5]))),
-        logprobs=chance.choice([0, 0, 3]),
-        guard=chance.choice([None, kept]),
+        seed=draw_uniform.randrange(1 << 31),
+        stops=frozenset(draw_uniform.sample(range(261), draw_uniform.choice([0, 1, 5]))),
+        logprobs=draw_uniform.choice([0, 0, 3]),
+        guard=draw_uniform.choice([None, kept]),
     )
 
 
-def serve(engine: Engine, kept: Guard, requests: int, seed: int) -> None:
+def serve(engine: Engine, kept: CopyGuard, requests: int, seed: int) -> None:
     """One day at the desk: so many requests come, some leave; those checked are as if alone."""
-    chance = Random(seed)
-    proposer: Proposer | None = chance.choice([None, PromptLookup()])
-    desk = Desk(engine, rows=ROWS, length=CONTEXT, proposer=proposer)
-    written: dict[Ticket, list[int]] = {}
-    left: set[Ticket] = set()
-    checked: list[Ticket] = []
+    draw_uniform = Random(seed)
+    proposer: Proposer | None = draw_uniform.choice([None, PromptLookup()])
+    scheduler = BatchScheduler(engine, rows=ROWS, length=CONTEXT, proposer=proposer)
+    written: dict[RequestHandle, list[int]] = {}
+    left: set[RequestHandle] = set()
+    checked: list[RequestHandle] = []
     coming = requests
-    while coming or desk.busy:
+    while coming or scheduler.busy:
         while coming and len(written) < ROWS + WAITING:
-            ticket = desk.submit(request(chance, kept))
+            ticket = scheduler.submit(request(draw_uniform, kept))
             written[ticket] = []
             if coming % CHECKED == 0:
                 checked.append(ticket)
             coming -= 1
-        for ticket, drawn, finished in desk.step():
+        for ticket, drawn, finished in scheduler.step():
             assert ticket not in left
             written[ticket] += [one.id for one in drawn]
             if not finished:
-                if ticket not in checked and chance.random() < 0.003:
-                    desk.cancel(ticket)
+                if ticket not in checked and draw_uniform.random() < 0.003:
+                    scheduler.cancel(ticket)
                     del written[ticket]
                     left.add(ticket)
                 continue
@@ -112,7 +112,7 @@ def serve(engine: Engine, kept: Guard, requests: int, seed: int) -> None:
             if ticket in checked:
                 assert ids == [one.id for one in generate(engine, ticket.request)]
     assert not written
-    desk.close()
+    scheduler.close()
 
 
 def resident_kb() -> int:
@@ -121,7 +121,7 @@ def resident_kb() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def soak(engine: Engine, kept: Guard, requests: int, warm: int) -> None:
+def soak(engine: Engine, kept: CopyGuard, requests: int, warm: int) -> None:
     days = requests // A_DAY
     for day in range(warm):
         serve(engine, kept, A_DAY, day)
@@ -133,12 +133,12 @@ def soak(engine: Engine, kept: Guard, requests: int, warm: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_thousand_requests_leave_nothing_behind(engine: Engine, kept: Guard) -> None:
+def test_a_thousand_requests_leave_nothing_behind(engine: Engine, kept: CopyGuard) -> None:
     soak(engine, kept, 1_000, warm=2)
 
 
 @pytest.mark.fuzz
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_twenty_thousand_requests_leave_nothing_behind(engine: Engine, kept: Guard) -> None:
+def test_twenty_thousand_requests_leave_nothing_behind(engine: Engine, kept: CopyGuard) -> None:
     soak(engine, kept, 20_000, warm=8)

@@ -20,7 +20,7 @@ import pytest
 import openai_server
 from openai_server import CHATTY, OWN
 from ownwords.inference.model import Model
-from ownwords.inference.writing import USUAL
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 
 openai = pytest.importorskip("openai")
 pytest.importorskip("llm")
@@ -161,7 +161,7 @@ def test_completions(client: Any, own: Model) -> None:  # noqa: ANN401
         seed=3,
         stream=True,
         stream_options={"include_usage": True},
-        extra_body={"min_p": USUAL.min_p, "guard": True},
+        extra_body={"min_p": DEFAULT_SAMPLING.min_p, "guard": True},
     )
     texts = ["", ""]
     for chunk in stream:

@@ -3,30 +3,30 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ownwords.evaluation.bootstrap import Estimate, PairedEstimate
 from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.repetition import Loop
-from ownwords.evaluation.resampling import Beside, Estimate
 from ownwords.evaluation.scorecard import (
     ADAPTING,
     BASE,
     NGRAM,
     OURS,
     SCRATCH,
-    About,
     BitsRow,
-    Copied,
+    CopiedPassage,
     Dominant,
     DominantRow,
     Memorised,
+    ModelFacts,
     NewRuns,
-    Sample,
     Scorecard,
-    Stage,
+    StageTime,
+    WritingSample,
 )
 from ownwords.evaluation.scores import Interval
 from ownwords.evaluation.sentences import FAULTS
-from ownwords.evaluation.verdict import with_verdicts
-from ownwords.evaluation.voice import Delta, Distances, Told, Voice
+from ownwords.evaluation.verdict import with_conclusions
+from ownwords.evaluation.voice import AuthorClassification, Delta, DeltaDistribution, Voice
 
 EVIL = '<script>alert("x")</script>[red]x[/red]\x1b[31m\u202e'
 
@@ -38,13 +38,15 @@ def estimate(value: float, spread: float | None = 0.01, of: int = 20) -> Estimat
     return Estimate(value, of, found)
 
 
-def beside(ours: float, real: float, spread: float | None = 0.01) -> Beside:
+def beside(ours: float, real: float, spread: float | None = 0.01) -> PairedEstimate:
     excess = None if spread is None else Interval(ours - real - spread, ours - real + spread, 0.95)
-    return Beside(estimate(ours, spread), estimate(real, spread), excess)
+    return PairedEstimate(estimate(ours, spread), estimate(real, spread), excess)
 
 
-def told(ours: float, *, real: float = 0.92, others: float = 0.06, spread: float = 0.08) -> Told:
-    return Told(
+def told(
+    ours: float, *, real: float = 0.92, others: float = 0.06, spread: float = 0.08
+) -> AuthorClassification:
+    return AuthorClassification(
         held_out_auc=estimate(0.97),
         samples_auc=estimate(0.95),
         real_auc=estimate(0.6),
@@ -54,8 +56,8 @@ def told(ours: float, *, real: float = 0.92, others: float = 0.06, spread: float
     )
 
 
-def distances(median: float, spread: float | None = 0.05) -> Distances:
-    return Distances(estimate(median, spread), median - 0.1, median + 0.1)
+def distances(median: float, spread: float | None = 0.05) -> DeltaDistribution:
+    return DeltaDistribution(estimate(median, spread), median - 0.1, median + 0.1)
 
 
 def voice(ours: float = 0.85, *, spread: float = 0.08) -> Voice:
@@ -82,10 +84,10 @@ def voice(ours: float = 0.85, *, spread: float = 0.08) -> Voice:
 
 def fluency(
     *,
-    non_words: Beside | None = None,
-    broken: Beside | None = None,
-    repeated: Beside | None = None,
-    looped: Beside | None = None,
+    non_words: PairedEstimate | None = None,
+    broken: PairedEstimate | None = None,
+    repeated: PairedEstimate | None = None,
+    looped: PairedEstimate | None = None,
     words: int = 290,
 ) -> Fluency:
     return Fluency(
@@ -139,9 +141,11 @@ def memorised() -> Memorised:
         length=50,
         training=estimate(0.004, 0.004, 256),
         held_out=estimate(0.0, 0.0, 40),
-        unguarded=Copied("ing the whole of a long afternoon in the", 9, "On Idling", "2009-05-04"),
-        guarded=Copied("of a long afternoon in the", 6, "On Idling", "2009-05-04"),
-        real=Copied("in the whole course of my life I", 8, "Of Hats", "2011-01-02"),
+        unguarded=CopiedPassage(
+            "ing the whole of a long afternoon in the", 9, "On Idling", "2009-05-04"
+        ),
+        guarded=CopiedPassage("of a long afternoon in the", 6, "On Idling", "2009-05-04"),
+        real=CopiedPassage("in the whole course of my life I", 8, "Of Hats", "2011-01-02"),
         novelty=(
             NewRuns(4, 0.9, 0.89, 0.93),
             NewRuns(6, 0.993, 0.99, 0.996),
@@ -151,8 +155,8 @@ def memorised() -> Memorised:
     )
 
 
-def about() -> About:
-    return About(
+def about() -> ModelFacts:
+    return ModelFacts(
         name="The Idle Hour",
         model="idle-hour.ownwords/model",
         base="shipped",
@@ -170,13 +174,13 @@ def about() -> About:
     )
 
 
-def samples() -> tuple[Sample, ...]:
+def samples() -> tuple[WritingSample, ...]:
     text = "It is a mistake to suppose that a hat is worn upon the head. " * 12
     return (
-        Sample("", 1, text, "The Count of Monte Cristo was " * 20),
-        Sample("", 2, text + "\n\nAnother paragraph, that ends in the", "He said " * 30),
-        Sample("Of Hats\n\nA man who wears", 1, text, "said the captain " * 20, "Of Hats"),
-        Sample("On Bread\n\nThere is a bread", 1, text, None, "On Bread"),
+        WritingSample("", 1, text, "The Count of Monte Cristo was " * 20),
+        WritingSample("", 2, text + "\n\nAnother paragraph, that ends in the", "He said " * 30),
+        WritingSample("Of Hats\n\nA man who wears", 1, text, "said the captain " * 20, "Of Hats"),
+        WritingSample("On Bread\n\nThere is a bread", 1, text, None, "On Bread"),
     )
 
 
@@ -202,37 +206,37 @@ def unjudged() -> Scorecard:
             0.11,
         ),
         plan=("Bits a byte: 1.480, expected 1.40 to 1.55: as expected.",),
-        seconds=(Stage("training", 240.0), Stage("scoring", 41.0)),
+        seconds=(StageTime("training", 240.0), StageTime("scoring", 41.0)),
         notes=("Of 120 held-out posts 60, drawn by lot, were scored: 198 kB.",),
     )
 
 
 def good() -> Scorecard:
-    return with_verdicts(unjudged())
+    return with_conclusions(unjudged())
 
 
 def copying() -> Scorecard:
     """An overfitted model."""
     text = "the very same words " * 20
-    run = Copied(text, 80, "On Idling", "2009-05-04", "https://idle.example/idling/")
+    run = CopiedPassage(text, 80, "On Idling", "2009-05-04", "https://idle.example/idling/")
     by_heart = replace(memorised(), training=estimate(0.8, 0.05, 256), unguarded=run)
-    return with_verdicts(replace(unjudged(), memorised=by_heart))
+    return with_conclusions(replace(unjudged(), memorised=by_heart))
 
 
 def babbling() -> Scorecard:
     """A model that has read too little for its words to be words."""
-    return with_verdicts(replace(unjudged(), fluency=fluency(non_words=beside(0.3, 0.01, 0.03))))
+    return with_conclusions(replace(unjudged(), fluency=fluency(non_words=beside(0.3, 0.01, 0.03))))
 
 
 def hostile() -> Scorecard:
     """A blog and a model that would take the page over."""
     card = unjudged()
-    run = Copied(EVIL, 3, EVIL, "2009-05-04", "javascript:alert(1)")
-    return with_verdicts(
+    run = CopiedPassage(EVIL, 3, EVIL, "2009-05-04", "javascript:alert(1)")
+    return with_conclusions(
         replace(
             card,
             about=replace(card.about, name=EVIL, base=EVIL, model=EVIL),
-            samples=(Sample(EVIL, 1, EVIL, EVIL, EVIL), Sample("", 2, "", "", "")),
+            samples=(WritingSample(EVIL, 1, EVIL, EVIL, EVIL), WritingSample("", 2, "", "", "")),
             memorised=replace(memorised(), guarded=run, unguarded=run, real=run),
             dominant=Dominant(EVIL, "", "javascript:alert(1)", "cap", (DominantRow(EVIL, 1, 1.0),)),
             plan=(EVIL,),
@@ -245,8 +249,8 @@ def bare() -> Scorecard:
     """Of a blog so small that nothing was held out."""
     card = unjudged()
     none = Estimate(0.0, 0, None)
-    nothing = Beside(Estimate(0.1, 3, None), none, None)
-    return with_verdicts(
+    nothing = PairedEstimate(Estimate(0.1, 3, None), none, None)
+    return with_conclusions(
         replace(
             card,
             about=replace(
@@ -279,11 +283,11 @@ def bare() -> Scorecard:
                 training=estimate(0.0, None, 0),
                 held_out=none,
                 guarded=None,
-                unguarded=Copied("", 0),
-                real=Copied("", 0),
+                unguarded=CopiedPassage("", 0),
+                real=CopiedPassage("", 0),
                 novelty=(NewRuns(4, None, 0.9, None),),
             ),
-            samples=(Sample("", 1, "A text.", None),),
+            samples=(WritingSample("", 1, "A text.", None),),
             dominant=None,
             plan=(),
             seconds=(),
@@ -298,7 +302,7 @@ def one_post() -> Scorecard:
     alone = tuple(
         replace(one, low=None, high=None, gain_low=None, gain_high=None) for one in card.bits
     )
-    return with_verdicts(replace(card, bits=alone, about=replace(card.about, judged_posts=1)))
+    return with_conclusions(replace(card, bits=alone, about=replace(card.about, judged_posts=1)))
 
 
 def every() -> Iterator[tuple[str, Scorecard]]:

@@ -14,8 +14,8 @@ from ownwords.core.errors import OwnwordsError
 from played_endpoint import HERE, playing
 
 if TYPE_CHECKING:
-    from ownwords.inference.generation import Finished, Request
-    from ownwords.inference.writing import Writing
+    from ownwords.inference.generation import FinishReason, Request
+    from ownwords.inference.text_generation import TextGenerator
 
 MESSAGES = (
     {"role": "system", "content": "Be short."},
@@ -147,18 +147,18 @@ def test_a_model_of_ones_own_goes_on_from_the_same_words(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("finished", "ended"), [("length", "length"), ("stop", "stop")])
 def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
-    finished: "Finished", ended: str, tmp_path: Path
+    finished: "FinishReason", ended: str, tmp_path: Path
 ) -> None:
     """As of a server, which counts the tokens that were drawn: read anew, the text has others."""
-    from ownwords.inference.writing import Outcome
+    from ownwords.inference.text_generation import TextOutcome
 
     folder = own_model(tmp_path)
     asked: list[tuple[Request, Sequence[str]]] = []
 
-    def write(request: "Request", stops: Sequence[str]) -> "Writing":
+    def write(request: "Request", stops: Sequence[str]) -> "TextGenerator":
         asked.append((request, stops))
         yield from ("It ", "rained.")
-        return Outcome(7, finished)
+        return TextOutcome(7, finished)
 
     writer = LocalBackend(folder, written=write)
     assert written(writer, most=7) == "It rained."

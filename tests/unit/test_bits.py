@@ -11,8 +11,8 @@ import torch
 
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError
-from ownwords.evaluation import bits
-from ownwords.evaluation.bits import AdaptConfig, score, score_adapting, validation_loss
+from ownwords.evaluation import bits_per_byte
+from ownwords.evaluation.bits_per_byte import AdaptConfig, score, score_adapting, validation_loss
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -103,7 +103,7 @@ def test_whatever_may_follow_sums_to_one(name: str) -> None:
             parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
     texts = [list(one) for one in product(range(9), repeat=3)]
     rows = [np.array([4, *text]) for text in texts]
-    nats = bits._document_nats(model, rows, 64, 32)
+    nats = bits_per_byte._document_nats(model, rows, 64, 32)
     assert len(nats) == 9**3
     assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-5)
 
@@ -116,7 +116,7 @@ def test_it_sums_to_one_across_windows_too(stride: int) -> None:
         for parameter in model.parameters():
             parameter.mul_(20)
     rows = [np.array([0, *text]) for text in product(range(5), repeat=5)]
-    nats = bits._document_nats(model, rows, 2, stride)
+    nats = bits_per_byte._document_nats(model, rows, 2, stride)
     assert np.std(nats) > 0.1
     assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-5)
 
@@ -125,7 +125,7 @@ def test_low_precision_sums_to_one() -> None:
     rows = [np.array([5, *text]) for text in product(range(97), repeat=2)]
     for model in (tiny("qwen3", torch.bfloat16), tiny("qwen3")):
         with torch.autocast("cpu", torch.bfloat16):
-            nats = bits._document_nats(model, rows, 64, 32)
+            nats = bits_per_byte._document_nats(model, rows, 64, 32)
         assert math.fsum(math.exp(-one) for one in nats) == pytest.approx(1, abs=1e-4)
 
 
@@ -133,7 +133,7 @@ def test_each_target_once_and_with_what_was_promised_before_it() -> None:
     for targets in (*range(30), 97):
         for context, stride in [(8, 4), (8, 8), (8, 3), (1, 1), (64, 32)]:
             scored: list[int] = []
-            for window in bits._windows(0, targets, context, stride):
+            for window in bits_per_byte._windows(0, targets, context, stride):
                 assert 0 <= window.begin <= window.first < window.end <= targets
                 assert window.end - window.begin <= context
                 scored += range(window.first, window.end)
@@ -143,12 +143,12 @@ def test_each_target_once_and_with_what_was_promised_before_it() -> None:
 
 
 def test_batches_are_of_equal_work_and_lose_nothing() -> None:
-    windows = [bits.Window(n, 0, 1 + n * 37 % 200, 0) for n in range(300)]
-    batches = list(bits._batches(windows))
+    windows = [bits_per_byte.Window(n, 0, 1 + n * 37 % 200, 0) for n in range(300)]
+    batches = list(bits_per_byte._batches(windows))
     assert sorted(w.document for batch in batches for w in batch) == list(range(300))
     for batch in batches:
-        assert max(w.end for w in batch) * len(batch) <= bits.BATCH_TOKENS
-    assert len(list(bits._batches([bits.Window(0, 0, 9999, 0)]))) == 1
+        assert max(w.end for w in batch) * len(batch) <= bits_per_byte.BATCH_TOKENS
+    assert len(list(bits_per_byte._batches([bits_per_byte.Window(0, 0, 9999, 0)]))) == 1
 
 
 def test_with_nothing_before_the_first_token_it_is_any_of_the_vocabulary() -> None:
@@ -161,7 +161,7 @@ def test_with_nothing_before_the_first_token_it_is_any_of_the_vocabulary() -> No
     assert [one.tokens for one in found.documents] == [1, 2, 0]
     assert found.documents[2].nats == 0
     only_end = ByteTokenizer(start=None)
-    assert [ids.tolist() for ids in bits.encode(only_end, ["", "a"])] == [
+    assert [ids.tolist() for ids in bits_per_byte.encode(only_end, ["", "a"])] == [
         [only_end.end, only_end.end],
         [only_end.end, 97, only_end.end],
     ]
@@ -258,9 +258,9 @@ def test_adapting_sums_to_one() -> None:
     model.init_weights(2)
     learner_nats = []
     for text in product(range(3), repeat=4):
-        learner = bits._Learner(model, AdaptConfig(rate=0.5, segment=1))
+        learner = bits_per_byte._Learner(model, AdaptConfig(rate=0.5, segment=1))
         ids = np.array([0, *text])
-        windows = bits._windows(0, 4, 1, 1)
+        windows = bits_per_byte._windows(0, 4, 1, 1)
         learner_nats.append(sum(learner.read(ids, window, 4) for window in windows))
     assert math.fsum(math.exp(-one) for one in learner_nats) == pytest.approx(1, abs=1e-5)
 

@@ -12,7 +12,7 @@ import pytest
 
 import ownwords
 from ownwords.cli.main import main
-from ownwords.inference.opening import serving
+from ownwords.inference.engine_loader import describe_cpu_engine
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and pseudo-terminals")
 
@@ -179,7 +179,7 @@ def test_the_doctor_prints_a_page() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for word in ("Processor", "Memory", "GFLOP/s", "torch", "archive.drafts = True (--set)"):
         assert word in done.stdout
-    assert serving()[0] in " ".join(done.stdout.split())
+    assert describe_cpu_engine()[0] in " ".join(done.stdout.split())
 
 
 def test_the_doctor_says_what_writes_and_why() -> None:

@@ -20,7 +20,7 @@ import torch
 from ownwords.cli import write as verb
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference import guard
+from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
 from ownwords.inference.whereabouts import model_folder
 from ownwords.models import bundle
@@ -225,7 +225,7 @@ def test_long_quotes_take_asking_for(
     text = json.loads(capsys.readouterr().out)["texts"][0]["text"]
     tokenizer = ByteTokenizer()
     learned = np.array(tokenizer.encode("the" + text), np.int64)
-    guard.build([learned], tokenizer, longest=6).save(guarded / COPY_GUARD)
+    copy_guard.build([learned], tokenizer, longest=6).save(guarded / COPY_GUARD)
     assert main(command) == 0
     said = json.loads(capsys.readouterr().out)
     written = "the" + said["texts"][0]["text"]

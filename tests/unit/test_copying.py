@@ -11,12 +11,12 @@ pytest.importorskip("torch")
 
 import torch
 
-from ownwords.inference import guard
-from ownwords.inference.desk import Desk, Ticket
+from ownwords.inference import copy_guard
+from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.generation import Request
-from ownwords.inference.guard import Guard
 from ownwords.inference.model import Model
-from ownwords.inference.sampling import Sampling
+from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.speculate import PromptLookup
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -53,9 +53,9 @@ def model(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Model:
     documents = [tokenizer.encode(text) for text in texts]
     ids_N = torch.tensor([i for document in documents for i in document])
     optimizer = torch.optim.AdamW(network.parameters(), lr=6e-3)
-    luck = torch.Generator().manual_seed(1)
+    uniform = torch.Generator().manual_seed(1)
     for step in range(200):
-        begin_R1 = torch.randint(0, len(ids_N) - CONTEXT, (8, 1), generator=luck)
+        begin_R1 = torch.randint(0, len(ids_N) - CONTEXT, (8, 1), generator=uniform)
         rows_RT = ids_N[begin_R1 + torch.arange(CONTEXT)]
         loss, tokens = network.loss(rows_RT[:, :-1], rows_RT[:, 1:])
         optimizer.zero_grad()
@@ -64,7 +64,7 @@ def model(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Model:
             group["lr"] = 6e-3 * min(1, 2 - step / 100)
         optimizer.step()
     folder = tmp_path_factory.mktemp("heart") / "model"
-    watching = guard.build([np.array(document) for document in documents], tokenizer)
+    watching = copy_guard.build([np.array(document) for document in documents], tokenizer)
     bundle.save(folder, network, tokenizer, copy_guard=b"".join(watching.blocks()))
     return Model.load(folder, threads=1)
 
@@ -73,30 +73,30 @@ def words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", re.sub(r"[A-Z]", lambda found: found[0].lower(), text))
 
 
-def copies(texts: list[str], model: Model, watching: Guard | None, count: int) -> int:
+def copies(texts: list[str], model: Model, watching: CopyGuard | None, count: int) -> int:
     """In how many texts a run ends, after the prompt, that is too long."""
     known = model.guard
     assert known is not None
     dice = random.Random(1)
     # With guesses, as those are right where a text is copied.
-    desk = Desk(model.engine, rows=8, length=CONTEXT, proposer=PromptLookup())
-    written: dict[Ticket, list[int]] = {}
+    scheduler = BatchScheduler(model.engine, rows=8, length=CONTEXT, proposer=PromptLookup())
+    written: dict[RequestHandle, list[int]] = {}
     for number in range(count):
         some = dice.choice(texts).split(" ")
         begin = dice.randrange(len(some) - 14)
         request = Request(
             ids=model.tokenizer.encode(" ".join(some[begin : begin + dice.randint(1, 14)])),
             tokens=TOKENS,
-            sampling=Sampling(temperature=(0, 0.5, 1)[number % 3]),
+            sampling=SamplingParams(temperature=(0, 0.5, 1)[number % 3]),
             vocabulary=model.tokenizer.vocabulary_size,
             seed=number,
             guard=watching,
         )
-        written[desk.submit(request)] = []
-    while desk.busy:
-        for ticket, drawn, _ in desk.step():
+        written[scheduler.submit(request)] = []
+    while scheduler.busy:
+        for ticket, drawn, _ in scheduler.step():
             written[ticket] += [one.id for one in drawn]
-    desk.close()
+    scheduler.close()
     tokens = runs([model.tokenizer.encode(text) for text in texts], known.longest)
     passages = runs([words(text) for text in texts], known.words)
     copied = 0

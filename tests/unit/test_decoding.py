@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import foreign_tokenizers as foreign
 from ownwords.core.errors import ConfigError
-from ownwords.inference.decoding import Decoding
+from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.tokenizers.bpe import BPETokenizer
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import TITLE
@@ -26,7 +26,7 @@ stop_strings = st.lists(
 def pieces_of(
     tokenizer: Tokenizer, ids: Sequence[int], after: Sequence[int] = (), stops: Sequence[str] = ()
 ) -> list[str]:
-    decoding = Decoding(tokenizer, after, stops)
+    decoding = IncrementalDetokenizer(tokenizer, after, stops)
     return [*(decoding.feed(i) for i in ids), decoding.finish()]
 
 
@@ -41,14 +41,14 @@ def cut(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
 
 @given(noise, stop_strings)
 def test_the_pieces_are_the_text_up_to_its_end(ids: list[int], stops: list[str]) -> None:
-    decoding = Decoding(ODD, [], stops)
+    decoding = IncrementalDetokenizer(ODD, [], stops)
     text = "".join(map(decoding.feed, ids)) + decoding.finish()
     assert (text, decoding.stop) == cut(ODD.decode_bytes(ids).decode("utf-8", "replace"), stops)
 
 
 @given(noise)
 def test_a_character_is_shown_with_its_last_byte_and_no_later(ids: list[int]) -> None:
-    decoding = Decoding(ODD, [])
+    decoding = IncrementalDetokenizer(ODD, [])
     shown = ""
     for place, i in enumerate(ids, 1):
         shown += decoding.feed(i)
@@ -68,13 +68,13 @@ def test_bytes_that_are_no_text_are_replaced_once() -> None:
 
 
 def test_half_a_character_may_be_what_a_stop_string_waited_for() -> None:
-    decoding = Decoding(ByteTokenizer(), [], ["a\ufffd"])
+    decoding = IncrementalDetokenizer(ByteTokenizer(), [], ["a\ufffd"])
     assert [decoding.feed(i) for i in b"ba\xc3"] == ["b", "", ""]
     assert (decoding.finish(), decoding.stop) == ("", "a\ufffd")
 
 
 def test_after_a_stop_string_nothing_comes() -> None:
-    decoding = Decoding(ByteTokenizer(), [], ["end"])
+    decoding = IncrementalDetokenizer(ByteTokenizer(), [], ["end"])
     assert "".join(decoding.feed(i) for i in b"the end of it") + decoding.finish() == "the "
     assert decoding.stop == "end"
 
@@ -112,4 +112,4 @@ def test_our_own_special_tokens_can_stop_a_text_by_their_names() -> None:
 
 def test_stops_without_meaning_are_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="stop strings should be"):
-        Decoding(ByteTokenizer(), [], [""])
+        IncrementalDetokenizer(ByteTokenizer(), [], [""])

@@ -11,7 +11,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation.fluency import fluency
 from ownwords.evaluation.lexicon import FILE, Lexicon, begins_sentence, words_in
 from ownwords.evaluation.repetition import repetition
-from ownwords.evaluation.sentences import Habits, sentences
+from ownwords.evaluation.sentences import SentenceConventions, sentences
 from ownwords.evaluation.word_order import WordOrder
 
 REFERENCE = Path(__file__).parents[2] / "src" / "ownwords" / "base" / "reference"
@@ -26,10 +26,10 @@ seconds; I have timed it, because Mr. Harris next door said that his was faster.
 has a newer one, with a light, and he fills it to the top every time, which no kettle
 forgives."""
 PROSE = " ".join(PROSE.split())
-HABITS = Habits()
+HABITS = SentenceConventions()
 
 
-def faults(text: str, habits: Habits = HABITS) -> list[tuple[str, ...]]:
+def faults(text: str, habits: SentenceConventions = HABITS) -> list[tuple[str, ...]]:
     return [one.faults for one in sentences(text, habits)]
 
 
@@ -91,11 +91,11 @@ def test_what_is_cut_out_of_a_text_is_not_broken_for_that() -> None:
 def test_an_authors_own_ways_are_learned_and_not_called_faults() -> None:
     text = "It was zirka. fünf Uhr. It took zirka. zehn Tage and was very very long."
     assert ("small letter",) in faults(text)
-    habits = Habits.of([text])
+    habits = SentenceConventions.of([text])
     assert faults(text, habits) == [(), ()]
     long = "Word" + " word" * 89 + ". "
-    assert Habits.of([long * 50]).longest == 135
-    assert Habits.of(["Short. " * 50]).longest == 60
+    assert SentenceConventions.of([long * 50]).longest == 135
+    assert SentenceConventions.of(["Short. " * 50]).longest == 60
 
 
 @settings(max_examples=60)

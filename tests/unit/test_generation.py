@@ -15,16 +15,16 @@ import torch
 
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.desk import Desk, Ticket
-from ownwords.inference.engine import Engine, Feed, Scores, Weights
-from ownwords.inference.generation import Drawn, Request, generate
-from ownwords.inference.sampling import Sampling, chance, choose, log_probabilities
+from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
+from ownwords.inference.generation import GeneratedToken, Request, generate
+from ownwords.inference.sampling import SamplingParams, choose, draw_uniform, log_probabilities
+from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.speculate import Draft, PromptLookup, Proposer
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.decoder import CausalLM
 
-GREEDY = Sampling(temperature=0)
-LIVELY = Sampling(temperature=1.5, repetition_penalty=1.2, no_repeat=4)
+GREEDY = SamplingParams(temperature=0)
+LIVELY = SamplingParams(temperature=1.5, repetition_penalty=1.2, no_repeat_ngram_size=4)
 
 ENGINES = {name: TorchEngine(tiny(name).double().eval(), settled=True) for name in TINY}
 
@@ -42,7 +42,7 @@ def plainly(network: CausalLM, request: Request) -> list[int]:
             scores,
             request.sampling,
             history=text,
-            luck=chance(request.seed, drawn),
+            uniform=draw_uniform(request.seed, drawn),
             prompt=len(request.ids),
         )
         if chosen in request.stops:
@@ -51,7 +51,7 @@ def plainly(network: CausalLM, request: Request) -> list[int]:
     return text[len(request.ids) :]
 
 
-def ids_of(drawn: Sequence[Drawn]) -> list[int]:
+def ids_of(drawn: Sequence[GeneratedToken]) -> list[int]:
     return [one.id for one in drawn]
 
 
@@ -63,13 +63,13 @@ class Counting:
     """An engine over fixed scores, or another engine, that counts what is read."""
 
     name = "counting"
-    weights: Weights = "f32"
+    weights: WeightFormat = "f32"
 
     def __init__(self, engine: Engine | None = None, vocabulary: int = 50) -> None:
         self.engine = engine
         self.vocabulary = engine.vocabulary if engine else vocabulary
         self.context = engine.context if engine else 10_000
-        self.reads: list[list[Feed]] = []
+        self.reads: list[list[ForwardInput]] = []
         self.closed = 0
 
     def cache(self, rows: int, length: int) -> "CountingCache":
@@ -92,7 +92,7 @@ class CountingCache:
     def held(self, row: int) -> int:
         return len(self.texts[row])
 
-    def read(self, feeds: Sequence[Feed], *, every: bool = False) -> Scores:
+    def read(self, feeds: Sequence[ForwardInput], *, every: bool = False) -> Logits:
         self._engine.reads.append(list(feeds))
         assert len({feed.row for feed in feeds}) == len(feeds)
         for feed in feeds:
@@ -120,17 +120,17 @@ class CountingCache:
         self._engine.closed += 1
 
 
-def finish(desk: Desk) -> dict[Ticket, list[int]]:
-    texts: dict[Ticket, list[int]] = {}
-    while desk.busy:
-        for ticket, drawn, _ in desk.step():
+def finish(scheduler: BatchScheduler) -> dict[RequestHandle, list[int]]:
+    texts: dict[RequestHandle, list[int]] = {}
+    while scheduler.busy:
+        for ticket, drawn, _ in scheduler.step():
             texts.setdefault(ticket, []).extend(ids_of(drawn))
     return texts
 
 
-def finish_one(desk: Desk, request: Request) -> list[int]:
-    ticket = desk.submit(request)
-    return finish(desk)[ticket]
+def finish_one(scheduler: BatchScheduler, request: Request) -> list[int]:
+    ticket = scheduler.submit(request)
+    return finish(scheduler)[ticket]
 
 
 PROPOSERS = {
@@ -182,18 +182,18 @@ def test_in_company_each_text_is_as_if_alone(name: str, proposer: str) -> None:
             stops=frozenset({random.randrange(97)}),
         )
         waiting.append((request, written(engine, request)))
-    desk = Desk(engine, rows=3, length=64, proposer=PROPOSERS[proposer](engine))  # type: ignore[no-untyped-call]
-    texts: dict[Ticket, list[int]] = {}
-    expected: dict[Ticket, list[int]] = {}
-    while waiting or desk.busy:
+    scheduler = BatchScheduler(engine, rows=3, length=64, proposer=PROPOSERS[proposer](engine))  # type: ignore[no-untyped-call]
+    texts: dict[RequestHandle, list[int]] = {}
+    expected: dict[RequestHandle, list[int]] = {}
+    while waiting or scheduler.busy:
         if waiting and random.random() < 0.4:
             request, alone = waiting.pop()
-            ticket = desk.submit(request)
+            ticket = scheduler.submit(request)
             texts[ticket], expected[ticket] = [], alone
             if random.random() < 0.2:
-                desk.cancel(ticket)
+                scheduler.cancel(ticket)
                 expected[ticket] = []
-        for ticket, drawn, finished in desk.step():
+        for ticket, drawn, finished in scheduler.step():
             assert not ticket.is_cancelled
             assert ticket.finished == finished
             texts[ticket] += ids_of(drawn)
@@ -202,16 +202,16 @@ def test_in_company_each_text_is_as_if_alone(name: str, proposer: str) -> None:
 
 
 def test_what_ends_a_text_is_said() -> None:
-    desk = Desk(Counting(), rows=2, length=100)
-    stopped = desk.submit(
+    scheduler = BatchScheduler(Counting(), rows=2, length=100)
+    stopped = scheduler.submit(
         Request(ids=[3], tokens=9, sampling=GREEDY, stops=frozenset({7})),
     )
-    full = desk.submit(Request(ids=[20], tokens=2, sampling=GREEDY))
-    empty = desk.submit(Request(ids=[20], tokens=0, sampling=GREEDY))
+    full = scheduler.submit(Request(ids=[20], tokens=2, sampling=GREEDY))
+    empty = scheduler.submit(Request(ids=[20], tokens=0, sampling=GREEDY))
     said = {}
-    texts: dict[Ticket, list[int]] = {stopped: [], full: [], empty: []}
-    while desk.busy:
-        for ticket, drawn, finished in desk.step():
+    texts: dict[RequestHandle, list[int]] = {stopped: [], full: [], empty: []}
+    while scheduler.busy:
+        for ticket, drawn, finished in scheduler.step():
             texts[ticket] += ids_of(drawn)
             said[ticket] = finished
     assert texts == {stopped: [4, 5, 6], full: [21, 22], empty: []}
@@ -220,13 +220,13 @@ def test_what_ends_a_text_is_said() -> None:
 
 def test_what_was_read_before_is_not_read_again() -> None:
     engine = Counting()
-    desk = Desk(engine, rows=2, length=1000)
+    scheduler = BatchScheduler(engine, rows=2, length=1000)
     prompt = list(range(40))
 
     def read_for(ids: Sequence[int]) -> int:
         before = engine.tokens
-        desk.submit(Request(ids=ids, tokens=1, sampling=GREEDY))
-        finish(desk)
+        scheduler.submit(Request(ids=ids, tokens=1, sampling=GREEDY))
+        finish(scheduler)
         return engine.tokens - before
 
     assert read_for(prompt) == 40
@@ -235,26 +235,27 @@ def test_what_was_read_before_is_not_read_again() -> None:
     assert read_for([*prompt[:30], 9]) == 1
     assert read_for([49, *prompt]) == 41
     # The text that another request is writing counts, too: 35 of the prompt, by a copy.
-    desk.submit(Request(ids=[*prompt[:30], 9], tokens=50, sampling=GREEDY))
-    desk.step()
+    scheduler.submit(Request(ids=[*prompt[:30], 9], tokens=50, sampling=GREEDY))
+    scheduler.step()
     before = engine.tokens
-    ticket = desk.submit(Request(ids=[*prompt[:30], 9, 10, 11, 3], tokens=1, sampling=GREEDY))
-    desk.step()
-    desk.step()
-    desk.step()
+    ticket = scheduler.submit(Request(ids=[*prompt[:30], 9, 10, 11, 3], tokens=1, sampling=GREEDY))
+    scheduler.step()
+    scheduler.step()
+    scheduler.step()
     assert ticket.finished
     assert engine.tokens - before <= 3 + 4
 
 
 def test_several_of_one_prompt_read_it_once() -> None:
     engine = Counting(ENGINES["llama"])
-    desk = Desk(engine, rows=4, length=64)
+    scheduler = BatchScheduler(engine, rows=4, length=64)
     ids = some_ids(1, 40)[0].tolist()
     requests = [
-        Request(ids=ids, tokens=8, sampling=Sampling(temperature=3), seed=seed) for seed in range(4)
+        Request(ids=ids, tokens=8, sampling=SamplingParams(temperature=3), seed=seed)
+        for seed in range(4)
     ]
-    tickets = [desk.submit(request) for request in requests]
-    texts = finish(desk)
+    tickets = [scheduler.submit(request) for request in requests]
+    texts = finish(scheduler)
     assert engine.tokens == 40 + 3 + 4 * 7
     assert [texts[ticket] for ticket in tickets] == [
         written(ENGINES["llama"], request) for request in requests
@@ -264,13 +265,13 @@ def test_several_of_one_prompt_read_it_once() -> None:
 
 def test_a_long_prompt_stalls_nobody() -> None:
     engine = Counting()
-    desk = Desk(engine, rows=2, length=2000)
-    quick = desk.submit(Request(ids=[1], tokens=100, sampling=GREEDY))
-    desk.step()
-    slow = desk.submit(Request(ids=[5] * 1000, tokens=3, sampling=GREEDY))
+    scheduler = BatchScheduler(engine, rows=2, length=2000)
+    quick = scheduler.submit(Request(ids=[1], tokens=100, sampling=GREEDY))
+    scheduler.step()
+    slow = scheduler.submit(Request(ids=[5] * 1000, tokens=3, sampling=GREEDY))
     steps = 0
     while not slow.finished:
-        told = {ticket: drawn for ticket, drawn, _ in desk.step()}
+        told = {ticket: drawn for ticket, drawn, _ in scheduler.step()}
         assert len(told[quick]) == 1
         assert sum(len(feed.ids) for feed in engine.reads[-1]) <= 65
         steps += 1
@@ -278,22 +279,22 @@ def test_a_long_prompt_stalls_nobody() -> None:
 
 
 def test_cancelling_frees_the_row_and_is_silent() -> None:
-    desk = Desk(Counting(), rows=1, length=100)
+    scheduler = BatchScheduler(Counting(), rows=1, length=100)
     first, second, third = (
-        desk.submit(Request(ids=[1], tokens=5, sampling=GREEDY)) for _ in range(3)
+        scheduler.submit(Request(ids=[1], tokens=5, sampling=GREEDY)) for _ in range(3)
     )
-    assert [ticket for ticket, _, _ in desk.step()] == [first]
-    desk.cancel(first)
-    desk.cancel(second)
-    assert [ticket for ticket, _, _ in desk.step()] == [third]
-    desk.cancel(third)
-    assert desk.step() == []
-    assert not desk.busy
+    assert [ticket for ticket, _, _ in scheduler.step()] == [first]
+    scheduler.cancel(first)
+    scheduler.cancel(second)
+    assert [ticket for ticket, _, _ in scheduler.step()] == [third]
+    scheduler.cancel(third)
+    assert scheduler.step() == []
+    assert not scheduler.busy
 
 
 def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> None:
-    desk = Desk(Counting(), rows=3, length=300, proposer=PromptLookup())
-    tickets: list[list[Ticket]] = [[] for _ in range(4)]
+    scheduler = BatchScheduler(Counting(), rows=3, length=300, proposer=PromptLookup())
+    tickets: list[list[RequestHandle]] = [[] for _ in range(4)]
     all_in = Barrier(len(tickets) + 1)
 
     def come(number: int) -> None:
@@ -302,9 +303,9 @@ def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> No
         for place in range(60):
             ids = [random.randrange(50) for _ in range(random.randint(1, 60))]
             request = Request(ids=ids, tokens=random.randint(0, 20), sampling=GREEDY)
-            tickets[number].append(desk.submit(request))
+            tickets[number].append(scheduler.submit(request))
             if random.random() < 0.3:
-                desk.cancel(tickets[number][random.randint(0, place)])
+                scheduler.cancel(tickets[number][random.randint(0, place)])
 
     threads = [Thread(target=come, args=(number,)) for number in range(len(tickets))]
     interval = sys.getswitchinterval()
@@ -313,9 +314,9 @@ def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> No
         for thread in threads:
             thread.start()
         all_in.wait()
-        texts: dict[Ticket, list[int]] = {}
-        while desk.busy or any(thread.is_alive() for thread in threads):
-            for ticket, drawn, finished in desk.step():
+        texts: dict[RequestHandle, list[int]] = {}
+        while scheduler.busy or any(thread.is_alive() for thread in threads):
+            for ticket, drawn, finished in scheduler.step():
                 assert ticket.finished == finished
                 texts.setdefault(ticket, []).extend(ids_of(drawn))
     finally:
@@ -328,7 +329,7 @@ def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> No
         assert texts.get(ticket, []) == whole[: len(texts.get(ticket, []))]
         if not ticket.is_cancelled:
             assert (texts[ticket], ticket.finished) == (whole, "length")
-    assert sorted(desk._free) == [0, 1, 2]
+    assert sorted(scheduler._free) == [0, 1, 2]
     assert sum(ticket.is_cancelled for ticket in chain(*tickets)) > 30
 
 
@@ -340,7 +341,7 @@ def test_what_only_pads_the_vocabulary_is_never_written() -> None:
         )
         assert written(engine, request) == expected  # what follows 20 is 21, else the first
         assert written(engine, request, Draft(engine)) == expected
-        assert list(finish_one(Desk(engine, rows=1, length=60), request)) == expected
+        assert list(finish_one(BatchScheduler(engine, rows=1, length=60), request)) == expected
     told = Request(ids=[48], tokens=9, sampling=LIVELY, vocabulary=30, logprobs=40)
     for one in generate(engine, told):
         assert one.id < 30
@@ -352,17 +353,17 @@ def test_what_only_pads_the_vocabulary_is_never_written() -> None:
         list(
             generate(
                 engine,
-                Request(ids=[1], tokens=3, sampling=Sampling(bias={30: 1.0}), vocabulary=30),
+                Request(ids=[1], tokens=3, sampling=SamplingParams(bias={30: 1.0}), vocabulary=30),
             )
         )
 
 
 def test_one_request_that_fails_leaves_the_others_alone() -> None:
-    desk = Desk(Counting(vocabulary=4), rows=2, length=100)
-    never = Sampling(temperature=0, bias=dict.fromkeys(range(4), float("-inf")))
-    good = desk.submit(Request(ids=[1], tokens=3, sampling=GREEDY))
-    bad = desk.submit(Request(ids=[1, 2], tokens=3, sampling=never))
-    texts = finish(desk)
+    scheduler = BatchScheduler(Counting(vocabulary=4), rows=2, length=100)
+    never = SamplingParams(temperature=0, bias=dict.fromkeys(range(4), float("-inf")))
+    good = scheduler.submit(Request(ids=[1], tokens=3, sampling=GREEDY))
+    bad = scheduler.submit(Request(ids=[1, 2], tokens=3, sampling=never))
+    texts = finish(scheduler)
     assert texts[good] == [2, 3, 0]
     assert (good.finished, good.error) == ("length", None)
     assert bad.finished == "error"
@@ -374,13 +375,13 @@ def test_what_cannot_be_written_is_refused_at_once() -> None:
         Request(ids=[], tokens=3, sampling=GREEDY)
     with pytest.raises(ConfigError, match="tokens should be 0 or more, and is -1"):
         Request(ids=[1], tokens=-1, sampling=GREEDY)
-    desk = Desk(Counting(), rows=1, length=10)
+    scheduler = BatchScheduler(Counting(), rows=1, length=10)
     for wrong in (50, -1):
         with pytest.raises(OwnwordsError, match=f"id {wrong} is not in the vocabulary"):
-            desk.submit(Request(ids=[1, wrong], tokens=3, sampling=GREEDY))
+            scheduler.submit(Request(ids=[1, wrong], tokens=3, sampling=GREEDY))
     with pytest.raises(ConfigError, match="bias names the token 50"):
-        desk.submit(Request(ids=[1], tokens=3, sampling=Sampling(bias={50: 1.0})))
-    assert not desk.busy
+        scheduler.submit(Request(ids=[1], tokens=3, sampling=SamplingParams(bias={50: 1.0})))
+    assert not scheduler.busy
 
 
 def test_chances_are_those_of_the_model_whatever_is_drawn() -> None:
@@ -416,22 +417,24 @@ def test_nothing_is_read_before_it_is_asked_for() -> None:
 
 
 def test_memory_stays_flat_over_many_requests() -> None:
-    desk = Desk(Counting(), rows=4, length=60, proposer=PromptLookup())
+    scheduler = BatchScheduler(Counting(), rows=4, length=60, proposer=PromptLookup())
     random = Random(3)
 
     def serve(count: int) -> int:
         for _ in range(count):
             ids = [random.randrange(50) for _ in range(random.randint(1, 90))]
-            ticket = desk.submit(Request(ids=ids, tokens=random.randint(0, 9), sampling=GREEDY))
+            ticket = scheduler.submit(
+                Request(ids=ids, tokens=random.randint(0, 9), sampling=GREEDY)
+            )
             if random.random() < 0.1:
-                desk.cancel(ticket)
-            desk.step()
-        finish(desk)
+                scheduler.cancel(ticket)
+            scheduler.step()
+        finish(scheduler)
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 
     # The engine that counts would keep them all.
-    desk._cache.read.__self__._engine.reads = Forgetful()  # type: ignore[attr-defined]
+    scheduler._cache.read.__self__._engine.reads = Forgetful()  # type: ignore[attr-defined]
     serve(50)
     tracemalloc.start()
     try:

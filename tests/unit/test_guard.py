@@ -11,9 +11,9 @@ import pytest
 from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError
-from ownwords.inference import guard
-from ownwords.inference.guard import Guard
-from ownwords.inference.sampling import Chooser, Sampling, chance
+from ownwords.inference import copy_guard
+from ownwords.inference.copy_guard import CopyGuard
+from ownwords.inference.sampling import Sampler, SamplingParams, draw_uniform
 from ownwords.models.directory import COPY_GUARD
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import bpe
@@ -53,8 +53,8 @@ def documents(tokenizer: BPETokenizer) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def watching(tokenizer: BPETokenizer, documents: list[list[int]]) -> Guard:
-    return guard.build([np.array(each) for each in documents], tokenizer, words=WORDS)
+def watching(tokenizer: BPETokenizer, documents: list[list[int]]) -> CopyGuard:
+    return copy_guard.build([np.array(each) for each in documents], tokenizer, words=WORDS)
 
 
 def words(text: str) -> list[str]:
@@ -98,25 +98,27 @@ class Copyist:
 def written(
     copyist: Copyist,
     tokenizer: BPETokenizer,
-    watching: Guard | None,
+    watching: CopyGuard | None,
     prompt: str,
     seed: int,
     heat: float,
 ) -> list[int]:
     """The prompt and 30 tokens more."""
-    chooser = Chooser(Sampling(temperature=heat), tokenizer.vocabulary_size)
+    chooser = Sampler(SamplingParams(temperature=heat), tokenizer.vocabulary_size)
     ids = tokenizer.encode(prompt)
     for drawn in range(30):
         banned = () if watching is None else watching.banned(ids)
         scores = copyist.scores(tokenizer.decode_bytes(ids[-30:]))
         ids.append(
-            chooser.choose(scores, np.array(ids, np.int32), len(ids), chance(seed, drawn), banned)
+            chooser.choose(
+                scores, np.array(ids, np.int32), len(ids), draw_uniform(seed, drawn), banned
+            )
         )
     return ids
 
 
 def test_a_thousand_texts_of_a_copyist_hold_no_run_of_tokens_or_words(
-    tokenizer: BPETokenizer, documents: list[list[int]], watching: Guard
+    tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard
 ) -> None:
     copyist, dice = Copyist(tokenizer, 1), random.Random(2)
     known_tokens = set().union(*(runs(each, watching.longest) for each in documents))
@@ -149,7 +151,7 @@ def test_without_a_guard_the_copyist_copies(tokenizer: BPETokenizer) -> None:
 
 
 def test_the_author_s_own_prompt_is_not_gone_on_with(
-    tokenizer: BPETokenizer, documents: list[list[int]], watching: Guard
+    tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard
 ) -> None:
     for document in documents[:4]:
         for end in range(watching.longest, len(document) - 1):
@@ -161,14 +163,14 @@ def test_the_author_s_own_prompt_is_not_gone_on_with(
     assert watching.banned([]) == watching.banned(documents[0][:1]) == ()
 
 
-def test_other_words_are_not_hindered(tokenizer: BPETokenizer, watching: Guard) -> None:
+def test_other_words_are_not_hindered(tokenizer: BPETokenizer, watching: CopyGuard) -> None:
     for text in _texts(2, 4):
         ids = tokenizer.encode(text)
         assert not any(ids[end] in watching.banned(ids[:end]) for end in range(len(ids)))
 
 
 def test_native_and_plain_ban_the_same(
-    tokenizer: BPETokenizer, documents: list[list[int]], watching: Guard
+    tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard
 ) -> None:
     dice = random.Random(4)
     bans = 0
@@ -195,23 +197,23 @@ def test_native_and_plain_ban_the_same(
 def test_a_chooser_with_a_guard_chooses_as_one_that_is_told_what_is_banned(
     tokenizer: BPETokenizer,
     documents: list[list[int]],
-    watching: Guard,
+    watching: CopyGuard,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dice = random.Random(7)
-    luck = np.random.default_rng(7)
+    uniform = np.random.default_rng(7)
     size = tokenizer.vocabulary_size
-    sampling = Sampling(temperature=0.8, repetition_penalty=1.1, bias={3: 0.5})
-    told, asking = Chooser(sampling, size), Chooser(sampling, size, watching)
+    sampling = SamplingParams(temperature=0.8, repetition_penalty=1.1, bias={3: 0.5})
+    told, asking = Sampler(sampling, size), Sampler(sampling, size, watching)
     monkeypatch.setattr("ownwords.native.sampling.native_sampler", lambda *_: None)
-    plain = Chooser(sampling, size, watching)
+    plain = Sampler(sampling, size, watching)
     hindered = 0
     for _ in range(300):
         document = dice.choice(documents)
         end = dice.randrange(1, len(document))
         history = np.array([*document[max(0, end - 40) : end], 0, 0], np.int32)
         length, draw = len(history) - 2, dice.random()
-        scores = luck.normal(size=size).astype(np.float32)
+        scores = uniform.normal(size=size).astype(np.float32)
         scores[document[end]] += 12
         banned = [*watching.banned(history[:length]), 11]
         chosen = told.choose(scores, history, length, draw, banned)
@@ -226,7 +228,7 @@ def test_tokens_are_counted_exactly() -> None:
     """Single bytes without letters, so that no words have a say."""
     dice = random.Random(5)
     ids = [dice.choice(b"+-*/=") for _ in range(300)]
-    watching = guard.build([np.array(ids, np.uint16)], ByteTokenizer(), longest=5)
+    watching = copy_guard.build([np.array(ids, np.uint16)], ByteTokenizer(), longest=5)
     for _ in range(300):
         history = [dice.choice(b"+-*/=") for _ in range(12)]
         follow = {ids[i + 4] for i in range(296) if ids[i : i + 4] == history[-4:]}
@@ -235,13 +237,13 @@ def test_tokens_are_counted_exactly() -> None:
 
 def test_a_run_is_as_long_as_its_words_however_small_the_tokens(documents: list[list[int]]) -> None:
     small = ByteTokenizer()
-    watching = guard.build([np.array(small.encode(text)) for text in TEXTS], small)
-    assert watching.words == guard.WORDS
+    watching = copy_guard.build([np.array(small.encode(text)) for text in TEXTS], small)
+    assert watching.words == copy_guard.WORDS
     per_word = sum(len(text.encode()) for text in TEXTS) / sum(len(words(text)) for text in TEXTS)
     assert watching.longest == pytest.approx(12 * per_word, rel=0.05)
-    assert guard.build([], small).banned([1, 2, 3] * 30) == ()
+    assert copy_guard.build([], small).banned([1, 2, 3] * 30) == ()
     undivided = "".join(chr(0x4E00 + i) for i in range(3000))
-    assert guard.build([np.array(small.encode(undivided))], small).longest == 24
+    assert copy_guard.build([np.array(small.encode(undivided))], small).longest == 24
 
 
 @pytest.mark.shared
@@ -253,7 +255,7 @@ def test_posts_that_the_author_wrote_next_are_not_hindered(columnist: Path, tmp_
         known = [text.text for text in sides.train]
         new = [text.text for side in (sides.validation, sides.test) for text in side]
     learned = bpe.train(known, 2048)
-    watching = guard.build([np.array(learned.encode(text)) for text in known], learned)
+    watching = copy_guard.build([np.array(learned.encode(text)) for text in known], learned)
     assert 16 <= watching.longest <= 20
     for text in new:
         ids = np.array(learned.encode(text), np.int32)
@@ -264,27 +266,27 @@ def test_posts_that_the_author_wrote_next_are_not_hindered(columnist: Path, tmp_
 @pytest.mark.parametrize("setting", ["words", "longest"])
 def test_runs_of_one_are_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match=f"{setting} should be from 2 to 10,000, and is 1"):
-        guard.build([], ByteTokenizer(), **{setting: 1})
+        copy_guard.build([], ByteTokenizer(), **{setting: 1})
 
 
 def test_saved_and_mapped_it_is_the_same(
-    tokenizer: BPETokenizer, documents: list[list[int]], watching: Guard, tmp_path: Path
+    tokenizer: BPETokenizer, documents: list[list[int]], watching: CopyGuard, tmp_path: Path
 ) -> None:
     path = tmp_path / COPY_GUARD
     watching.save(path)
-    again = guard.load(path, tokenizer.fingerprint())
+    again = copy_guard.load(path, tokenizer.fingerprint())
     assert (again.longest, again.words) == (watching.longest, WORDS)
     for end in range(0, len(documents[2]), 3):
         assert again.banned(documents[2][:end]) == watching.banned(documents[2][:end])
     with pytest.raises(ModelError, match="another tokenizer"):
-        guard.load(path, "0" * 32)
+        copy_guard.load(path, "0" * 32)
     empty = tmp_path / "empty.safetensors"
-    guard.build([], tokenizer).save(empty)
-    assert guard.load(empty).banned(documents[2]) == ()
+    copy_guard.build([], tokenizer).save(empty)
+    assert copy_guard.load(empty).banned(documents[2]) == ()
 
 
 def test_a_damaged_file_is_told_or_harmless(
-    documents: list[list[int]], watching: Guard, tmp_path: Path
+    documents: list[list[int]], watching: CopyGuard, tmp_path: Path
 ) -> None:
     whole = tmp_path / "whole.safetensors"
     watching.save(whole)
@@ -303,7 +305,7 @@ def test_a_damaged_file_is_told_or_harmless(
         path = tmp_path / f"{number}.safetensors"
         path.write_bytes(hurt)
         try:
-            found = guard.load(path)
+            found = copy_guard.load(path)
         except ModelError:
             told += 1
             continue

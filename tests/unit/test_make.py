@@ -448,7 +448,7 @@ def test_nothing_heavy_is_imported_for_what_is_there(made: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
-        "from ownwords.evaluation.judging import ScoreConfig\n"
+        "from ownwords.evaluation.metrics import ScoreConfig\n"
         "from ownwords.make import pipeline\n"
         "from ownwords.make.make_request import MakeRequest\n"
         f"order = MakeRequest([Path({str(made / 'blog')!r})],\n"

@@ -21,8 +21,8 @@ from ownwords.cli.main import main
 from ownwords.cli.make_view import MakeView
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
-from ownwords.evaluation.scorecard import About, BitsRow, Scorecard, Verdict
-from ownwords.inference.writing import USUAL
+from ownwords.evaluation.scorecard import BitsRow, Conclusion, ModelFacts, Scorecard
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make import pipeline
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest
@@ -50,13 +50,15 @@ TRAINED = TrainingSummary(
     posts=53,
 )
 CARD = Scorecard(
-    about=About("Hats", "m", "b", 8_100_000, 40, 9000, 50_000, 4, 5, 5, 6000, True, "1", "2026"),
+    about=ModelFacts(
+        "Hats", "m", "b", 8_100_000, 40, 9000, 50_000, 4, 5, 5, 6000, True, "1", "2026"
+    ),
     bits=(BitsRow("ours", "", "static", 1.6, 1.5, 1.7, is_ours=True),),
     voice=None,
     fluency=None,
     memorised=None,
     samples=(),
-    verdicts=(Verdict("all", "writes like you", "It writes like you.", ("Because of this.",)),),
+    verdicts=(Conclusion("all", "writes like you", "It writes like you.", ("Because of this.",)),),
 )
 PLAN = Plan(
     recipe=Recipe(),
@@ -389,8 +391,8 @@ def test_commands_set_seed_and_temperature_and_end_it() -> None:
     [
         ("/sed 7", "there is no /sed"),
         ("/seed luck", "the next seed is 40"),
-        ("/temperature hot", f"the temperature is {USUAL.temperature:g}"),
-        ("/temperature nan", f"the temperature is {USUAL.temperature:g}"),
+        ("/temperature hot", f"the temperature is {DEFAULT_SAMPLING.temperature:g}"),
+        ("/temperature nan", f"the temperature is {DEFAULT_SAMPLING.temperature:g}"),
         ("/temperature 99", "it may be 0 to 5"),
         ("/help", "Type how a text begins"),
     ],

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import model_directories as models
-from ownwords.inference.engine import Feed
-from ownwords.inference.opening import open_engine
+from ownwords.inference.engine import ForwardInput
+from ownwords.inference.engine_loader import load_engine
 from ownwords.models import mmap_tensors
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import ModelError
@@ -64,9 +64,11 @@ def test_a_file_cut_short_since_its_header_was_read_is_refused(tmp_path: Path) -
 def test_an_engine_reads_numbers_at_odd_places(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "gemma3_text")
     path = tmp_path / "m" / "model.safetensors"
-    wanted = open_engine(tmp_path / "m", device="cpu").cache(1, 9).read([Feed(0, [1, 2, 3])])
+    wanted = (
+        load_engine(tmp_path / "m", device="cpu").cache(1, 9).read([ForwardInput(0, [1, 2, 3])])
+    )
     data = path.read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
     path.write_bytes(struct.pack("<Q", end - 7) + data[8:end] + b" " + data[end:])
-    found = open_engine(tmp_path / "m", device="cpu").cache(1, 9).read([Feed(0, [1, 2, 3])])
+    found = load_engine(tmp_path / "m", device="cpu").cache(1, 9).read([ForwardInput(0, [1, 2, 3])])
     np.testing.assert_array_equal(found, wanted)

@@ -13,9 +13,9 @@ import torch
 import families  # noqa: F401 - it sees to it that one thread computes
 import ownwords
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference import guard
+from ownwords.inference import copy_guard
 from ownwords.inference.generation import generate
-from ownwords.inference.sampling import Sampling
+from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.speculate import PromptLookup
 from ownwords.models import bundle
 from ownwords.models.configs import qwen3
@@ -81,7 +81,7 @@ def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:
 
 def test_what_ends_a_text_by_the_models_own_file_ends_it(folder: Path, tmp_path: Path) -> None:
     """As of models with a token for the end of a turn, beside that for the end of a text."""
-    plain, greedy = ownwords.load(folder), Sampling(temperature=0)
+    plain, greedy = ownwords.load(folder), SamplingParams(temperature=0)
     asked = plain.request("The trouble", tokens=30, sampling=greedy)
     ids = [drawn.id for drawn in generate(plain.engine, asked)]
     before = "".join(plain.write("The trouble", tokens=ids.index(ids[5]), temperature=0))
@@ -145,5 +145,5 @@ def test_where_a_replacement_was_killed_half_way_the_guard_is_found_too(
     aside = tmp_path / ".model.replaced"
     shutil.copytree(folder, aside)
     own = ownwords.load(folder).tokenizer
-    guard.build([np.array(own.encode(text)) for text in TEXTS], own).save(aside / COPY_GUARD)
+    copy_guard.build([np.array(own.encode(text)) for text in TEXTS], own).save(aside / COPY_GUARD)
     assert ownwords.load(tmp_path / "model").guard

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from native_levels import kernels_at, levels
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.engine import Feed, Near
+from ownwords.inference.engine import ForwardInput, LogitRange
 from ownwords.inference.generation import Request, generate
 from ownwords.inference.native_engine import NativeEngine
-from ownwords.inference.sampling import Sampling, choose
+from ownwords.inference.sampling import SamplingParams, choose
 from ownwords.native.engine import ModelShape, NativeModel, SourceTensor, Stored, available
 
 if not available():
@@ -186,19 +186,21 @@ def test_no_numbers(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     cache.cut(0, 0)
     np.testing.assert_array_equal(cache.read([0], [[5]], near=(0.0, VOCABULARY))[0], whole)
     with pytest.raises(OwnwordsError, match="not numbers"):
-        choose(whole, Sampling(temperature=0), luck=0.5)
+        choose(whole, SamplingParams(temperature=0), uniform=0.5)
 
 
-def drawn_by(engine: NativeEngine, sampling: Sampling, seed: int, **more: object) -> list[int]:
+def drawn_by(
+    engine: NativeEngine, sampling: SamplingParams, seed: int, **more: object
+) -> list[int]:
     request = Request(ids=[seed], tokens=100, sampling=sampling, seed=seed, **more)  # type: ignore[arg-type]
     return [drawn.id for drawn in generate(engine, request)]
 
 
 SAMPLINGS = (
-    Sampling(temperature=0),
-    Sampling(min_p=0.02),
-    Sampling(temperature=0.6, min_p=0.05),
-    Sampling(temperature=1.3, min_p=0.3, top_k=40),
+    SamplingParams(temperature=0),
+    SamplingParams(min_p=0.02),
+    SamplingParams(temperature=0.6, min_p=0.05),
+    SamplingParams(temperature=1.3, min_p=0.3, top_k=40),
 )
 
 
@@ -210,7 +212,7 @@ def test_texts_are_the_same(
     asked = [(sampling, seed) for sampling in SAMPLINGS for seed in range(1, 9)]
     some = [drawn_by(engine, sampling, seed) for sampling, seed in asked]
     padded = drawn_by(engine, SAMPLINGS[1], 3, vocabulary=5_000)
-    monkeypatch.setattr(Sampling, "reach", None)
+    monkeypatch.setattr(SamplingParams, "reach", None)
     whole = [drawn_by(engine, sampling, seed) for sampling, seed in asked]
     assert some == whole
     assert len({one for text in some for one in text}) > 100
@@ -233,21 +235,21 @@ def test_what_is_forbidden_leaves_others(
     parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
-    likely = np.argsort(engine.cache(1, 4).read([Feed(0, [7])])[0])[-50:].tolist()
+    likely = np.argsort(engine.cache(1, 4).read([ForwardInput(0, [7])])[0])[-50:].tolist()
     guard = Forbidding(likely)
     some = drawn_by(engine, SAMPLINGS[1], 7, guard=guard)
-    monkeypatch.setattr(Sampling, "reach", None)
+    monkeypatch.setattr(SamplingParams, "reach", None)
     assert some == drawn_by(engine, SAMPLINGS[1], 7, guard=guard)
 
 
 def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
     cache = engine.cache(2, 4)
-    near = Near(0.0, VOCABULARY)
-    (some,) = cache.read([Feed(0, [9], near)])
+    near = LogitRange(0.0, VOCABULARY)
+    (some,) = cache.read([ForwardInput(0, [9], near)])
     assert np.isneginf(some).any()
     cache.cut(0, 0)
-    both = cache.read([Feed(0, [9], near), Feed(1, [9])])
+    both = cache.read([ForwardInput(0, [9], near), ForwardInput(1, [9])])
     assert not np.isneginf(both).any()  # of several texts all are found
     assert some.argmax() == both[0].argmax()
 
@@ -267,22 +269,22 @@ def test_reach_leaves_out_only_what_is_never_chosen() -> None:
     for number in range(2_000):
         scores = drawn.normal(0, 3, 400).astype(np.float32)
         temperature = float(drawn.choice([0.0, 0.3, 1.0, 2.0]))
-        sampling = Sampling(
+        sampling = SamplingParams(
             temperature=temperature,
             min_p=float(drawn.choice([0.01, 0.2, 1.0])),
             top_k=int(drawn.choice([0, 5])),
         )
         assert sampling.reach is not None
         some = np.where(scores >= scores.max() - sampling.reach, scores, -np.inf)
-        luck = (number + 0.5) / 2_000
-        one = choose(some.astype(np.float32), sampling, luck=luck)
-        assert one == choose(scores, sampling, luck=luck)
+        uniform = (number + 0.5) / 2_000
+        one = choose(some.astype(np.float32), sampling, uniform=uniform)
+        assert one == choose(scores, sampling, uniform=uniform)
     for needs_all in (
-        Sampling(),
-        Sampling(min_p=0.1, top_p=0.9),
-        Sampling(min_p=0.1, typical_p=0.9),
-        Sampling(temperature=0, bias={3: 1.0}),
-        Sampling(temperature=0, repetition_penalty=1.1),
-        Sampling(temperature=0, no_repeat=3),
+        SamplingParams(),
+        SamplingParams(min_p=0.1, top_p=0.9),
+        SamplingParams(min_p=0.1, typical_p=0.9),
+        SamplingParams(temperature=0, bias={3: 1.0}),
+        SamplingParams(temperature=0, repetition_penalty=1.1),
+        SamplingParams(temperature=0, no_repeat_ngram_size=3),
     ):
         assert needs_all.reach is None

@@ -16,7 +16,7 @@ import torch
 import model_directories as models
 from families import TINY, some_ids, tiny
 from ownwords.inference import native_engine
-from ownwords.inference.engine import ROUNDED, Feed, Scores, Weights
+from ownwords.inference.engine import ROUNDED, ForwardInput, Logits, WeightFormat
 from ownwords.models import bundle, quantize
 from ownwords.models.decoder import CausalLM
 from ownwords.native import engine
@@ -25,12 +25,12 @@ if not engine.available():
     pytest.skip("the part in C++ is not built", allow_module_level=True)
 
 
-def scores(folder: Path, model: CausalLM, weights: Weights) -> Scores:
+def scores(folder: Path, model: CausalLM, weights: WeightFormat) -> Logits:
     bundle.save(folder, model, models.Letters())
     found = native_engine.load(folder, model.config, weights=weights, threads=1)
     assert found is not None
     ids = some_ids(1, 12)[0].tolist()
-    return found.cache(1, len(ids)).read([Feed(0, ids)], every=True)
+    return found.cache(1, len(ids)).read([ForwardInput(0, ids)], every=True)
 
 
 def hard_to_round(weight_OI: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
@@ -67,7 +67,7 @@ def model_of(name: str, dtype: torch.dtype, is_hard: bool) -> CausalLM:
 @pytest.mark.parametrize("weights", list(ROUNDED))
 @pytest.mark.parametrize("name", list(TINY))
 def test_rounds_as_quantize_does(
-    tmp_path: Path, name: str, weights: Weights, dtype: torch.dtype, is_hard: bool
+    tmp_path: Path, name: str, weights: WeightFormat, dtype: torch.dtype, is_hard: bool
 ) -> None:
     plain = scores(tmp_path / "plain", model_of(name, dtype, is_hard), weights)
     model = model_of(name, dtype, is_hard)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ownwords.inference.writing import USUAL
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.errors import ApiError, body
 from ownwords.serve.openai import request_params
 from ownwords.serve.openai.request_params import TOKENS
@@ -31,7 +31,7 @@ def refusal(call: Call, **fields: object) -> dict[str, Any]:
 
 def test_what_is_not_said_is_as_write_has_it() -> None:
     order = completion().params
-    assert order.sampling == USUAL
+    assert order.sampling == DEFAULT_SAMPLING
     assert (order.tokens, order.texts, order.stops) == (TOKENS, 1, ())
     assert (order.likeliest, order.streamed, order.guarded) == (None, False, True)
     assert completion().prompts == ("Once",)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foreign_tokenizers as foreign
-from ownwords.inference.decoding import Decoding
-from ownwords.inference.generation import Drawn
+from ownwords.inference.detokenizer import IncrementalDetokenizer
+from ownwords.inference.generation import GeneratedToken
 from ownwords.serve.openai.formatters import ChatFormatter, CompletionFormatter, TokenUsage
 from ownwords.serve.openai.stream_decoder import DecodedChunk, StreamDecoder, joined
 from ownwords.tokenizers.bpe import BPETokenizer
@@ -35,7 +35,9 @@ def follow(
     pieces = []
     for n, i in enumerate(ids):
         others = tuple((other, -float(other)) for other in range(3))
-        pieces.append(following.feed(Drawn(i, -float(n), others) if chances else Drawn(i)))
+        pieces.append(
+            following.feed(GeneratedToken(i, -float(n), others) if chances else GeneratedToken(i))
+        )
         if following.stopped:
             return pieces, following
     pieces.append(following.finish())
@@ -50,7 +52,7 @@ stop_strings = st.lists(st.sampled_from(["ab", "c", "\n\n", "é", "🦊a", "bé"
 @given(noise, stop_strings)
 def test_the_text_is_that_of_write(ids: list[int], stops: list[str]) -> None:
     pieces, _ = follow(ODD, ids, stops=stops)
-    decoding = Decoding(ODD, [], stops)
+    decoding = IncrementalDetokenizer(ODD, [], stops)
     assert joined(pieces).text == "".join(map(decoding.feed, ids)) + decoding.finish()
     assert all("\ufffd" not in piece.text for piece in pieces[:-1]) or "\ufffd" in ODD.decode(ids)
 
@@ -112,7 +114,7 @@ def test_ids_that_stand_for_nothing_are_not_told_among_the_likeliest() -> None:
     tokenizer.table = [None, *tokenizer.table[1:]]
     gap = tokenizer.gaps[0]
     following = StreamDecoder(tokenizer, [66], (), likeliest=2)
-    piece = following.feed(Drawn(65, -1.0, ((gap, -0.5), (65, -1.0))))
+    piece = following.feed(GeneratedToken(65, -1.0, ((gap, -0.5), (65, -1.0))))
     assert len(piece.tokens[0].likeliest) == 1
 
 
@@ -134,7 +136,7 @@ def test_parts_of_characters_are_named_by_their_bytes() -> None:
 
 def test_a_chance_of_nothing_is_a_number_that_json_has() -> None:
     following = StreamDecoder(BYTES, [65], (), likeliest=1)
-    piece = following.feed(Drawn(66, -1.0, ((67, float("-inf")),)))
+    piece = following.feed(GeneratedToken(66, -1.0, ((67, float("-inf")),)))
     assert piece.tokens[0].likeliest[0].logprob == -9999.0
 
 

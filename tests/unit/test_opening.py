@@ -8,8 +8,12 @@ import pytest
 
 import model_directories as models
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.engine import Feed, Weights
-from ownwords.inference.opening import open_engine, opened, serving
+from ownwords.inference.engine import ForwardInput, WeightFormat
+from ownwords.inference.engine_loader import (
+    describe_cpu_engine,
+    load_directory_and_engine,
+    load_engine,
+)
 from ownwords.models import bundle, quantize
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError
@@ -36,7 +40,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_processor_is_served_by_the_native_engine(folder: Path) -> None:
-    said, engine = opened(folder, device="cpu", threads=1)
+    said, engine = load_directory_and_engine(folder, device="cpu", threads=1)
     assert engine.name.startswith("native f32, ")
     assert said.config.vocabulary == engine.vocabulary == 97
     said.check_tokenizer(models.Letters())
@@ -47,31 +51,31 @@ def test_the_processor_is_served_by_the_native_engine(folder: Path) -> None:
 def test_torch_serves_where_nothing_was_compiled(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = open_engine(folder, device="cpu").cache(1, 9).read([Feed(0, [1, 2, 3])])
+    wanted = load_engine(folder, device="cpu").cache(1, 9).read([ForwardInput(0, [1, 2, 3])])
     without_the_part_in_c(monkeypatch)
-    engine = open_engine(folder, device="cpu")
+    engine = load_engine(folder, device="cpu")
     assert engine.name.startswith("torch")
-    assert serving() == ("PyTorch", "the part in C++ was not compiled")
-    found = engine.cache(1, 9).read([Feed(0, [1, 2, 3])])
+    assert describe_cpu_engine() == ("PyTorch", "the part in C++ was not compiled")
+    found = engine.cache(1, 9).read([ForwardInput(0, [1, 2, 3])])
     assert abs(found - wanted).max() < 1e-4
 
 
 def test_without_both_it_is_said_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_torch(monkeypatch)
     with pytest.raises(OwnwordsError, match="on cuda that takes PyTorch, and PyTorch is not") as no:
-        open_engine(folder, device="cuda")
+        load_engine(folder, device="cuda")
     assert "pip install" in str(no.value)
     without_the_part_in_c(monkeypatch)
     with pytest.raises(OwnwordsError, match="was not compiled, and PyTorch is not installed"):
-        open_engine(folder, device="cpu")
+        load_engine(folder, device="cpu")
 
 
 def test_torch_is_not_imported_for_the_native_engine(folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from ownwords.inference.engine import Feed\n"
-        "from ownwords.inference.opening import open_engine\n"
-        f"engine = open_engine(Path({str(folder)!r}), device='cpu')\n"
-        "engine.cache(1, 8).read([Feed(0, [1, 2])])\n"
+        "import sys; from pathlib import Path; from ownwords.inference.engine import ForwardInput\n"
+        "from ownwords.inference.engine_loader import load_engine\n"
+        f"engine = load_engine(Path({str(folder)!r}), device='cpu')\n"
+        "engine.cache(1, 8).read([ForwardInput(0, [1, 2])])\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -79,14 +83,14 @@ def test_torch_is_not_imported_for_the_native_engine(folder: Path) -> None:
 
 def test_what_is_no_choice_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(OwnwordsError, match="'gpu' is no device"):
-        open_engine(folder, device="gpu")
+        load_engine(folder, device="gpu")
     with pytest.raises(OwnwordsError, match="cannot be 'int3'"):
-        open_engine(folder, weights="int3")  # type: ignore[arg-type]
+        load_engine(folder, weights="int3")  # type: ignore[arg-type]
     for threads in (0, -1, 1025):
         with pytest.raises(OwnwordsError, match="must be from 1 to 1024"):
-            open_engine(folder, threads=threads)
+            load_engine(folder, threads=threads)
     with pytest.raises(ModelError, match="is no folder"):
-        open_engine(tmp_path / "none")
+        load_engine(tmp_path / "none")
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["native", "torch"])
@@ -98,8 +102,8 @@ def test_rounded_weights_are_not_had_in_another_kind(
     bundle.save(tmp_path / "m", model, models.Letters())
     if not compiled:
         without_the_part_in_c(monkeypatch)
-    assert open_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"
-    others: tuple[Weights, ...] = ("f32", "bf16", "int4")
+    assert load_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"
+    others: tuple[WeightFormat, ...] = ("f32", "bf16", "int4")
     for weights in others:
         with pytest.raises(ModelError, match=f"holds int8 weights, and {weights} was asked for"):
-            open_engine(tmp_path / "m", device="cpu", weights=weights)
+            load_engine(tmp_path / "m", device="cpu", weights=weights)

@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.sampling import (
-    Chooser,
-    Sampling,
-    chance,
+    Sampler,
+    SamplingParams,
+    apply_logits_processors,
     choose,
     draw,
-    likeliest,
+    draw_uniform,
     log_probabilities,
-    moved,
     probabilities,
+    top_logprobs,
 )
 
-Make = Callable[[Sampling, int], Chooser]
+Make = Callable[[SamplingParams, int], Sampler]
 NEVER = float("-inf")
 
 
 def by_hand(
     scores: list[float],
-    how: Sampling,
+    how: SamplingParams,
     history: list[int],
     banned: list[int],
     prompt: int,
@@ -42,11 +42,11 @@ def by_hand(
         times = history[prompt:].count(i)
         left[i] -= how.frequency_penalty * times + (how.presence_penalty if times else 0.0)
     gone = {*banned}
-    if how.no_repeat:
+    if how.no_repeat_ngram_size:
         for i in left:
-            run = [*history, i][-how.no_repeat :]
-            runs = [history[n : n + how.no_repeat] for n in range(len(history))]
-            if len(run) == how.no_repeat and run in runs:
+            run = [*history, i][-how.no_repeat_ngram_size :]
+            runs = [history[n : n + how.no_repeat_ngram_size] for n in range(len(history))]
+            if len(run) == how.no_repeat_ngram_size and run in runs:
                 gone.add(i)
     left = {i: s for i, s in left.items() if i not in gone and s > NEVER}
     ranked = sorted(left, key=lambda i: (-left[i], i))
@@ -98,11 +98,11 @@ class Case:
         self.scores = np.where(never, NEVER, scores).astype(np.float32)
         self.history = dice.integers(0, size, int(dice.integers(0, 15))).astype(np.int32)
         self.prompt = int(dice.integers(0, len(self.history) + 2))
-        self.luck = float(dice.random())
+        self.uniform = float(dice.random())
         # What is neither banned nor repeated nor -inf may be nothing: there the errors are tested.
         self.banned = np.flatnonzero(dice.random(size) < sometimes(0.3, 0.0)).astype(np.int32)
         bias_ids = dice.integers(0, size, 2).tolist()
-        self.how = Sampling(
+        self.how = SamplingParams(
             temperature=float(sometimes(0.0, dice.choice([0.05, 0.7, 1.0, 3.0]))),
             top_k=int(sometimes(dice.integers(1, size + 3), 0)),
             top_p=float(sometimes(dice.uniform(0.05, 1), 1.0)),
@@ -111,7 +111,7 @@ class Case:
             repetition_penalty=float(sometimes(dice.uniform(0.5, 2), 1.0)),
             frequency_penalty=float(sometimes(dice.uniform(-1, 1), 0.0)),
             presence_penalty=float(sometimes(dice.uniform(-1, 1), 0.0)),
-            no_repeat=int(sometimes(dice.integers(1, 4), 0)),
+            no_repeat_ngram_size=int(sometimes(dice.integers(1, 4), 0)),
             bias=sometimes(dict(zip(bias_ids, [1.37, NEVER], strict=True)), {}),
         )
 
@@ -127,22 +127,22 @@ class Case:
         except (ValueError, IndexError):
             return None
 
-    def chooser(self) -> Chooser:
-        return Chooser(self.how, len(self.scores))
+    def chooser(self) -> Sampler:
+        return Sampler(self.how, len(self.scores))
 
-    def drawn(self, chooser: Chooser, luck: float) -> int:
+    def drawn(self, chooser: Sampler, uniform: float) -> int:
         length = len(self.history)
-        return chooser.choose(self.scores, self.history, length, luck, self.banned, self.prompt)
+        return chooser.choose(self.scores, self.history, length, uniform, self.banned, self.prompt)
 
 
-def without_native(how: Sampling, vocabulary: int) -> Chooser:
-    made = Chooser(how, vocabulary)
+def without_native(how: SamplingParams, vocabulary: int) -> Sampler:
+    made = Sampler(how, vocabulary)
     made._native = None
     return made
 
 
 needs_native = pytest.mark.skipif(
-    Chooser(Sampling(), 2)._native is None, reason="the part in C++ is not built"
+    Sampler(SamplingParams(), 2)._native is None, reason="the part in C++ is not built"
 )
 
 
@@ -152,19 +152,21 @@ def test_the_distribution_is_the_one_worked_out_by_hand() -> None:
         expected = case.expected()
         if expected is None:
             with pytest.raises(OwnwordsError, match="forbidden"):
-                choose(case.scores, case.how, luck=case.luck, **case.about)
+                choose(case.scores, case.how, uniform=case.uniform, **case.about)
             continue
-        chosen = choose(case.scores, case.how, luck=case.luck, **case.about)
+        chosen = choose(case.scores, case.how, uniform=case.uniform, **case.about)
         assert expected[chosen] > 0
         if case.how.temperature:
-            found = probabilities(moved(case.scores, case.how, **case.about), case.how)
+            found = probabilities(
+                apply_logits_processors(case.scores, case.how, **case.about), case.how
+            )
             np.testing.assert_allclose(found, expected, atol=5e-4)
 
 
 def test_draws_of_ten_thousand_configurations_are_distributed_as_worked_out_by_hand() -> None:
     """Chi-square each; so many tests bear no single value beyond one of 10 million."""
     draws, worst, total, freedom = 75, 0.0, 0.0, 0
-    every = 1 if Chooser(Sampling(), 2)._native else 8  # NumPy takes a hundred times as long
+    every = 1 if Sampler(SamplingParams(), 2)._native else 8  # NumPy takes a hundred times as long
     for number in range(0, 10_000, every):
         case = Case(number)
         expected = case.expected()
@@ -175,7 +177,7 @@ def test_draws_of_ten_thousand_configurations_are_distributed_as_worked_out_by_h
             continue
         counts = np.zeros(len(expected))
         for n in range(draws if max(expected) < 1 else 2):
-            counts[case.drawn(chooser, chance(number, n))] += 1
+            counts[case.drawn(chooser, draw_uniform(number, n))] += 1
         assert not counts[np.array(expected) == 0].any(), case.how
         square, degrees = chi_square(counts, np.array(expected) * counts.sum())
         total, freedom = total + square, freedom + degrees
@@ -212,12 +214,12 @@ def test_numpy_and_native_choose_the_same_for_the_same_luck() -> None:
         case = Case(number, largest=3000 if number % 4 == 0 else 40)
         chooser = case.chooser()
         try:
-            plain = choose(case.scores, case.how, luck=case.luck, **case.about)
+            plain = choose(case.scores, case.how, uniform=case.uniform, **case.about)
         except OwnwordsError as error:
             with pytest.raises(OwnwordsError, match=error.message[:30]):
-                case.drawn(chooser, case.luck)
+                case.drawn(chooser, case.uniform)
             continue
-        found = case.drawn(chooser, case.luck)
+        found = case.drawn(chooser, case.uniform)
         if found != plain:
             differing += 1
             assert found in near_the_border(case)
@@ -234,8 +236,8 @@ def near_the_border(case: Case) -> set[int]:
             typical_p=min(1, case.how.typical_p + by) if case.how.typical_p < 1 else 1,
             min_p=max(0, case.how.min_p * (1 + by)),
         )
-        for luck in (case.luck - 1e-5, case.luck, case.luck + 1e-5):
-            found.add(choose(case.scores, how, luck=min(max(luck, 0), 1), **case.about))
+        for uniform in (case.uniform - 1e-5, case.uniform, case.uniform + 1e-5):
+            found.add(choose(case.scores, how, uniform=min(max(uniform, 0), 1), **case.about))
     return found
 
 
@@ -245,37 +247,37 @@ def test_every_size_of_vocabulary(size: int) -> None:
     dice = np.random.default_rng(size)
     scores = (dice.normal(size=size) * 3).astype(np.float32)
     history = dice.integers(0, size, 200).astype(np.int32)
-    usual = Sampling(temperature=0.8, top_p=0.95, min_p=0.05, repetition_penalty=1.1)
+    usual = SamplingParams(temperature=0.8, top_p=0.95, min_p=0.05, repetition_penalty=1.1)
     ways = (
         usual,
-        Sampling(temperature=0),
-        Sampling(),
-        Sampling(top_k=40),
-        Sampling(top_p=0.9),
-        Sampling(temperature=4, top_p=0.999),
-        Sampling(typical_p=0.5),
-        Sampling(top_k=size, top_p=0.5),
-        Sampling(min_p=1e-6, no_repeat=1),
+        SamplingParams(temperature=0),
+        SamplingParams(),
+        SamplingParams(top_k=40),
+        SamplingParams(top_p=0.9),
+        SamplingParams(temperature=4, top_p=0.999),
+        SamplingParams(typical_p=0.5),
+        SamplingParams(top_k=size, top_p=0.5),
+        SamplingParams(min_p=1e-6, no_repeat_ngram_size=1),
     )
     for how in ways:
-        native, plain = Chooser(how, size), without_native(how, size)
-        for luck in (1e-10, 0.3, 0.77, 1 - 1e-10):
-            if how.no_repeat and len(set(history.tolist())) == size:
+        native, plain = Sampler(how, size), without_native(how, size)
+        for uniform in (1e-10, 0.3, 0.77, 1 - 1e-10):
+            if how.no_repeat_ngram_size and len(set(history.tolist())) == size:
                 continue
-            found = native.choose(scores, history, 150, luck)
-            assert found == plain.choose(scores, history, 150, luck)
+            found = native.choose(scores, history, 150, uniform)
+            assert found == plain.choose(scores, history, 150, uniform)
     read_only = scores.copy()
     read_only.setflags(write=False)
     spread_out = np.repeat(scores, 2)[::2]
-    first = Chooser(usual, size).choose(scores, history, 150, 0.4)
+    first = Sampler(usual, size).choose(scores, history, 150, 0.4)
     for same in (read_only, spread_out):
-        assert Chooser(usual, size).choose(same, history, 150, 0.4) == first
+        assert Sampler(usual, size).choose(same, history, 150, 0.4) == first
 
 
-@pytest.mark.parametrize("make", [Chooser, without_native])
+@pytest.mark.parametrize("make", [Sampler, without_native])
 def test_scores_without_a_distribution(make: Make) -> None:
     def chosen(scores: list[float], banned: Collection[int] = (), **how: Any) -> int:  # noqa: ANN401
-        chooser: Chooser = make(Sampling(**how), len(scores))
+        chooser: Sampler = make(SamplingParams(**how), len(scores))
         nothing = np.zeros(0, np.int32)
         return chooser.choose(np.array(scores, np.float32), nothing, 0, 0.61, banned)
 
@@ -307,10 +309,10 @@ def test_scores_without_a_distribution(make: Make) -> None:
         chosen([0.0, 0.0], bias={2: 1.0})
 
 
-@pytest.mark.parametrize("make", [Chooser, without_native])
+@pytest.mark.parametrize("make", [Sampler, without_native])
 def test_penalties_and_bias(make: Make) -> None:
     def likeliest_of(scores: list[float], history: list[int], prompt: int = 0, **how: Any) -> int:  # noqa: ANN401
-        chooser: Chooser = make(Sampling(temperature=0, **how), len(scores))
+        chooser: Sampler = make(SamplingParams(temperature=0, **how), len(scores))
         given, past = np.array(scores, np.float32), np.array(history, np.int32)
         chosen = chooser.choose(given, past, len(past), 0.5, (), prompt)
         assert given.tolist() == pytest.approx(scores)  # what was given stays
@@ -330,21 +332,21 @@ def test_penalties_and_bias(make: Make) -> None:
     assert likeliest_of([2.0, 0.5], [], bias={0: NEVER}) == 1
     # "1 2 3 1 2": after it no 3 if runs of three come once, no 1 or 2 after if runs of one do.
     history = [1, 2, 3, 1, 2]
-    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat=3) == 2
-    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat=4) == 3
-    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat=1) == 0
+    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat_ngram_size=3) == 2
+    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat_ngram_size=4) == 3
+    assert likeliest_of([0.0, 1.0, 2.0, 3.0], history, no_repeat_ngram_size=1) == 0
     assert likeliest_of([0.0, 1.0], [-5, 9, 1], repetition_penalty=3.0) == 1  # no such tokens
 
 
 def test_a_seed_per_request_and_luck_per_place() -> None:
-    lucks = {chance(seed, drawn) for seed in range(-20, 20) for drawn in range(50)}
+    lucks = {draw_uniform(seed, drawn) for seed in range(-20, 20) for drawn in range(50)}
     assert len(lucks) == 2000
     assert 0 < min(lucks) < 0.01 and 0.99 < max(lucks) < 1
     scores = np.random.default_rng(3).normal(size=50).astype(np.float32)
-    one, other = Chooser(Sampling(), 50), Chooser(Sampling(), 50)
+    one, other = Sampler(SamplingParams(), 50), Sampler(SamplingParams(), 50)
     nothing = np.zeros(0, np.int32)
     texts = [
-        [chooser.choose(scores, nothing, 0, chance(seed, n)) for n in range(20)]
+        [chooser.choose(scores, nothing, 0, draw_uniform(seed, n)) for n in range(20)]
         for chooser, seed in ((one, 1), (other, 1), (one, 2))
     ]
     assert texts[0] == texts[1] != texts[2]
@@ -353,8 +355,8 @@ def test_a_seed_per_request_and_luck_per_place() -> None:
 @given(st.lists(st.sampled_from([0.0, 1e-7, 0.1, 0.5]), min_size=1).filter(any))
 def test_what_has_no_probability_is_never_drawn(weights: list[float]) -> None:
     p = np.array(weights) / sum(weights)
-    for luck in (2**-33, 0.25, 0.5, 1 - 2**-33):
-        assert p[draw(p, luck)] > 0
+    for uniform in (2**-33, 0.25, 0.5, 1 - 2**-33):
+        assert p[draw(p, uniform)] > 0
 
 
 @given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=300), st.integers(0, 9))
@@ -366,14 +368,16 @@ def test_log_probabilities_are_those_of_the_model(scores: list[float], count: in
     found = log_probabilities(given_V, range(len(scores)))
     np.testing.assert_allclose(found, expected, atol=1e-5)
     best = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:count]
-    assert [i for i, _ in likeliest(given_V, count)] == best
-    np.testing.assert_allclose([p for _, p in likeliest(given_V, count)], found[best])
+    assert [i for i, _ in top_logprobs(given_V, count)] == best
+    np.testing.assert_allclose([p for _, p in top_logprobs(given_V, count)], found[best])
 
 
 def test_log_probabilities_of_many_tokens_and_of_none() -> None:
     scores = np.random.default_rng(5).normal(size=5000).astype(np.float32)
     scores[[7, 4999]] = 9.0
-    assert [i for i, _ in likeliest(scores, 20)] == np.argsort(-scores, kind="stable")[:20].tolist()
+    assert [i for i, _ in top_logprobs(scores, 20)] == np.argsort(-scores, kind="stable")[
+        :20
+    ].tolist()
     for bad, said in ((float("nan"), "not numbers"), (NEVER, "forbidden")):
         with pytest.raises(OwnwordsError, match=said):
             log_probabilities(np.full(3, bad, np.float32), [0])
@@ -393,7 +397,7 @@ def test_log_probabilities_of_many_tokens_and_of_none() -> None:
         ("repetition_penalty", 0),
         ("frequency_penalty", float("nan")),
         ("presence_penalty", float("inf")),
-        ("no_repeat", -1),
+        ("no_repeat_ngram_size", -1),
         ("bias", {-1: 0.0}),
         ("bias", {1: float("nan")}),
         ("bias", {1: float("inf")}),
@@ -401,4 +405,4 @@ def test_log_probabilities_of_many_tokens_and_of_none() -> None:
 )
 def test_settings_without_meaning_are_refused(name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"{name} should be"):
-        Sampling(**{name: value})  # type: ignore[arg-type]
+        SamplingParams(**{name: value})  # type: ignore[arg-type]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from ownwords.archive import report
 from ownwords.core.errors import WorkspaceError
-from ownwords.evaluation import assembling, kept
-from ownwords.evaluation.assembling import wilson
+from ownwords.evaluation import build_scorecard, metric_cache
+from ownwords.evaluation.build_scorecard import wilson
 from ownwords.evaluation.card import files
-from ownwords.evaluation.figures import Asked, Beginning
-from ownwords.evaluation.kept import Kept
-from ownwords.evaluation.plain import from_plain, to_plain
-from ownwords.evaluation.posts import Post, Posts, some
+from ownwords.evaluation.measurements import PromptSet, SamplePrompt
+from ownwords.evaluation.metric_cache import MetricCache
+from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts, some
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scores import DocumentScore, Score
+from ownwords.evaluation.serialization import from_plain, to_plain
 from unit import sample_card
 
 
@@ -123,7 +123,7 @@ def test_a_figure_is_measured_once_for_each_of_what_it_depends_on(tmp_path: Path
             measured.append(name)
             return Figure(len(measured) / 3)
 
-        return Kept(tmp_path / "scores").part(name, Figure, depends_on, measure).value
+        return MetricCache(tmp_path / "scores").part(name, Figure, depends_on, measure).value
 
     first = figure("a", "model", "posts")
     assert figure("a", "model", "posts") == first
@@ -137,7 +137,7 @@ def test_a_figure_is_measured_once_for_each_of_what_it_depends_on(tmp_path: Path
 
 
 def test_a_file_of_another_key_or_damaged_is_not_believed(tmp_path: Path) -> None:
-    store = Kept(tmp_path)
+    store = MetricCache(tmp_path)
     store.part("a", Figure, ["x"], lambda: Figure(1.0))
     (path,) = tmp_path.iterdir()
     said = json.loads(path.read_text())
@@ -151,13 +151,13 @@ def test_a_file_of_another_key_or_damaged_is_not_believed(tmp_path: Path) -> Non
     ):
         path.write_text(damaged)
         assert store.part("a", Figure, ["x"], lambda: Figure(2.0)).value == 2.0
-        assert Kept(tmp_path).part("a", Figure, ["x"], lambda: Figure(3.0)).value == 2.0
+        assert MetricCache(tmp_path).part("a", Figure, ["x"], lambda: Figure(3.0)).value == 2.0
 
 
 def test_what_measuring_took_is_told_when_it_is_only_read(tmp_path: Path) -> None:
-    first = Kept(tmp_path)
+    first = MetricCache(tmp_path)
     first.part("a", Figure, ["x"], lambda: Figure(1.0))
-    second = Kept(tmp_path)
+    second = MetricCache(tmp_path)
     second.part("a", Figure, ["x"], lambda: Figure(1.0))
     assert first.seconds == second.seconds
     assert (first.measured, second.measured) == (["a"], [])
@@ -166,8 +166,8 @@ def test_what_measuring_took_is_told_when_it_is_only_read(tmp_path: Path) -> Non
 def test_what_was_not_used_for_longest_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "_MOST", 3)
-    store = Kept(tmp_path)
+    monkeypatch.setattr(metric_cache, "_MOST", 3)
+    store = MetricCache(tmp_path)
     for number in range(5):
         store.part("a", Figure, [str(number)], lambda: Figure(1.0))
         for path in tmp_path.iterdir():  # the clock of the disk may be too coarse for this test
@@ -175,14 +175,14 @@ def test_what_was_not_used_for_longest_goes(
     store.part("a", Figure, ["0"], lambda: Figure(9.0))
     store.prune()
     assert len(list(tmp_path.iterdir())) == 3
-    assert Kept(tmp_path).part("a", Figure, ["0"], lambda: Figure(9.0)).value == 1.0
-    assert Kept(tmp_path).part("a", Figure, ["1"], lambda: Figure(9.0)).value == 9.0
+    assert MetricCache(tmp_path).part("a", Figure, ["0"], lambda: Figure(9.0)).value == 1.0
+    assert MetricCache(tmp_path).part("a", Figure, ["1"], lambda: Figure(9.0)).value == 9.0
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkspaceError):
-        Kept(tmp_path / "file" / "scores").part("a", Figure, [], lambda: Figure(1.0))
+        MetricCache(tmp_path / "file" / "scores").part("a", Figure, [], lambda: Figure(1.0))
 
 
 posts_of = st.lists(st.text("abc ", min_size=1, max_size=30), min_size=1, max_size=20)
@@ -192,7 +192,7 @@ posts_of = st.lists(st.text("abc ", min_size=1, max_size=30), min_size=1, max_si
 def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
     texts: list[str], most_bytes: int, most: int | None
 ) -> None:
-    every = [Post(str(number), text) for number, text in enumerate(texts)]
+    every = [EvaluationPost(str(number), text) for number, text in enumerate(texts)]
     drawn = some(every, most_bytes, most)
     assert drawn == [one for one in every if one in drawn]  # in their order
     assert drawn
@@ -209,13 +209,18 @@ def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
 
 
 def test_a_post_begins_after_its_title() -> None:
-    assert Post("1", "Title\n\nBody here", "Title").beginning == ("Title\n\n", "Body here")
-    assert Post("1", "Body\n\nhere").beginning == ("", "Body\n\nhere")
-    assert Post("1", "Title", "Title").beginning == ("", "Title")
+    assert EvaluationPost("1", "Title\n\nBody here", "Title").beginning == (
+        "Title\n\n",
+        "Body here",
+    )
+    assert EvaluationPost("1", "Body\n\nhere").beginning == ("", "Body\n\nhere")
+    assert EvaluationPost("1", "Title", "Title").beginning == ("", "Title")
 
 
 def test_texts_of_one_prompt_are_asked_for_together() -> None:
-    asked = Asked((Beginning("", 1), Beginning("", 2), Beginning("a", 1), Beginning("", 3)), 9)
+    asked = PromptSet(
+        (SamplePrompt("", 1), SamplePrompt("", 2), SamplePrompt("a", 1), SamplePrompt("", 3)), 9
+    )
     assert asked.by_prompt() == [("", [1, 2, 3]), ("a", [1])]
 
 
@@ -234,7 +239,7 @@ def test_the_table_of_the_dominant_post_by_hand() -> None:
     better = Score((DocumentScore("a", 80.0, 40, 9), DocumentScore("b", 90.0, 40, 9)))
     worse = Score((DocumentScore("a", 100.0, 40, 9), DocumentScore("b", 99.0, 40, 9)))
 
-    found = assembling.dominant(whole, better, worse)
+    found = build_scorecard.dominant(whole, better, worse)
     assert found is not None
     assert [row.words for row in found.rows] == [600, 100]
     assert [row.share for row in found.rows] == pytest.approx([600 / 900, 100 / 400])
@@ -243,7 +248,7 @@ def test_the_table_of_the_dominant_post_by_hand() -> None:
     assert before > after
     assert found.gain_low is not None and found.gain_low > 0
     whole.posts[0].flags.clear()
-    assert assembling.dominant(whole, better, worse) is None
+    assert build_scorecard.dominant(whole, better, worse) is None
 
 
 def test_posts_know_their_titles_and_days() -> None:
@@ -267,7 +272,9 @@ def test_posts_know_their_titles_and_days() -> None:
         Document("1", "One", (), date=datetime(2009, 5, 4, 12), url="https://a.example/"),
         Document("3", "Three", ()),
     ]
-    found = Posts.of(Sides(), documents)
-    assert found.train[0] == Post("1", "One\n\nbody", "One", "2009-05-04", "https://a.example/")
-    assert found.train[1] == Post("2", "two")  # gone from the archive meanwhile
+    found = EvaluationPosts.of(Sides(), documents)
+    assert found.train[0] == EvaluationPost(
+        "1", "One\n\nbody", "One", "2009-05-04", "https://a.example/"
+    )
+    assert found.train[1] == EvaluationPost("2", "two")  # gone from the archive meanwhile
     assert (found.test[0].title, found.key) == ("Three", "k")

@@ -13,15 +13,15 @@ import torch
 import families
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.core.progress import Event, Progress
-from ownwords.evaluation import bits, judging, measuring
-from ownwords.evaluation.posts import Post, Posts
+from ownwords.evaluation import bits_per_byte, metrics, model_metrics
+from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts
 from ownwords.evaluation.scorecard import ADAPTING, BASE, NGRAM, OURS, SCRATCH, Scorecard
-from ownwords.evaluation.scoring import Rivals, ScoreConfig, base_of, score_model
+from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, base_of, score_model
 from ownwords.evaluation.verbatim import longest_run
 from ownwords.evaluation.verdict import COPIES, GIBBERISH
-from ownwords.inference import guard
+from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
-from ownwords.inference.writing import USUAL
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
@@ -42,10 +42,10 @@ WORDS = [
 random.Random(9).shuffle(WORDS)
 
 
-def post(number: int, chosen: list[str]) -> Post:
+def post(number: int, chosen: list[str]) -> EvaluationPost:
     sentences = [" ".join(chosen[at : at + 9]).capitalize() for at in range(0, len(chosen), 9)]
     title = f"Post {number}"
-    return Post(
+    return EvaluationPost(
         f"post/{number}",
         f"{title}\n\n{'. '.join(sentences)}.",
         title,
@@ -54,11 +54,11 @@ def post(number: int, chosen: list[str]) -> Post:
     )
 
 
-def posts() -> Posts:
+def posts() -> EvaluationPosts:
     luck = random.Random(4)
     train = [post(n, WORDS[45 * n : 45 * n + 45]) for n in range(3)]
     others = [post(n, luck.sample(WORDS, 45)) for n in range(10, 16)]
-    return Posts(train=train, validation=others[:2], test=others[2:])
+    return EvaluationPosts(train=train, validation=others[:2], test=others[2:])
 
 
 # Of whole words, so that a small model learns them soon.
@@ -84,7 +84,7 @@ def network() -> CausalLM:
 def overfitted(texts: list[str], steps: int = 100) -> CausalLM:
     """A model that has read a few texts until it knew them by heart."""
     model = network()
-    rows = [torch.from_numpy(ids) for ids in bits.encode(TOKENIZER, texts)]
+    rows = [torch.from_numpy(ids) for ids in bits_per_byte.encode(TOKENIZER, texts)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     luck = np.random.default_rng(1)
     for _ in range(steps):
@@ -113,8 +113,8 @@ class Folders:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     root = tmp_path_factory.mktemp("models")
     learned = [one.text for one in posts().train]
-    documents = (np.array(ids) for ids in bits.encode(TOKENIZER, learned))
-    kept = b"".join(guard.build(documents, TOKENIZER).blocks())
+    documents = (np.array(ids) for ids in bits_per_byte.encode(TOKENIZER, learned))
+    kept = b"".join(copy_guard.build(documents, TOKENIZER).blocks())
     provenance = {
         "outcome": {"seconds": 12.5},
         "compared": ["Time: 12 s, expected 12 s."],
@@ -135,9 +135,11 @@ def copying(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 
 def scored(
-    folders: Folders, workspace: Path, of: Posts, progress: Progress | None = None
+    folders: Folders, workspace: Path, of: EvaluationPosts, progress: Progress | None = None
 ) -> Scorecard:
-    rivals = Rivals(base=folders.babbling, base_name="a babbler", scratch=folders.babbling)
+    rivals = ComparisonModels(
+        base=folders.babbling, base_name="a babbler", scratch=folders.babbling
+    )
     return score_model(
         folders.copying, of, rivals, None, workspace=workspace, config=SMALL, progress=progress
     )
@@ -187,7 +189,7 @@ def test_the_passage_that_was_copied_is_shown_with_its_source(
 def test_only_whole_words_count_as_copied(
     passage: str, written: str, document: str, whole: str
 ) -> None:
-    assert measuring.whole_words(passage, written, document) == whole
+    assert model_metrics.whole_words(passage, written, document) == whole
 
 
 def test_the_copy_guard_holds_in_what_users_see(copying: tuple[Scorecard, Path]) -> None:
@@ -195,17 +197,19 @@ def test_the_copy_guard_holds_in_what_users_see(copying: tuple[Scorecard, Path])
     assert card.about.guarded
     found = card.memorised
     assert found is not None and found.guarded is not None
-    assert found.guarded.words < guard.WORDS < found.unguarded.words
+    assert found.guarded.words < copy_guard.WORDS < found.unguarded.words
     for one in card.samples:
         # Beside whole words a run of letters may begin and end within one.
-        assert longest_run(one.tuned, learned()).words <= guard.WORDS + 1
+        assert longest_run(one.tuned, learned()).words <= copy_guard.WORDS + 1
     for new in found.novelty:
         assert new.guarded is not None
         assert new.guarded > new.unguarded
 
 
 def test_an_untrained_model_is_found_to_babble(folders: Folders, tmp_path: Path) -> None:
-    card = score_model(folders.babbling, posts(), Rivals(), None, workspace=tmp_path, config=SMALL)
+    card = score_model(
+        folders.babbling, posts(), ComparisonModels(), None, workspace=tmp_path, config=SMALL
+    )
     assert card.verdict.kind == GIBBERISH
     assert card.about.base == ""
     assert all(one.base is None for one in card.samples)
@@ -225,7 +229,7 @@ def test_each_kind_of_figure_stands_apart_and_gains_are_paired(
     scores = []
     for folder in (folders.copying, folders.babbling):
         found = bundle.load(folder)
-        scores.append(bits.score(found.model, TOKENIZER, [one.text for one in test]))
+        scores.append(bits_per_byte.score(found.model, TOKENIZER, [one.text for one in test]))
     ours, base = scores
     assert rows[OURS].bits == pytest.approx(ours.bits_per_byte, rel=1e-5)
     assert rows[BASE].gain == pytest.approx(base.bits_per_byte - ours.bits_per_byte, rel=1e-5)
@@ -265,8 +269,8 @@ def test_a_second_scoring_measures_nothing(
     def refuse(*_: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(measuring, "Subject", refuse)
-    monkeypatch.setattr(measuring, "copies", refuse)
+    monkeypatch.setattr(model_metrics, "ModelMetrics", refuse)
+    monkeypatch.setattr(model_metrics, "copies", refuse)
     again = scored(folders, workspace, posts())
     assert again == replace(card, about=replace(card.about, made_on=again.about.made_on))
 
@@ -294,7 +298,7 @@ def test_other_defaults_of_writing_are_other_samples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(copying[1], tmp_path / "w")
-    monkeypatch.setattr(judging, "USUAL", replace(USUAL, temperature=0.123))
+    monkeypatch.setattr(metrics, "DEFAULT_SAMPLING", replace(DEFAULT_SAMPLING, temperature=0.123))
     told: list[Event] = []
     scored(folders, tmp_path / "w", posts(), Progress(told.append))
     begun = {event.stage for event in told if event.kind == "start"}
@@ -321,7 +325,9 @@ def test_without_posts_to_judge_by_what_can_be_said_is_said(
     folders: Folders, tmp_path: Path
 ) -> None:
     alone = replace(posts(), validation=[], test=[])
-    card = score_model(folders.copying, alone, Rivals(), None, workspace=tmp_path, config=SMALL)
+    card = score_model(
+        folders.copying, alone, ComparisonModels(), None, workspace=tmp_path, config=SMALL
+    )
     assert card.bits == ()
     assert card.ours is None
     assert card.verdict.kind == COPIES
@@ -332,7 +338,12 @@ def test_without_posts_to_judge_by_what_can_be_said_is_said(
 def test_nothing_to_compare_with_is_an_error(folders: Folders, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="no posts here that the model learned from"):
         score_model(
-            folders.copying, Posts([], [], []), Rivals(), None, workspace=tmp_path, config=SMALL
+            folders.copying,
+            EvaluationPosts([], [], []),
+            ComparisonModels(),
+            None,
+            workspace=tmp_path,
+            config=SMALL,
         )
 
 
@@ -341,7 +352,7 @@ def test_damaged_weights_are_told_and_not_scored(tmp_path: Path) -> None:
     with torch.no_grad():
         next(broken.parameters()).fill_(float("nan"))
     bundle.save(tmp_path / "broken", broken, TOKENIZER)
-    subject = measuring.Subject(tmp_path / "broken")
+    subject = model_metrics.ModelMetrics(tmp_path / "broken")
     with pytest.raises(OwnwordsError, match="no numbers"):
         subject.score(learned(), ["a", "b", "c"])
 
@@ -351,10 +362,12 @@ def test_a_blog_that_has_changed_since_is_told(folders: Folders, tmp_path: Path)
     found = bundle.load(folders.babbling)
     bundle.save(model, found.model, TOKENIZER, provenance={"corpus": "then"})
     now = replace(posts(), key="now")
-    card = score_model(model, now, Rivals(), None, workspace=tmp_path / "w", config=SMALL)
+    card = score_model(model, now, ComparisonModels(), None, workspace=tmp_path / "w", config=SMALL)
     assert any("read anew" in note for note in card.notes)
     same = replace(posts(), key="then")
-    card = score_model(model, same, Rivals(), None, workspace=tmp_path / "w", config=SMALL)
+    card = score_model(
+        model, same, ComparisonModels(), None, workspace=tmp_path / "w", config=SMALL
+    )
     assert not any("read anew" in note for note in card.notes)
 
 

@@ -26,7 +26,7 @@ from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
-from ownwords.inference.writing import ends
+from ownwords.inference.text_generation import stop_token_ids
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
 from ownwords.serve import app_state as house_module
@@ -51,7 +51,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
     """In place of the shipped model's own."""
     tokenizer = ByteTokenizer()
     made = CountingEngine(tokenizer.vocabulary_size, context=4096)
-    made.never = list(ends(tokenizer))  # a text is as long as it was asked for
+    made.never = list(stop_token_ids(tokenizer))  # a text is as long as it was asked for
 
     def load(folder: Path, _: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
         return directory.read(folder), Model(made, tokenizer), stamp_of(folder)
@@ -377,9 +377,9 @@ FOREVER = {**ORDER, "max_tokens": 4000, "stream": True}
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
+    stop_token_ids = time.monotonic() + 30
     while not is_so():
-        assert time.monotonic() < ends
+        assert time.monotonic() < stop_token_ids
         time.sleep(0.01)
 
 

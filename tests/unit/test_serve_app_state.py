@@ -18,7 +18,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.inference.generation import generate
 from ownwords.inference.model import Model
-from ownwords.inference.writing import request, write
+from ownwords.inference.text_generation import request, write
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
 from ownwords.serve import app_state as house_module

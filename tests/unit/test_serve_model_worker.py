@@ -12,13 +12,13 @@ import pytest
 from counting_engine import CountingEngine
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.generation import Request, generate
-from ownwords.inference.sampling import Sampling
+from ownwords.inference.sampling import SamplingParams
 from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.fair_lock import FairLock
 from ownwords.serve.metrics import Metrics
 from ownwords.serve.model_worker import GenerationStream, ModelWorker
 
-LIVELY = Sampling(temperature=1.0)
+LIVELY = SamplingParams(temperature=1.0)
 FOREVER = 1_000_000
 
 

@@ -17,7 +17,7 @@ import openai_server as played
 from ownwords.archive.look import look
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
-from ownwords.inference import guard as guarding
+from ownwords.inference import copy_guard as guarding
 from ownwords.inference.model import Model
 from ownwords.serve.api import write
 from ownwords.serve.app_state import AppState

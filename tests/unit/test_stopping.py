@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.core.errors import ConfigError
-from ownwords.inference.stopping import Stopping
+from ownwords.inference.stopping import StopMatcher
 
 
 def by_hand(text: str, stops: list[str]) -> tuple[str, str | None]:
@@ -26,14 +26,14 @@ some_stops = st.lists(st.text("abc", min_size=1, max_size=5), max_size=4)
 def test_however_the_text_is_divided_it_ends_at_the_same_place(
     pieces: list[str], stops: list[str]
 ) -> None:
-    stopping = Stopping(stops)
+    stopping = StopMatcher(stops)
     shown = "".join(map(stopping.feed, pieces)) + stopping.finish()
     assert (shown, stopping.found) == by_hand("".join(pieces), stops)
 
 
 @given(letters, some_stops)
 def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[str]) -> None:
-    stopping = Stopping(stops)
+    stopping = StopMatcher(stops)
     shown = ""
     for n, letter in enumerate(text, 1):
         shown += stopping.feed(letter)
@@ -55,11 +55,11 @@ def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[
     ],
 )
 def test_what_is_shown_when(pieces: list[str], stop: str, shown: list[str]) -> None:
-    stopping = Stopping([stop])
+    stopping = StopMatcher([stop])
     assert [*map(stopping.feed, pieces), stopping.finish()] == shown
 
 
 @pytest.mark.parametrize("stops", [[""], ["a", ""], "text"])
 def test_stops_without_meaning_are_refused(stops: list[str]) -> None:
     with pytest.raises(ConfigError, match="stop strings should be"):
-        Stopping(stops)
+        StopMatcher(stops)

@@ -11,7 +11,7 @@ import torch
 
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.engine import Feed
+from ownwords.inference.engine import ForwardInput
 from ownwords.inference.torch_engine import TorchEngine, _groups, _Steps
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -50,7 +50,7 @@ def test_any_reads_cuts_and_copies_give_what_each_text_gives_alone(name: str, st
                     most = min(50 - len(texts[each]), random.choice([1, 3, 25]))
                     if most:
                         ids = [random.randrange(97) for _ in range(random.randint(1, most))]
-                        feeds.append(Feed(each, ids))
+                        feeds.append(ForwardInput(each, ids))
                         texts[each] = texts[each] + ids
                 if feeds:
                     every = random.random() < 0.5
@@ -75,7 +75,7 @@ def test_a_long_text_is_read_in_pieces_unnoticed(
 ) -> None:
     monkeypatch.setattr("ownwords.inference.torch_engine._PIECE", 7)
     network, ids = MODELS[name], some_ids(2, 60).tolist()
-    feeds = [Feed(1, ids[0]), Feed(0, ids[1][:31])]
+    feeds = [ForwardInput(1, ids[0]), ForwardInput(0, ids[1][:31])]
     expected = [at_once(network, ids[0]), at_once(network, ids[1][:31])]
     cache = TorchEngine(network).cache(2, 60)
     close(cache.read(feeds, every=True), np.concatenate(expected))
@@ -92,7 +92,7 @@ def test_a_step_that_is_compiled_gives_the_same(monkeypatch: pytest.MonkeyPatch)
     network, ids = MODELS["qwen3-window"], some_ids(1, 24)[0].tolist()
     cache = TorchEngine(network, settled=True, compiled=True).cache(2, 40)
     for first, end in ((0, 17), (17, 20), (20, 21), (21, 22), (22, 24)):
-        made = cache.read([Feed(1, ids[first:end])], every=True)
+        made = cache.read([ForwardInput(1, ids[first:end])], every=True)
         close(made, at_once(network, ids)[first:end])
 
 
@@ -102,7 +102,9 @@ def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
     network, ids = copy.deepcopy(MODELS[name]).to("cuda"), some_ids(1, 50)[0].tolist()
     cache = TorchEngine(network, settled=True).cache(3, 50)
     for first, end in ((0, 20), (20, 21), (21, 24), (24, 25), (25, 50)):
-        made = cache.read([Feed(1, ids[first:end]), Feed(2, ids[first : first + 1])], every=True)
+        made = cache.read(
+            [ForwardInput(1, ids[first:end]), ForwardInput(2, ids[first : first + 1])], every=True
+        )
         close(made[:-1], at_once(MODELS[name], ids)[first:end])
         cache.cut(2, 0)
     assert cache._steps is not None
@@ -133,7 +135,7 @@ def test_a_network_in_training_is_left_as_it_was() -> None:
     before = torch.random.get_rng_state()
     weights = copy.deepcopy(network.state_dict())
     cache = TorchEngine(network).cache(1, 20)
-    made = cache.read([Feed(0, [1, 2, 3])], every=True)
+    made = cache.read([ForwardInput(0, [1, 2, 3])], every=True)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert [module.training for module in network.modules()] == modes
     assert not torch.is_inference_mode_enabled()
@@ -172,7 +174,7 @@ def test_a_directory_in_the_weights_asked_for(tmp_path: Path) -> None:
     for weights in ("stored", "f32", "bf16", "int8", "int4"):
         engine = TorchEngine.load(tmp_path / "m", weights=weights)
         assert engine.weights == ("f32" if weights == "stored" else weights)
-        made = engine.cache(1, 8).read([Feed(0, ids)], every=True)
+        made = engine.cache(1, 8).read([ForwardInput(0, ids)], every=True)
         errors[weights] = float(np.abs(made - whole).max() / np.abs(whole).max())
     assert errors["stored"] == errors["f32"] < 1e-6
     assert 0 < errors["bf16"] < 0.05
@@ -185,10 +187,15 @@ def test_what_cannot_be_read_is_refused_and_nothing_is() -> None:
     with pytest.raises(OwnwordsError, match=r"cache of 65 tokens .* context is 64"):
         engine.cache(1, 65)
     cache = engine.cache(2, 8)
-    cache.read([Feed(0, [1, 2])])
-    for feeds in ([Feed(0, [97])], [Feed(0, [-1])], [Feed(0, [1] * 7)], [Feed(2, [1])]):
+    cache.read([ForwardInput(0, [1, 2])])
+    for feeds in (
+        [ForwardInput(0, [97])],
+        [ForwardInput(0, [-1])],
+        [ForwardInput(0, [1] * 7)],
+        [ForwardInput(2, [1])],
+    ):
         with pytest.raises(OwnwordsError):
-            cache.read([Feed(1, [1]), *feeds])
+            cache.read([ForwardInput(1, [1]), *feeds])
     assert [cache.held(0), cache.held(1)] == [2, 0]
     cache.close()
     with pytest.raises(OwnwordsError, match="this cache was closed"):

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ownwords.evaluation.verbatim import Shared, shared_passages
+from ownwords.evaluation.verbatim import SharedPassage, shared_passages
 
 POST = "We walked to the old harbour in the rain, and nobody spoke of the boat that had been sold."
 OTHER = "The boat had been sold in March. We walked on, and nobody spoke of the rain at all, ever."
@@ -43,7 +43,7 @@ def test_each_passage_is_found_whole_and_where_it_stands() -> None:
 
 def test_no_part_of_a_word_counts() -> None:
     assert shared_passages("xx walked to the old harbours", [("a", POST)], 4, least=5) == [
-        Shared(3, 20, "a", 3)
+        SharedPassage(3, 20, "a", 3)
     ]
 
 

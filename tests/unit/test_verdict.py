@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.evaluation.scorecard import BASE, Copied, NewRuns, Scorecard, Topic, Verdict
+from ownwords.evaluation.scorecard import BASE, Conclusion, CopiedPassage, NewRuns, Scorecard, Topic
 from ownwords.evaluation.verdict import (
     ANOTHER_VOICE,
     BETTER,
@@ -21,17 +21,17 @@ from ownwords.evaluation.verdict import (
     WORDS_ONLY,
     WRITES_LIKE_YOU,
     YOURS,
-    with_verdicts,
+    with_conclusions,
 )
 from unit import sample_card
 from unit.sample_card import beside, estimate, fluency, memorised, told, unjudged, voice
 
 
 def judged(**changes: object) -> Scorecard:
-    return with_verdicts(replace(unjudged(), **changes))  # type: ignore[arg-type]
+    return with_conclusions(replace(unjudged(), **changes))  # type: ignore[arg-type]
 
 
-def about(card: Scorecard, topic: Topic) -> Verdict:
+def about(card: Scorecard, topic: Topic) -> Conclusion:
     (found,) = (one for one in card.verdicts if one.about == topic)
     return found
 
@@ -43,7 +43,7 @@ def base_row(card: Scorecard, gain: float, spread: float = 0.02) -> Scorecard:
         else one
         for one in card.bits
     )
-    return with_verdicts(replace(card, bits=rows))
+    return with_conclusions(replace(card, bits=rows))
 
 
 def test_good_figures_write_like_you_and_say_why() -> None:
@@ -67,7 +67,7 @@ def test_good_figures_write_like_you_and_say_why() -> None:
     "change",
     [
         {"training": estimate(0.8, 0.05, 256)},
-        {"unguarded": Copied("the very same words " * 20, 80, "On Idling", "2009-05-04")},
+        {"unguarded": CopiedPassage("the very same words " * 20, 80, "On Idling", "2009-05-04")},
         {"novelty": (NewRuns(8, 0.99, 0.4, 0.999),)},
     ],
     ids=["by heart", "a long passage", "many runs"],
@@ -80,13 +80,13 @@ def test_a_model_that_copies_is_called_so_whatever_else_is_good(change: dict[str
 
 
 def test_where_the_long_passage_stands_is_told() -> None:
-    run = Copied("the very same words " * 20, 80, "On Idling", "2009-05-04")
+    run = CopiedPassage("the very same words " * 20, 80, "On Idling", "2009-05-04")
     said = judged(memorised=replace(memorised(), unguarded=run)).verdict.because[0]
     assert "80 words on end that stand in “On Idling”, 4 May 2009" in said
 
 
 def test_what_the_author_repeats_himself_is_no_copying() -> None:
-    run = Copied("a creed " * 25, 50, "On Creeds")
+    run = CopiedPassage("a creed " * 25, 50, "On Creeds")
     repeats = replace(memorised(), unguarded=run, real=replace(run, words=45))
     assert about(judged(memorised=repeats), "copying").kind == OWN_WORDS
     runs = (NewRuns(8, 0.9, 0.88, 0.9),)

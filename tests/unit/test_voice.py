@@ -14,9 +14,9 @@ from ownwords.archive.look import look
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation import classifier
-from ownwords.evaluation.others import FILE, Others, Vocabulary
+from ownwords.evaluation.bootstrap import ClusterBootstrap, beside, mean, over_pairs, ratio
 from ownwords.evaluation.passages import openings, passages
-from ownwords.evaluation.resampling import Draws, beside, mean, over_pairs, ratio
+from ownwords.evaluation.reference_authors import FILE, FeatureVocabulary, ReferenceAuthors
 from ownwords.evaluation.stylometry import (
     hashes_of,
     letter_groups,
@@ -53,17 +53,17 @@ class Writer:
         return [self.writes(words) for _ in range(count)]
 
 
-def others_of(writers: Sequence[Writer]) -> Others:
-    return Others.counted(
+def others_of(writers: Sequence[Writer]) -> ReferenceAuthors:
+    return ReferenceAuthors.counted(
         {f"writer {n}": writer.posts(5, 100) for n, writer in enumerate(writers)},
-        Vocabulary(COMMON, 256, 128),
+        FeatureVocabulary(COMMON, 256, 128),
         unit_words=50,
         stretch=2,
     )
 
 
 @pytest.fixture(scope="module")
-def others() -> Others:
+def others() -> ReferenceAuthors:
     return others_of([Writer(100 + n, "boats") for n in range(12)])
 
 
@@ -73,7 +73,7 @@ def author() -> Writer:
 
 
 def test_the_authors_own_posts_are_told_from_others_and_so_are_another_writers(
-    others: Others, author: Writer
+    others: ReferenceAuthors, author: Writer
 ) -> None:
     found = voice(author.posts(40), author.posts(15), Writer(2, "boats").posts(15), others)
     assert found.letters
@@ -87,7 +87,7 @@ def test_the_authors_own_posts_are_told_from_others_and_so_are_another_writers(
 
 
 def test_what_the_author_writes_next_cannot_be_told_from_held_out_posts(
-    others: Others, author: Writer
+    others: ReferenceAuthors, author: Writer
 ) -> None:
     found = voice(author.posts(40), author.posts(20), author.posts(20), others)
     assert found.letters
@@ -96,7 +96,7 @@ def test_what_the_author_writes_next_cannot_be_told_from_held_out_posts(
     assert found.letters.samples_auc.value > 0.95
 
 
-def test_a_subject_alone_does_not_make_an_author(others: Others) -> None:
+def test_a_subject_alone_does_not_make_an_author(others: ReferenceAuthors) -> None:
     """Among boatmen, one writes of cakes; a boatman who takes up cakes is not him."""
     baker, turned = Writer(3, "cakes"), Writer(104, "cakes")
     found = voice(baker.posts(40), baker.posts(15), turned.posts(15), others)
@@ -107,7 +107,7 @@ def test_a_subject_alone_does_not_make_an_author(others: Others) -> None:
     assert found.masked.held_out_taken.value > 0.8
 
 
-def test_delta_is_burrows_delta(others: Others, author: Writer) -> None:
+def test_delta_is_burrows_delta(others: ReferenceAuthors, author: Writer) -> None:
     training, held_out = author.posts(20, 50), author.posts(9, 50)
     found = voice(training, held_out, author.posts(9, 50), others).delta
     assert found
@@ -127,7 +127,9 @@ def test_delta_is_burrows_delta(others: Others, author: Writer) -> None:
     assert found.held_out.low <= found.held_out.median.value <= found.held_out.high
 
 
-def test_longer_passages_are_taken_where_there_are_enough(others: Others, author: Writer) -> None:
+def test_longer_passages_are_taken_where_there_are_enough(
+    others: ReferenceAuthors, author: Writer
+) -> None:
     found = voice(author.posts(20, 100), author.posts(12, 100), author.posts(12, 100), others)
     assert (found.passage_words, found.training, found.held_out, found.others) == (100, 20, 12, 60)
     # Of short samples the Delta takes several together, the classifier does not.
@@ -137,7 +139,9 @@ def test_longer_passages_are_taken_where_there_are_enough(others: Others, author
     assert found.delta.samples.median.of == 6
 
 
-def test_a_blog_in_another_language_is_compared_with_itself_and_says_so(others: Others) -> None:
+def test_a_blog_in_another_language_is_compared_with_itself_and_says_so(
+    others: ReferenceAuthors,
+) -> None:
     words = "der die das und ich nicht mit auf ein eine haus baum wasser weg"
     luck = random.Random(1)
     texts = [" ".join(luck.choices(words.split(), k=260)) for _ in range(30)]
@@ -155,7 +159,7 @@ def test_a_blog_in_another_language_is_compared_with_itself_and_says_so(others: 
 
 @pytest.mark.parametrize("short", ["training", "held_out", "samples"])
 def test_too_little_text_is_said_and_nothing_made_of_it(
-    others: Others, author: Writer, short: str
+    others: ReferenceAuthors, author: Writer, short: str
 ) -> None:
     texts = {"training": author.posts(20), "held_out": author.posts(5), "samples": author.posts(5)}
     texts[short] = ["the of and"]
@@ -197,7 +201,7 @@ def test_noise_is_told_apart_by_luck_only() -> None:
     luck = np.random.default_rng(1)
     counts = luck.poisson(2, (200, 300)).astype(np.float32)
     is_author = np.arange(200) < 80
-    features = classifier.Standard(counts)(counts)
+    features = classifier.StandardScaler(counts)(counts)
     fold = classifier.folds(list(range(200)))
     scores = classifier.scores(features, classifier.fitted(features, is_author, fold))
     unseen = scores[np.arange(200), fold]
@@ -263,32 +267,40 @@ def test_openings_begin_where_lines_and_sentences_do() -> None:
 def test_areas_and_ratios_are_what_they_are_by_hand() -> None:
     ours, theirs = np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.5])
     wins = (ours[:, None] > theirs).astype(float)
-    found = over_pairs(wins, Draws([0, 1, 1]), Draws([0, 1]))
+    found = over_pairs(wins, ClusterBootstrap([0, 1, 1]), ClusterBootstrap([0, 1]))
     assert found.value == pytest.approx(4 / 6)
     assert found.interval
     assert 0 <= found.interval.low <= found.value <= found.interval.high <= 1
-    assert ratio([1, 2], [4, 4], Draws([0, 1])).value == pytest.approx(3 / 8)
-    assert ratio([0], [0], Draws([0])).interval is None
-    assert mean([1, 1, 1], Draws([0, 1, 2])).interval == mean([1, 1], Draws([0, 1])).interval
+    assert ratio([1, 2], [4, 4], ClusterBootstrap([0, 1])).value == pytest.approx(3 / 8)
+    assert ratio([0], [0], ClusterBootstrap([0])).interval is None
+    assert (
+        mean([1, 1, 1], ClusterBootstrap([0, 1, 2])).interval
+        == mean([1, 1], ClusterBootstrap([0, 1])).interval
+    )
 
 
 def test_intervals_are_as_wide_as_the_spread_of_sources_says() -> None:
     """Of a mean of 40 independent sources about 1.96 standard errors to each side."""
     luck = np.random.default_rng(1)
     values = luck.normal(size=40)
-    found = mean(values, Draws(range(40))).interval
+    found = mean(values, ClusterBootstrap(range(40))).interval
     assert found
     expected = 2 * 1.96 * values.std() / np.sqrt(40)
     assert found.high - found.low == pytest.approx(expected, rel=0.15)
     # Told ten times each, the same sources are no more than they were.
-    again = mean(np.repeat(values, 10), Draws(np.repeat(range(40), 10).tolist())).interval
+    again = mean(
+        np.repeat(values, 10), ClusterBootstrap(np.repeat(range(40), 10).tolist())
+    ).interval
     assert again
     assert again.high - again.low == pytest.approx(found.high - found.low, rel=0.01)
 
 
 def test_the_same_texts_on_both_sides_leave_no_excess() -> None:
     parts, wholes = [1.0, 0.0, 2.0, 1.0], [10.0, 8.0, 9.0, 12.0]
-    found = beside((parts, wholes, Draws(range(4))), (parts, wholes, Draws(range(4), seed=2)))
+    found = beside(
+        (parts, wholes, ClusterBootstrap(range(4))),
+        (parts, wholes, ClusterBootstrap(range(4), seed=2)),
+    )
     assert found.samples.value == found.held_out.value
     assert found.excess
     assert found.excess.low < 0 < found.excess.high
@@ -297,14 +309,14 @@ def test_the_same_texts_on_both_sides_leave_no_excess() -> None:
 def test_medians_of_resamples_are_medians() -> None:
     luck = np.random.default_rng(3)
     values = luck.normal(size=101)
-    drawn = Draws(range(101)).quantile(values, 0.5)
+    drawn = ClusterBootstrap(range(101)).quantile(values, 0.5)
     assert set(np.round(drawn, 12)) <= set(np.round(values, 12))
     assert abs(np.median(drawn) - np.median(values)) < 0.05
 
 
-def test_others_come_back_as_they_were_saved(others: Others, tmp_path: Path) -> None:
+def test_others_come_back_as_they_were_saved(others: ReferenceAuthors, tmp_path: Path) -> None:
     others.save(tmp_path)
-    again = Others.load(tmp_path)
+    again = ReferenceAuthors.load(tmp_path)
     assert (again.vocabulary, again.authors, again.lengths) == (
         others.vocabulary,
         others.authors,
@@ -320,20 +332,20 @@ def test_others_come_back_as_they_were_saved(others: Others, tmp_path: Path) -> 
 
 
 def test_others_that_are_missing_or_damaged_are_one_sentence(
-    others: Others, tmp_path: Path
+    others: ReferenceAuthors, tmp_path: Path
 ) -> None:
     with pytest.raises(OwnwordsError, match="cannot be read"):
-        Others.load(tmp_path)
+        ReferenceAuthors.load(tmp_path)
     path = others.save(tmp_path)
     whole = path.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"PK" + whole, json.dumps([]).encode()):
         (tmp_path / FILE).write_bytes(damaged)
         with pytest.raises(OwnwordsError, match="cannot be read"):
-            Others.load(tmp_path)
+            ReferenceAuthors.load(tmp_path)
 
 
 def test_the_others_in_the_package() -> None:
-    shipped = Others.load(REFERENCE)
+    shipped = ReferenceAuthors.load(REFERENCE)
     assert len(shipped.authors) >= 60
     assert shipped.lengths == (250, 500, 1000)
     assert len(shipped.vocabulary.words) >= DELTA_WORDS
@@ -357,7 +369,7 @@ def test_the_columnists_held_out_columns_are_his(columnist: Path, tmp_path: Path
                 sides[side].append(document.text(OWN_KINDS))
     held_out = sides["validation"] + sides["test"]
     other = [one.text for one in passages(sides["train"][20:], 250)][:20]
-    found = voice(sides["train"][:20], held_out, other, Others.load(REFERENCE))
+    found = voice(sides["train"][:20], held_out, other, ReferenceAuthors.load(REFERENCE))
     assert found.letters
     assert found.masked
     assert found.delta

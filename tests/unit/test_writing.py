@@ -8,28 +8,28 @@ import foreign_tokenizers as foreign
 from counting_engine import CountingEngine
 from families import some_ids
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.generation import Drawn, Request
-from ownwords.inference.guard import build as build_guard
-from ownwords.inference.sampling import Sampling
+from ownwords.inference.copy_guard import build as build_guard
+from ownwords.inference.generation import GeneratedToken, Request
+from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.speculate import PromptLookup
-from ownwords.inference.torch_engine import TorchEngine
-from ownwords.inference.writing import (
-    Outcome,
-    begun,
-    ends_said,
+from ownwords.inference.text_generation import (
+    TextOutcome,
+    encode_prompt,
+    eos_token_ids,
     request,
+    stream_request,
     write,
-    write_on,
     write_several,
 )
+from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files
 
-GREEDY = Sampling(temperature=0)
-WILD = Sampling(temperature=2.0)
+GREEDY = SamplingParams(temperature=0)
+WILD = SamplingParams(temperature=2.0)
 
 
 def bytes_model(seed: int = 3, context: int = 64) -> CausalLM:
@@ -60,14 +60,14 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:
     def plan(*ids: int) -> list[Request]:
         asked: list[Request] = []
 
-        def drawn(_: object, request: Request, **__: object) -> Iterator[Drawn]:
+        def drawn(_: object, request: Request, **__: object) -> Iterator[GeneratedToken]:
             asked.append(request)
             for i in ids:
                 if i in request.stops:
                     return
-                yield Drawn(i)
+                yield GeneratedToken(i)
 
-        monkeypatch.setattr("ownwords.inference.writing.generate", drawn)
+        monkeypatch.setattr("ownwords.inference.text_generation.generate", drawn)
         return asked
 
     return plan
@@ -113,15 +113,15 @@ def test_it_stops_before_a_text_that_is_to_stop_it(planned: Plan) -> None:
 
 
 def test_no_token_is_asked_for_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(*_: object, **__: object) -> Iterator[Drawn]:
-        yield from map(Drawn, b"Dear Sir,\n\nY")
+    def drawn(*_: object, **__: object) -> Iterator[GeneratedToken]:
+        yield from map(GeneratedToken, b"Dear Sir,\n\nY")
         raise AssertionError("asked for more")
 
-    monkeypatch.setattr("ownwords.inference.writing.generate", drawn)
+    monkeypatch.setattr("ownwords.inference.text_generation.generate", drawn)
     assert "".join(write(ENGINE, ByteTokenizer(), "x", tokens=99, stops=["\n\nY"])) == "Dear Sir,"
 
 
-def outcome(*, tokens: int, stops: Sequence[str] = ()) -> Outcome:
+def outcome(*, tokens: int, stops: Sequence[str] = ()) -> TextOutcome:
     """What became of a text that these tokens were drawn for."""
     pieces = write(ENGINE, ByteTokenizer(), "x", tokens=tokens, stops=stops)
     while True:
@@ -133,10 +133,10 @@ def outcome(*, tokens: int, stops: Sequence[str] = ()) -> Outcome:
 
 def test_it_is_told_why_a_text_ended(planned: Plan) -> None:
     planned(*b"ab")
-    assert outcome(tokens=2) == Outcome(2, "length")
-    assert outcome(tokens=3) == Outcome(2, "stop")
-    assert outcome(tokens=2, stops=["b"]) == Outcome(2, "stop")
-    assert outcome(tokens=2, stops=["a"]) == Outcome(1, "stop")
+    assert outcome(tokens=2) == TextOutcome(2, "length")
+    assert outcome(tokens=3) == TextOutcome(2, "stop")
+    assert outcome(tokens=2, stops=["b"]) == TextOutcome(2, "stop")
+    assert outcome(tokens=2, stops=["a"]) == TextOutcome(1, "stop")
 
 
 def test_a_text_goes_on_from_its_prompt_with_the_space_that_stands_between() -> None:
@@ -160,7 +160,7 @@ def test_ids_can_be_gone_on_from_and_further_ones_end_it(planned: Plan) -> None:
     assert (bytes(asked.ids), asked.logprobs) == (b"ab", 2)
     assert asked.stops == {tokenizer.start, tokenizer.end, 33}
     planned(*b"hi!ho")
-    assert "".join(write_on(ENGINE, tokenizer, asked)) == "hi"
+    assert "".join(stream_request(ENGINE, tokenizer, asked)) == "hi"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_ids_can_be_gone_on_from_and_further_ones_end_it(planned: Plan) -> None:
     [({}, []), ({"eos_token_id": 7}, [7]), ({"eos_token_id": [7, True, -1, "9", 8]}, [7, 8])],
 )
 def test_what_ends_a_text_by_a_models_own_file(said: dict[str, object], ids: list[int]) -> None:
-    assert ends_said(said) == ids
+    assert eos_token_ids(said) == ids
 
 
 def test_what_is_asked_of_the_model(planned: Plan) -> None:
@@ -182,8 +182,8 @@ def test_what_is_asked_of_the_model(planned: Plan) -> None:
 
 
 def test_an_empty_prompt_begins_a_document_where_the_model_knows_how() -> None:
-    assert begun(ByteTokenizer(), "") == [ByteTokenizer().start]
-    assert begun(ByteTokenizer(start=None), "") == [ByteTokenizer().end]
+    assert encode_prompt(ByteTokenizer(), "") == [ByteTokenizer().start]
+    assert encode_prompt(ByteTokenizer(start=None), "") == [ByteTokenizer().end]
     assert isinstance("".join(write(ENGINE, ByteTokenizer(), "", tokens=3)), str)
     with pytest.raises(OwnwordsError, match="nothing to begin with"):
         write(ENGINE, ByteTokenizer(special=(), start=None, end=None), "", tokens=3)
@@ -233,7 +233,7 @@ def test_tokens_that_are_no_text_are_never_written() -> None:
     engine = TorchEngine(network.eval())
     tokenizer.table = [None if i % 3 == 0 else piece for i, piece in enumerate(tokenizer.table)]
     assert len(tokenizer.gaps) == 87
-    hot = Sampling(temperature=50.0, bias={5: 3.0})
+    hot = SamplingParams(temperature=50.0, bias={5: 3.0})
     for sampling in (GREEDY, WILD, hot):
         alone = [
             "".join(write(engine, tokenizer, "a", tokens=40, seed=seed, sampling=sampling))
@@ -245,7 +245,7 @@ def test_tokens_that_are_no_text_are_never_written() -> None:
 
 
 def test_what_goes_wrong_with_one_of_several_is_said() -> None:
-    never = Sampling(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
+    never = SamplingParams(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
     asked = request(ByteTokenizer(), "ab", tokens=5, sampling=never)
     with pytest.raises(OwnwordsError, match="forbidden"):
         write_several(ENGINE, ByteTokenizer(), asked, seeds=[1, 2])

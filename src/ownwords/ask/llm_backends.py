@@ -23,7 +23,7 @@ from ownwords.core.workspace import name_of
 if TYPE_CHECKING:
     from ownwords.inference.generation import Request
     from ownwords.inference.model import Model
-    from ownwords.inference.writing import Writing
+    from ownwords.inference.text_generation import TextGenerator
 
 # Below this a model takes over the form of an answer and not what it says.
 LEAST_PARAMETERS: Final = 200_000_000
@@ -193,7 +193,7 @@ class LocalBackend:
         path: Path,
         *,
         model: "Model | None" = None,
-        written: "Callable[[Request, Sequence[str]], Writing] | None" = None,
+        written: "Callable[[Request, Sequence[str]], TextGenerator] | None" = None,
     ) -> None:
         """OwnwordsError for what cannot be one."""
         from ownwords.inference.whereabouts import model_folder  # noqa: PLC0415 - NumPy's moment
@@ -237,14 +237,14 @@ class LocalBackend:
     def write(
         self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
     ) -> Generator[str]:
-        from ownwords.inference.writing import write_on  # noqa: PLC0415
+        from ownwords.inference.text_generation import stream_request  # noqa: PLC0415
 
         self.used, self.ended = None, None
         model = self._model
         asked = self._request(messages, most=most, seed=seed, temperature=temperature)
         stops = () if model.tokenizer.template else _NEXT_IN_TEXT
         if self._written is None:
-            outcome = yield from write_on(model.engine, model.tokenizer, asked, stops)
+            outcome = yield from stream_request(model.engine, model.tokenizer, asked, stops)
         else:
             outcome = yield from self._written(asked, stops)
         self.used = TokenUsage(len(asked.ids), outcome.tokens)
@@ -254,14 +254,14 @@ class LocalBackend:
         self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
     ) -> "Request":
         """The copy guard is not asked: here the model has read what it is to quote."""
-        from ownwords.inference.sampling import Sampling  # noqa: PLC0415
+        from ownwords.inference.sampling import SamplingParams  # noqa: PLC0415
 
         prompt: str | Sequence[int]
         if self._model.tokenizer.template is None:
             prompt = "\n\n".join(message["content"] for message in messages) + "\n\nAnswer:"
         else:
             prompt = _turns(self._model, messages)
-        sampling = Sampling(temperature=temperature, min_p=0.05)
+        sampling = SamplingParams(temperature=temperature, min_p=0.05)
         return self._model.request(prompt, tokens=most, seed=seed, sampling=sampling, quote=True)
 
 
@@ -292,14 +292,14 @@ def _from_gguf(path: Path) -> "Model":
             hint='pip install "ownwords[train]"',
         ) from error
     from ownwords.inference.model import Model  # noqa: PLC0415
-    from ownwords.inference.writing import ends_said  # noqa: PLC0415
+    from ownwords.inference.text_generation import eos_token_ids  # noqa: PLC0415
     from ownwords.tokenizers import tokenizer  # noqa: PLC0415
 
     bundle = gguf.load(path)
     its_own = tokenizer.from_files(bundle.tokenizer_files)
     bundle.check_tokenizer(its_own)
     engine = TorchEngine(bundle.model, settled=True)
-    return Model(engine, its_own, ends=ends_said(bundle.generation))
+    return Model(engine, its_own, ends=eos_token_ids(bundle.generation))
 
 
 def estimated(text: str) -> int:

@@ -16,8 +16,8 @@ from ownwords.cli.sampling_options import Device, ModelFolder, Quote, Temperatur
 from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.model import Model
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.inference.whereabouts import model_folder
-from ownwords.inference.writing import USUAL
 
 TOKENS = 200
 _SEEDS = 1 << 31
@@ -34,7 +34,7 @@ def chat(
     *,
     model: ModelFolder = None,
     tokens: Annotated[int, Parameter(help="Write at most so many for each line.")] = TOKENS,
-    temperature: Temperature = USUAL.temperature,
+    temperature: Temperature = DEFAULT_SAMPLING.temperature,
     seed: Annotated[
         int | None,
         Parameter(help="The luck of the first text. [default: another each time]"),
@@ -62,7 +62,7 @@ class ChatSession:
         model: Model,
         *,
         tokens: int = TOKENS,
-        temperature: float = USUAL.temperature,
+        temperature: float = DEFAULT_SAMPLING.temperature,
         seed: int | None = None,
         quote: bool = False,
     ) -> None:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 def doctor(*, common: Common = DEFAULTS) -> None:
     """Look at the machine, measure it, show both with the settings in force."""
     from ownwords.core.hardware import inspect
-    from ownwords.inference.opening import serving
+    from ownwords.inference.engine_loader import describe_cpu_engine
 
     resolved = common.resolve({}, workspace=common.workspace)
     with common.watched() as (progress, _), progress.stage("Measuring this machine"):
         machine = inspect(common.workspace or Path.cwd())
     figures = asdict(machine)
-    engine, why = serving()
+    engine, why = describe_cpu_engine()
     figures["writing"] = {"engine": engine, "why": why}
     figures["settings"] = {
         setting.key: {"value": setting.default, "origin": resolved.origins[setting.key]}

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.inference.engine import Weights
+from ownwords.inference.engine import WeightFormat
 
 ModelFolder = Annotated[
     Path | None,
@@ -21,7 +21,7 @@ Device = Annotated[
     str, Parameter(help="cpu, cuda, mps, xpu; auto is cuda where there is one, or cpu.")
 ]
 RoundedTo = Annotated[
-    Weights, Parameter(help="Use the weights as: int8 and int4 are smaller and faster.")
+    WeightFormat, Parameter(help="Use the weights as: int8 and int4 are smaller and faster.")
 ]
 Threads = Annotated[
     int | None, Parameter(help="Compute with so many. [default: a thread for each core]")

@@ -13,7 +13,7 @@ from ownwords.core.workspace import Workspace, shown
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
     from ownwords.archive.store import Archive
-    from ownwords.evaluation.scoring import Rivals
+    from ownwords.evaluation.scoring import ComparisonModels
 
 _NONE = "none"
 _NO_POSTS = "holds no posts to judge the model by"
@@ -76,14 +76,14 @@ def score(
     common.show(card.to_dict(), lambda console: print_card(card, console, page))
 
 
-def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "Rivals":
+def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "ComparisonModels":
     """What it is compared with: the base given, or the one it says it was tuned from.
 
     And those that `make` has made to compare, if they were made of the same texts: of others they
     may have seen what they are to be judged by.
     """
     from ownwords.base import catalogue
-    from ownwords.evaluation.scoring import Rivals, base_of
+    from ownwords.evaluation.scoring import ComparisonModels, base_of
     from ownwords.models.directory import PROVENANCE
     from ownwords.models.untrusted_files import read_json
 
@@ -100,7 +100,7 @@ def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "Ri
         undivided = None  # it was made to be compared with another
     name = base if base is not None else base_of(folder)
     if name is None or name == _NONE:
-        return Rivals(scratch=scratch, undivided=undivided)
+        return ComparisonModels(scratch=scratch, undivided=undivided)
     try:
         found = catalogue.find(name)
     except OwnwordsError as error:
@@ -110,7 +110,7 @@ def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "Ri
             f"{folder} says that it was tuned from {name}, which is not here",
             hint="say where it is with --base PATH, or leave it out with --base none",
         ) from error
-    return Rivals(found, catalogue.called(found), scratch, undivided)
+    return ComparisonModels(found, catalogue.called(found), scratch, undivided)
 
 
 def _report(archive: "Archive") -> "Report":

@@ -21,8 +21,8 @@ from ownwords.cli.sampling_options import (
 )
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.model import Model
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.inference.whereabouts import model_folder
-from ownwords.inference.writing import USUAL
 
 _STDIN = "-"
 _SEEDS = 1 << 31
@@ -42,19 +42,19 @@ def write(
     ],
     model: ModelFolder = None,
     tokens: Annotated[int, Parameter(help="Write at most so many.")] = 400,
-    temperature: Temperature = USUAL.temperature,
+    temperature: Temperature = DEFAULT_SAMPLING.temperature,
     top_p: Annotated[
         float, Parameter(help="Choose among the likeliest that are together so probable; 1: all.")
-    ] = USUAL.top_p,
+    ] = DEFAULT_SAMPLING.top_p,
     min_p: Annotated[
         float, Parameter(help="Leave out what has less than this share of the likeliest's chance.")
-    ] = USUAL.min_p,
+    ] = DEFAULT_SAMPLING.min_p,
     top_k: Annotated[int, Parameter(help="Choose among so many of the likeliest; 0: all.")] = (
-        USUAL.top_k
+        DEFAULT_SAMPLING.top_k
     ),
     repetition_penalty: Annotated[
         float, Parameter(help="Make tokens that are there already less likely; 1: do not.")
-    ] = USUAL.repetition_penalty,
+    ] = DEFAULT_SAMPLING.repetition_penalty,
     seed: Annotated[
         int | None,
         Parameter(help="The same seed writes the same text. [default: another each time]"),
@@ -96,7 +96,7 @@ def write(
         if value is not None and value < 1:
             raise ConfigError(f"{name} should be 1 or more, and is {value}")
     chosen = replace(
-        USUAL,
+        DEFAULT_SAMPLING,
         temperature=temperature,
         top_p=top_p,
         min_p=min_p,

@@ -21,7 +21,7 @@ _STEPS = 60  # with 150 an area under the curve moves by 0.001
 _SMALL = 1e-3  # of the first gradient's length, below which no more steps are taken
 
 
-class Standard:
+class StandardScaler:
     """Counts made comparable: shares, damped, each feature with mean 0 and spread 1."""
 
     def __init__(self, counts_NF: Array) -> None:

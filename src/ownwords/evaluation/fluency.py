@@ -12,11 +12,11 @@ from statistics import median
 from typing import NamedTuple
 
 from ownwords.archive.features import count_words
+from ownwords.evaluation.bootstrap import ClusterBootstrap, PairedEstimate, beside
 from ownwords.evaluation.lexicon import Lexicon, begins_sentence, is_in_the_language, words_in
 from ownwords.evaluation.passages import openings
 from ownwords.evaluation.repetition import Loop, repetition
-from ownwords.evaluation.resampling import Beside, Draws, beside
-from ownwords.evaluation.sentences import FAULTS, Fault, Habits, Sentence, sentences
+from ownwords.evaluation.sentences import FAULTS, Fault, Sentence, SentenceConventions, sentences
 from ownwords.evaluation.word_order import WordOrder
 
 _EXAMPLES = 8
@@ -27,17 +27,17 @@ class Fluency:
     """Shares, each of samples and of real held-out text in passages as long."""
 
     passage_words: int
-    repeated: Beside  # runs of 4 words that came before in the same text
-    looped: Beside  # words that say again at once what was just said
+    repeated: PairedEstimate  # runs of 4 words that came before in the same text
+    looped: PairedEstimate  # words that say again at once what was just said
     sample_loop: Loop
     held_out_loop: Loop
-    new_words: Beside  # words in none of the training posts
-    non_words: Beside | None  # nor in the lexicon, names and numbers apart
-    unknown_names: Beside | None  # the same of words with a capital in mid-sentence
-    broken: Beside  # sentences with any fault
-    faults: Mapping[Fault, Beside]
-    sentence_words: Beside  # the mean length of a sentence
-    odd_turns: Beside  # turns of words that no training post takes: see `word_order`
+    new_words: PairedEstimate  # words in none of the training posts
+    non_words: PairedEstimate | None  # nor in the lexicon, names and numbers apart
+    unknown_names: PairedEstimate | None  # the same of words with a capital in mid-sentence
+    broken: PairedEstimate  # sentences with any fault
+    faults: Mapping[Fault, PairedEstimate]
+    sentence_words: PairedEstimate  # the mean length of a sentence
+    odd_turns: PairedEstimate  # turns of words that no training post takes: see `word_order`
     examples: Mapping[str, tuple[str, ...]]  # of the samples: non-words, broken sentences by fault
     reason: str = ""  # why something is None
 
@@ -66,11 +66,13 @@ def fluency(
             "The list of words is English, and these posts are not: which words are none cannot be "
             "said."
         )
-    judge = _Judge(Lexicon.of(training), lexicon, Habits.of(training), WordOrder.of(training))
+    judge = _Judge(
+        Lexicon.of(training), lexicon, SentenceConventions.of(training), WordOrder.of(training)
+    )
     looked = [[judge.look(text) for _, text in kind] for kind in (ours, real)]
-    draws = [Draws([source for source, _ in kind]) for kind in (ours, real)]
+    draws = [ClusterBootstrap([source for source, _ in kind]) for kind in (ours, real)]
 
-    def share(part: str, whole: str) -> Beside:
+    def share(part: str, whole: str) -> PairedEstimate:
         sides = [
             ([one.counts[part] for one in kind], [one.counts[whole] for one in kind], drawn)
             for kind, drawn in zip(looked, draws, strict=True)
@@ -112,7 +114,7 @@ class _Looked(NamedTuple):
 class _Judge:
     own: Lexicon
     lexicon: Lexicon | None
-    habits: Habits
+    habits: SentenceConventions
     order: WordOrder
 
     def look(self, text: str) -> _Looked:

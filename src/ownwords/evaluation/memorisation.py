@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ownwords.evaluation.bits import Encoded, evaluating
+from ownwords.evaluation.bits_per_byte import EncodedDocuments, evaluating
 from ownwords.models.decoder import CausalLM
 
 PREFIX, LENGTH = 50, 50  # Carlini et al. 2021, 2023: tokens given, tokens to be extracted
@@ -52,7 +52,7 @@ class Novelty:
 
 def extraction_rate(
     model: CausalLM,
-    shards: Encoded,
+    shards: EncodedDocuments,
     samples: int = 32,
     prefix: int = PREFIX,
     length: int = LENGTH,
@@ -71,8 +71,8 @@ def extraction_rate(
 
 def extraction(
     model: CausalLM,
-    training: Encoded,
-    held_out: Encoded,
+    training: EncodedDocuments,
+    held_out: EncodedDocuments,
     *,
     samples: int = 256,
     prefix: int = PREFIX,
@@ -120,7 +120,7 @@ def words(text: str) -> list[str]:
 
 
 def _greedy_runs(
-    model: CausalLM, shards: Encoded, samples: int, prefix: int, length: int, seed: int
+    model: CausalLM, shards: EncodedDocuments, samples: int, prefix: int, length: int, seed: int
 ) -> tuple[list[int], int]:
     """For each sampled passage, how many of its tokens greedy decoding gets right from the first.
 
@@ -151,7 +151,7 @@ def _fitting(model: CausalLM, prefix: int, length: int) -> tuple[int, int]:
     return half, half
 
 
-def _places(shards: Encoded, tokens: int, samples: int, seed: int) -> list[int]:
+def _places(shards: EncodedDocuments, tokens: int, samples: int, seed: int) -> list[int]:
     """Where in the ids passages of so many tokens begin, drawn without any coming twice."""
     lengths_D = np.diff(shards.offsets_D1)
     free_D = np.maximum(0, lengths_D - tokens + 1)

@@ -14,7 +14,7 @@ _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s+(?=\W*[^\W\da-z_])|[。！�
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Passage:
+class TextPassage:
     """A stretch of exactly so many words; `source` is the number of the text it is from.
 
     A passage of several short texts has a source of its own.
@@ -25,12 +25,12 @@ class Passage:
     source: int
 
 
-def passages(texts: Sequence[str], words: int) -> list[Passage]:
+def passages(texts: Sequence[str], words: int) -> list[TextPassage]:
     """All texts in passages of `words` words, one behind the other from the beginning of each.
 
     Texts shorter than that are joined with one another. What is left over at an end is left out.
     """
-    found: list[Passage] = []
+    found: list[TextPassage] = []
     short: list[str] = []
     for source, text in enumerate(texts):
         cut = list(_cut(text, words, source))
@@ -39,11 +39,11 @@ def passages(texts: Sequence[str], words: int) -> list[Passage]:
             short.append(text)
     joined = _cut("\n\n".join(short), words, 0)
     return found + [
-        Passage(one.text, one.hashes, len(texts) + number) for number, one in enumerate(joined)
+        TextPassage(one.text, one.hashes, len(texts) + number) for number, one in enumerate(joined)
     ]
 
 
-def evenly(items: Sequence[Passage], most: int) -> list[Passage]:
+def evenly(items: Sequence[TextPassage], most: int) -> list[TextPassage]:
     """So many of them at most, as far apart as can be."""
     if len(items) <= most:
         return list(items)
@@ -81,9 +81,9 @@ def _beginning(text: str, after: int, near: int) -> int:
     return line + 1 if line >= 0 else len(text)
 
 
-def _cut(text: str, words: int, source: int) -> Iterator[Passage]:
+def _cut(text: str, words: int, source: int) -> Iterator[TextPassage]:
     hashes, starts, _ = hash_words(text)
     for first in range(0, len(hashes) - words + 1, words):
         last = first + words
         end = int(starts[last]) if last < len(starts) else len(text)
-        yield Passage(text[int(starts[first]) : end], hashes[first:last], source)
+        yield TextPassage(text[int(starts[first]) : end], hashes[first:last], source)

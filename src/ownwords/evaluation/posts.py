@@ -9,7 +9,7 @@ from ownwords.archive.document import Document
 from ownwords.core.fingerprint import digest
 
 
-class Text(Protocol):
+class SplitText(Protocol):
     """One text as a model reads it."""
 
     @property
@@ -18,21 +18,21 @@ class Text(Protocol):
     def text(self) -> str: ...
 
 
-class Divided(Protocol):
+class SplitTexts(Protocol):
     """The texts of an archive on their three sides, as `training.corpus.of` gives them."""
 
     @property
-    def train(self) -> Iterable[Text]: ...
+    def train(self) -> Iterable[SplitText]: ...
     @property
-    def validation(self) -> Iterable[Text]: ...
+    def validation(self) -> Iterable[SplitText]: ...
     @property
-    def test(self) -> Iterable[Text]: ...
+    def test(self) -> Iterable[SplitText]: ...
     @property
     def key(self) -> str: ...
 
 
 @dataclass(frozen=True)
-class Post:
+class EvaluationPost:
     """A post as a model reads it, its title first, and where its author finds it."""
 
     id: str
@@ -61,16 +61,16 @@ class Post:
 
 
 @dataclass(frozen=True)
-class Posts:
+class EvaluationPosts:
     """What was learned from, what chose between models, and what neither has seen."""
 
-    train: Sequence[Post]
-    validation: Sequence[Post]
-    test: Sequence[Post]
+    train: Sequence[EvaluationPost]
+    validation: Sequence[EvaluationPost]
+    test: Sequence[EvaluationPost]
     key: str = ""  # of the whole division, as a model that was trained on it says
 
     @classmethod
-    def of(cls, texts: Divided, documents: Iterable[Document]) -> "Posts":
+    def of(cls, texts: SplitTexts, documents: Iterable[Document]) -> "EvaluationPosts":
         """The texts with the titles, dates and addresses of the archive's documents."""
         known = {document.id: document for document in documents}
         train, validation, test = (
@@ -80,12 +80,14 @@ class Posts:
         return cls(train, validation, test, texts.key)
 
 
-def some(posts: Sequence[Post], most_bytes: int, most: int | None = None) -> list[Post]:
+def some(
+    posts: Sequence[EvaluationPost], most_bytes: int, most: int | None = None
+) -> list[EvaluationPost]:
     """Whole posts drawn by lot, the same ones each time, of so many bytes together at most.
 
     In their own order. Where even the shortest is longer than that, it alone.
     """
-    drawn: list[Post] = []
+    drawn: list[EvaluationPost] = []
     room = most_bytes
     for post in sorted(posts, key=lambda one: one.key):
         if post.bytes <= room and (most is None or len(drawn) < most):
@@ -97,14 +99,14 @@ def some(posts: Sequence[Post], most_bytes: int, most: int | None = None) -> lis
     return [post for post in posts if post.id in taken]
 
 
-def keys(posts: Iterable[Post]) -> str:
+def keys(posts: Iterable[EvaluationPost]) -> str:
     """One key of all the posts, in their order."""
     return digest(*(post.key for post in posts))
 
 
-def _told(text: Text, known: Mapping[str, Document]) -> Post:
+def _told(text: SplitText, known: Mapping[str, Document]) -> EvaluationPost:
     document = known.get(text.id)
     if document is None:
-        return Post(text.id, text.text)
+        return EvaluationPost(text.id, text.text)
     day = document.date.date().isoformat() if document.date else ""
-    return Post(text.id, text.text, document.title, day, document.url)
+    return EvaluationPost(text.id, text.text, document.title, day, document.url)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ownwords.evaluation.bootstrap import Estimate
 from ownwords.evaluation.fluency import Fluency
-from ownwords.evaluation.plain import from_plain, to_plain
-from ownwords.evaluation.resampling import Estimate
+from ownwords.evaluation.serialization import from_plain, to_plain
 from ownwords.evaluation.voice import Voice
 
 Kind = Literal["static", "adaptive"]
@@ -16,7 +16,7 @@ BASE, SCRATCH, NGRAM = "Its base, untouched", "From scratch", "Kneser-Ney n-gram
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ModelFacts:
     """Which model, of whose texts, and how much of them judged it."""
 
     name: str  # of the blog
@@ -57,7 +57,7 @@ class BitsRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedPassage:
     """The longest passage that stands, character for character, in a post learned from."""
 
     text: str  # empty where there is none
@@ -85,15 +85,15 @@ class Memorised:
     length: int  # tokens to follow word for word
     training: Estimate  # share of passages of the posts learned from
     held_out: Estimate  # of passages it cannot know
-    unguarded: Copied
-    guarded: Copied | None  # None without a guard
-    real: Copied  # what the held-out posts themselves share with the others
+    unguarded: CopiedPassage
+    guarded: CopiedPassage | None  # None without a guard
+    real: CopiedPassage  # what the held-out posts themselves share with the others
     novelty: tuple[NewRuns, ...]
     words_written: int
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class WritingSample:
     """The same beginning and the same luck, with the base and with the tuned model."""
 
     prompt: str  # empty: a new text
@@ -132,7 +132,7 @@ Topic = Literal["all", "foresight", "voice", "fluency", "copying"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Conclusion:
     """A judgement in plain words, and the figures it follows from."""
 
     about: Topic
@@ -142,7 +142,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageTime:
     """What a part of the work took."""
 
     name: str
@@ -153,24 +153,24 @@ class Stage:
 class Scorecard:
     """Everything that was found out about a model."""
 
-    about: About
+    about: ModelFacts
     bits: tuple[BitsRow, ...]  # empty where nothing was held out
     voice: Voice | None
     fluency: Fluency | None
     memorised: Memorised | None
-    samples: tuple[Sample, ...]
+    samples: tuple[WritingSample, ...]
     dominant: Dominant | None = None
     plan: tuple[str, ...] = ()  # what was foretold of the training, and what came of it
-    seconds: tuple[Stage, ...] = ()
+    seconds: tuple[StageTime, ...] = ()
     notes: tuple[str, ...] = ()  # what was bounded or left out, and why
-    verdicts: tuple[Verdict, ...] = ()  # the one about all first
+    verdicts: tuple[Conclusion, ...] = ()  # the one about all first
 
     @property
     def name(self) -> str:
         return self.about.name
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Conclusion:
         """The one that stands above all."""
         return self.verdicts[0]
 

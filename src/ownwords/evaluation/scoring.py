@@ -11,20 +11,20 @@ from pathlib import Path
 from ownwords.archive.report import Report
 from ownwords.core.errors import CorpusError
 from ownwords.core.progress import Progress
-from ownwords.evaluation.assembling import Findings, Told, assembled
-from ownwords.evaluation.judging import Candidate, Judging, ScoreConfig
-from ownwords.evaluation.kept import Kept
-from ownwords.evaluation.posts import Posts
+from ownwords.evaluation.build_scorecard import Measurements, ScorecardContext, build_scorecard
+from ownwords.evaluation.metric_cache import MetricCache
+from ownwords.evaluation.metrics import Candidate, MetricSuite, ScoreConfig
+from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.evaluation.scorecard import Scorecard
-from ownwords.evaluation.verdict import with_verdicts
+from ownwords.evaluation.verdict import with_conclusions
 
-__all__ = ["FOLDER", "Posts", "Rivals", "ScoreConfig", "base_of", "score_model"]
+__all__ = ["FOLDER", "ComparisonModels", "EvaluationPosts", "ScoreConfig", "base_of", "score_model"]
 
 FOLDER = "scores"  # in the workspace: what was measured is kept there
 
 
 @dataclass(frozen=True)
-class Rivals:
+class ComparisonModels:
     """What a model is compared with: model directories, where there are any."""
 
     base: Path | None = None
@@ -35,8 +35,8 @@ class Rivals:
 
 def score_model(
     model: Path,
-    posts: Posts,
-    rivals: Rivals,
+    posts: EvaluationPosts,
+    rivals: ComparisonModels,
     reference: Path | None,
     *,
     workspace: Path,
@@ -57,8 +57,8 @@ def score_model(
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
         )
     config, progress = config or ScoreConfig(), progress or Progress()
-    kept = Kept(workspace / FOLDER)
-    judging = Judging(posts, reference, kept, config, progress)
+    kept = MetricCache(workspace / FOLDER)
+    judging = MetricSuite(posts, reference, kept, config, progress)
     ours = Candidate(model, "ours")
     base, scratch, undivided = (
         Candidate(folder, who) if folder else None
@@ -73,13 +73,13 @@ def score_model(
     # What the guard keeps back is still known by heart, and the author should know it.
     bare = judging.written(ours, asked, guarded=False) if written.has_guard else written
     beside = judging.few
-    findings = Findings(
+    findings = Measurements(
         posts=posts,
         judged=judging.posts,
-        ours=judging.foreseen(ours),
-        base=judging.foreseen(base),
-        scratch=judging.foreseen(scratch),
-        undivided=judging.foreseen(undivided),
+        ours=judging.bits_per_byte(ours),
+        base=judging.bits_per_byte(base),
+        scratch=judging.bits_per_byte(scratch),
+        undivided=judging.bits_per_byte(undivided),
         adapting=judging.adapting(ours),
         baselines=judging.baselines(),
         baseline_bytes=sum(post.bytes for post in judging.counted_on),
@@ -94,7 +94,7 @@ def score_model(
         fluency=judging.fluency(written),
     )
     kept.prune()
-    told = Told(
+    told = ScorecardContext(
         has_changed=bool(posts.key and ours.corpus) and posts.key != ours.corpus,
         model=model,
         parameters=ours.parameters,
@@ -104,7 +104,7 @@ def score_model(
         spent={**(spent or {}), "scoring": sum(kept.seconds.values())},
         report=report,
     )
-    return with_verdicts(assembled(findings, told))
+    return with_conclusions(build_scorecard(findings, told))
 
 
 def base_of(model: Path) -> str | None:

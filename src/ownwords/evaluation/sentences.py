@@ -60,7 +60,7 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class SentenceConventions:
     """How an author writes sentences, so that his own ways are not called faults."""
 
     abbreviations: frozenset[str] = frozenset()  # what he writes a point after, within sentences
@@ -68,7 +68,7 @@ class Habits:
     longest: int = LEAST_LIMIT  # words
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> "Habits":
+    def of(cls, texts: Sequence[str]) -> "SentenceConventions":
         """What the texts show; a sentence is absurd at half as long again as his longest ones."""
         within: Counter[str] = Counter()
         for text in texts:
@@ -86,7 +86,7 @@ class Habits:
         return cls(abbreviations, _SAID_TWICE | doubled, max(LEAST_LIMIT, round(1.5 * usual)))
 
 
-def sentences(text: str, habits: Habits) -> list[Sentence]:
+def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
     """The sentences of a text, each judged; the last is left out if the text ends within it."""
     lines = list(_lines(text))
     found: list[Sentence] = []

@@ -15,7 +15,7 @@ _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CopiedRun:
     """A passage that stands in the generated text and in a document, character for character."""
 
     text: str
@@ -27,7 +27,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedPassage:
     """A passage of whole words, `text[start:end]`, that stands in that document from `at` on."""
 
     start: int
@@ -36,7 +36,7 @@ class Shared:
     at: int
 
 
-def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()) -> Run:
+def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()) -> CopiedRun:
     """The longest passage of `written` that stands in a training document, and in which."""
     ours = _Text(written)
     best, where = 0, -1
@@ -53,24 +53,24 @@ def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()
             low, high = (middle, high) if ours.shares(theirs, middle) else (low, middle)
         best, where = low, number
     if where < 0:
-        return Run("", "")
+        return CopiedRun("", "")
     at = ours.first_shared(_Text(training[where]), best)
     passage = written[at : at + best]
     if passage not in training[where]:  # two runs of one hash, of which nobody has seen any
-        return Run("", "")
-    return Run(passage, names[where] if names else str(where))
+        return CopiedRun("", "")
+    return CopiedRun(passage, names[where] if names else str(where))
 
 
 def shared_passages(
     written: str, documents: Iterable[tuple[str, str]], words: int, least: int = 20
-) -> list[Shared]:
+) -> list[SharedPassage]:
     """All passages of so many words or more that stand in a document, in the order of the text.
 
     `documents` are names and texts. A passage is as long as it can be, and of whole words; shorter
     than `least` characters it is none. Of two that overlap the longer is kept, of equals the first.
     """
     ours = _Text(written)
-    found: dict[tuple[int, int], Shared] = {}
+    found: dict[tuple[int, int], SharedPassage] = {}
     for name, document in documents:
         for start, at, length in _matches(ours, written, document, least):
             whole = _of_whole_words(written, document, start, at, length)
@@ -78,8 +78,8 @@ def shared_passages(
                 continue
             begin, end = whole
             if len(_WORD.findall(written, begin, end)) >= words:
-                found[whole] = Shared(begin, end, name, at + begin - start)
-    kept: list[Shared] = []
+                found[whole] = SharedPassage(begin, end, name, at + begin - start)
+    kept: list[SharedPassage] = []
     for one in sorted(found.values(), key=lambda each: each.start - each.end):
         if all(one.end <= other.start or other.end <= one.start for other in kept):
             kept.append(one)

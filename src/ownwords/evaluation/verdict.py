@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Literal
 
 from ownwords.archive.report.formatting import count
+from ownwords.evaluation.bootstrap import PairedEstimate
 from ownwords.evaluation.fluency import Fluency
-from ownwords.evaluation.resampling import Beside
-from ownwords.evaluation.scorecard import NGRAM, Memorised, Scorecard, Verdict
+from ownwords.evaluation.scorecard import NGRAM, Conclusion, Memorised, Scorecard
 from ownwords.evaluation.scores import Interval
 from ownwords.evaluation.voice import Voice
 from ownwords.evaluation.wording import fewer, rate, source, sure
@@ -64,7 +64,7 @@ LEAST_AUC = 0.75
 _Side = Literal["above", "below", "unsure"]
 
 
-def with_verdicts(card: Scorecard) -> Scorecard:
+def with_conclusions(card: Scorecard) -> Scorecard:
     """The same scorecard with what it comes to: about all first, then topic by topic."""
     topics = (
         _foresight(card),
@@ -76,8 +76,12 @@ def with_verdicts(card: Scorecard) -> Scorecard:
 
 
 def _overall(
-    card: Scorecard, foresight: Verdict, voice: Verdict, fluency: Verdict, copying: Verdict
-) -> Verdict:
+    card: Scorecard,
+    foresight: Conclusion,
+    voice: Conclusion,
+    fluency: Conclusion,
+    copying: Conclusion,
+) -> Conclusion:
     told = (voice, fluency, foresight)
     if copying.kind == COPIES:
         return _about_all(COPIES, copying, foresight, fluency)
@@ -94,38 +98,40 @@ def _overall(
     return _about_all(TOO_FEW, *ordered, copying)
 
 
-def _about_all(kind: str, *because: Verdict) -> Verdict:
-    return Verdict("all", kind, SENTENCES[kind], tuple(one.sentence for one in because))
+def _about_all(kind: str, *because: Conclusion) -> Conclusion:
+    return Conclusion("all", kind, SENTENCES[kind], tuple(one.sentence for one in because))
 
 
-def _foresight(card: Scorecard) -> Verdict:
+def _foresight(card: Scorecard) -> Conclusion:
     """Is it ahead of what it began with, or, without that, of counting letters?"""
     rival = card.untouched or card.row(NGRAM)
     if card.ours is None or rival is None or rival.gain_low is None or rival.gain_high is None:
         posts = card.about.judged_posts
         few = f"With {count(posts, 'held-out post')}" if posts else "No post was held out, so"
-        return Verdict("foresight", TOO_FEW, f"{few} nobody can say how well it foresees new ones.")
+        return Conclusion(
+            "foresight", TOO_FEW, f"{few} nobody can say how well it foresees new ones."
+        )
     than = "its base" if rival is card.untouched else "counting letters"
     needs = f"it needs {fewer(rival)}"
     if rival.gain_low > 0:
         said = f"It foresees posts it has never seen better than {than}: {needs}."
-        return Verdict("foresight", BETTER, said)
+        return Conclusion("foresight", BETTER, said)
     if rival.gain_high < 0:
         said = f"It foresees posts it has never seen worse than {than}: {needs}."
-        return Verdict("foresight", NO_BETTER, said)
+        return Conclusion("foresight", NO_BETTER, said)
     said = f"Whether it foresees new posts better than {than} cannot be told from so few."
-    return Verdict("foresight", TOO_FEW, said)
+    return Conclusion("foresight", TOO_FEW, said)
 
 
-def _voice(voice: Voice | None) -> Verdict:
+def _voice(voice: Voice | None) -> Conclusion:
     """Are its passages taken for the author's about as often as the author's own?"""
     if voice is None:
-        return Verdict("voice", TOO_FEW, "Its voice was not measured.")
+        return Conclusion("voice", TOO_FEW, "Its voice was not measured.")
     told = voice.letters
     if told is None:
         return _voice_by_distance(voice)
     if told.held_out_auc.value < LEAST_AUC:
-        return Verdict(
+        return Conclusion(
             "voice",
             TOO_FEW,
             "Even your own held-out posts cannot be told from other authors' (of"
@@ -136,10 +142,10 @@ def _voice(voice: Voice | None) -> Verdict:
         f" {rate(told.held_out_taken.value)}, of other authors' {rate(told.others_taken.value)}."
     )
     if farther := _farther_than_others(voice):
-        return Verdict("voice", NOT_YOURS, f"{said} {farther}")
+        return Conclusion("voice", NOT_YOURS, f"{said} {farther}")
     halfway = (told.held_out_taken.value + told.others_taken.value) / 2
     kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": TOO_FEW}
-    return Verdict("voice", kinds[_side(told.samples_taken.interval, halfway)], said)
+    return Conclusion("voice", kinds[_side(told.samples_taken.interval, halfway)], said)
 
 
 def _farther_than_others(voice: Voice) -> str:
@@ -158,10 +164,10 @@ def _farther_than_others(voice: Voice) -> str:
     )
 
 
-def _voice_by_distance(voice: Voice) -> Verdict:
+def _voice_by_distance(voice: Voice) -> Conclusion:
     """Without other authors: does it lie as near to the training posts as held-out ones do?"""
     if voice.delta is None:
-        return Verdict("voice", TOO_FEW, voice.reason or "Its voice was not measured.")
+        return Conclusion("voice", TOO_FEW, voice.reason or "Its voice was not measured.")
     ours, real = voice.delta.samples, voice.delta.held_out
     said = (
         f"By its frequent words it lies {ours.median.value:.2f} away from your posts; the middle"
@@ -169,16 +175,16 @@ def _voice_by_distance(voice: Voice) -> Verdict:
     )
     # Nearer than the author's own is no fault.
     kinds = {"above": NOT_YOURS, "below": YOURS, "unsure": TOO_FEW}
-    return Verdict("voice", kinds[_side(ours.median.interval, real.high)], said)
+    return Conclusion("voice", kinds[_side(ours.median.interval, real.high)], said)
 
 
-def _fluency(fluency: Fluency | None) -> Verdict:
+def _fluency(fluency: Fluency | None) -> Conclusion:
     """Are its words words, its sentences whole, and do they go on?"""
     if fluency is None:
-        return Verdict("fluency", TOO_FEW, "Its language was not measured.")
+        return Conclusion("fluency", TOO_FEW, "Its language was not measured.")
     if fluency.passage_words < LEAST_WORDS:
         said = f"It hardly writes at all: {count(fluency.passage_words, 'word')} at a time."
-        return Verdict("fluency", GIBBERISH, said)
+        return Conclusion("fluency", GIBBERISH, said)
     strange = fluency.non_words or fluency.new_words
     few, many = (STRANGE, VERY_STRANGE) if fluency.non_words else (NEW, VERY_NEW)
     limits = [
@@ -192,16 +198,16 @@ def _fluency(fluency: Fluency | None) -> Verdict:
         limits.append((fluency.unknown_names, STRANGE, VERY_STRANGE))
     said = _said_of_language(fluency)
     if any(_beyond(one, much) == "above" for one, _, much in limits):
-        return Verdict("fluency", GIBBERISH, said)
+        return Conclusion("fluency", GIBBERISH, said)
     sides = [_beyond(one, little) for one, little, _ in limits]
     if "above" in sides:
-        return Verdict("fluency", STUMBLES, said)
-    return Verdict("fluency", TOO_FEW if "unsure" in sides else CLEAN, said)
+        return Conclusion("fluency", STUMBLES, said)
+    return Conclusion("fluency", TOO_FEW if "unsure" in sides else CLEAN, said)
 
 
 def _said_of_language(fluency: Fluency) -> str:
     none = "are no words" if fluency.non_words else "stand in none of your posts"
-    measures: list[tuple[str, Beside | None, str, float]] = [
+    measures: list[tuple[str, PairedEstimate | None, str, float]] = [
         ("of its words", fluency.non_words or fluency.new_words, none, 0.0),
         ("of its words", fluency.unknown_names, "are names of nobody", STRANGE),
         ("of its sentences", fluency.broken, "are broken", 0.0),
@@ -223,14 +229,14 @@ def _said_of_language(fluency: Fluency) -> str:
     return f"{said[:1].upper()}{said[1:]}."
 
 
-def _yours(one: Beside) -> str:
+def _yours(one: PairedEstimate) -> str:
     return f" (in your held-out posts {rate(one.held_out.value)})" if one.held_out.of else ""
 
 
-def _copying(found: Memorised | None) -> Verdict:
+def _copying(found: Memorised | None) -> Conclusion:
     """Does it say again what it has read?"""
     if found is None:
-        return Verdict("copying", TOO_FEW, "Whether it copies was not measured.")
+        return Conclusion("copying", TOO_FEW, "Whether it copies was not measured.")
     low = found.training.interval.low if found.training.interval else 0.0
     reasons = []
     if low > max(BY_HEART, found.held_out.value):
@@ -250,16 +256,16 @@ def _copying(found: Memorised | None) -> Verdict:
             f"it wrote {found.unguarded.words} words on end that stand {source(found.unguarded)}"
         )
     if reasons:
-        return Verdict("copying", COPIES, _kept_back(found, "; ".join(reasons)))
+        return Conclusion("copying", COPIES, _kept_back(found, "; ".join(reasons)))
     if not found.unguarded.words:
-        return Verdict("copying", OWN_WORDS, "Nothing of what it writes stands in your posts.")
+        return Conclusion("copying", OWN_WORDS, "Nothing of what it writes stands in your posts.")
     said = (
         "What it writes is its own: the longest piece it took from your posts has"
         f" {count(found.unguarded.words, 'word')}"
     )
     if found.real.words:
         said += f"; your held-out ones share {count(found.real.words, 'word')} with them"
-    return Verdict("copying", OWN_WORDS, f"{said}.")
+    return Conclusion("copying", OWN_WORDS, f"{said}.")
 
 
 def _kept_back(found: Memorised, reasons: str) -> str:
@@ -269,7 +275,7 @@ def _kept_back(found: Memorised, reasons: str) -> str:
     return f"{said} The copy guard cuts that to {count(found.guarded.words, 'word')} at most."
 
 
-def _beyond(one: Beside, limit: float) -> _Side:
+def _beyond(one: PairedEstimate, limit: float) -> _Side:
     """On which side of a limit the samples surely lie, counted from the held-out posts."""
     if one.excess is None and one.samples.interval and one.held_out.of:
         # A single post says too little to call samples as good, and enough to call them bad.

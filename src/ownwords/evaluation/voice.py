@@ -20,10 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.evaluation import classifier
+from ownwords.evaluation.bootstrap import (
+    ClusterBootstrap,
+    Estimate,
+    Vector,
+    interval,
+    mean,
+    over_pairs,
+)
 from ownwords.evaluation.lexicon import is_in_the_language
-from ownwords.evaluation.others import Counted, Counts, Others
-from ownwords.evaluation.passages import Passage, evenly, passages
-from ownwords.evaluation.resampling import Draws, Estimate, Vector, interval, mean, over_pairs
+from ownwords.evaluation.passages import TextPassage, evenly, passages
+from ownwords.evaluation.reference_authors import Counts, FeatureCounts, ReferenceAuthors
 from ownwords.evaluation.stylometry import hashes_of, word_counts
 
 LENGTHS = (250, 500, 1000)  # words of a passage, if no other authors say otherwise
@@ -36,7 +43,7 @@ _MOST = 600  # passages of one kind: more would not move a figure
 
 
 @dataclass(frozen=True, slots=True)
-class Distances:
+class DeltaDistribution:
     """Distances of some passages to the author's training posts: median and quartiles."""
 
     median: Estimate
@@ -50,16 +57,16 @@ class Delta:
 
     words: int  # that were counted
     passage_words: int
-    held_out: Distances
-    samples: Distances
-    others: Distances | None
+    held_out: DeltaDistribution
+    samples: DeltaDistribution
+    others: DeltaDistribution | None
     # Of other authors' passages, the share nearer to the training posts than the median one is.
     nearer_than_held_out: float | None
     nearer_than_samples: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class AuthorClassification:
     """What the classifier tells apart.
 
     An area under the curve (`_auc`) is the chance that of two passages, one of each kind, the first
@@ -85,8 +92,8 @@ class Voice:
     others: int = 0
     authors: int = 0
     delta: Delta | None = None
-    letters: Told | None = None
-    masked: Told | None = None
+    letters: AuthorClassification | None = None
+    masked: AuthorClassification | None = None
     reason: str = ""
 
 
@@ -94,7 +101,7 @@ def voice(
     training: Sequence[str],
     held_out: Sequence[str],
     samples: Sequence[str],
-    others: Others | None,
+    others: ReferenceAuthors | None,
 ) -> Voice:
     """Measure samples beside real held-out posts, from the training posts.
 
@@ -120,7 +127,7 @@ def voice(
         return found
     theirs = others.passages(length)
     counted = [*(others.vocabulary.count(kind) for kind in kinds), theirs]
-    draws = [Draws(kind.sources) for kind in counted[1:]]
+    draws = [ClusterBootstrap(kind.sources) for kind in counted[1:]]
     return replace(
         found,
         others=len(theirs),
@@ -130,7 +137,7 @@ def voice(
     )
 
 
-def _cut(texts: Sequence[Sequence[str]], length: int) -> list[list[Passage]]:
+def _cut(texts: Sequence[Sequence[str]], length: int) -> list[list[TextPassage]]:
     return [evenly(passages(kind, length), _MOST) for kind in texts]
 
 
@@ -146,7 +153,7 @@ def _has_enough_joined(texts: Sequence[Sequence[str]], length: int) -> bool:
     return len(own) >= _FEWEST and all(len(kind) >= _ENOUGH_JOINED for kind in rest)
 
 
-def _too_little(kinds: Sequence[Sequence[Passage]], length: int) -> str:
+def _too_little(kinds: Sequence[Sequence[TextPassage]], length: int) -> str:
     """A sentence where a kind has too few passages, and else nothing."""
     least = (_FEWEST, 1, 1)
     names = ("training posts", "held-out posts", "samples")
@@ -159,18 +166,20 @@ def _too_little(kinds: Sequence[Sequence[Passage]], length: int) -> str:
     return f"{said}{' and '.join(short)}." if short else ""
 
 
-def _own_vocabulary(own: Sequence[Passage]) -> npt.NDArray[np.uint64]:
+def _own_vocabulary(own: Sequence[TextPassage]) -> npt.NDArray[np.uint64]:
     """The words that stand in the most passages, where no list of a language's words is at hand."""
     each = np.concatenate([np.unique(one.hashes) for one in own])
     distinct, spread = np.unique(each, return_counts=True)
     return distinct[np.argsort(-spread, kind="stable")[:DELTA_WORDS]]
 
 
-def _rates(kind: Sequence[Passage], vocabulary: npt.NDArray[np.uint64]) -> Vector:
+def _rates(kind: Sequence[TextPassage], vocabulary: npt.NDArray[np.uint64]) -> Vector:
     return np.array([word_counts(one.hashes, vocabulary) / len(one.hashes) for one in kind])
 
 
-def _delta(kinds: Sequence[Sequence[Passage]], others: Others | None, length: int) -> Delta:
+def _delta(
+    kinds: Sequence[Sequence[TextPassage]], others: ReferenceAuthors | None, length: int
+) -> Delta:
     if others is None:
         vocabulary = _own_vocabulary(kinds[0])
     else:
@@ -200,18 +209,20 @@ def _delta(kinds: Sequence[Sequence[Passage]], others: Others | None, length: in
     )
 
 
-def _distances(values: Vector, sources: Sequence[int]) -> Distances:
+def _distances(values: Vector, sources: Sequence[int]) -> DeltaDistribution:
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-    draws = Draws(sources)
+    draws = ClusterBootstrap(sources)
     drawn = interval(draws.quantile(values, 0.5), draws)
-    return Distances(Estimate(float(middle), len(values), drawn), float(low), float(high))
+    return DeltaDistribution(Estimate(float(middle), len(values), drawn), float(low), float(high))
 
 
-def _told(kinds: Sequence[Counted], counts: Sequence[Counts], draws: Sequence[Draws]) -> Told:
+def _told(
+    kinds: Sequence[FeatureCounts], counts: Sequence[Counts], draws: Sequence[ClusterBootstrap]
+) -> AuthorClassification:
     """What a classifier makes of the counts: of the author's posts, held-out, samples, others."""
     own, real, written, theirs = counts
     known = np.concatenate([own, theirs])
-    standard = classifier.Standard(known)
+    standard = classifier.StandardScaler(known)
     features = standard(known)
     is_author = np.arange(len(known)) < len(own)
     fold = np.concatenate([classifier.folds(kinds[0].sources), classifier.folds(kinds[3].sources)])
@@ -223,7 +234,7 @@ def _told(kinds: Sequence[Counted], counts: Sequence[Counts], draws: Sequence[Dr
     away, away_fold = unseen[~is_author], fold[~is_author]
     apart = np.mean([_wins(a, b) for a, b in zip(real_K.T, written_K.T, strict=True)], axis=0)
     of_real, of_written, of_others = draws
-    return Told(
+    return AuthorClassification(
         held_out_auc=over_pairs(_beats(real_K[:, away_fold], away), of_real, of_others),
         samples_auc=over_pairs(_beats(written_K[:, away_fold], away), of_written, of_others),
         real_auc=over_pairs(apart, of_real, of_written),

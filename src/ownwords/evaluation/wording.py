@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 
 from ownwords.archive.report.formatting import count, day, plain, quoted, size
 from ownwords.core.progress import in_words
-from ownwords.evaluation.resampling import Estimate
+from ownwords.evaluation.bootstrap import Estimate
 from ownwords.evaluation.scorecard import (
-    About,
     BitsRow,
-    Copied,
+    Conclusion,
+    CopiedPassage,
     Dominant,
-    Sample,
+    ModelFacts,
     Scorecard,
-    Verdict,
+    WritingSample,
 )
 
 WHAT_BARS_MEAN = (
@@ -55,7 +55,7 @@ def sure(one: Estimate) -> str:
     return rate(one.value) + (f" ({between(found.low, found.high, rate)})" if found else "")
 
 
-def learned_from(about: About) -> str:
+def learned_from(about: ModelFacts) -> str:
     """How much text, and what it began with."""
     began = f", tuned from {plain(about.base, 60)}" if about.base else ", trained from nothing"
     return (
@@ -65,7 +65,7 @@ def learned_from(about: About) -> str:
     )
 
 
-def judged_on(about: About) -> str:
+def judged_on(about: ModelFacts) -> str:
     """Which posts judged the model."""
     if not about.judged_posts:
         return "No post was held out to judge it by."
@@ -116,14 +116,14 @@ def note(row: BitsRow) -> str:
     return " · ".join(part for part in (plain(row.how, 120), trained, ahead(row)) if part)
 
 
-def source(run: Copied) -> str:
+def source(run: CopiedPassage) -> str:
     """Where a passage stands: "in “Title”, 9 March 2014"."""
     if not run.title:
         return "in one of your posts"
     return f"in {quoted(run.title, 90)}" + (f", {day(run.day)}" if run.day else "")
 
 
-def in_turn(samples: Sequence[Sample]) -> list[Sample]:
+def in_turn(samples: Sequence[WritingSample]) -> list[WritingSample]:
     """Those with a base beside them first; of these, begun texts and new ones in turn."""
     beside = [one for one in samples if one.base is not None] or list(samples)
     begun = [one for one in beside if one.prompt]
@@ -145,13 +145,13 @@ def how_sampled(card: Scorecard) -> str:
     return said
 
 
-def beginning(one: Sample) -> str:
+def beginning(one: WritingSample) -> str:
     """How a sample begins."""
     body = one.prompt.removeprefix(one.title).strip() if one.title else one.prompt
     return f"{plain(body, 160)} …" if one.prompt else "A new text"
 
 
-def where_from(one: Sample) -> str:
+def where_from(one: WritingSample) -> str:
     """The luck of a sample, and the post it begins like."""
     begins = f"the first words of {quoted(one.title, 90)}, " if one.title else ""
     return f"{begins}seed {one.seed}"
@@ -181,7 +181,7 @@ def what_dropping_did(one: Dominant) -> str:
     return f"The model of the decision is {better} by {share} on posts it has never seen."
 
 
-def is_bad(verdict: Verdict) -> bool:
+def is_bad(verdict: Conclusion) -> bool:
     """Whether a verdict should be seen at once."""
     return verdict.kind in ("gibberish", "copies you")
 

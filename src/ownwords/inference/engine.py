@@ -19,19 +19,19 @@ from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.untrusted_files import ModelError
 
 # "stored": as the files have them.
-Weights = Literal["stored", "f32", "bf16", "int8", "int4"]
+WeightFormat = Literal["stored", "f32", "bf16", "int8", "int4"]
 
 # Of the matrices, and of embedding and head: what they are rounded to where they are not yet.
-ROUNDED: Mapping[Weights, tuple[QuantizationScheme, QuantizationScheme]] = {
+ROUNDED: Mapping[WeightFormat, tuple[QuantizationScheme, QuantizationScheme]] = {
     "int8": (INT8, INT8),
     "int4": (INT4, INT4),
 }
 
-Scores = npt.NDArray[np.float32]
+Logits = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class LogitRange:
     """The scores that are needed: of the first `among` ids, within `margin` of the highest."""
 
     margin: float
@@ -39,12 +39,12 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ForwardInput:
     """What one row of a cache is to read next; with `near`, other scores may come as -inf."""
 
     row: int
     ids: Sequence[int]
-    near: Near | None = None
+    near: LogitRange | None = None
 
 
 class Cache(Protocol):
@@ -56,7 +56,7 @@ class Cache(Protocol):
     def held(self, row: int) -> int:
         """How many tokens of the row have been read."""
 
-    def read(self, feeds: Sequence[Feed], *, every: bool = False) -> Scores:
+    def read(self, feeds: Sequence[ForwardInput], *, every: bool = False) -> Logits:
         """Read on in some rows, all of them at once; each feed has its own number of ids.
 
         Scores of what follows the last id of each feed, [feeds, V]; with `every` of what follows
@@ -80,13 +80,13 @@ class Engine(Protocol):
     name: str  # for people: "native int8, AVX-512"
     vocabulary: int
     context: int
-    weights: Weights
+    weights: WeightFormat
 
     def cache(self, rows: int, length: int) -> Cache:
         """Room for so many texts of up to `length` tokens, at most the context."""
 
 
-def check_feeds(feeds: Sequence[Feed], cache: Cache, engine: Engine) -> None:
+def check_feeds(feeds: Sequence[ForwardInput], cache: Cache, engine: Engine) -> None:
     """OwnwordsError for a row that is not there or stands twice, ids that are none, or too many."""
     if not feeds:
         raise OwnwordsError("there is nothing to read: no row was given")
@@ -136,7 +136,7 @@ def check_copy(source: int, row: int, length: int, cache: Cache) -> None:
         )
 
 
-def check_room(rows: int, length: int, engine: Engine) -> None:
+def check_cache_size(rows: int, length: int, engine: Engine) -> None:
     """OwnwordsError for a cache that no engine makes."""
     if rows < 1:
         raise OwnwordsError(f"a cache needs at least one row, and {rows} were asked for")
@@ -146,7 +146,7 @@ def check_room(rows: int, length: int, engine: Engine) -> None:
         )
 
 
-def check_kind(stored: Weights, weights: Weights, folder: Path) -> None:
+def check_weight_format(stored: WeightFormat, weights: WeightFormat, folder: Path) -> None:
     """ModelError where rounded weights were asked for in another kind: they are not to be had."""
     if stored in ("int8", "int4") and weights not in ("stored", stored):
         raise ModelError(
@@ -155,7 +155,7 @@ def check_kind(stored: Weights, weights: Weights, folder: Path) -> None:
         )
 
 
-def not_finite(name: str, folder: Path) -> ModelError:
+def not_finite_error(name: str, folder: Path) -> ModelError:
     """What is said of a tensor that no text can be made with."""
     return ModelError(
         f"{folder}: {name!r} holds numbers that are not finite",
@@ -163,6 +163,6 @@ def not_finite(name: str, folder: Path) -> ModelError:
     )
 
 
-def closed() -> OwnwordsError:
+def closed_cache_error() -> OwnwordsError:
     """What any use of a cache raises after `close`."""
     return OwnwordsError("this cache was closed, and holds nothing any more")

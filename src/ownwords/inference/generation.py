@@ -14,18 +14,18 @@ from typing import Literal
 import numpy as np
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.engine import Engine, Feed, Near, Scores
-from ownwords.inference.guard import Guard
+from ownwords.inference.copy_guard import CopyGuard
+from ownwords.inference.engine import Engine, ForwardInput, LogitRange, Logits
 from ownwords.inference.sampling import (
-    Chooser,
-    Sampling,
-    chance,
-    likeliest,
+    Sampler,
+    SamplingParams,
+    draw_uniform,
     log_probabilities,
+    top_logprobs,
 )
 from ownwords.inference.speculate import Costs, Guesses, Pace, Proposer
 
-Finished = Literal["stop", "length", "error"]
+FinishReason = Literal["stop", "length", "error"]
 
 _MANY = 10_000  # tokens of a vocabulary; scores of fewer are not worth leaving out
 
@@ -41,12 +41,12 @@ class Request:
 
     ids: Sequence[int]
     tokens: int
-    sampling: Sampling
+    sampling: SamplingParams
     vocabulary: int | None = None
     seed: int = 1
     stops: frozenset[int] = frozenset()
     logprobs: int = 0
-    guard: Guard | None = None
+    guard: CopyGuard | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) == 0:
@@ -63,7 +63,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class GeneratedToken:
     """A token, the logarithm of its probability and the likeliest tokens with theirs.
 
     Of the model as it is, before any choice of sampling, among the tokens that can be written; None
@@ -75,7 +75,7 @@ class Drawn:
     alternatives: tuple[tuple[int, float], ...] = ()
 
 
-class Text:
+class GenerationState:
     """One text while it is written: what to read next, and what comes of the scores.
 
     It knows how many of its tokens its row holds; beyond `length` it goes on from its later half.
@@ -91,7 +91,7 @@ class Text:
             )
         self.request = request
         self.history = list(request.ids)
-        self.finished: Finished | None = None if request.tokens else "length"
+        self.finished: FinishReason | None = None if request.tokens else "length"
         self.start = 0  # of the history, where that which the row holds begins
         self.held = 0  # so many tokens it holds
         self.length = length
@@ -100,9 +100,9 @@ class Text:
         # The same once more, as those who choose read it; with room to grow.
         self._history_N = np.array(self.history, np.int32)
         self._writable = min(request.vocabulary or vocabulary, vocabulary)
-        self._chooser = Chooser(request.sampling, self._writable, request.guard)
+        self._chooser = Sampler(request.sampling, self._writable, request.guard)
         reach = request.sampling.reach if vocabulary >= _MANY and not request.logprobs else None
-        self._near = None if reach is None else Near(reach, self._writable)
+        self._near = None if reach is None else LogitRange(reach, self._writable)
         self._guesses: Guesses | None = None
         self._guessed: Sequence[int] = ()  # what the last read checked
         self._pace = Pace()
@@ -133,7 +133,7 @@ class Text:
         return self.history[self.start :]
 
     @property
-    def near(self) -> Near | None:
+    def near(self) -> LogitRange | None:
         """Which scores decide the next draw, where not all do: what may be forbidden needs all."""
         guard = self.request.guard
         if self._near is not None and guard is not None:
@@ -165,13 +165,13 @@ class Text:
                 self._guessed = guessed
         return self._guessed
 
-    def draw(self, scores_NV: Scores) -> list[Drawn]:
+    def draw(self, scores_NV: Logits) -> list[GeneratedToken]:
         """What is drawn after the last token read, and after each guess while they are right.
 
         `held` then counts the guesses that were right; what the row holds beyond is to be cut.
         """
         request, history, guessed = self.request, self.history, self._guessed
-        drawn: list[Drawn] = []
+        drawn: list[GeneratedToken] = []
         right = 0
         for scores_V in scores_NV[:, : self._writable]:
             length = len(history)
@@ -179,7 +179,7 @@ class Text:
                 scores_V,
                 self._history_N,
                 length,
-                chance(request.seed, length - self._prompt),
+                draw_uniform(request.seed, length - self._prompt),
                 prompt=self._prompt,
             )
             if chosen in request.stops:
@@ -209,19 +209,19 @@ class Text:
             self.held = 0
 
 
-def _told(chosen: int, scores_V: Scores, most: int) -> Drawn:
+def _told(chosen: int, scores_V: Logits, most: int) -> GeneratedToken:
     if not most:
-        return Drawn(chosen)
+        return GeneratedToken(chosen)
     own = float(log_probabilities(scores_V, [chosen])[0])
-    return Drawn(chosen, own, likeliest(scores_V, most))
+    return GeneratedToken(chosen, own, top_logprobs(scores_V, most))
 
 
 def generate(
     engine: Engine, request: Request, *, proposer: Proposer | None = None
-) -> Iterator[Drawn]:
+) -> Iterator[GeneratedToken]:
     """What follows the request's ids, token by token. Nothing is read before it is asked for."""
     length = min(len(request.ids) + request.tokens, engine.context)
-    text = Text(request, length, engine.vocabulary)
+    text = GenerationState(request, length, engine.vocabulary)
     if text.finished:
         return
     cache = engine.cache(1, text.length)
@@ -235,13 +235,15 @@ def generate(
             ids = text.to_read(text.unread)
             holds = text.held
             if proposer is None or len(ids) > 1:
-                scores_NV = cache.read([Feed(0, ids, text.near)])
+                scores_NV = cache.read([ForwardInput(0, ids, text.near)])
             else:
                 guessed = text.guess(costs, engine.vocabulary)
                 holds += len(guessed)
                 began = time.perf_counter()
                 near = None if guessed else text.near
-                scores_NV = cache.read([Feed(0, [*ids, *guessed], near)], every=bool(guessed))
+                scores_NV = cache.read(
+                    [ForwardInput(0, [*ids, *guessed], near)], every=bool(guessed)
+                )
                 costs.stepped(time.perf_counter() - began, len(guessed))
             yield from text.draw(scores_NV)
     finally:

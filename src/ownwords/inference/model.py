@@ -6,14 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference import guard
-from ownwords.inference.engine import Engine, Feed, Scores, Weights
+from ownwords.inference import copy_guard
+from ownwords.inference.copy_guard import CopyGuard
+from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
+from ownwords.inference.engine_loader import load_directory_and_engine
 from ownwords.inference.generation import Request
-from ownwords.inference.guard import Guard
-from ownwords.inference.opening import opened
-from ownwords.inference.sampling import Sampling
+from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.speculate import Proposer
-from ownwords.inference.writing import USUAL, ends_said, request, write_on, write_several
+from ownwords.inference.text_generation import (
+    DEFAULT_SAMPLING,
+    eos_token_ids,
+    request,
+    stream_request,
+    write_several,
+)
 from ownwords.models import directory
 from ownwords.models.directory import COPY_GUARD
 from ownwords.tokenizers import tokenizer
@@ -27,7 +33,7 @@ class Model:
         self,
         engine: Engine,
         tokenizer: Tokenizer,
-        guard: Guard | None = None,
+        guard: CopyGuard | None = None,
         ends: Iterable[int] = (),
     ) -> None:
         self.engine = engine
@@ -41,20 +47,22 @@ class Model:
         folder: Path,
         *,
         device: str = "auto",
-        weights: Weights = "stored",
+        weights: WeightFormat = "stored",
         threads: int | None = None,
     ) -> "Model":
         """The model of a directory, with the tokenizer it was saved with and no other.
 
         Where the directory has a copy guard it is used whenever text is written.
         """
-        said, engine = opened(folder, device=device, weights=weights, threads=threads)
+        said, engine = load_directory_and_engine(
+            folder, device=device, weights=weights, threads=threads
+        )
         its_own = tokenizer.from_files(said.tokenizer_files)
         said.check_tokenizer(its_own)
         with directory.open_directory(folder) as there:
             path = there / COPY_GUARD
-            kept = guard.load(path, its_own.fingerprint()) if path.exists() else None
-        return cls(engine, its_own, kept, ends_said(said.generation))
+            kept = copy_guard.load(path, its_own.fingerprint()) if path.exists() else None
+        return cls(engine, its_own, kept, eos_token_ids(said.generation))
 
     def write(
         self,
@@ -73,9 +81,9 @@ class Model:
         writes the same text. With `quote` it may repeat what it was trained on. `sampling` are
         fields of `inference.sampling.Sampling`, such as `temperature=0.5`.
         """
-        chosen = replace(USUAL, **sampling)
+        chosen = replace(DEFAULT_SAMPLING, **sampling)
         asked = self.request(prompt, tokens=tokens, seed=seed, sampling=chosen, quote=quote)
-        return write_on(self.engine, self.tokenizer, asked, stops, proposer=proposer)
+        return stream_request(self.engine, self.tokenizer, asked, stops, proposer=proposer)
 
     def write_several(
         self,
@@ -89,7 +97,7 @@ class Model:
     ) -> list[str]:
         """A text for each seed, as `write` would have it; written together, and sooner done."""
         asked = self.request(
-            prompt, tokens=tokens, sampling=replace(USUAL, **sampling), quote=quote
+            prompt, tokens=tokens, sampling=replace(DEFAULT_SAMPLING, **sampling), quote=quote
         )
         return write_several(self.engine, self.tokenizer, asked, stops, seeds=seeds)
 
@@ -99,7 +107,7 @@ class Model:
         *,
         tokens: int,
         seed: int = 1,
-        sampling: Sampling = USUAL,
+        sampling: SamplingParams = DEFAULT_SAMPLING,
         quote: bool = False,
         logprobs: int = 0,
     ) -> Request:
@@ -115,7 +123,7 @@ class Model:
             logprobs=logprobs,
         )
 
-    def logits(self, ids: Sequence[int]) -> Scores:
+    def logits(self, ids: Sequence[int]) -> Logits:
         """For each of the ids the scores of what follows it, [ids, vocabulary].
 
         Raises OwnwordsError for ids outside the vocabulary and for more than the context holds.
@@ -126,6 +134,6 @@ class Model:
             )
         cache = self.engine.cache(1, max(1, len(ids)))
         try:
-            return cache.read([Feed(0, ids)], every=True)
+            return cache.read([ForwardInput(0, ids)], every=True)
         finally:
             cache.close()

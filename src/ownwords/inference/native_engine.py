@@ -13,17 +13,17 @@ from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     ROUNDED,
-    Feed,
-    Scores,
-    Weights,
+    ForwardInput,
+    Logits,
+    WeightFormat,
+    check_cache_size,
     check_copy,
     check_cut,
     check_feeds,
-    check_kind,
-    check_room,
     check_row,
-    closed,
-    not_finite,
+    check_weight_format,
+    closed_cache_error,
+    not_finite_error,
 )
 from ownwords.models import mmap_tensors
 from ownwords.models.configs.config import ModelConfig
@@ -56,7 +56,7 @@ _KINDS: Mapping[int, native.Kind] = {8: "int8", 4: "int4"}
 class NativeEngine:
     """A model in the part in C++, on threads of its own."""
 
-    def __init__(self, core: native.NativeModel, weights: Weights) -> None:
+    def __init__(self, core: native.NativeModel, weights: WeightFormat) -> None:
         self.weights = weights
         self.vocabulary = core.shape.vocabulary
         self.context = core.shape.context
@@ -65,7 +65,7 @@ class NativeEngine:
         self._core = core
 
     def cache(self, rows: int, length: int) -> "NativeCache":
-        check_room(rows, length, self)
+        check_cache_size(rows, length, self)
         return NativeCache(self, self._core.cache(rows, length))
 
 
@@ -82,7 +82,7 @@ class NativeCache:
         check_row(row, self)
         return self._open().held(row)
 
-    def read(self, feeds: Sequence[Feed], *, every: bool = False) -> Scores:
+    def read(self, feeds: Sequence[ForwardInput], *, every: bool = False) -> Logits:
         kept = self._open()
         check_feeds(feeds, self, self._engine)
         near = feeds[0].near if len(feeds) == 1 else None
@@ -108,12 +108,16 @@ class NativeCache:
 
     def _open(self) -> native.NativeCache:
         if self._kept is None:
-            raise closed()
+            raise closed_cache_error()
         return self._kept
 
 
 def load(
-    folder: Path, config: ModelConfig, *, weights: Weights = "stored", threads: int | None = None
+    folder: Path,
+    config: ModelConfig,
+    *,
+    weights: WeightFormat = "stored",
+    threads: int | None = None,
 ) -> NativeEngine | None:
     """The engine for the weights of a folder, or None where the part in C++ was not compiled.
 
@@ -125,8 +129,8 @@ def load(
     if any(name.endswith(".packed") for name in stored):
         made_with = read_schemes(folder / SINGLE)
         kinds = _kinds_of(made_with)
-        told: Weights = kinds[0]
-        check_kind(told, weights, folder)
+        told: WeightFormat = kinds[0]
+        check_weight_format(told, weights, folder)
         fitted = map_quantized_weights(stored, made_with, config, folder)
         arrays = mmap_tensors.map_arrays(each.stored for each in fitted)
         tensors = list(_of_codes(fitted, arrays, weight_shapes(config), made_with))
@@ -150,7 +154,7 @@ def load(
     except OwnwordsError as error:
         for each in fitted:
             if not _is_finite(each, arrays):
-                raise not_finite(each.ours, folder) from error
+                raise not_finite_error(each.ours, folder) from error
         raise ModelError(f"{folder}: {error.message}", hint=error.hint) from error
     return NativeEngine(core, told)
 
@@ -162,7 +166,9 @@ def _kinds_of(
     return _KINDS[body.bits], _KINDS[ends.bits]
 
 
-def _kinds(stored: set[str], weights: Weights) -> tuple[tuple[native.Kind, native.Kind], Weights]:
+def _kinds(
+    stored: set[str], weights: WeightFormat
+) -> tuple[tuple[native.Kind, native.Kind], WeightFormat]:
     """What matrices and ends are packed as, and what that is called."""
     if weights in ROUNDED:
         return _kinds_of(ROUNDED[weights]), weights

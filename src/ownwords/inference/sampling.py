@@ -1,12 +1,12 @@
 """Which token comes next: scores in, an id out. Pure functions on NumPy.
 
-The parts of `Sampling` apply in this order, each at its default changing nothing:
+The parts of `SamplingParams` apply in this order, each at its default changing nothing:
 
 1. `bias` is added to the scores.
 2. Scores of tokens of the history are lowered: by `repetition_penalty` once for each that is there
    (divided, if negative multiplied), then by `frequency_penalty` times how often it was generated
    and by `presence_penalty` if it was at all.
-3. Banned ids, and those that would complete an n-gram of `no_repeat` tokens once more, get -inf.
+3. Banned ids, and those that would repeat an n-gram of `no_repeat_ngram_size` tokens, get -inf.
 4. At `temperature` 0 the highest score is taken, of equals the lowest id. Else scores are divided
    by it, and only some tokens kept: the `top_k` likeliest, of these the `typical_p`, of these the
    `top_p`, of these the `min_p` ones; probabilities are of what the step before has kept.
@@ -31,10 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.inference.guard import Guard
+from ownwords.inference.copy_guard import CopyGuard
 from ownwords.native import sampling as native
 
-Scores = npt.NDArray[np.float32]
+Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 _Wide = npt.NDArray[np.float64]
 
@@ -46,7 +46,7 @@ _GROUP = 64  # scores that are looked at together when the likeliest are sought
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
+class SamplingParams:
     """How to choose; what each part does, and in which order, is told above."""
 
     temperature: float = 1.0  # below 1 bolder in what is likely, above 1 more even
@@ -57,7 +57,7 @@ class Sampling:
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    no_repeat: int = 0  # no run of so many tokens comes twice; 0: any may
+    no_repeat_ngram_size: int = 0  # no run of so many tokens comes twice; 0: any may
     bias: Mapping[int, float] = field(default_factory=dict)  # by id; -inf: never
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Sampling:
             "repetition_penalty": 1 / _MOST <= self.repetition_penalty <= _MOST,
             "frequency_penalty": abs(self.frequency_penalty) <= _MOST,
             "presence_penalty": abs(self.presence_penalty) <= _MOST,
-            "no_repeat": self.no_repeat >= 0,
+            "no_repeat_ngram_size": self.no_repeat_ngram_size >= 0,
             "bias": all(i >= 0 and value < math.inf for i, value in self.bias.items()),
         }
         meant = {
@@ -82,7 +82,7 @@ class Sampling:
             "repetition_penalty": f"from {1 / _MOST} to {_MOST} (1 changes nothing)",
             "frequency_penalty": f"from -{_MOST} to {_MOST} (0 changes nothing)",
             "presence_penalty": f"from -{_MOST} to {_MOST} (0 changes nothing)",
-            "no_repeat": "0 (nothing is forbidden) or more",
+            "no_repeat_ngram_size": "0 (nothing is forbidden) or more",
             "bias": "numbers below infinity by ids from 0 on",
         }
         for name, holds in limits.items():
@@ -111,32 +111,34 @@ class Sampling:
             self.repetition_penalty != 1
             or self.frequency_penalty
             or self.presence_penalty
-            or self.no_repeat
+            or self.no_repeat_ngram_size
         )
 
 
 def choose(
-    logits_V: Scores,
-    sampling: Sampling,
+    logits_V: Logits,
+    sampling: SamplingParams,
     *,
     history: Sequence[int] | Ids = (),
-    luck: float,
+    uniform: float,
     banned: Collection[int] | Ids = (),
     prompt: int = 0,
 ) -> int:
-    """The next id. `luck` is a number between 0 and 1, such as `chance` gives.
+    """The next id. `uniform` is a number between 0 and 1, such as `draw_uniform` gives.
 
     The first `prompt` ids of the history were given and not generated: frequency and presence do
     not count them. Ids beyond the vocabulary, in history or bans, are left aside; in `bias` they
     are an error. OwnwordsError where the scores leave nothing to choose.
     """
-    scores_V = moved(logits_V, sampling, history=history, banned=banned, prompt=prompt)
+    scores_V = apply_logits_processors(
+        logits_V, sampling, history=history, banned=banned, prompt=prompt
+    )
     if sampling.temperature == 0:
         return int(scores_V.argmax())
-    return draw(probabilities(scores_V, sampling), luck)
+    return draw(probabilities(scores_V, sampling), uniform)
 
 
-class Chooser:
+class Sampler:
     """The same choice for one request again and again: in C++ where that is built, else here.
 
     What `guard` forbids after a history is banned; in C++ that takes no call of its own. Nothing is
@@ -145,7 +147,9 @@ class Chooser:
     single and double precision may round to different sides.
     """
 
-    def __init__(self, sampling: Sampling, vocabulary: int, guard: Guard | None = None) -> None:
+    def __init__(
+        self, sampling: SamplingParams, vocabulary: int, guard: CopyGuard | None = None
+    ) -> None:
         self.sampling = sampling
         self.vocabulary = vocabulary
         self._guard = guard
@@ -154,10 +158,10 @@ class Chooser:
 
     def choose(
         self,
-        logits_V: Scores,
+        logits_V: Logits,
         history: Ids,
         length: int,
-        luck: float,
+        uniform: float,
         banned: Collection[int] | Ids = (),
         prompt: int = 0,
     ) -> int:
@@ -169,24 +173,24 @@ class Chooser:
                 logits_V,
                 self.sampling,
                 history=history[:length],
-                luck=luck,
+                uniform=uniform,
                 banned=banned,
                 prompt=prompt,
             )
-        chosen = self._native(logits_V, history, length, luck, banned, prompt)
+        chosen = self._native(logits_V, history, length, uniform, banned, prompt)
         if chosen < 0:
             raise _no_numbers() if chosen == native.NO_NUMBERS else _nothing_left()
         return chosen
 
 
-def moved(
-    logits_V: Scores,
-    sampling: Sampling,
+def apply_logits_processors(
+    logits_V: Logits,
+    sampling: SamplingParams,
     *,
     history: Sequence[int] | Ids = (),
     banned: Collection[int] | Ids = (),
     prompt: int = 0,
-) -> Scores:
+) -> Logits:
     """The scores after bias, penalties and bans; what was given stays as it was."""
     scores_V = np.array(logits_V, np.float32)
     if not bool((scores_V < np.inf).all()):  # nan compares as false, too
@@ -198,8 +202,8 @@ def moved(
     if sampling.looks_back:
         history_N = np.asarray(history, np.int64)
         _penalise(scores_V, sampling, history_N, prompt)
-        if sampling.no_repeat:
-            scores_V[_within(_repeating(history_N, sampling.no_repeat), size)] = _NEVER
+        if sampling.no_repeat_ngram_size:
+            scores_V[_within(_repeating(history_N, sampling.no_repeat_ngram_size), size)] = _NEVER
     if len(banned):
         banned_N = np.asarray(banned if isinstance(banned, np.ndarray) else [*banned], np.int64)
         scores_V[_within(banned_N, size)] = _NEVER
@@ -209,7 +213,7 @@ def moved(
 
 
 def _penalise(
-    scores_V: Scores, sampling: Sampling, history_N: npt.NDArray[np.int64], prompt: int
+    scores_V: Logits, sampling: SamplingParams, history_N: npt.NDArray[np.int64], prompt: int
 ) -> None:
     size = len(scores_V)
     seen = np.unique(_within(history_N, size))
@@ -232,7 +236,7 @@ def _repeating(history_N: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64
     return history_N[n - 1 :][alike]
 
 
-def probabilities(scores_V: Scores, sampling: Sampling) -> _Wide:
+def probabilities(scores_V: Logits, sampling: SamplingParams) -> _Wide:
     """The distribution that is drawn from; it sums to one. Not for temperature 0."""
     warm_V = scores_V.astype(np.float64)
     warm_V = (warm_V - warm_V.max()) / max(sampling.temperature, _COLDEST)
@@ -263,7 +267,7 @@ def probabilities(scores_V: Scores, sampling: Sampling) -> _Wide:
     return out_V
 
 
-def _floor(sampling: Sampling, size: int) -> float:
+def _floor(sampling: SamplingParams, size: int) -> float:
     """Below it none is kept: of so few, all together are less than what `top_p` leaves out."""
     if sampling.top_k or sampling.typical_p < 1 or sampling.top_p >= 1:
         return _NEVER
@@ -280,13 +284,13 @@ def _fewest(
     return ids_N[:count], x_N[:count]
 
 
-def draw(probabilities_V: _Wide, luck: float) -> int:
+def draw(probabilities_V: _Wide, uniform: float) -> int:
     """The id at which the summed probability passes the luck."""
     reached_V = probabilities_V.cumsum()
-    return int(np.searchsorted(reached_V, luck * reached_V[-1], side="right"))
+    return int(np.searchsorted(reached_V, uniform * reached_V[-1], side="right"))
 
 
-def log_probabilities(logits_V: Scores, ids: Sequence[int] | npt.NDArray[np.int64]) -> _Wide:
+def log_probabilities(logits_V: Logits, ids: Sequence[int] | npt.NDArray[np.int64]) -> _Wide:
     """The logarithms of the probabilities that the model itself gives these ids."""
     wide_V = np.asarray(logits_V)
     top = float(wide_V.max())
@@ -299,7 +303,7 @@ def log_probabilities(logits_V: Scores, ids: Sequence[int] | npt.NDArray[np.int6
     return found
 
 
-def likeliest(logits_V: Scores, count: int) -> tuple[tuple[int, float], ...]:
+def top_logprobs(logits_V: Logits, count: int) -> tuple[tuple[int, float], ...]:
     """The `count` likeliest ids and the logarithms of their probabilities, best first."""
     count = min(count, len(logits_V))
     if count < 1:
@@ -314,7 +318,7 @@ def likeliest(logits_V: Scores, count: int) -> tuple[tuple[int, float], ...]:
     return tuple(zip(best.tolist(), log_probabilities(logits_V, best).tolist(), strict=True))
 
 
-def chance(seed: int, drawn: int) -> float:
+def draw_uniform(seed: int, drawn: int) -> float:
     """A number between 0 and 1, neither included, evenly spread over seeds and draws."""
     key = hashlib.blake2b(f"{seed}/{drawn}".encode(), digest_size=4).digest()
     # Of 32 bits, so that no rounding of a sum in float64 turns it into a whole one.
@@ -329,7 +333,7 @@ def _clipped(score: float) -> float:
     return score if score == _NEVER else max(-_LARGEST, min(_LARGEST, score))
 
 
-def _check_bias(sampling: Sampling, vocabulary: int) -> None:
+def _check_bias(sampling: SamplingParams, vocabulary: int) -> None:
     largest = max(sampling.bias, default=-1)
     if largest >= vocabulary:
         raise ConfigError(

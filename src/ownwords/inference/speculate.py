@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.engine import Cache, Engine, Feed
-from ownwords.inference.sampling import Chooser, Sampling, chance
+from ownwords.inference.engine import Cache, Engine, ForwardInput
+from ownwords.inference.sampling import Sampler, SamplingParams, draw_uniform
 
 _KEPT, _REMEMBERED = 0.8, 6.0  # of the guesses before: what share counts, and at most how many
 _NEW = 0.3  # the share by which a measurement changes what costs are taken to be
@@ -28,7 +28,7 @@ class Guesses(Protocol):
 class Proposer(Protocol):
     """Where guesses come from; a text has `prompt` tokens before the first that is drawn."""
 
-    def begin(self, prompt: int, sampling: Sampling, seed: int) -> Guesses: ...
+    def begin(self, prompt: int, sampling: SamplingParams, seed: int) -> Guesses: ...
 
 
 class PromptLookup:
@@ -46,7 +46,7 @@ class PromptLookup:
             )
         self.longest, self.shortest = longest, shortest
 
-    def begin(self, prompt: int, sampling: Sampling, seed: int) -> Guesses:
+    def begin(self, prompt: int, sampling: SamplingParams, seed: int) -> Guesses:
         return _Lookup(self.longest, self.shortest)
 
 
@@ -101,10 +101,10 @@ class Draft:
         self.engine = engine
         self._free: list[Cache] = []  # of texts that have ended
 
-    def begin(self, prompt: int, sampling: Sampling, seed: int) -> Guesses:
+    def begin(self, prompt: int, sampling: SamplingParams, seed: int) -> Guesses:
         cache = self._free.pop() if self._free else self.engine.cache(1, self.engine.context)
         cache.cut(0, 0)
-        return _Drafted(cache, self._free, Chooser(sampling, self.engine.vocabulary), prompt, seed)
+        return _Drafted(cache, self._free, Sampler(sampling, self.engine.vocabulary), prompt, seed)
 
 
 class _Drafted:
@@ -112,7 +112,7 @@ class _Drafted:
         self,
         cache: Cache,
         free: list[Cache],
-        chooser: Chooser,
+        chooser: Sampler,
         prompt: int,
         seed: int,
     ) -> None:
@@ -138,12 +138,12 @@ class _Drafted:
             return ()
         looks_back = self._chooser.sampling.looks_back
         for _ in range(most):
-            scores_V = self._cache.read([Feed(0, unread)])[0]
-            luck = chance(self._seed, len(text) - self._prompt)
+            scores_V = self._cache.read([ForwardInput(0, unread)])[0]
+            uniform = draw_uniform(self._seed, len(text) - self._prompt)
             seen_N = np.array(text if looks_back else (), np.int32)
             try:
                 chosen = self._chooser.choose(
-                    scores_V, seen_N, len(seen_N), luck, prompt=self._prompt
+                    scores_V, seen_N, len(seen_N), uniform, prompt=self._prompt
                 )
             except OwnwordsError:  # nothing it may choose; whoever asked will see for itself
                 self._read = text[self._start :]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ownwords.core.errors import ConfigError
 
 
-class Stopping:
+class StopMatcher:
     """Follows one text. `found` is the stop string that ended it, None as long as none did."""
 
     def __init__(self, stops: Sequence[str]) -> None:

@@ -16,17 +16,17 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
     ROUNDED,
-    Feed,
-    Scores,
-    Weights,
+    ForwardInput,
+    Logits,
+    WeightFormat,
+    check_cache_size,
     check_copy,
     check_cut,
     check_feeds,
-    check_kind,
-    check_room,
     check_row,
-    closed,
-    not_finite,
+    check_weight_format,
+    closed_cache_error,
+    not_finite_error,
 )
 from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
@@ -67,7 +67,7 @@ class TorchEngine:
         folder: Path,
         *,
         device: str = "cpu",
-        weights: Weights = "stored",
+        weights: WeightFormat = "stored",
         compiled: bool = False,
     ) -> "TorchEngine":
         """The model of a directory; bundle.load says what may be wrong with it.
@@ -76,10 +76,10 @@ class TorchEngine:
         """
         _check_device(device)
         network = bundle.load(folder, device=device, dtype=_DTYPES.get(weights)).model
-        check_kind(_weights(network), weights, folder)
+        check_weight_format(_weights(network), weights, folder)
         for name, parameter in network.named_parameters():
             if not parameter.isfinite().all():
-                raise not_finite(name, folder)
+                raise not_finite_error(name, folder)
         if weights in ROUNDED and _weights(network) != weights:
             quantize(network, *ROUNDED[weights])
         return cls(network, settled=True, compiled=compiled)
@@ -92,7 +92,7 @@ class TorchCache:
     """The contract's cache over one of `models/kv_cache.py`."""
 
     def __init__(self, engine: TorchEngine, rows: int, length: int) -> None:
-        check_room(rows, length, engine)
+        check_cache_size(rows, length, engine)
         self.rows = rows
         self.length = length
         self._engine = engine
@@ -106,7 +106,7 @@ class TorchCache:
         check_row(row, self)
         return self._open().lengths[row]
 
-    def read(self, feeds: Sequence[Feed], *, every: bool = False) -> Scores:
+    def read(self, feeds: Sequence[ForwardInput], *, every: bool = False) -> Logits:
         kept = self._open()
         check_feeds(feeds, self, self._engine)
         scores: list[Tensor] = [torch.empty(0)] * len(feeds)
@@ -119,7 +119,7 @@ class TorchCache:
                     made = self._read(kept, some, every)
                 for number, made_NV in zip(group, made, strict=True):
                     scores[number] = made_NV
-            array: Scores = torch.cat(scores).float().cpu().numpy()
+            array: Logits = torch.cat(scores).float().cpu().numpy()
         return array
 
     def cut(self, row: int, length: int) -> None:
@@ -136,10 +136,10 @@ class TorchCache:
 
     def _open(self) -> KVCache:
         if self._kept is None:
-            raise closed()
+            raise closed_cache_error()
         return self._kept
 
-    def _read(self, kept: KVCache, feeds: Sequence[Feed], every: bool) -> Sequence[Tensor]:
+    def _read(self, kept: KVCache, feeds: Sequence[ForwardInput], every: bool) -> Sequence[Tensor]:
         """Scores after each id of each feed, or after its last, as the network itself reads."""
         hidden: list[list[Tensor]] = [[] for _ in feeds]
         for first in range(0, max(len(feed.ids) for feed in feeds), _PIECE):
@@ -179,10 +179,10 @@ class _Steps:
             self._forward = torch.compile(self._plain, dynamic=False)
         self._pool = torch.cuda.graph_pool_handle() if engine.device.type == "cuda" else None
 
-    def fits(self, feeds: Sequence[Feed]) -> bool:
+    def fits(self, feeds: Sequence[ForwardInput]) -> bool:
         return all(len(feed.ids) <= _SHORT for feed in feeds)
 
-    def read(self, feeds: Sequence[Feed], every: bool) -> Sequence[Tensor]:
+    def read(self, feeds: Sequence[ForwardInput], every: bool) -> Sequence[Tensor]:
         kept = self._kept
         counts = [len(feed.ids) for feed in feeds]
         tokens, span = self._shape(max(counts), max(map(self._end, feeds)))
@@ -199,7 +199,7 @@ class _Steps:
             for feed, count in zip(feeds, counts, strict=True)
         ]
 
-    def _end(self, feed: Feed) -> int:
+    def _end(self, feed: ForwardInput) -> int:
         return self._kept.lengths[feed.row] + len(feed.ids)
 
     def _shape(self, tokens: int, span: int) -> tuple[int, int]:
@@ -302,12 +302,12 @@ def _plain(network: CausalLM) -> Tensor:
     return next(network.final_norm.parameters())
 
 
-def _weights(network: CausalLM) -> Weights:
+def _weights(network: CausalLM) -> WeightFormat:
     schemes = {getattr(module, "scheme", None) for module in network.blocks.modules()}
     bits = {scheme.bits for scheme in schemes if isinstance(scheme, QuantizationScheme)}
     if bits:
         return "int4" if 4 in bits else "int8"
-    kinds: dict[torch.dtype, Weights] = {torch.float32: "f32", torch.bfloat16: "bf16"}
+    kinds: dict[torch.dtype, WeightFormat] = {torch.float32: "f32", torch.bfloat16: "bf16"}
     return kinds.get(_plain(network).dtype, "stored")
 
 

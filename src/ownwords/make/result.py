@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ownwords.archive.report import Report
 from ownwords.core.workspace import Workspace
-from ownwords.evaluation.plain import to_plain
 from ownwords.evaluation.scorecard import Scorecard
+from ownwords.evaluation.serialization import to_plain
 from ownwords.make import scoring
 from ownwords.make.paragraph import FirstParagraph
 

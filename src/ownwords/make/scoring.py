@@ -11,9 +11,9 @@ from ownwords.archive.store import Archive
 from ownwords.core.progress import Progress
 from ownwords.core.version import __version__
 from ownwords.evaluation.card import files
-from ownwords.evaluation.posts import Posts
+from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.evaluation.scorecard import Scorecard
-from ownwords.evaluation.scoring import Rivals, ScoreConfig, score_model
+from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, score_model
 from ownwords.make.paragraph import FirstParagraph
 from ownwords.training.corpus import Corpus
 
@@ -38,7 +38,7 @@ class ScorecardKey:
 def scored(
     workspace: Path,
     model: Path,
-    rivals: Rivals,
+    rivals: ComparisonModels,
     archive: Archive,
     texts: Corpus,
     report: Report,
@@ -50,7 +50,7 @@ def scored(
     """The scorecard, written into the workspace."""
     card = score_model(
         model,
-        Posts.of(texts, archive.documents()),
+        EvaluationPosts.of(texts, archive.documents()),
         rivals,
         REFERENCE if REFERENCE.is_dir() else None,
         workspace=workspace,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ownwords.core.workspace import telling_of_the_disk, write_atomically
-from ownwords.evaluation.plain import from_plain, to_plain
+from ownwords.evaluation.serialization import from_plain, to_plain
 
 T = TypeVar("T")
 

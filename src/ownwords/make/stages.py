@@ -19,9 +19,9 @@ from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import telling_of_the_disk, try_lock
 from ownwords.evaluation.scorecard import Scorecard
-from ownwords.evaluation.scoring import Rivals
+from ownwords.evaluation.scoring import ComparisonModels
 from ownwords.inference.model import Model
-from ownwords.inference.writing import USUAL
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make import dominant_post_ablation, language, scoring, tuned_model
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.comparison_model import ComparisonModel
@@ -159,7 +159,7 @@ class MakeStages:
     def write(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
         """The first paragraph in the author's voice, as it comes."""
         title = title_for(report)
-        depends_on = {"model": trained.key, "title": title, "choice": repr(USUAL)}
+        depends_on = {"model": trained.key, "title": title, "choice": repr(DEFAULT_SAMPLING)}
         found = self.finished.found("write", depends_on, FirstParagraph)
         if found:
             self.callbacks.on_writing(title, iter([found.text]))
@@ -246,7 +246,7 @@ class MakeStages:
             "compared": compared.key if compared else "",
             "weighed": weighed.key if weighed else "",
             "texts": texts.key,
-            "how": f"{scoring.VERSION} {self.order.measured!r} {USUAL!r}",
+            "how": f"{scoring.VERSION} {self.order.measured!r} {DEFAULT_SAMPLING!r}",
         }
         done = self.finished.found("score", depends_on, ScorecardKey)
         card = scoring.standing(self.place.root, done) if done else None
@@ -262,7 +262,7 @@ class MakeStages:
             card = scoring.scored(
                 self.place.root,
                 self.model,
-                Rivals(
+                ComparisonModels(
                     base=base,
                     base_name=catalogue.called(base) if base else "",
                     scratch=self.from_nothing if compared else None,

@@ -76,9 +76,9 @@ def save(
 
     `dtype` (float32, bfloat16, float16) rounds the weights; without it they are written as they
     are. `shard_bytes` divides them into files, `copy_guard` is what
-    `inference.guard` made of the training text. A `card` that begins with front matter ("---") is
-    written as it is, any other text is given one. Raises ModelError if tokenizer and model do not
-    fit or the folder holds anything that is not a model's, WorkspaceError if the disk refuses.
+    `inference.copy_guard` made of the training text. A `card` that begins with front matter ("---")
+    is written as it is, any other text is given one. Raises ModelError if tokenizer and model do
+    not fit or the folder holds anything that is not a model's, WorkspaceError if the disk refuses.
     """
     folder, config = Path(folder), model.config
     files = dict(tokenizer.files())

@@ -19,7 +19,7 @@ _byref = ctypes.byref
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
 
 
-class Sampling(Protocol):
+class SamplingParams(Protocol):
     """The settings, as inference/sampling.py explains them."""
 
     @property
@@ -39,7 +39,7 @@ class Sampling(Protocol):
     @property
     def presence_penalty(self) -> float: ...
     @property
-    def no_repeat(self) -> int: ...
+    def no_repeat_ngram_size(self) -> int: ...
     @property
     def bias(self) -> Mapping[int, float]: ...
 
@@ -68,7 +68,7 @@ class NativeSampler:
     def __init__(
         self,
         function: Callable[..., int],
-        sampling: Sampling,
+        sampling: SamplingParams,
         vocabulary: int,
         guard: Guard | None,
     ) -> None:
@@ -88,7 +88,7 @@ class NativeSampler:
             sampling.presence_penalty,
             vocabulary,
             min(sampling.top_k, vocabulary),
-            min(sampling.no_repeat, 1 << 62),
+            min(sampling.no_repeat_ngram_size, 1 << 62),
             len(self._bias_ids),
             self._bias_ids.ctypes.data,
             self._bias.ctypes.data,
@@ -100,7 +100,7 @@ class NativeSampler:
         logits: npt.NDArray[np.float32],
         history: npt.NDArray[np.int32],
         length: int,
-        luck: float,
+        uniform: float,
         banned: Collection[int] | npt.NDArray[np.int32],
         prompt: int,
     ) -> int:
@@ -121,7 +121,7 @@ class NativeSampler:
             bans_at,
             bans,
             self._guard_at,
-            luck,
+            uniform,
         )
         if chosen == _OUT_OF_MEMORY:
             raise MemoryError
@@ -163,7 +163,7 @@ def _function() -> Callable[..., int] | None:
 
 
 def native_sampler(
-    sampling: Sampling, vocabulary: int, guard: Guard | None = None
+    sampling: SamplingParams, vocabulary: int, guard: Guard | None = None
 ) -> NativeSampler | None:
     """The choice in C++, or None where the compiled library is not there."""
     found = _function()

@@ -16,7 +16,7 @@ from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.inference.generation import Request
-from ownwords.inference.writing import Outcome, Writing
+from ownwords.inference.text_generation import TextGenerator, TextOutcome
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.untrusted_files import read_json
@@ -128,10 +128,12 @@ class AppState:
         for each in self._opened.values():
             yield each.name, each.worker.waiting, each.worker.writing
 
-    def text(self, opened: LoadedModel, request: Request, stops: Sequence[str] = ()) -> Writing:
+    def text(
+        self, opened: LoadedModel, request: Request, stops: Sequence[str] = ()
+    ) -> TextGenerator:
         """What a model writes, piece by piece; for work on `run_long`, which cannot await it."""
         assert self._loop is not None
-        ends: list[Outcome] = []
+        ends: list[TextOutcome] = []
         stream, loop = _texts(opened, request, stops, ends.append), self._loop
 
         async def following() -> str | None:
@@ -263,11 +265,14 @@ def _holds_model(folder: Path) -> bool:
 
 
 async def _texts(
-    opened: LoadedModel, request: Request, stops: Sequence[str], ended: Callable[[Outcome], None]
+    opened: LoadedModel,
+    request: Request,
+    stops: Sequence[str],
+    ended: Callable[[TextOutcome], None],
 ) -> AsyncGenerator[str, None]:
     async with opened.worker.write(request) as written:
         pieces = TextStream(written, opened.model.tokenizer, stops)
         async for piece in pieces:
             if piece.text:
                 yield piece.text
-        ended(Outcome(pieces.tokens, pieces.finished or "error"))
+        ended(TextOutcome(pieces.tokens, pieces.finished or "error"))

@@ -1,9 +1,9 @@
 """A model at work for many at once: one thread that writes, and an async face to it.
 
-The thread steps a `Desk`; whoever reads is told once a step. Between the two stands a queue that
-is bounded, and in front of each reader another. A text that runs too far ahead of its reader gives
-up its row and is written again from its beginning when the reader has caught up: it is the same
-text, since it depends on nothing but its request.
+The thread steps a `BatchScheduler`; whoever reads is told once a step. Between the two stands a
+bounded queue, and in front of each reader another. A text that runs too far ahead of its reader
+gives up its row and is written again from its beginning when the reader has caught up: it is the
+same text, since it depends on nothing but its request.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.desk import Desk, Ticket
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import Drawn, Finished, Request
+from ownwords.inference.generation import FinishReason, GeneratedToken, Request
+from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.fair_lock import FairLock
 from ownwords.serve.metrics import Metrics
 
-End = Finished | OwnwordsError | None
+End = FinishReason | OwnwordsError | None
 
 _log = logging.getLogger("ownwords.serve")
 _LONGEST_RETRY_S = 30
@@ -38,7 +38,7 @@ class GenerationStream:
         self, request: Request, ahead: int, resume: Callable[["GenerationStream"], None]
     ) -> None:
         self.request = request
-        self.finished: Finished | None = None
+        self.finished: FinishReason | None = None
         self.tokens = 0  # handed to the reader
         self._ahead = ahead
         self._resume = resume
@@ -46,22 +46,22 @@ class GenerationStream:
         self.number = 0  # how often its writing began
         self._known = 0  # tokens that the reader has or is about to get
         self._skip = 0  # of those, how many are still to be drawn once more
-        self._drawn: deque[Drawn] = deque()
+        self._drawn: deque[GeneratedToken] = deque()
         self._end: End = None
         self._is_aside = False
         self._came = asyncio.Event()
 
-    async def __aiter__(self) -> AsyncIterator[Drawn]:
+    async def __aiter__(self) -> AsyncIterator[GeneratedToken]:
         async for several in self.together():
             for drawn in several:
                 yield drawn
 
-    async def together(self) -> AsyncIterator[list[Drawn]]:
+    async def together(self) -> AsyncIterator[list[GeneratedToken]]:
         """All that has come since the last time, as soon as there is any, to the end."""
         while several := await self.take():
             yield several
 
-    async def take(self) -> list[Drawn]:
+    async def take(self) -> list[GeneratedToken]:
         """The same once; nothing at the end. OwnwordsError where the text comes to nothing."""
         while not self._drawn and self._end is None:
             if self._is_aside:
@@ -88,7 +88,7 @@ class GenerationStream:
         """Whether nothing of it has come yet."""
         return self._known == 0
 
-    def told(self, number: int, several: Iterable[Drawn], end: End) -> bool:
+    def told(self, number: int, several: Iterable[GeneratedToken], end: End) -> bool:
         """What a step came to; whether the text is so far ahead that it should be put aside."""
         if number != self.number or self._end is not None or self._is_aside:
             return False
@@ -130,9 +130,9 @@ class ModelWorker:
         self._lock = threading.Condition()
         # Between the loop and the thread, under the lock.
         self._waiting: dict[GenerationStream, None] = {}
-        self._seated: dict[Ticket, GenerationStream] = {}
-        self._tickets: dict[GenerationStream, Ticket] = {}  # the same the other way round
-        self._left: list[Ticket] = []
+        self._seated: dict[RequestHandle, GenerationStream] = {}
+        self._tickets: dict[GenerationStream, RequestHandle] = {}  # the same the other way round
+        self._left: list[RequestHandle] = []
         self._is_ended = False
         self._thread = threading.Thread(target=self._work, name=f"pen {name}", daemon=True)
         self._thread.start()
@@ -206,11 +206,11 @@ class ModelWorker:
     # --- what follows runs in the thread -------------------------------------------------------
 
     def _work(self) -> None:
-        desk: Desk | None = None
+        desk: BatchScheduler | None = None
         while self._sleep_until_there_is_work(desk):
             try:
                 if desk is None:
-                    desk = Desk(self._engine, rows=self.rows, length=self.length)
+                    desk = BatchScheduler(self._engine, rows=self.rows, length=self.length)
                 self._step(desk)
             except Exception as error:  # of the engine: none of these texts can go on
                 if desk is not None:
@@ -221,14 +221,14 @@ class ModelWorker:
             desk.close()
         self._fail(_ended())
 
-    def _sleep_until_there_is_work(self, desk: Desk | None) -> bool:
+    def _sleep_until_there_is_work(self, desk: BatchScheduler | None) -> bool:
         with self._lock:
             while not self._is_ended and not self._waiting and not (desk and desk.busy):
                 self._left.clear()  # with no desk, or an idle one, there is nobody to take out
                 self._lock.wait()
             return not self._is_ended
 
-    def _step(self, desk: Desk) -> None:
+    def _step(self, desk: BatchScheduler) -> None:
         news = self._seat(desk)
         with self._turns.one():
             told = desk.step()
@@ -243,7 +243,7 @@ class ModelWorker:
         if news:
             self._tell(news)
 
-    def _seat(self, desk: Desk) -> "_News":
+    def _seat(self, desk: BatchScheduler) -> "_News":
         """Take out who left, and let in who waits; what is to be told of those who cannot come."""
         news: _News = []
         with self._lock:
@@ -298,7 +298,7 @@ class ModelWorker:
 
 
 # A text, the number of its writing, what was drawn of it, and its end.
-_News = list[tuple[GenerationStream, int, list[Drawn], End]]
+_News = list[tuple[GenerationStream, int, list[GeneratedToken], End]]
 
 
 def _ended() -> ApiError:

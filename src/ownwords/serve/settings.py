@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ownwords.core.errors import ConfigError
-from ownwords.inference.engine import Weights
+from ownwords.inference.engine import WeightFormat
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8377
@@ -26,7 +26,7 @@ class ServeSettings:
     names: tuple[str, ...] = ()
 
     device: str = "auto"
-    weights: Weights = "stored"
+    weights: WeightFormat = "stored"
     threads: int | None = None
     embed: str = ""  # what makes vectors of meaning; see ask.embed
 

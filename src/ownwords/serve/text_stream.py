@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from ownwords.inference.decoding import Decoding
-from ownwords.inference.generation import Drawn, Finished
+from ownwords.inference.detokenizer import IncrementalDetokenizer
+from ownwords.inference.generation import FinishReason, GeneratedToken
 from ownwords.serve.model_worker import GenerationStream
 from ownwords.tokenizers.tokenizer import Tokenizer
 
@@ -14,7 +14,7 @@ class TextChunk:
     """Text that is final, and the tokens read for it; of the last of them some may be held back."""
 
     text: str
-    drawn: tuple[Drawn, ...]
+    drawn: tuple[GeneratedToken, ...]
 
 
 class TextStream:
@@ -26,9 +26,9 @@ class TextStream:
     def __init__(
         self, written: GenerationStream, tokenizer: Tokenizer, stops: Sequence[str] = ()
     ) -> None:
-        self.finished: Finished | None = None
+        self.finished: FinishReason | None = None
         self._written = written
-        self._decoding = Decoding(tokenizer, written.request.ids, stops)
+        self._decoding = IncrementalDetokenizer(tokenizer, written.request.ids, stops)
 
     @property
     def stop(self) -> str | None:
@@ -40,7 +40,7 @@ class TextStream:
         return self._written.tokens
 
     async def __aiter__(self) -> AsyncIterator[TextChunk]:
-        decoding, unshown = self._decoding, list[Drawn]()
+        decoding, unshown = self._decoding, list[GeneratedToken]()
         async for several in self._written.together():
             text = ""
             for drawn in several:

@@ -16,7 +16,7 @@ from ownwords.core.progress import Progress
 from ownwords.core.speed import torch_product
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
-from ownwords.inference import guard
+from ownwords.inference import copy_guard
 from ownwords.models import bundle, lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, parameter_count
@@ -390,7 +390,7 @@ class Making:
         if self.survey.bytes > _GUARDED_BYTES:
             return b""
         documents = (self.shards.document(i) for i in range(self.shards.documents))
-        return b"".join(guard.build(documents, self.tokenizer).blocks())
+        return b"".join(copy_guard.build(documents, self.tokenizer).blocks())
 
 
 def fill(model: CausalLM, weights: Mapping[str, Tensor]) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import telling_of_the_disk, write_atomically
-from ownwords.inference.desk import Desk, Ticket
 from ownwords.inference.model import Model
-from ownwords.inference.sampling import Sampling
-from ownwords.inference.writing import request
+from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.scheduler import BatchScheduler, RequestHandle
+from ownwords.inference.text_generation import request
 from ownwords.models.untrusted_files import ModelError
 from ownwords.training.shards import Text
 
@@ -25,7 +25,7 @@ from ownwords.training.shards import Text
 BROUGHT = "rehearsal.txt.xz"
 DIVIDER = "\x1c"
 _AT_ONCE = 32  # as many texts keep the matrix units busy
-_AS_IT_IS = Sampling(temperature=1.0)
+_AS_IT_IS = SamplingParams(temperature=1.0)
 _KEPT = 4  # rehearsals in the cache
 
 
@@ -58,26 +58,26 @@ def written_by(
     """What a model writes when it is asked for nothing in particular, by seeds from 1 on."""
     length, ends = model.engine.context, time.perf_counter() + seconds
     asked = request(model.tokenizer, "", tokens=length, sampling=_AS_IT_IS)
-    desk = Desk(model.engine, rows=_AT_ONCE, length=length)
-    ids: dict[Ticket, list[int]] = {}
+    scheduler = BatchScheduler(model.engine, rows=_AT_ONCE, length=length)
+    ids: dict[RequestHandle, list[int]] = {}
     begun = 0
     try:
         with (progress or Progress()).stage("Rehearsing", tokens, "tokens") as stage:
             while True:
                 while len(ids) < _AT_ONCE and stage.done < tokens:
                     begun += 1
-                    ids[desk.submit(replace(asked, seed=begun))] = []
-                for ticket, drawn, finished in desk.step():
-                    ids[ticket] += [one.id for one in drawn]
+                    ids[scheduler.submit(replace(asked, seed=begun))] = []
+                for handle, drawn, finished in scheduler.step():
+                    ids[handle] += [one.id for one in drawn]
                     stage.advance(len(drawn))
                     if finished is not None:
-                        yield model.tokenizer.decode(ids.pop(ticket))
+                        yield model.tokenizer.decode(ids.pop(handle))
                 if stage.done >= tokens or time.perf_counter() > ends:
                     break
         # Those cut short are whole enough, and to wait for the last would take as long as for all.
         yield from (model.tokenizer.decode(each) for each in ids.values() if each)
     finally:
-        desk.close()
+        scheduler.close()
 
 
 def _read(path: Path) -> list[Text]:

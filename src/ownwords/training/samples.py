@@ -3,8 +3,8 @@
 import time
 from collections.abc import Sequence
 
+from ownwords.inference.text_generation import write
 from ownwords.inference.torch_engine import TorchEngine
-from ownwords.inference.writing import write
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
 

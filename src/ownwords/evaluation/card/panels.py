@@ -2,10 +2,10 @@
 
 from ownwords.archive.report.formatting import count
 from ownwords.evaluation import wording as say
+from ownwords.evaluation.bootstrap import Estimate, PairedEstimate
 from ownwords.evaluation.card.gauges import Gauge, Panel
-from ownwords.evaluation.resampling import Beside, Estimate
 from ownwords.evaluation.scorecard import BitsRow, Memorised, Scorecard
-from ownwords.evaluation.voice import Delta, Distances, Told
+from ownwords.evaluation.voice import AuthorClassification, Delta, DeltaDistribution
 
 YOURS, ITS, THEIRS = "Your own held-out posts", "What it writes", "Other authors"
 
@@ -50,7 +50,7 @@ def fluency(card: Scorecard) -> list[Panel]:
     found = card.fluency
     if found is None:
         return []
-    measures: list[tuple[str, str, Beside | None]] = [
+    measures: list[tuple[str, str, PairedEstimate | None]] = [
         (
             "Non-words",
             "Of its words, those that stand in no post it learned from and in no list of words;"
@@ -123,7 +123,7 @@ def _of_bits(row: BitsRow) -> Gauge:
     return Gauge(row.name, row.bits, said, row.low, row.high, span, say.note(row), row.is_ours)
 
 
-def _taken(told: Told, title: str, meaning: str) -> Panel:
+def _taken(told: AuthorClassification, title: str, meaning: str) -> Panel:
     rows = (
         _of_share(ITS, told.samples_taken, is_ours=True),
         _of_share(YOURS, told.held_out_taken),
@@ -144,7 +144,7 @@ def _distance(delta: Delta) -> Panel:
     )
 
 
-def _of_distance(label: str, one: Distances, *, is_ours: bool = False) -> Gauge:
+def _of_distance(label: str, one: DeltaDistribution, *, is_ours: bool = False) -> Gauge:
     found = one.median.interval
     low, high = (found.low, found.high) if found else (None, None)
     return Gauge(
@@ -159,7 +159,7 @@ def _of_distance(label: str, one: Distances, *, is_ours: bool = False) -> Gauge:
     )
 
 
-def _beside(title: str, meaning: str, one: Beside) -> Panel:
+def _beside(title: str, meaning: str, one: PairedEstimate) -> Panel:
     return Panel(
         title, meaning, (_of_share(ITS, one.samples, is_ours=True), _of_share(YOURS, one.held_out))
     )

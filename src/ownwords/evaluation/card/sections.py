@@ -6,7 +6,7 @@ from ownwords.archive.report.sections import PageSection
 from ownwords.evaluation import wording as say
 from ownwords.evaluation.card import panels
 from ownwords.evaluation.card.gauges import drawn, drawn_wide
-from ownwords.evaluation.scorecard import Copied, Sample, Scorecard, Topic
+from ownwords.evaluation.scorecard import CopiedPassage, Scorecard, Topic, WritingSample
 
 _OPEN = 4  # samples that are not folded
 _EXAMPLES = 3  # broken sentences of each kind
@@ -28,7 +28,7 @@ def samples(card: Scorecard) -> PageSection | None:
     return PageSection("samples", "What it writes", body)
 
 
-def _sample(one: Sample) -> Html:
+def _sample(one: WritingSample) -> Html:
     texts = [("Your model", one.tuned, "tuned")]
     if one.base is not None:
         texts.insert(0, ("Its base", one.base, "base"))
@@ -137,7 +137,7 @@ def copying(card: Scorecard) -> PageSection:
     return PageSection("copying", "Whether it copies you", body)
 
 
-def _run(run: Copied, how: str) -> Html:
+def _run(run: CopiedPassage, how: str) -> Html:
     if not run.text:
         return tag("p", f"{how}: nothing at all.", class_="run")
     where = join(

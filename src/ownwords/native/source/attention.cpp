@@ -60,7 +60,7 @@ Range seen(const int32_t *first, Long begin, Long end) {
     return {low, padded(end - low)};
 }
 
-// Scores of a block to probabilities, zero where a query may not look; the log of their sum.
+// Logits of a block to probabilities, zero where a query may not look; the log of their sum.
 template <bool rough>
 void soften(const int32_t *first, Range range, Long begin, Long end, float *scores, float *log_sum,
             bool known) {

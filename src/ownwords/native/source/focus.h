@@ -58,7 +58,7 @@ inline void tokens_turned(const Focus &s, const Bf16 *from, Long stride, Bf16 *t
         }
 }
 
-// Scores of one query, `count` of them, to powers as bfloat16; those outside [from, to) to 0.
+// Logits of one query, `count` of them, to powers as bfloat16; those outside [from, to) to 0.
 // The largest score and the sum of the powers.
 struct Softened {
     float top, sum;

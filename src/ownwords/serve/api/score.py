@@ -12,7 +12,7 @@ from ownwords.archive.report import formatting as say_of_posts
 from ownwords.evaluation import wording as say
 from ownwords.evaluation.card import files, panels
 from ownwords.evaluation.card.gauges import Panel
-from ownwords.evaluation.scorecard import Copied, Dominant, Sample, Scorecard, Topic
+from ownwords.evaluation.scorecard import CopiedPassage, Dominant, Scorecard, Topic, WritingSample
 from ownwords.serve.app_state import AppState
 
 _BROKEN = 3  # broken sentences of each kind that are shown
@@ -96,7 +96,7 @@ def _part(card: Scorecard, topic: Topic, drawn: list[Panel]) -> dict[str, Any]:
     }
 
 
-def _sample(one: Sample) -> dict[str, Any]:
+def _sample(one: WritingSample) -> dict[str, Any]:
     return {
         "beginning": say.beginning(one),
         "where": say.where_from(one),
@@ -129,7 +129,7 @@ def _runs(card: Scorecard) -> list[dict[str, str]]:
     found = card.memorised
     if found is None:
         return []
-    runs: list[tuple[Copied | None, str]] = [
+    runs: list[tuple[CopiedPassage | None, str]] = [
         (found.guarded, "As you have it"),
         (found.unguarded, "Copy guard off" if found.guarded else "As you have it"),
         (found.real, "Your own held-out posts, for comparison"),
@@ -137,7 +137,7 @@ def _runs(card: Scorecard) -> list[dict[str, str]]:
     return [_run(run, how) for run, how in runs if run]
 
 
-def _run(run: Copied, how: str) -> dict[str, str]:
+def _run(run: CopiedPassage, how: str) -> dict[str, str]:
     if not run.text:
         return {"said": f"{how}: nothing at all.", "text": ""}
     words = say_of_posts.count(run.words, "word")

@@ -18,10 +18,10 @@ from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.sentence_matching import best
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
-from ownwords.evaluation.verbatim import Shared, shared_passages
+from ownwords.evaluation.verbatim import SharedPassage, shared_passages
 from ownwords.inference import generation
-from ownwords.inference.guard import Guard
-from ownwords.inference.writing import USUAL
+from ownwords.inference.copy_guard import CopyGuard
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.api.fields import JsonFields
 from ownwords.serve.api.sending import EventStreamResponse, event
 from ownwords.serve.app_state import FROM_NOTHING, AppState
@@ -65,9 +65,9 @@ class _Write:
                 "usual": {
                     "tokens": _TOKENS,
                     "most_tokens": _MOST_TOKENS,
-                    "temperature": USUAL.temperature,
-                    "top_p": USUAL.top_p,
-                    "min_p": USUAL.min_p,
+                    "temperature": DEFAULT_SAMPLING.temperature,
+                    "top_p": DEFAULT_SAMPLING.top_p,
+                    "min_p": DEFAULT_SAMPLING.min_p,
                 },
             }
         )
@@ -78,10 +78,12 @@ class _Write:
         prompt = fields.text("prompt", most=_MOST_PROMPT)
         is_guarded = fields.flag("guard", default=True)
         sampling = replace(
-            USUAL,
-            temperature=fields.number("temperature", least=0, most=5, default=USUAL.temperature),
-            top_p=fields.number("top_p", least=0.01, most=1, default=USUAL.top_p),
-            min_p=fields.number("min_p", least=0, most=1, default=USUAL.min_p),
+            DEFAULT_SAMPLING,
+            temperature=fields.number(
+                "temperature", least=0, most=5, default=DEFAULT_SAMPLING.temperature
+            ),
+            top_p=fields.number("top_p", least=0.01, most=1, default=DEFAULT_SAMPLING.top_p),
+            min_p=fields.number("min_p", least=0, most=1, default=DEFAULT_SAMPLING.min_p),
         )
         tokens = fields.whole("tokens", least=1, most=_MOST_TOKENS, default=_TOKENS)
         seed = fields.whole("seed", least=0, most=_SEEDS, default=1)
@@ -153,7 +155,7 @@ def _matching(text: str, passage: str) -> str:
     return passage[spans[0][0] : spans[0][1]] if spans else ""
 
 
-def _of_a_post(archive: Archive, text: str, one: Shared) -> dict[str, Any] | None:
+def _of_a_post(archive: Archive, text: str, one: SharedPassage) -> dict[str, Any] | None:
     """What the two share; None where the post was taken out meanwhile."""
     post = next(archive.documents([one.document]), None)
     if post is None:
@@ -204,7 +206,7 @@ class HeldBack:
     been chosen nobody knows: it was never a choice.
     """
 
-    def __init__(self, guard: Guard, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
+    def __init__(self, guard: CopyGuard, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
         self.after: list[str] = []
         self._guard, self._tokenizer = guard, tokenizer
         self._ids = np.array(prompt, np.int32)

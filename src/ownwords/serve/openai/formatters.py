@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ownwords.inference.generation import Finished
+from ownwords.inference.generation import FinishReason
 from ownwords.serve.openai.stream_decoder import DecodedChunk, SampledToken, TokenLogprob
 
 JsonObject = dict[str, object]
@@ -38,7 +38,7 @@ class CompletionFormatter:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def whole(
-        self, texts: Sequence[tuple[DecodedChunk, Finished]], usage: TokenUsage
+        self, texts: Sequence[tuple[DecodedChunk, FinishReason]], usage: TokenUsage
     ) -> JsonObject:
         """The answer all at once."""
         choices = [
@@ -53,7 +53,7 @@ class CompletionFormatter:
             return None
         return self._chunk(self._choice(n, self.before[n], DecodedChunk(""), None))
 
-    def chunk(self, n: int, piece: DecodedChunk, finished: Finished | None) -> JsonObject:
+    def chunk(self, n: int, piece: DecodedChunk, finished: FinishReason | None) -> JsonObject:
         """A piece of one text."""
         return self._chunk(self._choice(n, "", piece, finished))
 
@@ -74,7 +74,7 @@ class CompletionFormatter:
         }
 
     def _choice(
-        self, n: int, before: str, piece: DecodedChunk, finished: Finished | None
+        self, n: int, before: str, piece: DecodedChunk, finished: FinishReason | None
     ) -> JsonObject:
         chances = _by_lists(piece.tokens, len(self.before[n])) if self.has_chances else None
         return {
@@ -96,7 +96,7 @@ class ChatFormatter:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def whole(
-        self, texts: Sequence[tuple[DecodedChunk, Finished]], usage: TokenUsage
+        self, texts: Sequence[tuple[DecodedChunk, FinishReason]], usage: TokenUsage
     ) -> JsonObject:
         """The answer all at once."""
         choices = [
@@ -115,7 +115,7 @@ class ChatFormatter:
         delta: JsonObject = {"role": "assistant", "content": "", "refusal": None}
         return self._chunk(n, delta, None, None)
 
-    def chunk(self, n: int, piece: DecodedChunk, finished: Finished | None) -> JsonObject:
+    def chunk(self, n: int, piece: DecodedChunk, finished: FinishReason | None) -> JsonObject:
         """A piece of one text."""
         delta: JsonObject = {"content": piece.text} if piece.text else {}
         return self._chunk(n, delta, self._chances(piece) if piece.tokens else None, finished)
@@ -125,7 +125,7 @@ class ChatFormatter:
         return {**self._head("chat.completion.chunk"), "choices": [], "usage": usage.shape()}
 
     def _chunk(
-        self, n: int, delta: JsonObject, chances: JsonObject | None, end: Finished | None
+        self, n: int, delta: JsonObject, chances: JsonObject | None, end: FinishReason | None
     ) -> JsonObject:
         choice = {"index": n, "delta": delta, "logprobs": chances, "finish_reason": end}
         return {**self._head("chat.completion.chunk"), "choices": [choice]}

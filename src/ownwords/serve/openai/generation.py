@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.generation import Drawn, Finished, Request
+from ownwords.inference.generation import FinishReason, GeneratedToken, Request
 from ownwords.serve.errors import ApiError, body, refusal
 from ownwords.serve.model_worker import GenerationStream, ModelWorker
 from ownwords.serve.openai.formatters import JsonObject, TokenUsage
@@ -21,17 +21,17 @@ from ownwords.serve.openai.stream_decoder import DecodedChunk, StreamDecoder, jo
 
 _log = logging.getLogger("ownwords.serve")
 
-Tell = Callable[[int, DecodedChunk, Finished | None], Awaitable[None]]
+Tell = Callable[[int, DecodedChunk, FinishReason | None], Awaitable[None]]
 
 
 class Formatter(Protocol):
     """What the answers of one of the two interfaces look like."""
 
     def whole(
-        self, texts: Sequence[tuple[DecodedChunk, Finished]], usage: TokenUsage
+        self, texts: Sequence[tuple[DecodedChunk, FinishReason]], usage: TokenUsage
     ) -> JsonObject: ...
     def first(self, n: int) -> JsonObject | None: ...
-    def chunk(self, n: int, piece: DecodedChunk, finished: Finished | None) -> JsonObject: ...
+    def chunk(self, n: int, piece: DecodedChunk, finished: FinishReason | None) -> JsonObject: ...
     def last(self, usage: TokenUsage) -> JsonObject: ...
 
 
@@ -103,7 +103,7 @@ async def _stream(task: GenerationTask, events: EventStreamSender) -> None:
                 if (first := shapes.first(n)) is not None:
                     await events.tell({**first, **usage})
 
-    async def tell(n: int, piece: DecodedChunk, finished: Finished | None) -> None:
+    async def tell(n: int, piece: DecodedChunk, finished: FinishReason | None) -> None:
         await begin()
         if piece:
             await events.tell({**shapes.chunk(n, piece, None), **usage})
@@ -118,9 +118,9 @@ async def _stream(task: GenerationTask, events: EventStreamSender) -> None:
 
 async def _whole(task: GenerationTask) -> JsonObject:
     pieces: list[list[DecodedChunk]] = [[] for _ in task.asked]
-    ends: list[Finished] = ["length" for _ in task.asked]
+    ends: list[FinishReason] = ["length" for _ in task.asked]
 
-    async def tell(n: int, piece: DecodedChunk, finished: Finished | None) -> None:
+    async def tell(n: int, piece: DecodedChunk, finished: FinishReason | None) -> None:
         pieces[n].append(piece)
         if finished is not None:
             ends[n] = finished
@@ -167,7 +167,9 @@ async def _follow(n: int, written: GenerationStream, following: StreamDecoder, t
     await tell(n, piece, "stop" if following.stopped else written.finished or "length")
 
 
-def _until_stopped(several: Sequence[Drawn], following: StreamDecoder) -> Iterator[Drawn]:
+def _until_stopped(
+    several: Sequence[GeneratedToken], following: StreamDecoder
+) -> Iterator[GeneratedToken]:
     for drawn in several:
         if following.stopped:
             return

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ownwords.inference.generation import Request
 from ownwords.inference.model import Model
-from ownwords.inference.writing import begun
+from ownwords.inference.text_generation import encode_prompt
 from ownwords.serve.openai.errors import invalid
 from ownwords.serve.openai.request_params import GenerationParams
 from ownwords.tokenizers import chat
@@ -23,7 +23,7 @@ class TokenizedPrompt:
 def of_prompt(tokenizer: Tokenizer, given: str | Sequence[int]) -> TokenizedPrompt:
     """A text that is to be written on, or the ids of one as they stand."""
     if isinstance(given, str):
-        return TokenizedPrompt(begun(tokenizer, given), given)
+        return TokenizedPrompt(encode_prompt(tokenizer, given), given)
     return TokenizedPrompt(
         given, tokenizer.decode(given)
     )  # an error for ids that stand for nothing

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ownwords.inference.sampling import Sampling
-from ownwords.inference.writing import USUAL
+from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.openai.errors import invalid, missing, unsupported
 from ownwords.serve.openai.json_body import RequestBody, ids_of, number, wrong_kind
 
@@ -32,7 +32,7 @@ class GenerationParams:
     model: str
     tokens: int
     texts: int  # from each prompt
-    sampling: Sampling
+    sampling: SamplingParams
     seed: int
     stops: tuple[str, ...]
     likeliest: int | None
@@ -122,7 +122,7 @@ def _order(fields: RequestBody, *, tokens: Sequence[str]) -> GenerationParams:
     )
 
 
-def _sampling(fields: RequestBody) -> Sampling:
+def _sampling(fields: RequestBody) -> SamplingParams:
     """How to choose; what is not said is as `ownwords write` has it."""
     top_p = fields.number("top_p", 0, 1)
     given = {
@@ -138,7 +138,8 @@ def _sampling(fields: RequestBody) -> Sampling:
         "bias": _bias(fields),
     }
     # `replace` is told of fields by name, each of them of its own kind.
-    return replace(USUAL, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return replace(DEFAULT_SAMPLING, **chosen)  # type: ignore[arg-type]
 
 
 def _top_k(fields: RequestBody) -> int | None:

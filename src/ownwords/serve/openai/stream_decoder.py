@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ownwords.inference.decoding import Decoding
-from ownwords.inference.generation import Drawn
+from ownwords.inference.detokenizer import IncrementalDetokenizer
+from ownwords.inference.generation import GeneratedToken
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 _LEAST = -9999.0  # what their API says for a chance of next to nothing; JSON has no infinity
@@ -59,7 +59,7 @@ class StreamDecoder:
         self, tokenizer: Tokenizer, ids: Sequence[int], stops: Sequence[str], *, likeliest: int
     ) -> None:
         self.count = 0
-        self._decoding = Decoding(tokenizer, ids, stops)
+        self._decoding = IncrementalDetokenizer(tokenizer, ids, stops)
         self._likeliest = likeliest
         self._shown = 0  # characters
         self._held: deque[SampledToken] = deque()
@@ -70,7 +70,7 @@ class StreamDecoder:
         """Whether a stop string was found; nothing comes after it."""
         return self._decoding.stop is not None
 
-    def feed(self, drawn: Drawn) -> DecodedChunk:
+    def feed(self, drawn: GeneratedToken) -> DecodedChunk:
         """What can be told now that this token has come."""
         self.count += 1
         if drawn.logprob is not None:

@@ -52,7 +52,7 @@ struct Line<Bf16> {
 template <typename Cell>
 using With = typename Line<Cell>::With;
 
-// Scores of ROWS queries with BLOCKS blocks of keys; what is read next is fetched meanwhile.
+// Logits of ROWS queries with BLOCKS blocks of keys; what is read next is fetched meanwhile.
 template <typename Cell, int ROWS, int BLOCKS>
 void score(const With<Cell> *query, Long deep, const Cell *keys, const Cell *ahead, float *scores) {
     constexpr int P = int(PAIR<Cell>);
@@ -129,7 +129,7 @@ void each_rows(Long row, Long rows, const Body &body) {
     if constexpr (ROWS > 1) each_rows<ROWS / 2>(row, rows, body);
 }
 
-// Scores of positions [begin, end) to shares of the largest among [from, to), 0 for the others;
+// Logits of positions [begin, end) to shares of the largest among [from, to), 0 for the others;
 // these may take the place of the scores.
 template <typename T>
 void soften(const float *scores, Long begin, Long end, Long from, Long to, T *shares, float &top,

@@ -14,7 +14,7 @@ namespace ownwords::engine::choosing {
 constexpr float NEVER = -INFINITY;
 // Powers of less are 0 to us: a whole vocabulary of them weighs nothing beside the likeliest.
 constexpr float COLDEST = -80.0f;
-// Scores that are looked at together, and those whose weights are summed in float.
+// Logits that are looked at together, and those whose weights are summed in float.
 constexpr Long GROUP = 4 * LANES, BLOCK = 1024;
 
 struct Candidate {

@@ -1,5 +1,5 @@
 // The copy guard's question: which ids must not come next? The index and its promises are described
-// in inference/guard.py and passages.py. The index is a mapped file of unknown origin: every number
+// in inference/copy_guard.py and ngram_index.py. The index is a mapped file of unknown origin: every number
 // in it is checked where it is used.
 #include <algorithm>
 #include <new>

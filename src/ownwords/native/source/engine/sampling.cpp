@@ -100,7 +100,7 @@ void forbid_repeating(const Sampling &how, const History &history, float *scores
         if (std::equal(last, end, run) && inside(how, run[n - 1])) scores[run[n - 1]] = NEVER;
 }
 
-// Scores to which all is weighed, to see how far down `top_p` reaches.
+// Logits to which all is weighed, to see how far down `top_p` reaches.
 constexpr int DEPTHS = 5;
 
 struct Weight {

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import writing_atomically
-from ownwords.inference.passages import (
+from ownwords.inference.ngram_index import (
     FACTOR,
     MASK,
     MOST_BITS,
@@ -70,7 +70,7 @@ _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _TABLE = ("offsets", "marks", "values")
 
 
-class Guard:
+class CopyGuard:
     """What must not come next; made by `build` or `load`."""
 
     def __init__(self, said: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
@@ -182,7 +182,7 @@ def build(
     *,
     words: int = WORDS,
     longest: int | None = None,
-) -> Guard:
+) -> CopyGuard:
     """The index of these documents, given as ids; special tokens in them divide them."""
     for name, number in (("words", words), ("longest", longest)):
         if number is not None and not 2 <= number <= _MOST:
@@ -218,10 +218,10 @@ def build(
         "vocabulary": len(pieces),
         "fingerprint": tokenizer.fingerprint(),
     }
-    return Guard(said, arrays)
+    return CopyGuard(said, arrays)
 
 
-def load(path: Path, fingerprint: str | None = None) -> Guard:
+def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
     """An index that `save` wrote, mapped into memory: only what is looked at is read.
 
     ModelError if it is damaged, or of another tokenizer than that of `fingerprint`.
@@ -243,7 +243,7 @@ def load(path: Path, fingerprint: str | None = None) -> Guard:
                 hint="upgrade ownwords",
             )
         _check(said, arrays)
-        found = Guard(said, arrays)
+        found = CopyGuard(said, arrays)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}"[:120]) from error
     if fingerprint is not None and found.fingerprint != fingerprint:

@@ -32,7 +32,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class PairedEstimate:
     """A figure of samples, and the same of the author's real held-out text beside it.
 
     `excess` is where the difference lies, samples less real.
@@ -43,7 +43,7 @@ class Beside:
     excess: Interval | None = None
 
 
-class Draws:
+class ClusterBootstrap:
     """How often each source comes in each resample, and which items are whose."""
 
     def __init__(self, sources: Sequence[int], seed: int = 1) -> None:
@@ -74,7 +74,7 @@ class Draws:
         np.add.at(sums, self._which, values)
         return sums
 
-    def pairs(self, values_AB: Vector, other: "Draws") -> Vector:
+    def pairs(self, values_AB: Vector, other: "ClusterBootstrap") -> Vector:
         """The mean over all pairs of an item of these and one of the other, in each resample."""
         sums = other.by_source(self.by_source(values_AB).T).T
         drawn: Vector = ((self._counts @ sums) * other._counts).sum(axis=1)
@@ -82,32 +82,35 @@ class Draws:
         return drawn
 
 
-def ratio(parts: Numbers, wholes: Numbers, draws: Draws) -> Estimate:
+def ratio(parts: Numbers, wholes: Numbers, draws: ClusterBootstrap) -> Estimate:
     """The sum of the parts over the sum of the wholes; 0 where there is nothing whole."""
     value = float(_divided(np.atleast_1d(np.sum(parts)), np.atleast_1d(np.sum(wholes)))[0])
     return Estimate(value, draws.items, interval(_ratios(parts, wholes, draws), draws))
 
 
-def mean(values: Numbers, draws: Draws) -> Estimate:
+def mean(values: Numbers, draws: ClusterBootstrap) -> Estimate:
     """The mean of the items' values."""
     return ratio(values, np.ones(len(values)), draws)
 
 
 def beside(
-    samples: tuple[Numbers, Numbers, Draws], held_out: tuple[Numbers, Numbers, Draws]
-) -> Beside:
+    samples: tuple[Numbers, Numbers, ClusterBootstrap],
+    held_out: tuple[Numbers, Numbers, ClusterBootstrap],
+) -> PairedEstimate:
     """A ratio of samples and one of held-out text, each of parts, wholes and draws."""
     apart = _ratios(*samples) - _ratios(*held_out)
-    return Beside(ratio(*samples), ratio(*held_out), interval(apart, samples[2], held_out[2]))
+    return PairedEstimate(
+        ratio(*samples), ratio(*held_out), interval(apart, samples[2], held_out[2])
+    )
 
 
-def over_pairs(values_AB: Vector, rows: Draws, columns: Draws) -> Estimate:
+def over_pairs(values_AB: Vector, rows: ClusterBootstrap, columns: ClusterBootstrap) -> Estimate:
     """The mean over all pairs of an item of each: of wins, the area under the curve."""
     drawn = rows.pairs(values_AB, columns)
     return Estimate(float(values_AB.mean()), rows.items, interval(drawn, rows, columns))
 
 
-def interval(drawn: Vector, *draws: Draws) -> Interval | None:
+def interval(drawn: Vector, *draws: ClusterBootstrap) -> Interval | None:
     """The middle part of what the resamples gave; None where a side has but one source."""
     if any(one.sources < 2 for one in draws):
         return None
@@ -115,7 +118,7 @@ def interval(drawn: Vector, *draws: Draws) -> Interval | None:
     return Interval(float(low), float(high), LEVEL)
 
 
-def _ratios(parts: Numbers, wholes: Numbers, draws: Draws) -> Vector:
+def _ratios(parts: Numbers, wholes: Numbers, draws: ClusterBootstrap) -> Vector:
     return _divided(draws.sums(parts), draws.sums(wholes))
 
 

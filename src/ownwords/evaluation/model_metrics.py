@@ -10,9 +10,16 @@ import numpy.typing as npt
 import torch
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.evaluation import bits
-from ownwords.evaluation.bits import AdaptConfig
-from ownwords.evaluation.figures import Asked, Copies, Extracted, NewShare, Run, Written
+from ownwords.evaluation import bits_per_byte
+from ownwords.evaluation.bits_per_byte import AdaptConfig
+from ownwords.evaluation.measurements import (
+    CopiedRun,
+    CopyMeasurements,
+    ExtractionResult,
+    NewShare,
+    PromptSet,
+    SampledTexts,
+)
 from ownwords.evaluation.memorisation import extraction, novelty, words
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.verbatim import longest_run
@@ -38,7 +45,7 @@ class _Encoded:
     names: tuple[str, ...]
 
 
-class Subject:
+class ModelMetrics:
     """A model directory that is being judged."""
 
     def __init__(self, folder: Path) -> None:
@@ -53,20 +60,20 @@ class Subject:
         return self._loaded[1]
 
     def score(self, texts: Sequence[str], names: Sequence[str]) -> Score:
-        """The static figure, as `bits.score` has it."""
-        return self._sound(bits.score(self.model, self.tokenizer, texts, names=names))
+        """The static figure, as `bits_per_byte.score` has it."""
+        return self._sound(bits_per_byte.score(self.model, self.tokenizer, texts, names=names))
 
     def adapting(self, texts: Sequence[str], names: Sequence[str], rate: float) -> Score:
-        """The adaptive figure, as `bits.score_adapting` has it; nothing is carried to the next."""
+        """The adaptive figure of `score_adapting`; nothing is carried to the next post."""
         # As of the compressors beside it: what one post taught would make the next one easier.
         config = AdaptConfig(rate=rate, carry=False)
         return self._sound(
-            bits.score_adapting(self.model, self.tokenizer, texts, config, names=names)
+            bits_per_byte.score_adapting(self.model, self.tokenizer, texts, config, names=names)
         )
 
     def extracted(
         self, training: Sequence[str], held_out: Sequence[str], samples: int
-    ) -> Extracted:
+    ) -> ExtractionResult:
         """How many passages it goes on with word for word, of each kind."""
         learned, unseen = self._encoded(training), self._encoded(held_out)
         found = extraction(self.model, learned, unseen, samples=samples)
@@ -77,7 +84,7 @@ class Subject:
             room = int((np.diff(documents.offsets_D1) // passage).sum())
             return min(samples, room)
 
-        return Extracted(
+        return ExtractionResult(
             prefix=found.prefix,
             length=found.length,
             training=found.training,
@@ -86,7 +93,7 @@ class Subject:
             held_out_passages=independent(unseen),
         )
 
-    def written(self, asked: Asked, *, guarded: bool) -> Written:
+    def written(self, asked: PromptSet, *, guarded: bool) -> SampledTexts:
         """What it writes on from each beginning, as `ownwords write` would have it."""
         writer = self._writer
         texts: dict[tuple[str, int], str] = {}
@@ -95,7 +102,7 @@ class Subject:
                 prompt, seeds=seeds, tokens=asked.tokens, quote=not guarded
             )
             texts |= {(prompt, seed): text for seed, text in zip(seeds, found, strict=True)}
-        return Written(
+        return SampledTexts(
             tuple(texts[one.prompt, one.seed] for one in asked.beginnings),
             writer.guard is not None,
         )
@@ -113,7 +120,7 @@ class Subject:
         return Model.load(self.folder)
 
     def _encoded(self, texts: Sequence[str]) -> _Encoded:
-        rows = bits.encode(self.tokenizer, texts)
+        rows = bits_per_byte.encode(self.tokenizer, texts)
         lengths = [len(row) for row in rows]
         return _Encoded(
             ids=np.concatenate([*rows, np.zeros(0, np.int64)]),
@@ -133,20 +140,20 @@ class Subject:
 
 def copies(
     written: Sequence[str], held_out: Sequence[str], training: Sequence[str], ids: Sequence[str]
-) -> Copies:
+) -> CopyMeasurements:
     """What stands in posts learned from, of texts written and of real held-out posts."""
     documents = dict(zip(ids, training, strict=True))
 
-    def longest(texts: Sequence[str]) -> Run:
+    def longest(texts: Sequence[str]) -> CopiedRun:
         joined = _BORDER.join(texts)
         found = longest_run(joined, training, ids)
         if not found.text:
-            return Run("", 0, "")
+            return CopiedRun("", 0, "")
         passage = whole_words(found.text, joined, documents[found.document])
-        return Run(passage, len(words(passage)), found.document)
+        return CopiedRun(passage, len(words(passage)), found.document)
 
     figures = novelty(written, held_out, training)
-    return Copies(
+    return CopyMeasurements(
         written=longest(written),
         real=longest(held_out),
         novelty=tuple(NewShare(one.n, one.generated, one.held_out) for one in figures),

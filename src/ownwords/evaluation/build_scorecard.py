@@ -9,34 +9,34 @@ from pathlib import Path
 from ownwords.archive.report import Report
 from ownwords.archive.report.formatting import count, size
 from ownwords.core.version import __version__
-from ownwords.evaluation.figures import (
-    Asked,
-    Baselines,
-    Copies,
-    Extracted,
-    Run,
-    Written,
-)
+from ownwords.evaluation.bootstrap import LEVEL, Estimate
 from ownwords.evaluation.fluency import Fluency
-from ownwords.evaluation.posts import Post, Posts
-from ownwords.evaluation.resampling import LEVEL, Estimate
+from ownwords.evaluation.measurements import (
+    Baselines,
+    CopiedRun,
+    CopyMeasurements,
+    ExtractionResult,
+    PromptSet,
+    SampledTexts,
+)
+from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts
 from ownwords.evaluation.scorecard import (
     ADAPTING,
     BASE,
     NGRAM,
     OURS,
     SCRATCH,
-    About,
     BitsRow,
-    Copied,
+    CopiedPassage,
     Dominant,
     DominantRow,
     Kind,
     Memorised,
+    ModelFacts,
     NewRuns,
-    Sample,
     Scorecard,
-    Stage,
+    StageTime,
+    WritingSample,
 )
 from ownwords.evaluation.scores import Interval, Score
 from ownwords.evaluation.voice import Voice
@@ -46,11 +46,11 @@ _Z = 1.959964  # of a normal distribution, for 95%
 
 
 @dataclass(frozen=True)
-class Findings:
+class Measurements:
     """All that was measured; None where there was nothing to measure."""
 
-    posts: Posts
-    judged: Sequence[Post]
+    posts: EvaluationPosts
+    judged: Sequence[EvaluationPost]
     ours: Score | None
     base: Score | None
     scratch: Score | None
@@ -58,19 +58,19 @@ class Findings:
     adapting: Score | None
     baselines: Baselines | None
     baseline_bytes: int
-    asked: Asked
-    written: Written
-    beside: Asked
-    base_written: Written | None
-    extracted: Extracted
-    copies: Copies | None  # None without a copy guard
-    bare_copies: Copies
+    asked: PromptSet
+    written: SampledTexts
+    beside: PromptSet
+    base_written: SampledTexts | None
+    extracted: ExtractionResult
+    copies: CopyMeasurements | None  # None without a copy guard
+    bare_copies: CopyMeasurements
     voice: Voice | None
     fluency: Fluency | None
 
 
 @dataclass(frozen=True)
-class Told:
+class ScorecardContext:
     """What is known besides."""
 
     model: Path
@@ -83,7 +83,7 @@ class Told:
     report: Report | None
 
 
-def assembled(found: Findings, told: Told) -> Scorecard:
+def build_scorecard(found: Measurements, told: ScorecardContext) -> Scorecard:
     """The scorecard but for its verdicts."""
     return Scorecard(
         about=_about(found, told),
@@ -94,7 +94,7 @@ def assembled(found: Findings, told: Told) -> Scorecard:
         samples=_samples(found),
         dominant=dominant(told.report, found.ours, found.undivided) if told.report else None,
         plan=told.plan,
-        seconds=tuple(Stage(name, seconds) for name, seconds in told.spent.items()),
+        seconds=tuple(StageTime(name, seconds) for name, seconds in told.spent.items()),
         notes=tuple(_notes(found, told)),
     )
 
@@ -109,11 +109,11 @@ def wilson(share: float, of: int) -> Estimate:
     return Estimate(share, of, Interval(low, high, LEVEL))
 
 
-def _about(found: Findings, told: Told) -> About:
+def _about(found: Measurements, told: ScorecardContext) -> ModelFacts:
     posts = found.posts
     report = told.report
     name = report.name if report else told.model.resolve().parent.name.removesuffix(".ownwords")
-    return About(
+    return ModelFacts(
         name=name,
         model=str(told.model),
         base=told.base,
@@ -131,7 +131,7 @@ def _about(found: Findings, told: Told) -> About:
     )
 
 
-def _static(found: Findings, told: Told) -> list[BitsRow]:
+def _static(found: Measurements, told: ScorecardContext) -> list[BitsRow]:
     """Ours, and what is as little changed by what it reads."""
     if not found.ours:
         return []
@@ -151,7 +151,7 @@ def _static(found: Findings, told: Told) -> list[BitsRow]:
     return rows
 
 
-def _adaptive(found: Findings) -> list[BitsRow]:
+def _adaptive(found: Measurements) -> list[BitsRow]:
     """Ours where it may learn as it reads, and the compressors, which always do."""
     if not found.adapting:
         return []
@@ -189,7 +189,7 @@ def _row(
     )
 
 
-def _memorised(found: Findings) -> Memorised:
+def _memorised(found: Measurements) -> Memorised:
     tried, bare, guarded = found.extracted, found.bare_copies, found.copies
     learned = {post.id: post for post in found.posts.train}
     new = {one.n: one.written for one in guarded.novelty} if guarded else {}
@@ -209,14 +209,14 @@ def _memorised(found: Findings) -> Memorised:
     )
 
 
-def _copied(run: Run, learned: Mapping[str, Post]) -> Copied:
+def _copied(run: CopiedRun, learned: Mapping[str, EvaluationPost]) -> CopiedPassage:
     post = learned.get(run.post)
     if post is None:
-        return Copied(run.text, run.words)
-    return Copied(run.text, run.words, post.title, post.day, post.url)
+        return CopiedPassage(run.text, run.words)
+    return CopiedPassage(run.text, run.words, post.title, post.day, post.url)
 
 
-def _samples(found: Findings) -> tuple[Sample, ...]:
+def _samples(found: Measurements) -> tuple[WritingSample, ...]:
     titles = {post.id: post.title for post in found.posts.test}
     base = (
         dict(zip(found.beside.beginnings, found.base_written.texts, strict=True))
@@ -224,7 +224,7 @@ def _samples(found: Findings) -> tuple[Sample, ...]:
         else {}
     )
     return tuple(
-        Sample(one.prompt, one.seed, text, base.get(one), titles.get(one.post, ""))
+        WritingSample(one.prompt, one.seed, text, base.get(one), titles.get(one.post, ""))
         for one, text in zip(found.asked.beginnings, found.written.texts, strict=True)
     )
 
@@ -266,7 +266,7 @@ def _with(how: str, words: int, others: int, score: Score | None) -> DominantRow
     )
 
 
-def _notes(found: Findings, told: Told) -> list[str]:
+def _notes(found: Measurements, told: ScorecardContext) -> list[str]:
     """What was bounded, and what could not be measured."""
     notes = []
     if told.has_changed:

@@ -13,7 +13,7 @@ class Baselines:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class SamplePrompt:
     """How a text is to begin: with nothing, or as a held-out post does."""
 
     prompt: str
@@ -22,10 +22,10 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptSet:
     """The texts a model is to write."""
 
-    beginnings: tuple[Beginning, ...]
+    beginnings: tuple[SamplePrompt, ...]
     tokens: int
 
     @property
@@ -41,7 +41,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SampledTexts:
     """Texts a model wrote, in the order in which they were asked for; had it a copy guard?"""
 
     texts: tuple[str, ...]
@@ -49,7 +49,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Extracted:
+class ExtractionResult:
     """Shares of passages gone on with word for word, and how many independent ones were tried."""
 
     prefix: int
@@ -61,7 +61,7 @@ class Extracted:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CopiedRun:
     """A passage in whole words, and the id of the post it stands in; empty where there is none."""
 
     text: str
@@ -79,10 +79,10 @@ class NewShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
+class CopyMeasurements:
     """What of the texts written, and of real held-out posts, stands in posts learned from."""
 
-    written: Run
-    real: Run
+    written: CopiedRun
+    real: CopiedRun
     novelty: tuple[NewShare, ...]
     words: int  # written

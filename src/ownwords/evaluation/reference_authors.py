@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import write_atomically
-from ownwords.evaluation.passages import Passage, passages
+from ownwords.evaluation.passages import TextPassage, passages
 from ownwords.evaluation.stylometry import (
     hashes_of,
     letter_groups,
@@ -32,14 +32,14 @@ _Stored = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class FeatureVocabulary:
     """The words style is measured by, and into how many buckets groups of letters are hashed."""
 
     words: tuple[str, ...]  # by how frequent they are with all authors, most frequent first
     letters: int
     masked: int
 
-    def count(self, passages: Sequence[Passage]) -> "Counted":
+    def count(self, passages: Sequence[TextPassage]) -> "FeatureCounts":
         """What is counted in each passage."""
         vocabulary, kept = hashes_of(self.words), frozenset(self.words)
         widths = (len(self.words), self.letters, self.masked)
@@ -49,11 +49,11 @@ class Vocabulary:
             words[number] = word_counts(passage.hashes, vocabulary)
             letters[number] = letter_groups(text, self.letters)
             stars[number] = letter_groups(masked(text, kept), self.masked)
-        return Counted(words, letters, stars, tuple(passage.source for passage in passages))
+        return FeatureCounts(words, letters, stars, tuple(passage.source for passage in passages))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Counted:
+class FeatureCounts:
     """Counts of some passages, a row each, and whose they are."""
 
     words: Counts
@@ -66,10 +66,10 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Others:
+class ReferenceAuthors:
     """Passages of other authors, in one language."""
 
-    vocabulary: Vocabulary
+    vocabulary: FeatureVocabulary
     authors: tuple[str, ...]
     unit_words: int
     stretch: int  # units
@@ -84,7 +84,7 @@ class Others:
         parts = [n for n in range(1, self.stretch + 1) if self.stretch % n == 0]
         return tuple(self.unit_words * n for n in parts)
 
-    def passages(self, words: int) -> Counted:
+    def passages(self, words: int) -> FeatureCounts:
         """All of them in passages of so many words; `sources` are the numbers of the authors."""
         if words not in self.lengths:
             raise ValueError(f"there are passages of {self.lengths} words, and none of {words}")
@@ -96,7 +96,7 @@ class Others:
             return sums
 
         authors = np.repeat(self._author_of, self.stretch // together)
-        return Counted(
+        return FeatureCounts(
             joined(self._words),
             joined(self._letters),
             joined(self._masked),
@@ -107,15 +107,15 @@ class Others:
     def counted(
         cls,
         stretches: Mapping[str, Sequence[str]],
-        vocabulary: Vocabulary,
+        vocabulary: FeatureVocabulary,
         *,
         unit_words: int,
         stretch: int,
-    ) -> "Others":
+    ) -> "ReferenceAuthors":
         """From texts by author: the first `stretch` units of each; shorter ones are left out."""
         authors: list[str] = []
         author_of: list[int] = []
-        kept: list[Counted] = []
+        kept: list[FeatureCounts] = []
         for author, texts in stretches.items():
             units = [passages([text], unit_words)[:stretch] for text in texts]
             whole = [vocabulary.count(one) for one in units if len(one) == stretch]
@@ -156,7 +156,7 @@ class Others:
         return folder / FILE
 
     @classmethod
-    def load(cls, folder: Path) -> "Others":
+    def load(cls, folder: Path) -> "ReferenceAuthors":
         """Read them from the folder they were saved in."""
         path = folder / FILE
         try:
@@ -166,7 +166,9 @@ class Others:
             words, letters, masked_ = (stored[name] for name in ("words", "letters", "masked"))
             author_of, authors = stored["author_of"], _as_words(stored["authors"])
             found = cls(
-                Vocabulary(_as_words(stored["vocabulary"]), letters.shape[1], masked_.shape[1]),
+                FeatureVocabulary(
+                    _as_words(stored["vocabulary"]), letters.shape[1], masked_.shape[1]
+                ),
                 authors,
                 int(stored["unit_words"][0]),
                 len(words) // len(author_of),

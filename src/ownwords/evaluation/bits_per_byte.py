@@ -30,7 +30,7 @@ Ids = npt.NDArray[np.int64]
 BATCH_TOKENS = 4096  # enough to feed the units, little beside a model
 
 
-class Encoded(Protocol):
+class EncodedDocuments(Protocol):
     """Documents as ids, laid end to end: what training keeps on disk."""
 
     @property
@@ -115,7 +115,9 @@ def score_ids(
     )
 
 
-def validation_loss(model: CausalLM, shards: Encoded, *, context: int = 0, limit: int = 0) -> Score:
+def validation_loss(
+    model: CausalLM, shards: EncodedDocuments, *, context: int = 0, limit: int = 0
+) -> Score:
     """The quick figure for between two steps: windows side by side, nothing read twice.
 
     The first token of each document is given: the start token, where the tokenizer has one.

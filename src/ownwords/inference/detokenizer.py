@@ -3,11 +3,11 @@
 import codecs
 from collections.abc import Sequence
 
-from ownwords.inference.stopping import Stopping
+from ownwords.inference.stopping import StopMatcher
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 
-class Decoding:
+class IncrementalDetokenizer:
     """Follows one text, token by token; `after` are the ids that it goes on from.
 
     What is shown does not depend on where tokens divide it. Held back is only what may yet become a
@@ -20,7 +20,7 @@ class Decoding:
     ) -> None:
         self.characters = 0  # of the text so far, those among them that are held back
         self._tokenizer = tokenizer
-        self._stopping = Stopping(stops)
+        self._stopping = StopMatcher(stops)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         # Some tokenizers drop the space before the first word of a text: what follows other words
         # is looked at together with the last of them. At a text's beginning there are none.

@@ -15,30 +15,30 @@ from typing import TYPE_CHECKING, TypeVar
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
 from ownwords.evaluation import baselines as counting
-from ownwords.evaluation import lexicon, others
-from ownwords.evaluation.figures import (
-    Asked,
-    Baselines,
-    Beginning,
-    Copies,
-    Extracted,
-    Written,
-)
+from ownwords.evaluation import lexicon, reference_authors
 from ownwords.evaluation.fluency import Fluency, fluency
-from ownwords.evaluation.kept import Kept
 from ownwords.evaluation.lexicon import Lexicon
-from ownwords.evaluation.others import Others
-from ownwords.evaluation.posts import Posts, keys, some
+from ownwords.evaluation.measurements import (
+    Baselines,
+    CopyMeasurements,
+    ExtractionResult,
+    PromptSet,
+    SampledTexts,
+    SamplePrompt,
+)
+from ownwords.evaluation.metric_cache import MetricCache
+from ownwords.evaluation.posts import EvaluationPosts, keys, some
+from ownwords.evaluation.reference_authors import ReferenceAuthors
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.voice import Voice, voice
-from ownwords.inference.writing import USUAL
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import CONFIG, COPY_GUARD, PROVENANCE, TOKENIZER
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import open_file, read_json
 
 if TYPE_CHECKING:
-    from ownwords.evaluation.measuring import Subject
+    from ownwords.evaluation.model_metrics import ModelMetrics
 
 _TUNED = re.compile(r"tuned from (.+?)(?: through a LoRA)?$")  # as `training.recipes` says it
 _WORD = re.compile(r"\S+")
@@ -95,11 +95,11 @@ class Candidate:
         return digest(*map(self._hashed, names))
 
     @cached_property
-    def subject(self) -> "Subject":
+    def subject(self) -> "ModelMetrics":
         """The model itself, to be measured."""
-        from ownwords.evaluation.measuring import Subject  # noqa: PLC0415 - torch takes seconds
+        from ownwords.evaluation.model_metrics import ModelMetrics  # noqa: PLC0415 - torch takes seconds
 
-        return Subject(self.folder)
+        return ModelMetrics(self.folder)
 
     @cached_property
     def parameters(self) -> int:
@@ -155,14 +155,14 @@ class Candidate:
         return made.hexdigest()
 
 
-class Judging:
+class MetricSuite:
     """The figures of one scoring."""
 
     def __init__(
         self,
-        posts: Posts,
+        posts: EvaluationPosts,
         reference: Path | None,
-        kept: Kept,
+        kept: MetricCache,
         config: ScoreConfig,
         progress: Progress,
     ) -> None:
@@ -176,21 +176,21 @@ class Judging:
         self._key, self._training_key = keys(self.posts), keys(posts.train)
 
     @cached_property
-    def asked(self) -> Asked:
+    def asked(self) -> PromptSet:
         """What is to be written: new texts, and texts that begin as held-out posts do."""
         config = self._config
-        new = [Beginning("", seed) for seed in range(1, config.seeds + 1)]
-        return Asked((*new, *self._begun()[: config.prompts]), config.tokens)
+        new = [SamplePrompt("", seed) for seed in range(1, config.seeds + 1)]
+        return PromptSet((*new, *self._begun()[: config.prompts]), config.tokens)
 
     @cached_property
-    def few(self) -> Asked:
+    def few(self) -> PromptSet:
         """Those of them that the base writes too."""
         most, asked = self._config.beside_base, self.asked.beginnings
         new = [one for one in asked if not one.prompt][:most]
         begun = [one for one in asked if one.prompt][:most]
         return replace(self.asked, beginnings=(*new, *begun))
 
-    def foreseen(self, one: Candidate | None) -> Score | None:
+    def bits_per_byte(self, one: Candidate | None) -> Score | None:
         """Bits a byte of the held-out posts; None where there is nothing to judge or by."""
         if one is None or not self.posts:
             return None
@@ -231,35 +231,35 @@ class Judging:
         key = digest(*learned)
         return self._kept.part("baselines", Baselines, [key, self._key], measure)
 
-    def written(self, one: Candidate, asked: Asked, *, guarded: bool = True) -> Written:
+    def written(self, one: Candidate, asked: PromptSet, *, guarded: bool = True) -> SampledTexts:
         """What a model writes, as users have it or without its copy guard."""
         name = f"written-{one.who}" + ("" if guarded else "-unguarded")
         doing = f"Writing samples: {_NAMES[one.who]}" + ("" if guarded else ", copy guard off")
         return self._measured(
             name,
             doing,
-            Written,
-            [one.key if guarded else one.weights, asked.key, repr(USUAL)],
+            SampledTexts,
+            [one.key if guarded else one.weights, asked.key, repr(DEFAULT_SAMPLING)],
             lambda: one.subject.written(asked, guarded=guarded),
         )
 
-    def extracted(self, one: Candidate) -> Extracted:
+    def extracted(self, one: Candidate) -> ExtractionResult:
         """How much of the training posts it has by heart."""
         learned = [post.text for post in self.all.train]
         count = self._config.passages
         return self._measured(
             "by-heart",
             "Trying what it has by heart",
-            Extracted,
+            ExtractionResult,
             [one.weights, self._training_key, self._key, str(count)],
             lambda: one.subject.extracted(learned, self._texts, count),
         )
 
-    def copies(self, written: Written, how: str) -> Copies:
+    def copies(self, written: SampledTexts, how: str) -> CopyMeasurements:
         """What of the samples stands in posts learned from."""
 
-        def measure() -> Copies:
-            from ownwords.evaluation.measuring import copies  # noqa: PLC0415 - torch takes seconds
+        def measure() -> CopyMeasurements:
+            from ownwords.evaluation.model_metrics import copies  # noqa: PLC0415 - torch takes seconds
 
             ids = [post.id for post in self.all.train]
             learned = [post.text for post in self.all.train]
@@ -268,26 +268,29 @@ class Judging:
         return self._measured(
             f"copies-{how}",
             "Looking for the samples in your posts",
-            Copies,
+            CopyMeasurements,
             self._compared(written),
             measure,
         )
 
-    def voice(self, written: Written) -> Voice:
+    def voice(self, written: SampledTexts) -> Voice:
         """How the samples' style compares with the author's own and with other people's."""
         learned = [post.text for post in self.all.train]
-        folder = self._holding(others.FILE)
+        folder = self._holding(reference_authors.FILE)
         return self._measured(
             "voice",
             "Comparing the samples' voice with yours",
             Voice,
-            [*self._compared(written), _key_of(folder, others.FILE)],
+            [*self._compared(written), _key_of(folder, reference_authors.FILE)],
             lambda: voice(
-                learned, self._texts, written.texts, Others.load(folder) if folder else None
+                learned,
+                self._texts,
+                written.texts,
+                ReferenceAuthors.load(folder) if folder else None,
             ),
         )
 
-    def fluency(self, written: Written) -> Fluency:
+    def fluency(self, written: SampledTexts) -> Fluency:
         """What of the samples is no language, beside the held-out posts."""
         learned = [post.text for post in self.all.train]
         folder = self._holding(lexicon.FILE)
@@ -306,10 +309,10 @@ class Judging:
         folder = self._reference
         return folder if folder and (folder / name).exists() else None
 
-    def _compared(self, written: Written) -> tuple[str, str, str]:
+    def _compared(self, written: SampledTexts) -> tuple[str, str, str]:
         return digest(*written.texts), self._training_key, self._key
 
-    def _begun(self) -> list[Beginning]:
+    def _begun(self) -> list[SamplePrompt]:
         """Beginnings of held-out posts, drawn by lot."""
         found = []
         for post in sorted(self.posts, key=lambda one: one.key):
@@ -317,7 +320,7 @@ class Judging:
             words = list(_WORD.finditer(body))
             if len(words) >= _LEAST_BODY:
                 prompt = head + body[: words[self._config.prompt_words - 1].end()]
-                found.append(Beginning(prompt, 1, post.id))
+                found.append(SamplePrompt(prompt, 1, post.id))
         return found
 
     def _measured(

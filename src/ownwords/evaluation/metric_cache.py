@@ -10,14 +10,14 @@ from typing import TypeVar
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
 from ownwords.core.workspace import telling_of_the_disk, write_atomically
-from ownwords.evaluation.plain import from_plain, to_plain
+from ownwords.evaluation.serialization import from_plain, to_plain
 
 _MOST = 200  # files; those that were used last stay
 
 T = TypeVar("T")
 
 
-class Kept:
+class MetricCache:
     """A folder of figures, one file each."""
 
     def __init__(self, folder: Path) -> None:

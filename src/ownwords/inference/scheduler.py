@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.engine import Engine, Feed, Scores
-from ownwords.inference.generation import Drawn, Finished, Request, Text
+from ownwords.inference.engine import Engine, ForwardInput, Logits
+from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationState, Request
 from ownwords.inference.speculate import Costs, Proposer, shared
 
 # Of a prompt, tokens read in a step: while others wait for their next token, and while none does.
@@ -16,29 +16,29 @@ _WORTH_WAITING = 16  # tokens of a prompt that another text is just reading
 
 
 @dataclass(eq=False, slots=True)
-class Ticket:
+class RequestHandle:
     """A request that was handed in; `error` is why it came to nothing, if it did."""
 
     request: Request
-    finished: Finished | None = None
+    finished: FinishReason | None = None
     error: OwnwordsError | None = None
     is_cancelled: bool = False
 
 
 @dataclass(eq=False, slots=True)
-class _Seat:
+class Slot:
     """A text that has a row of the cache."""
 
     row: int
-    ticket: Ticket
-    text: Text
+    handle: RequestHandle
+    text: GenerationState
     guessed: int = 0  # tokens of the last read
 
 
-Told = list[tuple[Ticket, list[Drawn], Finished | None]]
+Told = list[tuple[RequestHandle, list[GeneratedToken], FinishReason | None]]
 
 
-class Desk:
+class BatchScheduler:
     """Where requests are handed in, and written together.
 
     Each step gives every text its next tokens, and reads on in the prompts of those that have not
@@ -55,53 +55,53 @@ class Desk:
         self._proposer = proposer
         self._costs = Costs()
         self._cache = engine.cache(rows, self.length)
-        self._waiting: deque[tuple[Ticket, Text]] = deque()
-        self._seats: list[_Seat] = []
+        self._waiting: deque[tuple[RequestHandle, GenerationState]] = deque()
+        self._slots: list[Slot] = []
         self._free = list(range(rows))  # the one that was left first is the first
         self._left: list[list[int]] = [[] for _ in range(rows)]  # what each row held then
 
     @property
     def busy(self) -> bool:
         """Whether there is anything left to write."""
-        return bool(self._seats or self._waiting)
+        return bool(self._slots or self._waiting)
 
-    def submit(self, request: Request) -> Ticket:
+    def submit(self, request: Request) -> RequestHandle:
         """Hand a request in. OwnwordsError for ids that are not in the vocabulary."""
-        ticket = Ticket(request)
-        self._waiting.append((ticket, Text(request, self.length, self._vocabulary)))
-        return ticket
+        handle = RequestHandle(request)
+        self._waiting.append((handle, GenerationState(request, self.length, self._vocabulary)))
+        return handle
 
-    def cancel(self, ticket: Ticket) -> None:
+    def cancel(self, handle: RequestHandle) -> None:
         """Write no further; no step that begins from now on tells of it."""
-        ticket.is_cancelled = True
+        handle.is_cancelled = True
 
     def close(self) -> None:
         """Give the memory back; what is under way is lost."""
-        for seat in self._seats:
-            seat.text.close()
-        self._seats.clear()
+        for slot in self._slots:
+            slot.text.close()
+        self._slots.clear()
         self._waiting.clear()
         self._cache.close()
 
     def step(self) -> Told:
         """Every text's next tokens, and whether it ends with them."""
-        for seat in [seat for seat in self._seats if seat.ticket.is_cancelled]:
-            self._leave(seat)
+        for slot in [slot for slot in self._slots if slot.handle.is_cancelled]:
+            self._leave(slot)
         told: Told = []
         if self._waiting:
             self._admit(told)
-        writing = [seat for seat in self._seats if seat.text.unread == 1]
+        writing = [slot for slot in self._slots if slot.text.unread == 1]
         feeds, guesses = [], 0
-        for seat in writing:
-            ids = seat.text.to_read(1)
+        for slot in writing:
+            ids = slot.text.to_read(1)
             if self._proposer is not None:
-                guessed = seat.text.guess(self._costs, self._vocabulary)
-                seat.guessed = len(guessed)
-                guesses += seat.guessed
+                guessed = slot.text.guess(self._costs, self._vocabulary)
+                slot.guessed = len(guessed)
+                guesses += slot.guessed
                 ids = [*ids, *guessed]
             # Where there are several their scores are found together.
-            near = seat.text.near if len(self._seats) == 1 and not seat.guessed else None
-            feeds.append(Feed(seat.row, ids, near))
+            near = slot.text.near if len(self._slots) == 1 and not slot.guessed else None
+            feeds.append(ForwardInput(slot.row, ids, near))
         reading, pieces = self._pieces(_PIECE if writing else _WHOLE)
         began = time.perf_counter()
         if guesses:
@@ -118,57 +118,57 @@ class Desk:
             self._draw(writing + reading, scores_NV, told)
         return told
 
-    def _pieces(self, budget: int) -> tuple[list[_Seat], list[Feed]]:
+    def _pieces(self, budget: int) -> tuple[list[Slot], list[ForwardInput]]:
         """Of the prompts that are not read yet as much as that, of the first to come first."""
-        seats, feeds = [], []
-        for seat in self._seats:
-            if seat.text.unread and budget:
-                ids = seat.text.to_read(budget)
+        slots, feeds = [], []
+        for slot in self._slots:
+            if slot.text.unread and budget:
+                ids = slot.text.to_read(budget)
                 budget -= len(ids)
-                seats.append(seat)
-                feeds.append(Feed(seat.row, ids))
-        return seats, feeds
+                slots.append(slot)
+                feeds.append(ForwardInput(slot.row, ids))
+        return slots, feeds
 
-    def _draw(self, seats: Sequence[_Seat], scores_NV: Scores, told: Told) -> None:
+    def _draw(self, slots: Sequence[Slot], scores_NV: Logits, told: Told) -> None:
         first = 0
-        for seat in seats:
-            text, end = seat.text, first + 1 + seat.guessed
-            holds = text.held + seat.guessed
+        for slot in slots:
+            text, end = slot.text, first + 1 + slot.guessed
+            holds = text.held + slot.guessed
             if not text.unread:
-                drawn: list[Drawn] = []
+                drawn: list[GeneratedToken] = []
                 try:
                     drawn = text.draw(scores_NV[first:end])
                 except OwnwordsError as error:  # of this request, and none of the others'
-                    seat.ticket.error, text.finished = error, "error"
+                    slot.handle.error, text.finished = error, "error"
                 if text.held < holds:
-                    self._cache.cut(seat.row, text.held)
-                told.append((seat.ticket, drawn, text.finished))
+                    self._cache.cut(slot.row, text.held)
+                told.append((slot.handle, drawn, text.finished))
                 if text.finished:
-                    seat.ticket.finished = text.finished
-                    self._leave(seat)
-            first, seat.guessed = end, 0
+                    slot.handle.finished = text.finished
+                    self._leave(slot)
+            first, slot.guessed = end, 0
 
-    def _leave(self, seat: _Seat) -> None:
-        self._left[seat.row] = list(seat.text.row)
-        seat.text.close()
-        self._seats.remove(seat)
-        self._free.append(seat.row)
+    def _leave(self, slot: Slot) -> None:
+        self._left[slot.row] = list(slot.text.row)
+        slot.text.close()
+        self._slots.remove(slot)
+        self._free.append(slot.row)
 
     def _admit(self, told: Told) -> None:
         """Give free rows to those who wait, the first to come first."""
         later = []
         while self._waiting and self._free:
-            ticket, text = self._waiting.popleft()
-            if ticket.is_cancelled:
+            handle, text = self._waiting.popleft()
+            if handle.is_cancelled:
                 continue
             if text.finished:
-                ticket.finished = text.finished
-                told.append((ticket, [], text.finished))
-            elif not self._begin(ticket, text):
-                later.append((ticket, text))
+                handle.finished = text.finished
+                told.append((handle, [], text.finished))
+            elif not self._begin(handle, text):
+                later.append((handle, text))
         self._waiting.extendleft(reversed(later))
 
-    def _begin(self, ticket: Ticket, text: Text) -> bool:
+    def _begin(self, handle: RequestHandle, text: GenerationState) -> bool:
         """Give a text a row, with what is there of it already.
 
         Not yet where another text is just reading much the same, as when several are to be
@@ -179,10 +179,10 @@ class Desk:
         for row, left in enumerate(self._left):
             if (same := shared(left, ids)) > text.held:
                 text.held, source = same, row
-        for seat in self._seats:
-            if (same := shared(seat.text.row, ids)) > text.held:
-                text.held, source = same, seat.row
-            if shared(seat.text.coming, ids) - text.held >= _WORTH_WAITING:
+        for slot in self._slots:
+            if (same := shared(slot.text.row, ids)) > text.held:
+                text.held, source = same, slot.row
+            if shared(slot.text.coming, ids) - text.held >= _WORTH_WAITING:
                 text.held = 0
                 return False
         if source in self._free:
@@ -196,5 +196,5 @@ class Desk:
         self._left[row] = []
         if self._proposer is not None:
             text.begin(self._proposer)
-        self._seats.append(_Seat(row, ticket, text))
+        self._slots.append(Slot(row, handle, text))
         return True

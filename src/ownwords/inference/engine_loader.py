@@ -7,7 +7,7 @@ from typing import get_args
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
-from ownwords.inference.engine import Engine, Weights
+from ownwords.inference.engine import Engine, WeightFormat
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
 from ownwords.native import bindings
@@ -17,15 +17,23 @@ DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
 MOST_THREADS = 1024
 
 
-def open_engine(
-    folder: Path, *, device: str = "auto", weights: Weights = "stored", threads: int | None = None
+def load_engine(
+    folder: Path,
+    *,
+    device: str = "auto",
+    weights: WeightFormat = "stored",
+    threads: int | None = None,
 ) -> Engine:
-    """The engine for a model directory; see `opened`."""
-    return opened(folder, device=device, weights=weights, threads=threads)[1]
+    """The engine for a model directory; see `load_directory_and_engine`."""
+    return load_directory_and_engine(folder, device=device, weights=weights, threads=threads)[1]
 
 
-def opened(
-    folder: Path, *, device: str = "auto", weights: Weights = "stored", threads: int | None = None
+def load_directory_and_engine(
+    folder: Path,
+    *,
+    device: str = "auto",
+    weights: WeightFormat = "stored",
+    threads: int | None = None,
 ) -> tuple[ModelDirectory, Engine]:
     """What a model directory says, its tokenizer's files among it, and the engine for its weights.
 
@@ -38,9 +46,10 @@ def opened(
         raise OwnwordsError(
             f"{device!r} is no device", hint=f"the devices are {', '.join(DEVICES)}"
         )
-    if weights not in get_args(Weights):
+    if weights not in get_args(WeightFormat):
         raise OwnwordsError(
-            f"weights cannot be {weights!r}", hint=f"they can be {', '.join(get_args(Weights))}"
+            f"weights cannot be {weights!r}",
+            hint=f"they can be {', '.join(get_args(WeightFormat))}",
         )
     if threads is not None and not 1 <= threads <= MOST_THREADS:
         raise OwnwordsError(f"threads ({threads}) must be from 1 to {MOST_THREADS}")
@@ -67,7 +76,7 @@ def opened(
         return said, TorchEngine.load(there, device=device, weights=weights)
 
 
-def serving() -> tuple[str, str]:
+def describe_cpu_engine() -> tuple[str, str]:
     """What reads on the processor, for people, and where it is not the native engine, why not."""
     if native.available():
         return f"native engine, {bindings.describe()}", ""

@@ -4,35 +4,35 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ownwords.inference.decoding import Decoding
-from ownwords.inference.desk import Desk, Ticket
+from ownwords.inference.copy_guard import CopyGuard
+from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import Drawn, Finished, Request, generate
-from ownwords.inference.guard import Guard
-from ownwords.inference.sampling import Sampling
+from ownwords.inference.generation import FinishReason, GeneratedToken, Request, generate
+from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.speculate import Proposer
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 # How every text is drawn unless somebody says otherwise, the scorecard's samples among them. As the
 # model foresees, without what is far less likely than the likeliest: colder or narrower choices end
 # in loops where a model is small (docs/log.md).
-USUAL: Final = Sampling(temperature=1.0, min_p=0.02)
+DEFAULT_SAMPLING: Final = SamplingParams(temperature=1.0, min_p=0.02)
 
 _AT_ONCE = 8  # texts of one prompt; more wait
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TextOutcome:
     """What became of a text: the tokens that were drawn for it, and why it ended."""
 
     tokens: int
-    finished: Finished
+    finished: FinishReason
 
 
-Writing = Generator[str, None, Outcome]  # the pieces of a text as they come
+TextGenerator = Generator[str, None, TextOutcome]  # the pieces of a text as they come
 
 
-def begun(tokenizer: Tokenizer, prompt: str) -> list[int]:
+def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     """The ids of a text that begins so."""
     ids = [] if tokenizer.start is None else [tokenizer.start]
     ids += tokenizer.encode(prompt)
@@ -41,12 +41,12 @@ def begun(tokenizer: Tokenizer, prompt: str) -> list[int]:
     return ids
 
 
-def ends(tokenizer: Tokenizer) -> frozenset[int]:
+def stop_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """The ids that end a text: of its end, and of another's beginning."""
     return frozenset(stop for stop in (tokenizer.end, tokenizer.start) if stop is not None)
 
 
-def ends_said(generation: Mapping[str, object]) -> Sequence[int]:
+def eos_token_ids(generation: Mapping[str, object]) -> Sequence[int]:
     """The ids that end a text or a turn by a model's generation_config.json."""
     given = generation.get("eos_token_id")
     several = given if isinstance(given, list) else [given]
@@ -59,8 +59,8 @@ def request(
     *,
     tokens: int,
     seed: int = 1,
-    sampling: Sampling = USUAL,
-    guard: Guard | None = None,
+    sampling: SamplingParams = DEFAULT_SAMPLING,
+    guard: CopyGuard | None = None,
     ends_too: Iterable[int] = (),
     logprobs: int = 0,
 ) -> Request:
@@ -72,12 +72,12 @@ def request(
         never = dict.fromkeys(tokenizer.gaps, float("-inf"))
         sampling = replace(sampling, bias={**sampling.bias, **never})
     return Request(
-        ids=begun(tokenizer, prompt) if isinstance(prompt, str) else prompt,
+        ids=encode_prompt(tokenizer, prompt) if isinstance(prompt, str) else prompt,
         tokens=tokens,
         sampling=sampling,
         vocabulary=tokenizer.vocabulary_size,
         seed=seed,
-        stops=ends(tokenizer).union(ends_too),
+        stops=stop_token_ids(tokenizer).union(ends_too),
         logprobs=logprobs,
         guard=guard,
     )
@@ -90,45 +90,47 @@ def write(
     *,
     tokens: int,
     seed: int = 1,
-    sampling: Sampling = USUAL,
+    sampling: SamplingParams = DEFAULT_SAMPLING,
     stops: Sequence[str] = (),
-    guard: Guard | None = None,
+    guard: CopyGuard | None = None,
     proposer: Proposer | None = None,
-) -> Writing:
+) -> TextGenerator:
     """What follows the prompt, in whole characters as they come, up to so many tokens.
 
     It ends earlier where the model ends the document or begins another, and before any of `stops`.
     The same seed writes the same text. Beyond the context the text goes on from its later half.
     """
     asked = request(tokenizer, prompt, tokens=tokens, seed=seed, sampling=sampling, guard=guard)
-    return write_on(engine, tokenizer, asked, stops, proposer=proposer)
+    return stream_request(engine, tokenizer, asked, stops, proposer=proposer)
 
 
-def write_on(
+def stream_request(
     engine: Engine,
     tokenizer: Tokenizer,
     asked: Request,
     stops: Sequence[str] = (),
     *,
     proposer: Proposer | None = None,
-) -> Writing:
+) -> TextGenerator:
     """The same for a request as it stands."""
     # What cannot be is said here, and not when the first piece is asked for.
-    decoding = Decoding(tokenizer, asked.ids, stops)
+    decoding = IncrementalDetokenizer(tokenizer, asked.ids, stops)
     return _written(decoding, asked.tokens, generate(engine, asked, proposer=proposer))
 
 
-def _written(decoding: Decoding, most: int, drawing: Iterable[Drawn]) -> Writing:
+def _written(
+    decoding: IncrementalDetokenizer, most: int, drawing: Iterable[GeneratedToken]
+) -> TextGenerator:
     count = 0
     for drawn in drawing:
         count += 1
         if text := decoding.feed(drawn.id):
             yield text
         if decoding.stop is not None:
-            return Outcome(count, "stop")
+            return TextOutcome(count, "stop")
     if text := decoding.finish():
         yield text
-    return Outcome(count, "length" if count == most and decoding.stop is None else "stop")
+    return TextOutcome(count, "length" if count == most and decoding.stop is None else "stop")
 
 
 def write_several(
@@ -139,28 +141,30 @@ def write_several(
     *,
     seeds: Sequence[int],
 ) -> list[str]:
-    """What is asked for once for each seed, as `write_on` would have it; together, sooner done."""
+    """The text of a request for each seed, as `stream_request` would have it; in one batch."""
     if not seeds:
         return []
-    under_way = [Decoding(tokenizer, asked.ids, stops) for _ in seeds]
+    under_way = [IncrementalDetokenizer(tokenizer, asked.ids, stops) for _ in seeds]
     texts = [""] * len(seeds)
-    desk = Desk(engine, rows=min(len(seeds), _AT_ONCE), length=len(asked.ids) + asked.tokens)
+    scheduler = BatchScheduler(
+        engine, rows=min(len(seeds), _AT_ONCE), length=len(asked.ids) + asked.tokens
+    )
     try:
-        numbers: dict[Ticket, int] = {
-            desk.submit(replace(asked, seed=seed)): number for number, seed in enumerate(seeds)
+        numbers: dict[RequestHandle, int] = {
+            scheduler.submit(replace(asked, seed=seed)): number for number, seed in enumerate(seeds)
         }
         while numbers:
-            for ticket, several, finished in desk.step():
-                number = numbers[ticket]
-                if ticket.error:
-                    raise ticket.error
+            for handle, several, finished in scheduler.step():
+                number = numbers[handle]
+                if handle.error:
+                    raise handle.error
                 decoding = under_way[number]
                 texts[number] += "".join(decoding.feed(drawn.id) for drawn in several)
                 if finished:
                     texts[number] += decoding.finish()
                 if finished or decoding.stop is not None:
-                    desk.cancel(ticket)
-                    del numbers[ticket]
+                    scheduler.cancel(handle)
+                    del numbers[handle]
     finally:
-        desk.close()
+        scheduler.close()
     return texts
