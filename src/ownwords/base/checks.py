@@ -68,7 +68,7 @@ def check_usable(folder: Path) -> None:
         raise OwnwordsError(f"it was not added: {'; '.join(problems)}")
 
 
-def check_cache_size(folder: Path, wanted: int) -> None:
+def check_room(folder: Path, wanted: int) -> None:
     """OwnwordsError if so many bytes do not fit the disk of a folder."""
     free = shutil.disk_usage(folder).free
     if wanted > free:
