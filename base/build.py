@@ -31,7 +31,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.training import corpus, recipes
-from ownwords.training.shards import Text
+from ownwords.training.shards import TrainingText
 
 DIVIDER = "\x1c"
 HELD_OUT = SplitConfig(validation=0.006, test=0.006)
@@ -68,9 +68,9 @@ def main() -> int:
         parser.error("the texts to train on are missing")
     folders = [parted(path, given.workspace.with_suffix(".texts")) for path in given.texts]
     fixed: dict[str, object] = {
-        "model.vocabulary": given.vocabulary,
-        "model.context": given.context,
-        "train.context": given.context,
+        "model.vocab_size": given.vocabulary,
+        "model.context_length": given.context,
+        "train.sequence_length": given.context,
     }
     if given.parameters:
         fixed["model.parameters"] = given.parameters
@@ -90,14 +90,14 @@ def trained(
     fixed: Mapping[str, object],
     progress: Progress,
     out: Path | None = None,
-) -> recipes.Made:
+) -> recipes.TrainedModel:
     """A model of the chapters in the workspace's archive."""
     with Archive(workspace.archive) as archive:
         texts = corpus.of(archive)
         return recipes.pretrain(
             Chapters(archive, texts.train),
             Chapters(archive, texts.validation),
-            recipes.Work(
+            recipes.TrainRequest(
                 workspace=workspace.root,
                 seconds=seconds,
                 fixed=fixed,
@@ -131,13 +131,13 @@ class Chapters:
     """The chapters of a part's documents, each a text of its own under its heading."""
 
     archive: Archive
-    part: corpus.Part
+    part: corpus.CorpusSplit
 
-    def __iter__(self) -> Iterator[Text]:
+    def __iter__(self) -> Iterator[TrainingText]:
         for id_ in sorted(self.part.words):
             for document in self.archive.documents([id_]):
                 for number, text in enumerate(chapters(document)):
-                    yield Text(f"{id_}#{number:04d}", text)
+                    yield TrainingText(f"{id_}#{number:04d}", text)
 
 
 def chapters(document: Document) -> Iterable[str]:

@@ -25,8 +25,8 @@ from ownwords.inference.model import Model
 from ownwords.models import atomic_dir, bundle
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training.corpus import Corpus
-from ownwords.training.expectation import number
-from ownwords.training.shards import Text
+from ownwords.training.forecast import number
+from ownwords.training.shards import TrainingText
 
 STORED_BYTES = 40_000_000  # the most that everybody who installs ownwords should have to carry
 SAMPLES, SAMPLE_TOKENS = 6, 160
@@ -35,7 +35,11 @@ PEP = re.compile(r"\bpep-\d{4}\b")
 
 
 def publish(
-    workspace: Workspace, texts: Corpus, test: Sequence[Text], into: Path, progress: Progress
+    workspace: Workspace,
+    texts: Corpus,
+    test: Sequence[TrainingText],
+    into: Path,
+    progress: Progress,
 ) -> int:
     """Score the model of a workspace on the texts of `test`, store it; the bytes it takes.
 

@@ -31,11 +31,11 @@ def main() -> int:
     for size in given.sizes:
         steps = round(given.computing / size / (ROWS * CONTEXT))
         fixed = {
-            "model.vocabulary": VOCABULARY,
-            "model.context": CONTEXT,
+            "model.vocab_size": VOCABULARY,
+            "model.context_length": CONTEXT,
             "model.parameters": round(size),
-            "train.context": CONTEXT,
-            "train.rows": ROWS,
+            "train.sequence_length": CONTEXT,
+            "train.batch_size": ROWS,
             "train.steps": steps,
             "train.evaluations": 1,
         }

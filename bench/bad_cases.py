@@ -47,14 +47,14 @@ CASES = (
         3.0,
         {
             "model.parameters": 1_000_000,
-            "model.context": 256,
+            "model.context_length": 256,
             "train.steps": 1500,
-            "train.rows": 8,
+            "train.batch_size": 8,
             "train.dropout": 0.0,
             "train.evaluations": 0,  # so that the last weights are kept, however bad
             "train.memorised_limit": 0.0,
             "optim.weight_decay": 0.0,
-            "optim.embedding_decay": 0.0,
+            "optim.embedding_weight_decay": 0.0,
         },
     ),
 )

@@ -119,15 +119,21 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
     from ownwords.inference import copy_guard
     from ownwords.models import bundle
     from ownwords.training.settings import LoopConfig, OptimConfig
-    from ownwords.training.shards import Text
+    from ownwords.training.shards import TrainingText
 
     setting = Setting(
         {"width": 128, "layers": 4, "heads": 4, "head_dim": 32, "hidden": 352},
-        LoopConfig(steps=steps, rows=8, context=256, precision="autocast", checkpoint_every_s=3600),
+        LoopConfig(
+            steps=steps,
+            batch_size=8,
+            sequence_length=256,
+            precision="autocast",
+            checkpoint_every_s=3600,
+        ),
         vocabulary=1024,
-        optim=OptimConfig(weight_decay=0.0, rate=1e-2),
+        optim=OptimConfig(weight_decay=0.0, learning_rate=1e-2),
     )
-    made = make([Text(str(number), text) for number, text in enumerate(texts)], setting)
+    made = make([TrainingText(str(number), text) for number, text in enumerate(texts)], setting)
     documents = [np.array(made.tokenizer.encode(text), np.int32) for text in texts]
     kept = b"".join(copy_guard.build(documents, made.tokenizer).blocks())
     bundle.save(folder, made.model, made.tokenizer, copy_guard=kept)

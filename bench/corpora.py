@@ -280,7 +280,8 @@ def shown(case: Case, folder: Path, given: argparse.Namespace, place: Path) -> b
     stages = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found["seconds"].items())
     print(
         f"  {found['posts']:,} posts, {found['words']:,} words. {found['parameters']:,} parameters,"
-        f" {found['steps']:,} steps of {plan['train.rows']} rows of {plan['train.context']},"
+        f" {found['steps']:,} steps of {plan['train.batch_size']} rows of"
+        f" {plan['train.sequence_length']},"
         f" read {found['readings']:g} times, {found['stopped']}; {stages}"
     )
     if "bits" not in found:
@@ -313,12 +314,12 @@ def by_the_laws() -> None:
 
     time.perf_counter = time.monotonic = standing
     os.environ["OMP_NUM_THREADS"] = "1"  # two would wait for each other
-    from ownwords.training import making, measure
+    from ownwords.training import session, throughput
 
-    measure.measured = lambda device, *_, **__: measure.assumed(device)
-    making.Making._outset = lambda *_: None  # type: ignore[method-assign]
+    throughput.measured = lambda device, *_, **__: throughput.assumed(device)
+    session.TrainingSession._outset = lambda *_: None  # type: ignore[method-assign]
     # It is only told, and takes a clock to find.
-    making.Making._peak_flops = lambda *_: 1e12  # type: ignore[method-assign]
+    session.TrainingSession._peak_flops = lambda *_: 1e12  # type: ignore[method-assign]
 
 
 def searched(given: argparse.Namespace, place: Path) -> int:
@@ -327,7 +328,7 @@ def searched(given: argparse.Namespace, place: Path) -> int:
     from ownwords.archive.store import Archive
     from ownwords.make.make_request import base_of
     from ownwords.training import corpus as texts_of
-    from ownwords.training.recipes import Work
+    from ownwords.training.recipes import TrainRequest
     from ownwords.tune import tuning
 
     lost = 0
@@ -343,7 +344,7 @@ def searched(given: argparse.Namespace, place: Path) -> int:
         )
         with Archive(root / "archive.sqlite") as archive:
             texts = texts_of.of(archive)
-            work = Work(
+            work = TrainRequest(
                 workspace=root,
                 seconds=each_s,
                 fixed={"train.evaluations": EVALUATIONS} if given.shared else {},

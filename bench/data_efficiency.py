@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bench.ours import Setting
 
     from ownwords.evaluation.scores import Score
-    from ownwords.training.shards import Text
+    from ownwords.training.shards import TrainingText
 
 SITE = SHARED / "columnist"
 BORDER = "\x1c"  # nanoGPT knows of no documents: this character ends each and begins the next
@@ -48,12 +48,12 @@ QUICK_STEPS = 4
 
 @dataclass(frozen=True)
 class Sides:
-    train: "list[Text]"
-    validation: "list[Text]"
-    test: "list[Text]"
+    train: "list[TrainingText]"
+    validation: "list[TrainingText]"
+    test: "list[TrainingText]"
 
     @property
-    def held_out(self) -> "list[Text]":
+    def held_out(self) -> "list[TrainingText]":
         return [*self.validation, *self.test]
 
 
@@ -65,17 +65,19 @@ def recipes() -> "dict[str, Setting]":
 
     loop = LoopConfig(
         steps=600,
-        rows=8,
-        context=256,
+        batch_size=8,
+        sequence_length=256,
         precision="autocast",
         dropout=0.1,
-        average_half_life=0.02,
+        ema_half_life=0.02,
         evaluations=6,
         patience=0,
         checkpoint_every_s=3600,
     )
-    optim = OptimConfig(rate=1e-2, beta2=0.99, weight_decay=2.0, embedding_decay=1.0)
-    schedule = ScheduleConfig(warmdown=0.7)
+    optim = OptimConfig(
+        learning_rate=1e-2, beta2=0.99, weight_decay=2.0, embedding_weight_decay=1.0
+    )
+    schedule = ScheduleConfig(decay_fraction=0.7)
     small = {"width": 128, "layers": 4, "heads": 4, "head_dim": 32, "hidden": 352}
     large = {"width": 192, "layers": 5, "heads": 6, "head_dim": 32, "hidden": 512}
     return {

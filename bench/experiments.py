@@ -32,10 +32,10 @@ from bench.fresh import SHARED
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
-    from bench.ours import Made
+    from bench.ours import TrainedModel
 
     from ownwords.models.decoder import CausalLM
-    from ownwords.training.shards import Text
+    from ownwords.training.shards import TrainingText
 
 HELD_OUT_BOOKS = 40
 
@@ -53,14 +53,14 @@ class Experiment:
     without: Literal["", "qk-norm", "zero-init"] = ""
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(
-        default_factory=lambda: OptimConfig(rate=1e-2, beta2=0.99, weight_decay=2.0)
+        default_factory=lambda: OptimConfig(learning_rate=1e-2, beta2=0.99, weight_decay=2.0)
     )
-    schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(warmdown=0.7))
+    schedule: ScheduleConfig = field(default_factory=lambda: ScheduleConfig(decay_fraction=0.7))
     train: LoopConfig = field(
         default_factory=lambda: LoopConfig(
             steps=300,
-            rows=8,
-            context=256,
+            batch_size=8,
+            sequence_length=256,
             dropout=0.1,
             precision="autocast",
             evaluations=0,
@@ -105,7 +105,7 @@ def main() -> int:
     return 0
 
 
-def _made(experiment: Experiment, training: "list[Text]") -> "Made":
+def _made(experiment: Experiment, training: "list[TrainingText]") -> "TrainedModel":
     from bench.ours import Setting, make
 
     shape = {
@@ -126,14 +126,14 @@ def _made(experiment: Experiment, training: "list[Text]") -> "Made":
     return make(training, setting, prepare=_less(experiment.without))
 
 
-def _scored(made: "Made", held_out: "list[Text]", stride: int = 0) -> float:
+def _scored(made: "TrainedModel", held_out: "list[TrainingText]", stride: int = 0) -> float:
     from ownwords.evaluation import bits_per_byte
 
     said = [text.text for text in held_out]
     return bits_per_byte.score(made.model, made.tokenizer, said, stride=stride).bits_per_byte
 
 
-def _print_adapted(made: "Made", held_out: "list[Text]") -> None:
+def _print_adapted(made: "TrainedModel", held_out: "list[TrainingText]") -> None:
     from ownwords.evaluation import bits_per_byte
 
     said = [text.text for text in held_out]
@@ -188,9 +188,9 @@ def _less(what: str) -> "Callable[[CausalLM], None] | None":
     return change if what else None
 
 
-def texts(experiment: Experiment) -> "tuple[list[Text], list[Text]]":
+def texts(experiment: Experiment) -> "tuple[list[TrainingText], list[TrainingText]]":
     """To learn from, and held out."""
-    from ownwords.training.shards import Text
+    from ownwords.training.shards import TrainingText
 
     if experiment.text == "columnist":
         from bench.data_efficiency import sides
@@ -200,15 +200,17 @@ def texts(experiment: Experiment) -> "tuple[list[Text], list[Text]]":
     if experiment.text == "shakespeare":
         text = (SHARED / "tinyshakespeare.txt").read_text(encoding="utf-8")
         border = int(len(text) * 0.9)
-        return [Text("first", text[:border])], [Text("rest", text[border:])]
+        return [TrainingText("first", text[:border])], [TrainingText("rest", text[border:])]
     books = list(_books(SHARED / "books-1.txt.xz"))
     training, size = [], 0
     for name, text in books[:-HELD_OUT_BOOKS]:
-        training.append(Text(name, text))
+        training.append(TrainingText(name, text))
         size += len(text.encode())
         if size > experiment.megabytes * 1_000_000:
             break
-    return training, [Text(name, text[20_000:40_000]) for name, text in books[-HELD_OUT_BOOKS:]]
+    return training, [
+        TrainingText(name, text[20_000:40_000]) for name, text in books[-HELD_OUT_BOOKS:]
+    ]
 
 
 def _books(path: Path) -> Iterator[tuple[str, str]]:

@@ -16,11 +16,11 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import device
 from ownwords.training.batches import Batches
-from ownwords.training.job import Job, Outcome
+from ownwords.training.job import TrainJob, TrainOutcome
 from ownwords.training.loop import train
 from ownwords.training.run import Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import Text
+from ownwords.training.shards import TrainingText
 from ownwords.training.shards import build as build_shards
 
 
@@ -37,21 +37,21 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Made:
+class TrainedModel:
     """What came of it."""
 
     model: CausalLM
     tokenizer: Tokenizer
-    outcome: Outcome
+    outcome: TrainOutcome
     parameters: int
 
 
 def make(
-    training: Sequence[Text],
+    training: Sequence[TrainingText],
     setting: Setting,
-    validation: Sequence[Text] = (),
+    validation: Sequence[TrainingText] = (),
     prepare: Callable[[CausalLM], None] | None = None,
-) -> Made:
+) -> TrainedModel:
     """From texts to a model: tokenizer, shards, training. With held-out texts it ends early.
 
     `prepare` is handed the fresh model.
@@ -69,16 +69,20 @@ def make(
             build_shards(validation, tokenizer, Path(folder) / "tokens") if validation else None
         )
         shape = Qwen3Config(
-            vocabulary=tokenizer.vocabulary_size, context=loop.context, **setting.shape
+            vocabulary=tokenizer.vocabulary_size, context=loop.sequence_length, **setting.shape
         )
         model = build(shape)
         model.init_weights(loop.seed)
         if prepare:
             prepare(model)
-        job = Job(
+        job = TrainJob(
             model=model,
             batches=Batches(
-                shards, rows=loop.rows, context=loop.context, seed=loop.seed, config=setting.data
+                shards,
+                rows=loop.batch_size,
+                context=loop.sequence_length,
+                seed=loop.seed,
+                config=setting.data,
             ),
             loop=loop,
             optim=setting.optim,
@@ -90,4 +94,4 @@ def make(
             memorised=partial(extraction_rate, shards=shards) if held_out else None,
         )
         outcome = train(job)
-    return Made(model, tokenizer, outcome, sum(one.numel() for one in model.parameters()))
+    return TrainedModel(model, tokenizer, outcome, sum(one.numel() for one in model.parameters()))

@@ -40,19 +40,19 @@ def recipes() -> "dict[str, Setting]":
     from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
 
     loop = LoopConfig(
-        rows=16,
-        context=128,
-        precision="masters",
+        batch_size=16,
+        sequence_length=128,
+        precision="bf16",
         evaluations=0,
         patience=0,
         memorised_limit=0,
         checkpoint_every_s=3600,
     )
     optim = OptimConfig(
-        matrix_rate=0.02, rate=1e-2, beta2=0.99, momentum_steps=100, weight_decay=0.0
+        muon_lr=0.02, learning_rate=1e-2, beta2=0.99, momentum_warmup_steps=100, weight_decay=0.0
     )
     decaying = replace(optim, weight_decay=0.5)
-    schedule = ScheduleConfig(warmup=0.0, warmdown=0.7)
+    schedule = ScheduleConfig(warmup_fraction=0.0, decay_fraction=0.7)
     shallow = {"width": 128, "layers": 2, "heads": 4, "head_dim": 32, "hidden": 352}
     narrow = shallow | {"layers": 4}
     wide = {"width": 192, "layers": 4, "heads": 6, "head_dim": 32, "hidden": 512}
@@ -161,7 +161,7 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
     from bench.ours import make
 
     from ownwords.evaluation import bits_per_byte
-    from ownwords.training.shards import Text
+    from ownwords.training.shards import TrainingText
 
     training, held_out = _texts()
     setting = recipes()[name]
@@ -169,11 +169,11 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
     if quick:
         setting = replace(setting, loop=replace(setting.loop, steps=QUICK_STEPS))
         held_out = held_out[:2000]
-    made = make([Text("shakespeare", training)], setting)
+    made = make([TrainingText("shakespeare", training)], setting)
     began = time.perf_counter()
     # The end of the text is not scored: it is no character, and nanoGPT does not know of it.
     ids = np.array([made.tokenizer.start, *made.tokenizer.encode(held_out)])
-    context = setting.loop.context
+    context = setting.loop.sequence_length
     found = {
         figure: bits_per_byte.score_ids(made.model, [ids], [len(held_out)], stride=stride).nats
         / len(held_out)

@@ -38,7 +38,7 @@ BASELINE = "nanoGPT float32"
 SLOW_S = 4.0  # of such a step the first decides enough: one before it, one timed, in each round
 # At so many tokens a row the slowest takes half a minute a step, and some rows tell nothing new.
 LONG = 1024
-PRECISIONS: "tuple[Precision, ...]" = ("float32", "autocast", "masters")
+PRECISIONS: "tuple[Precision, ...]" = ("float32", "autocast", "bf16")
 # Batches of small models as our plans make them, where nanoGPT's recipe has 12 x 64.
 LARGER = ((16, 256),)
 
@@ -67,7 +67,7 @@ def table(shape: str, rows: int, context: int, *, compiled: bool, every: bool) -
         ("nanoGPT autocast", "autocast", "", "adamw"),
         ("ours GPT-2 float32", "float32", "gpt2", "adamw"),
         ("ours GPT-2 autocast", "autocast", "gpt2", "adamw"),
-        ("ours GPT-2 masters", "masters", "gpt2", "adamw"),
+        ("ours GPT-2 masters", "bf16", "gpt2", "adamw"),
     ]
     if context >= LONG and not every:
         names = [each for each in names if each[1] != "float32" or each[0] == BASELINE]
@@ -179,7 +179,7 @@ def _show(rows: Sequence[Row], found: SearchResult, limit: float) -> None:
 
 def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
     """Of ours that differ by precision alone, the one that a plan would take."""
-    from ownwords.training.measure import preferred
+    from ownwords.training.throughput import preferred
 
     alike: dict[Row, dict[Precision, Row]] = {}
     for row in rows:
@@ -278,7 +278,7 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     per_token = flops.per_token(model, row.context)
     parameters = sum(p.numel() for p in model.parameters())
     model.train()
-    masters = row.precision == "masters"
+    masters = row.precision == "bf16"
     exact = {}
     if masters:
         exact = {name: p.detach() for name, p in model.named_parameters()}

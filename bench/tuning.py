@@ -28,7 +28,7 @@ from bench.fresh import SHARED
 
 if TYPE_CHECKING:
     from ownwords.training.corpus import Corpus
-    from ownwords.training.shards import Text
+    from ownwords.training.shards import TrainingText
 
 
 def main() -> int:
@@ -69,14 +69,14 @@ def _tuned(
     given: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int
 ) -> float:
     from ownwords.core.config import resolve, settings_of
-    from ownwords.training.recipes import Recipe, Work, finetune
+    from ownwords.training.recipes import Recipe, TrainRequest, finetune
 
     wanted = {one.partition("=")[0] for one in given.sets}
     settings = settings_of(resolve(Recipe, sets=given.sets).settings)
     chosen: dict[str, object] = {one.key: one.default for one in settings if one.key in wanted}
     if replay == "none":
         chosen["data.replay"] = 0.0
-    work = Work(
+    work = TrainRequest(
         workspace=folder / str(seed),
         seconds=given.minutes * 60,
         fixed={**chosen, "train.seed": seed},
@@ -103,7 +103,7 @@ def _tuned(
     return bits
 
 
-def _scored(model: Path, texts: "Iterable[Text]") -> float:
+def _scored(model: Path, texts: "Iterable[TrainingText]") -> float:
     from ownwords.evaluation import bits_per_byte
     from ownwords.models import bundle
     from ownwords.tokenizers import tokenizer
@@ -114,7 +114,7 @@ def _scored(model: Path, texts: "Iterable[Text]") -> float:
     return bits_per_byte.score(found.model.float(), read, said).bits_per_byte
 
 
-def _books(megabytes: int) -> "list[Text]":
+def _books(megabytes: int) -> "list[TrainingText]":
     from bench import experiments
 
     return experiments.texts(experiments.Experiment(text="books", megabytes=megabytes))[0]

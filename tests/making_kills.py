@@ -25,7 +25,7 @@ from ownwords.make.result import MakeResult
 from ownwords.make.stage_cache import StageCache
 from ownwords.models import atomic_dir, bundle
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training import measure
+from ownwords.training import throughput
 
 
 def die(*_: object, **__: object) -> None:
@@ -146,5 +146,5 @@ def main(folder: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     scoring.REFERENCE = Path("no such folder")  # voice and fluency have tests of their own
-    measure.measured = lambda device, *_, **__: measure.assumed(device)
+    throughput.measured = lambda device, *_, **__: throughput.assumed(device)
     sys.stdout.write(json.dumps(main(Path(sys.argv[1]))) + "\n")

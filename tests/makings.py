@@ -8,17 +8,17 @@ import families  # noqa: F401 - one thread is enough for so little
 from ownwords.evaluation.metrics import ScoreConfig
 from ownwords.make import scoring
 from ownwords.make.make_request import MakeRequest
-from ownwords.training import measure, rehearsal
-from ownwords.training.recipes import Work, pretrain
-from ownwords.training.shards import Text
+from ownwords.training import replay_text, throughput
+from ownwords.training.recipes import TrainRequest, pretrain
+from ownwords.training.shards import TrainingText
 
 if TYPE_CHECKING:
     import pytest
 
 SMALL = {
-    "train.rows": 4,
+    "train.batch_size": 4,
     "train.steps": 16,
-    "train.context": 32,
+    "train.sequence_length": 32,
     "train.evaluations": 2,
     "train.precision": "float32",
 }
@@ -32,7 +32,7 @@ _WHAT = ("the gutter", "the hat", "old letters", "a borrowed boat", "the ninth h
 def quick(patch: "pytest.MonkeyPatch", folder: Path) -> None:
     """No speed is measured, and no voice."""
     patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    patch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
+    patch.setattr(throughput, "measured", lambda device, *_, **__: throughput.assumed(device))
     # They have tests of their own.
     patch.setattr(scoring, "REFERENCE", folder / "no such folder")
 
@@ -59,11 +59,14 @@ def write_post(folder: Path, number: int) -> None:
 
 def base(folder: Path) -> Path:
     """A model directory of other texts, which it brings to be read in between."""
-    texts = [Text(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8) for i in range(12)]
-    fixed = {**SMALL, "model.parameters": 40_000, "model.vocabulary": 0}
-    made = pretrain(texts, texts[:2], Work(folder, 600, fixed, device="cpu")).folder
-    rehearsed = rehearsal.DIVIDER.join(text.text for text in texts)
-    (made / rehearsal.BROUGHT).write_bytes(lzma.compress(rehearsed.encode("utf-8")))
+    texts = [
+        TrainingText(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8)
+        for i in range(12)
+    ]
+    fixed = {**SMALL, "model.parameters": 40_000, "model.vocab_size": 0}
+    made = pretrain(texts, texts[:2], TrainRequest(folder, 600, fixed, device="cpu")).folder
+    rehearsed = replay_text.DIVIDER.join(text.text for text in texts)
+    (made / replay_text.BROUGHT).write_bytes(lzma.compress(rehearsed.encode("utf-8")))
     return made
 
 

@@ -12,15 +12,15 @@ from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import write_atomically
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.training import recipes
-from ownwords.training.expectation import Expectation
-from ownwords.training.job import Outcome
-from ownwords.training.planned import Derived, Plan
-from ownwords.training.recipes import Made, Recipe, Work
+from ownwords.training.forecast import Forecast
+from ownwords.training.job import TrainOutcome
+from ownwords.training.plan import Plan, PlannedValue
+from ownwords.training.recipes import Recipe, TrainedModel, TrainRequest
 from ownwords.training.run import Run
-from ownwords.training.shards import Text
+from ownwords.training.shards import TrainingText
 from ownwords.tune.trainer import TrialTrainer
 
-EXPECTED = Expectation(
+EXPECTED = Forecast(
     bits_low=2.0,
     bits_high=2.5,
     seconds=50.0,
@@ -33,9 +33,9 @@ EXPECTED = Expectation(
 
 
 def planned(fixed: Mapping[str, object]) -> Plan:
-    said = {"optim.rate": 0.005, "optim.matrix_rate": 0.02, "train.steps": 100} | dict(fixed)
+    said = {"optim.learning_rate": 0.005, "optim.muon_lr": 0.02, "train.steps": 100} | dict(fixed)
     reasons = tuple(
-        Derived(key, cast(float, value), "", "", "setting" if key in fixed else "plan")
+        PlannedValue(key, cast(float, value), "", "", "setting" if key in fixed else "plan")
         for key, value in said.items()
     )
     from ownwords.core.config import resolve
@@ -48,10 +48,10 @@ class Played:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, best: float = 0.04) -> None:
         self.best, self.seconds = best, 1.0
-        self.works: list[Work] = []  # of trainings, not of plans
+        self.works: list[TrainRequest] = []  # of trainings, not of plans
         self.bases: list[Path | None] = []
-        self.texts: list[Text] = []
-        self.held_out: list[Text] = []
+        self.texts: list[TrainingText] = []
+        self.held_out: list[TrainingText] = []
         self.refuses = ""  # a setting above its plan's value that cannot be trained
         self.planned_anew = 0  # steps of a second plan, where the first is left to itself
         self.now = 1000.0
@@ -63,16 +63,18 @@ class Played:
     def finetune(
         self,
         base: Path,
-        train: Iterable[Text],
-        held_out: Iterable[Text],
-        work: Work,
+        train: Iterable[TrainingText],
+        held_out: Iterable[TrainingText],
+        work: TrainRequest,
         *,
-        replay: Iterable[Text] | None = None,
-    ) -> Made:
+        replay: Iterable[TrainingText] | None = None,
+    ) -> TrainedModel:
         self.bases.append(base)
         return self.pretrain(train, held_out, work)
 
-    def pretrain(self, train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Made:
+    def pretrain(
+        self, train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
+    ) -> TrainedModel:
         if not self.texts:  # later trainings have the same
             self.texts, self.held_out = list(train), list(held_out)
         plan = planned(work.fixed)
@@ -85,7 +87,7 @@ class Played:
             second = planned({**work.fixed, "train.steps": self.planned_anew})
             plan = replace(second, is_second=True)
         (run.checkpoints.folder / "step-1").mkdir(parents=True, exist_ok=True)
-        rate = plan.recipe.optim.matrix_rate
+        rate = plan.recipe.optim.muon_lr
         self.now += self.seconds
         if self.refuses and self.refuses in work.fixed:
             raise ConfigError("too large for this machine")
@@ -95,7 +97,7 @@ class Played:
         (work.folder / CONFIG).write_text("{}")
         said = {"corpus": work.corpus, "score": score}
         (work.folder / PROVENANCE).write_text(json.dumps(said))
-        outcome = Outcome(
+        outcome = TrainOutcome(
             steps=plan.recipe.train.steps,
             stopped="done",
             best_step=1,
@@ -107,7 +109,7 @@ class Played:
             setbacks=0,
             micro_rows=1,
         )
-        return Made(work.folder, run, plan, outcome, score, ())
+        return TrainedModel(work.folder, run, plan, outcome, score, ())
 
 
 def score_of(folder: Path) -> float:

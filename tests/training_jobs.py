@@ -18,19 +18,21 @@ from ownwords.models.family import build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.device import choose
-from ownwords.training.loop import Job
+from ownwords.training.loop import TrainJob
 from ownwords.training.run import Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import Shards, Text
+from ownwords.training.shards import Shards, TrainingText
 from ownwords.training.shards import build as encode
 
 WORDS = ("hat", "cap", "brim", "felt", "straw", "crown", "ribbon", "feather", "steam", "block")
 
 
-def texts(count: int, seed: int) -> Iterable[Text]:
+def texts(count: int, seed: int) -> Iterable[TrainingText]:
     chosen = random.Random(seed)
     return [
-        Text(f"{seed}/{i}", " ".join(chosen.choices(WORDS, k=chosen.randrange(20, 60))) + ".")
+        TrainingText(
+            f"{seed}/{i}", " ".join(chosen.choices(WORDS, k=chosen.randrange(20, 60))) + "."
+        )
         for i in range(count)
     ]
 
@@ -45,7 +47,7 @@ def model(seed: int = 1, shape: ModelConfig = TINY["qwen3"]) -> CausalLM:
     return made
 
 
-LOOP = LoopConfig(steps=12, rows=4, context=24, evaluations=3, checkpoint_every_s=1e9)
+LOOP = LoopConfig(steps=12, batch_size=4, sequence_length=24, evaluations=3, checkpoint_every_s=1e9)
 
 
 def job(
@@ -56,14 +58,14 @@ def job(
     held_out: bool = True,
     data: DataConfig | None = None,
     **others: Any,  # noqa: ANN401 - any field of a Job
-) -> Job:
+) -> TrainJob:
     """A job whose run lies in `folder`; made from nothing by each call, as in a new process."""
     given = {
         "model": model(),
         "batches": Batches(
             shards(folder),
-            rows=loop.rows,
-            context=loop.context,
+            rows=loop.batch_size,
+            context=loop.sequence_length,
             seed=loop.seed,
             config=data or DataConfig(),
         ),
@@ -75,10 +77,10 @@ def job(
         "tokenizer": ByteTokenizer(),
         "validation": shards(folder, count=4, seed=2) if held_out else None,
     }
-    return Job(**{**given, **others})
+    return TrainJob(**{**given, **others})
 
 
-def with_adapter(job: Job, dropout: float = 0.0) -> Job:
+def with_adapter(job: TrainJob, dropout: float = 0.0) -> TrainJob:
     job.adapter = lora.attach(job.model, lora.AdapterConfig(rank=2, dropout=dropout), seed=3)
     return job
 
@@ -92,5 +94,5 @@ def checksum(weights: dict[str, Tensor]) -> str:
     return hasher.hexdigest()
 
 
-def weights_of(job: Job) -> str:
+def weights_of(job: TrainJob) -> str:
     return checksum(dict(job.model.named_parameters()))

@@ -20,20 +20,20 @@ import torch
 from families import EVEN, TINY
 from ownwords.models import atomic_dir
 from ownwords.training import checkpoint
-from ownwords.training.loop import Interrupted, train
+from ownwords.training.loop import TrainingInterrupted, train
 from ownwords.training.settings import LoopConfig, Precision
 from training_jobs import checksum, job, model
 
 # Saved after every step: then most kills fall near or into the writing of a checkpoint.
 LOOP = LoopConfig(
     steps=16,
-    rows=4,
-    context=24,
+    batch_size=4,
+    sequence_length=24,
     evaluations=3,
     checkpoint_every_s=0.0,
     dropout=0.1,
-    average_half_life=0.2,
-    micro_rows=3,
+    ema_half_life=0.2,
+    micro_batch_size=3,
 )
 INTERRUPTED = 7
 
@@ -58,7 +58,7 @@ def forked(work: Callable[[], object]) -> int:
     try:
         work()
         status = 0
-    except Interrupted:
+    except TrainingInterrupted:
         status = INTERRUPTED
     finally:
         os._exit(status)

@@ -26,31 +26,32 @@ from ownwords.training import shards as shards_room
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.device import choose
 from ownwords.training.distributed import World, join
-from ownwords.training.interruption import Interrupted
-from ownwords.training.job import Job, Outcome
+from ownwords.training.divergence import DivergenceDetector
+from ownwords.training.interrupt import TrainingInterrupted
+from ownwords.training.job import TrainJob, TrainOutcome
 from ownwords.training.loop import train
 from ownwords.training.objective import Objective, next_token
-from ownwords.training.pieces import assembled
 from ownwords.training.run import Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import Text
-from ownwords.training.watch import LossWatch
+from ownwords.training.sharding import assembled
+from ownwords.training.shards import TrainingText
 
 STEPS = 20
 # Muon and AdamW make tiny gradients large, and with them what rounding made of them: at full rates
 # two ways of adding up the same batch are soon as far apart as two seeds are.
-GENTLE = OptimConfig(matrix_rate=0.005, rate=1e-3, iteration="float32")
+GENTLE = OptimConfig(muon_lr=0.005, learning_rate=1e-3, newton_schulz_dtype="float32")
 TEXTS = [
-    Text(f"t{n}", f"Text {n}: " + "the hat, the cap and the rain. " * (n + 1)) for n in range(9)
+    TrainingText(f"t{n}", f"Text {n}: " + "the hat, the cap and the rain. " * (n + 1))
+    for n in range(9)
 ]
 
 
 HEARD: list[float] = []  # every loss of the run that is in progress
 BLOCKS: list[bool] = []  # of each that was computed: whether the library did it
-_seen, _whole = LossWatch.seen, fused_block.forward
+_seen, _whole = DivergenceDetector.seen, fused_block.forward
 
 
-def seen(watch: LossWatch, loss: float, gradient_norm: float) -> str:
+def seen(watch: DivergenceDetector, loss: float, gradient_norm: float) -> str:
     HEARD.append(loss)
     return _seen(watch, loss, gradient_norm)
 
@@ -66,7 +67,7 @@ ODD = replace(EVEN, width=16, kv_heads=2, head_dim=8, hidden=24)
 
 def job(
     folder: Path, world: World, objective: Objective = next_token, *, bfloat16: bool = False
-) -> Job:
+) -> TrainJob:
     tokenizer = ByteTokenizer()
     with world.in_turn():
         texts = shards_room.build(TEXTS, tokenizer, folder / "tokens")
@@ -74,30 +75,30 @@ def job(
     loop = LoopConfig(
         seed=3,
         steps=STEPS,
-        rows=4,
-        context=24,
-        micro_rows=1,
-        average_half_life=0.1,
+        batch_size=4,
+        sequence_length=24,
+        micro_batch_size=1,
+        ema_half_life=0.1,
         evaluations=2,
         checkpoint_every_s=0.0,
-        precision="masters" if bfloat16 else "float32",
+        precision="bf16" if bfloat16 else "float32",
     )
     model = build(replace(EVEN if bfloat16 else ODD, vocabulary=texts.vocabulary))
     model.init_weights(1)
     batches = Batches(
         texts,
-        rows=loop.rows,
-        context=loop.context,
+        rows=loop.batch_size,
+        context=loop.sequence_length,
         seed=loop.seed,
         config=DataConfig(),
         rank=world.rank,
         world=world.size,
     )
-    return Job(
+    return TrainJob(
         model=model,
         batches=batches,
         loop=loop,
-        optim=replace(GENTLE, iteration="bfloat16") if bfloat16 else GENTLE,
+        optim=replace(GENTLE, newton_schulz_dtype="bfloat16") if bfloat16 else GENTLE,
         schedule=ScheduleConfig(),
         run=Run.new(folder, f"{world.mode}-{world.size}"),
         device=choose("cpu"),
@@ -124,7 +125,7 @@ class Disturbed:
 
 def run(
     folder: Path, world: World, objective: Objective, bfloat16: bool
-) -> tuple[Outcome, dict[str, Tensor]]:
+) -> tuple[TrainOutcome, dict[str, Tensor]]:
     asked = job(folder, world, objective, bfloat16=bfloat16)
     outcome = train(asked)
     weights = {name: assembled(p.detach()).clone() for name, p in asked.model.named_parameters()}
@@ -133,7 +134,7 @@ def run(
 
 def main(folder: Path, disturbance: str, at: str) -> None:
     torch.set_num_threads(1)
-    setattr(LossWatch, "seen", seen)  # noqa: B010
+    setattr(DivergenceDetector, "seen", seen)  # noqa: B010
     setattr(fused_block, "forward", whole)  # noqa: B010
     world = join(torch.device("cpu"), "fsdp")
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
@@ -150,7 +151,7 @@ def main(folder: Path, disturbance: str, at: str) -> None:
             objective = Disturbed(int(at), signal.SIGTERM)
         try:
             outcome, weights = run(folder, here, objective, bfloat16)
-        except Interrupted as stopped:
+        except TrainingInterrupted as stopped:
             found["stopped"] = str(stopped)
             found["steps_before"] = len(HEARD)
             outcome, weights = run(folder, here, next_token, bfloat16)

@@ -19,14 +19,14 @@ from families import some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import lora
 from ownwords.models.decoder import CausalLM
-from ownwords.training.distributed import ALONE, World, join
-from ownwords.training.pieces import assembled
+from ownwords.training.distributed import SINGLE_PROCESS, World, join
+from ownwords.training.sharding import assembled
 
 STEPS = 5
 ROWS = 8
 
 
-class Task(nn.Module):
+class LossModule(nn.Module):
     def __init__(self, model: CausalLM) -> None:
         super().__init__()
         self.model = model
@@ -51,7 +51,7 @@ def train(family: str, world: World, *, adapter: bool = False) -> dict[str, obje
         lora.attach(model, lora.AdapterConfig(rank=2), seed=5)
     elif world.size > 1 and not world.is_first:
         model.init_weights(99)  # other weights, which must not survive
-    task = world.wrap(Task(model), model.blocks)
+    task = world.wrap(LossModule(model), model.blocks)
     learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(learned.values(), lr=3e-3)
     share = slice(world.rank * ROWS // world.size, (world.rank + 1) * ROWS // world.size)
@@ -98,7 +98,7 @@ def train(family: str, world: World, *, adapter: bool = False) -> dict[str, obje
         plain = world.plain(model)
         if world.is_first:
             with torch.no_grad():
-                alone = sum(float(Task(plain)(*rows)) for rows in held_out)
+                alone = sum(float(LossModule(plain)(*rows)) for rows in held_out)
             found["plain"] = abs(alone - float(nats)) / abs(alone)
     return found
 
@@ -118,7 +118,7 @@ def compared(family: str, world: World, *, adapter: bool = False) -> dict[str, o
     again = train(family, world, adapter=adapter)
     if not world.is_first:
         return {"writes_alone": together["writes_alone"]}
-    alone = train(family, ALONE, adapter=adapter)
+    alone = train(family, SINGLE_PROCESS, adapter=adapter)
     weights, repeated = together.pop("weights"), again.pop("weights")
     assert isinstance(weights, dict)
     assert isinstance(repeated, dict)

@@ -39,7 +39,7 @@ def test_twenty_kills_at_random(tmp_path: Path) -> None:
     assert found["left"] == []
 
 
-@pytest.mark.parametrize("precision", ["autocast", "masters"])
+@pytest.mark.parametrize("precision", ["autocast", "bf16"])
 def test_kills_of_what_the_library_computes(precision: str, tmp_path: Path) -> None:
     """Whole blocks in C++, and Muon's steps; on other machines PyTorch's in bfloat16."""
     found = told(tmp_path, "SIGKILL", "4", precision)
@@ -61,7 +61,7 @@ def test_five_kills_while_a_checkpoint_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_asked_to_stop_it_saves_and_goes_on_later(name: str, tmp_path: Path) -> None:
     found = told(tmp_path, name, "2")
-    # 7: with `Interrupted`. Before the loop has begun, a signal does what it does to any program.
+    # 7: `TrainingInterrupted`. Before the loop begins, a signal ends it as any program.
     assert set(found["statuses"]) <= {7, -signal.SIGTERM, 1}
     assert 7 in found["statuses"]
     assert set(found["ends"]) == {found["calm"]}

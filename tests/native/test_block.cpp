@@ -113,12 +113,12 @@ struct Memory {
 };
 
 template <typename T>
-struct Made {
+struct TrainedModel {
     std::vector<T> y, dx, slopes[WEIGHTS];
 };
 
 template <typename T>
-Made<T> computed(Plain &plain) {
+TrainedModel<T> computed(Plain &plain) {
     Block b{};
     b.kind = KIND<T>, b.batch = plain.texts, b.tokens = plain.tokens, b.width = plain.width;
     b.queries = plain.queries, b.keys = plain.keys, b.head = plain.head, b.hidden = plain.hidden;
@@ -134,7 +134,7 @@ Made<T> computed(Plain &plain) {
     b.x = x.data(), b.dy = dy.data();
     if (plain.turns) b.cosine = cosine.data(), b.sine = sine.data();
     std::vector<T> weights[WEIGHTS];
-    Made<T> made{std::vector<T>(x.size()), std::vector<T>(x.size()), {}};
+    TrainedModel<T> made{std::vector<T>(x.size()), std::vector<T>(x.size()), {}};
     for (int part = 0; part < WEIGHTS; ++part) {
         weights[part] = as<T>(plain.weights[part]);
         if (weights[part].empty()) continue;
@@ -160,7 +160,7 @@ Made<T> computed(Plain &plain) {
 }
 
 template <typename T>
-bool alike(const Made<T> &one, const Made<T> &other) {
+bool alike(const TrainedModel<T> &one, const TrainedModel<T> &other) {
     bool same = back(one.y) == back(other.y) && back(one.dx) == back(other.dx);
     for (int part = 0; part < WEIGHTS; ++part)
         same &= back(one.slopes[part]) == back(other.slopes[part]);
@@ -171,7 +171,7 @@ template <typename T>
 void blocks(bool modern) {
     Plain plain(modern);
     compute_with(1);
-    const Made<T> made = computed<T>(plain);
+    const TrainedModel<T> made = computed<T>(plain);
     for (const int threads : {2, 5}) {
         compute_with(threads);
         expect(alike(computed<T>(plain), made), named<T>("a block, as with one thread"));

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.training.averaging import Average, interpolated, mean
+from ownwords.training.ema import EMA, interpolated, mean
 from stored_state import through_a_file
 
 
@@ -19,7 +19,7 @@ def random_weights(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, T
 def test_each_step_counts_by_its_age_and_the_weights_sum_to_one(dtype: torch.dtype) -> None:
     half_life, steps = 3.0, 17
     history = [random_weights(seed, dtype) for seed in range(steps)]
-    average = Average(history[0], half_life)
+    average = EMA(history[0], half_life)
     for weights in history:
         average.update(weights)
     shares = [2 ** (-(steps - 1 - step) / half_life) for step in range(steps)]
@@ -32,7 +32,7 @@ def test_each_step_counts_by_its_age_and_the_weights_sum_to_one(dtype: torch.dty
 
 
 def test_after_one_step_the_average_is_that_step_not_what_was_before() -> None:
-    average = Average(random_weights(0), 100)
+    average = EMA(random_weights(0), 100)
     with pytest.raises(OwnwordsError, match="before the first step"):
         average.weights()
     average.update(random_weights(1))
@@ -42,7 +42,7 @@ def test_after_one_step_the_average_is_that_step_not_what_was_before() -> None:
 
 def test_constant_weights_are_their_own_average() -> None:
     weights = random_weights(0)
-    average = Average(weights, 7)
+    average = EMA(weights, 7)
     for _ in range(50):
         average.update(weights)
     for name, found in average.weights().items():
@@ -51,7 +51,7 @@ def test_constant_weights_are_their_own_average() -> None:
 
 def test_updating_does_not_touch_or_keep_the_weights() -> None:
     weights = random_weights(0)
-    average = Average(weights, 2)
+    average = EMA(weights, 2)
     average.update(weights)
     found = average.weights()["a.weight"].clone()
     weights["a.weight"].zero_()
@@ -59,12 +59,12 @@ def test_updating_does_not_touch_or_keep_the_weights() -> None:
 
 
 def test_resumed_is_not_stopped(tmp_path: Path) -> None:
-    whole, first = (Average(random_weights(0), 4.5) for _ in range(2))
+    whole, first = (EMA(random_weights(0), 4.5) for _ in range(2))
     for seed in range(20):
         whole.update(random_weights(seed))
     for seed in range(9):
         first.update(random_weights(seed))
-    second = Average(random_weights(99), 4.5)
+    second = EMA(random_weights(99), 4.5)
     second.load_state(through_a_file(first.state(), tmp_path / "average.safetensors"))
     for seed in range(9, 20):
         second.update(random_weights(seed))
@@ -72,7 +72,7 @@ def test_resumed_is_not_stopped(tmp_path: Path) -> None:
 
 
 def test_other_weights_are_refused_by_name() -> None:
-    average = Average(random_weights(0), 2)
+    average = EMA(random_weights(0), 2)
     with pytest.raises(OwnwordsError, match=r"b\.weight"):
         average.update({k: v for k, v in random_weights(0).items() if k != "b.weight"})
     with pytest.raises(OwnwordsError, match=r"\[3, 5\]"):
@@ -80,7 +80,7 @@ def test_other_weights_are_refused_by_name() -> None:
     with pytest.raises(OwnwordsError, match="sum/c"):
         average.load_state({k: v for k, v in average.state().items() if k != "sum/c"})
     with pytest.raises(OwnwordsError, match="half-life"):
-        Average(random_weights(0), 0)
+        EMA(random_weights(0), 0)
 
 
 def test_mean_of_models() -> None:

@@ -34,10 +34,22 @@ if not BASE.exists():
 
 PROVENANCE: dict[str, Any] = {
     "kind": "pretrain",
-    "recipe": {"optim": {"kind": "muon", "matrix_rate": 0.02, "rate": 0.01}},
+    "recipe": {"optim": {"kind": "muon", "muon_lr": 0.02, "learning_rate": 0.01}},
     "plan": [
-        {"key": "train.rows", "value": 4, "reason": "a|b", "source": "here", "origin": "plan"},
-        {"key": "model.context", "value": 9, "reason": "as you", "source": "", "origin": "setting"},
+        {
+            "key": "train.batch_size",
+            "value": 4,
+            "reason": "a|b",
+            "source": "here",
+            "origin": "plan",
+        },
+        {
+            "key": "model.context_length",
+            "value": 9,
+            "reason": "as you",
+            "source": "",
+            "origin": "setting",
+        },
     ],
     "outcome": {
         "steps": 200,
@@ -172,8 +184,8 @@ def test_what_is_published_is_whole_and_says_what_is_so(
         "| 10,000 | 2.500 |",
         "| 15,000 | 1.900 |",
         "| 20,000 | 1.750 |",
-        "| train.rows | 4 | a\\|b | here |",
-        "| model.context | 9 | set for this model | |",
+        "| train.batch_size | 4 | a\\|b | here |",
+        "| model.context_length | 9 | set for this model | |",
         "seeds 1 to 6",
         "It knows no facts.",
     ):

@@ -17,12 +17,12 @@ from loopback import Server, served
 from ownwords.base import catalogue, gutenberg
 from ownwords.cli.main import main
 from ownwords.training import recipes
-from ownwords.training.expectation import Expectation
-from ownwords.training.job import Outcome
-from ownwords.training.planned import Derived, Plan
-from ownwords.training.recipes import Made, Recipe, Work
+from ownwords.training.forecast import Forecast
+from ownwords.training.job import TrainOutcome
+from ownwords.training.plan import Plan, PlannedValue
+from ownwords.training.recipes import Recipe, TrainedModel, TrainRequest
 from ownwords.training.run import Run
-from ownwords.training.shards import Text
+from ownwords.training.shards import TrainingText
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 
@@ -158,8 +158,8 @@ def test_an_interrupted_fetch_says_that_nothing_was_in_vain(
 
 PLAN = Plan(
     recipe=Recipe(),
-    reasons=(Derived("train.steps", 3, "that fills the time", "measured here", "measured"),),
-    expected=Expectation(
+    reasons=(PlannedValue("train.steps", 3, "that fills the time", "measured here", "measured"),),
+    expected=Forecast(
         bits_low=2.0,
         bits_high=2.5,
         seconds=60.0,
@@ -170,7 +170,7 @@ PLAN = Plan(
         held_out_bytes=1000,
     ),
 )
-OUTCOME = Outcome(
+OUTCOME = TrainOutcome(
     steps=3,
     stopped="done",
     best_step=3,
@@ -184,16 +184,20 @@ OUTCOME = Outcome(
 )
 
 
-def play(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
+def play(monkeypatch: pytest.MonkeyPatch) -> list[TrainRequest]:
     """What the recipe does is played: a tiny model is saved where it would be."""
-    works: list[Work] = []
+    works: list[TrainRequest] = []
 
-    def pretrain(train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Made:
+    def pretrain(
+        train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
+    ) -> TrainedModel:
         works.append(work)
         assert work.planned
         work.planned(PLAN)
         small_bases.write(work.folder)
-        return Made(work.folder, Run(work.workspace / "runs" / "r"), PLAN, OUTCOME, 2.25, ())
+        return TrainedModel(
+            work.folder, Run(work.workspace / "runs" / "r"), PLAN, OUTCOME, 2.25, ()
+        )
 
     monkeypatch.setattr(recipes, "pretrain", pretrain)
     monkeypatch.setattr("ownwords.cli.training._samples", lambda *_: [])

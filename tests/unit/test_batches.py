@@ -31,7 +31,7 @@ def test_a_target_is_the_next_token_of_the_same_document(
         return
     owner = np.repeat(np.arange(len(lengths)), lengths).tolist()
     batches = batches_of(
-        shards, rows=rows, context=context, seed=seed, config=DataConfig(isolate=isolate)
+        shards, rows=rows, context=context, seed=seed, config=DataConfig(document_masking=isolate)
     )
     for step in range(6):
         batch = batches.batch(step)
@@ -189,7 +189,7 @@ def test_the_key_covers_what_decides_the_batches_and_nothing_else() -> None:
         batches_of(shards, config=half, replay=base).key,
         batches_of(shards, config=half, replay=other_base).key,
         batches_of(shards, config=DataConfig(replacement=0.1)).key,
-        batches_of(shards, config=DataConfig(isolate=False)).key,
+        batches_of(shards, config=DataConfig(document_masking=False)).key,
         batches_of(shards, config=DataConfig(shuffle=False)).key,
     ]
     assert len(set(keys)) == len(keys)

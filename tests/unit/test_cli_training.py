@@ -12,26 +12,28 @@ import pytest
 
 from ownwords.cli.main import main
 from ownwords.training import recipes
-from ownwords.training.expectation import Expectation
-from ownwords.training.interruption import Interrupted
-from ownwords.training.job import Outcome
-from ownwords.training.planned import Derived, Plan
-from ownwords.training.recipes import Made, Recipe, Work
-from ownwords.training.record import Evaluation
+from ownwords.training.forecast import Forecast
+from ownwords.training.interrupt import TrainingInterrupted
+from ownwords.training.job import TrainOutcome
+from ownwords.training.plan import Plan, PlannedValue
+from ownwords.training.recipes import Recipe, TrainedModel, TrainRequest
 from ownwords.training.run import Run
-from ownwords.training.shards import Text
+from ownwords.training.run_record import Evaluation
+from ownwords.training.shards import TrainingText
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
 
 PLAN = Plan(
     recipe=Recipe(),
     reasons=(
-        Derived("train.steps", 333, "that fills the time", "measured here", "measured"),
-        Derived("optim.rate", 0.008, "in a model of this width", "docs/log.md", "plan"),
-        Derived("train.compile", False, "", "", "plan"),
-        Derived("train.rows", 4, "as you set it", "setting", "setting"),
+        PlannedValue("train.steps", 333, "that fills the time", "measured here", "measured"),
+        PlannedValue(
+            "optim.learning_rate", 0.008, "in a model of this width", "docs/log.md", "plan"
+        ),
+        PlannedValue("train.compile", False, "", "", "plan"),
+        PlannedValue("train.batch_size", 4, "as you set it", "setting", "setting"),
     ),
-    expected=Expectation(
+    expected=Forecast(
         bits_low=2.0,
         bits_high=2.5,
         seconds=60.0,
@@ -42,7 +44,7 @@ PLAN = Plan(
         held_out_bytes=1000,
     ),
 )
-OUTCOME = Outcome(
+OUTCOME = TrainOutcome(
     steps=300,
     stopped="early",
     best_step=200,
@@ -64,18 +66,20 @@ class Play:
     """Stands for the recipes, and keeps what they were called with."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.work: Work
-        self.texts: list[Text] = []
-        self.held_out: list[Text] = []
+        self.work: TrainRequest
+        self.texts: list[TrainingText] = []
+        self.held_out: list[TrainingText] = []
         self.base: Path | None = None
         self.by_lora = False
-        self.replay: list[Text] | None = None
+        self.replay: list[TrainingText] | None = None
         self.fails: BaseException | None = None
         monkeypatch.setattr(recipes, "pretrain", self.pretrain)
         monkeypatch.setattr(recipes, "finetune", self.finetune)
         monkeypatch.setattr("ownwords.cli.training._samples", lambda *_: ["It rained.\nAgain."])
 
-    def pretrain(self, train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Made:
+    def pretrain(
+        self, train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
+    ) -> TrainedModel:
         self.work, self.texts, self.held_out = work, list(train), list(held_out)
         assert work.planned
         work.planned(PLAN)
@@ -85,18 +89,20 @@ class Play:
             if self.fails:
                 raise self.fails
         judged = ("Bits a byte: 2.250, expected 2.00 to 2.50: as expected.",)
-        return Made(work.folder, Run(work.workspace / "runs" / "r"), PLAN, OUTCOME, 2.25, judged)
+        return TrainedModel(
+            work.folder, Run(work.workspace / "runs" / "r"), PLAN, OUTCOME, 2.25, judged
+        )
 
     def finetune(
         self,
         base: Path,
-        train: Iterable[Text],
-        held_out: Iterable[Text],
-        work: Work,
+        train: Iterable[TrainingText],
+        held_out: Iterable[TrainingText],
+        work: TrainRequest,
         *,
-        replay: Iterable[Text] | None,
+        replay: Iterable[TrainingText] | None,
         by_lora: bool,
-    ) -> Made:
+    ) -> TrainedModel:
         self.base, self.by_lora = base, by_lora
         self.replay = None if replay is None else list(replay)
         return replace(self.pretrain(train, held_out, work), share=0.7)
@@ -150,10 +156,10 @@ def test_the_texts_are_the_archives_and_held_out_ones_are_others(play: Play) -> 
 
 
 def test_what_the_user_set_is_fixed_wherever_it_was_set(play: Play, tmp_path: Path) -> None:
-    (tmp_path / "ownwords.toml").write_text("[optim]\nrate = 0.001\n")
-    arguments = ["--set", "train.rows=4", "--set", "archive.drafts=true", "--minutes", "0.5"]
+    (tmp_path / "ownwords.toml").write_text("[optim]\nlearning_rate = 0.001\n")
+    arguments = ["--set", "train.batch_size=4", "--set", "archive.drafts=true", "--minutes", "0.5"]
     assert main(["pretrain", BLOG, "--quiet", "--device", "cpu", *arguments]) == 0
-    assert play.work.fixed == {"train.rows": 4, "optim.rate": 0.001}
+    assert play.work.fixed == {"train.batch_size": 4, "optim.learning_rate": 0.001}
     assert (play.work.seconds, play.work.device) == (30, "cpu")
 
 
@@ -200,7 +206,7 @@ def test_a_base_is_tuned_with_or_without_replay(play: Play, tmp_path: Path) -> N
 def test_whoever_interrupts_hears_how_to_go_on(
     play: Play, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    play.fails = Interrupted("stopped after step 7 of 9; everything is saved")
+    play.fails = TrainingInterrupted("stopped after step 7 of 9; everything is saved")
     assert main(["pretrain", BLOG, "--quiet"]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == (
         "ownwords: interrupted: stopped after step 7 of 9; everything is saved"
@@ -246,7 +252,7 @@ def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) 
         (["pretrain", "nowhere"], "nowhere"),
         (["pretrain", BLOG, "--minutes", "0"], "--minutes should be more than 0, and is 0"),
         (["finetune", BLOG, "--base", "bass"], "there is no base called bass"),
-        (["pretrain", BLOG, "--set", "train.row=1"], "did you mean train.rows?"),
+        (["pretrain", BLOG, "--set", "train.row=1"], "did you mean train.batch_size?"),
         (["pretrain", BLOG, "--minutes", "inf"], "--minutes should be 10,000,000 at most"),
         (["pretrain", BLOG, "--minutes", "nan"], "--minutes should be more than 0, and is nan"),
         (["pretrain", BLOG, "--set", "model.parameters=0"], "model.parameters (0) must be at"),

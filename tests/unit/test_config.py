@@ -13,6 +13,7 @@ import ownwords
 from ownwords.core import config
 from ownwords.core.config import Resolved, as_toml, environment_name, resolve, settings_of
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.training.settings import Recipe
 
 
 @dataclass(frozen=True)
@@ -238,3 +239,23 @@ def test_every_setting_of_the_program_can_be_given_as_text() -> None:
         assert resolve(Settings, sets=[f"{setting.key}={text}"]).settings == Settings()
         variable = environment_name(setting.key)
         assert resolve(Settings, env={variable: text}).settings == Settings()
+
+
+def test_a_renamed_setting_in_a_file_is_refused_with_its_new_name(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("[optim]\nrate = 0.1\n")
+    with pytest.raises(ConfigError, match=r"optim\.rate is now called optim\.learning_rate"):
+        resolve(Recipe, toml=[path])
+
+
+def test_a_renamed_value_is_refused_with_its_new_name() -> None:
+    with pytest.raises(ConfigError, match=r'--set: train\.precision = "masters" .* called "bf16"'):
+        resolve(Recipe, sets=["train.precision=masters"])
+
+
+def test_every_renamed_setting_has_its_new_name() -> None:
+    from ownwords.cli.all_settings import Settings
+
+    keys = {setting.key for setting in settings_of(Settings())}
+    assert set(config.RENAMED.values()) <= keys | {""}
+    assert not set(config.RENAMED) & keys

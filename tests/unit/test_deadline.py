@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from ownwords.core.progress import Progress
-from ownwords.training import schedule
-from ownwords.training.deadline import Cut, Deadline, points, position
-from ownwords.training.loop import Job, train
-from ownwords.training.record import Record
+from ownwords.training import lr_schedule
+from ownwords.training.deadline import Deadline, ShortenedRun, points, position
+from ownwords.training.loop import TrainJob, train
+from ownwords.training.run_record import RunRecord
 from ownwords.training.settings import LoopConfig, ScheduleConfig
 from training_jobs import LOOP, checksum, job, weights_of
 
-LONG = replace(LOOP, steps=24, evaluations=4, average_half_life=0.2, dropout=0.1)
+LONG = replace(LOOP, steps=24, evaluations=4, ema_half_life=0.2, dropout=0.1)
 
 
 class Machine:
@@ -94,13 +94,13 @@ def test_the_course_is_whole_however_it_is_cut(given: tuple[int, st.DataObject])
     planned, data = given
     step = data.draw(st.integers(0, planned - 2))
     steps = data.draw(st.integers(step + 1, planned - 1))
-    cut = Cut(step, float(step), steps)
-    config = ScheduleConfig(warmup=0.02, warmdown=0.6)
+    cut = ShortenedRun(step, float(step), steps)
+    config = ScheduleConfig(warmup_fraction=0.02, decay_fraction=0.6)
     places = [position(s, planned, cut) for s in range(steps + 1)]
     assert places == sorted(places)
     assert places[: step + 1] == list(range(step + 1))
     assert places[-1] == pytest.approx(planned)
-    assert all(schedule.scale(each, planned, config) > 0 for each in places[:-1])
+    assert all(lr_schedule.scale(each, planned, config) > 0 for each in places[:-1])
     count = data.draw(st.integers(0, 20))
     found = points(planned, count, cut)
     assert not count or max(found) == steps
@@ -119,7 +119,7 @@ def shortening(monkeypatch: pytest.MonkeyPatch, at: int, to: int) -> None:
     monkeypatch.setattr(Deadline, "fitting", fitting)
 
 
-def parts(one: Job) -> list[str]:
+def parts(one: TrainJob) -> list[str]:
     saved = one.run.checkpoints.load(max(one.run.checkpoints.steps()))
     return [checksum(tensors) for _, tensors in sorted(saved.groups.items())]
 
@@ -173,7 +173,9 @@ def test_time_enough_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_real_run_ends_in_its_time(tmp_path: Path) -> None:
-    loop = LoopConfig(steps=100_000, rows=2, context=16, evaluations=2, checkpoint_every_s=1e9)
+    loop = LoopConfig(
+        steps=100_000, batch_size=2, sequence_length=16, evaluations=2, checkpoint_every_s=1e9
+    )
     one = job(tmp_path, loop, seconds=1.5)
     outcome = train(one)
     assert outcome.shortened
@@ -182,9 +184,9 @@ def test_a_real_run_ends_in_its_time(tmp_path: Path) -> None:
 
 
 def test_records_from_before_have_no_cut() -> None:
-    state = Record(step=3).state()
+    state = RunRecord(step=3).state()
     assert state["cut"] is None
     del state["cut"]
-    assert Record.restored(state).steps(24) == 24
-    cut = Record(step=9, cut=Cut(8, 8.0, 15))
-    assert Record.restored(cut.state()).cut == cut.cut
+    assert RunRecord.restored(state).steps(24) == 24
+    cut = RunRecord(step=9, cut=ShortenedRun(8, 8.0, 15))
+    assert RunRecord.restored(cut.state()).cut == cut.cut

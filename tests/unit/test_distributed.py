@@ -8,7 +8,7 @@ import torch
 
 import torchrun
 from ownwords.core.errors import ConfigError
-from ownwords.training.distributed import ALONE, join
+from ownwords.training.distributed import SINGLE_PROCESS, join
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_alone_everything_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     world = join(torch.device("cpu"), "fsdp")
-    assert world is ALONE
+    assert world is SINGLE_PROCESS
     assert world.is_first
     assert not world.is_sharded
     task, x = torch.nn.Linear(2, 2), torch.ones(2)
@@ -93,7 +93,7 @@ def test_alone_everything_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> Non
     world.leave()
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert join(torch.device("cpu")) is ALONE
+    assert join(torch.device("cpu")) is SINGLE_PROCESS
 
 
 def test_what_cannot_train_together_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ownwords.models import fused
 from ownwords.training import fused_muon
-from ownwords.training.gate import Gate
+from ownwords.training.grad_clip import GradClip
 from ownwords.training.muon import Muon
 
 if fused.isa() < fused.FAST_BF16:
@@ -27,7 +27,7 @@ def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor],
     for _ in range(3):
         gradients = {n: torch.randn(s, generator=generator) for n, s in SHAPES.items()}
         muon.gather(gradients)
-        muon.step(weights, rate=0.1, momentum=0.9, decay=0.1, gate=Gate(0.5))
+        muon.step(weights, rate=0.1, momentum=0.9, decay=0.1, gate=GradClip(0.5))
     torch.set_num_threads(1)
     return weights, {name: each.clone() for name, each in muon.momenta().items()}
 

@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from ownwords.training.interruption import Signals
+from ownwords.training.interrupt import InterruptHandler
 
 ASKING = ["SIGINT", "SIGTERM", "SIGBREAK"]
 
@@ -21,7 +21,7 @@ def with_ctrl_break(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_is_noted_and_the_second_interrupts(name: str) -> None:
     number = getattr(signal, name)
     before = signal.getsignal(number)
-    with Signals() as signals:
+    with InterruptHandler() as signals:
         wanted = [signals.wanted]
         signal.raise_signal(number)
         wanted.append(signals.wanted)
@@ -33,7 +33,7 @@ def test_the_first_is_noted_and_the_second_interrupts(name: str) -> None:
 
 @pytest.mark.parametrize("name", ASKING)
 def test_what_can_be_done_again_is_not_waited_for(name: str) -> None:
-    with Signals() as signals:
+    with InterruptHandler() as signals:
         with pytest.raises(KeyboardInterrupt), signals.at_once():
             signal.raise_signal(getattr(signal, name))
         assert signals.wanted
@@ -43,7 +43,7 @@ def test_what_can_be_done_again_is_not_waited_for(name: str) -> None:
 
 def test_where_there_is_no_ctrl_break_the_others_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(signal, "SIGBREAK")
-    with Signals() as signals:
+    with InterruptHandler() as signals:
         signal.raise_signal(signal.SIGTERM)
         assert signals.wanted
 
@@ -53,7 +53,7 @@ def test_outside_the_main_thread_nothing_changes() -> None:
     seen = []
 
     def work() -> None:
-        with Signals():
+        with InterruptHandler():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = Thread(target=work)

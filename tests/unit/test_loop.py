@@ -17,13 +17,13 @@ from families import some_ids
 from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.models.decoder import CausalLM
-from ownwords.training.averaging import Average
 from ownwords.training.batches import Batch, Batches
+from ownwords.training.ema import EMA
 from ownwords.training.loop import (
     MOST_SETBACKS,
-    Interrupted,
-    Job,
     TrainingError,
+    TrainingInterrupted,
+    TrainJob,
     portions,
     seed_of,
     train,
@@ -32,7 +32,7 @@ from ownwords.training.objective import next_token
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, Precision
 from training_jobs import LOOP, checksum, job, model, shards, weights_of, with_adapter
 
-RICH = replace(LOOP, dropout=0.2, average_half_life=0.2, z_weight=1e-4, micro_rows=3)
+RICH = replace(LOOP, dropout=0.2, ema_half_life=0.2, z_loss_weight=1e-4, micro_batch_size=3)
 
 
 class Spoilt:
@@ -64,7 +64,7 @@ class Heard(list[Event]):
         return [e.values[name] for e in self if e.kind == "metric" and name in e.values]
 
 
-def stopping(job: Job, after: int) -> Job:
+def stopping(job: TrainJob, after: int) -> TrainJob:
     """The job with a signal during its step of that number."""
 
     def stop(call: int, loss: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def test_two_runs_are_the_same_to_the_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "rich", "adapter"])
 def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -> None:
-    def make(key: str) -> Job:
+    def make(key: str) -> TrainJob:
         if kind == "adapter":
             return with_adapter(job(tmp_path, key=key), dropout=0.1)
         data = DataConfig(replacement=0.05) if kind == "rich" else DataConfig()
@@ -102,7 +102,9 @@ def test_stopped_and_resumed_is_as_if_never_stopped(kind: str, tmp_path: Path) -
     outcome = train(whole)
     # Calls of the objective, of which RICH takes two a step. The step in which it falls is ended.
     for after in (2, 3, 4):
-        with pytest.raises(Interrupted, match=r"stopped after step \d of 12; everything is saved"):
+        with pytest.raises(
+            TrainingInterrupted, match=r"stopped after step \d of 12; everything is saved"
+        ):
             train(stopping(make("parts"), after))
     parts = make("parts")
     resumed = train(parts)
@@ -143,7 +145,7 @@ def test_it_learns_and_keeps_what_did_best(tmp_path: Path) -> None:
 
 def test_the_validation_figure_is_the_loss_of_every_token(tmp_path: Path) -> None:
     """Computed again with plain cross entropy, document by document."""
-    loop = replace(LOOP, context=64, rows=2)
+    loop = replace(LOOP, sequence_length=64, batch_size=2)
     one = job(tmp_path, loop)
     outcome = train(one)
     held = one.validation
@@ -174,10 +176,12 @@ def test_the_validation_figure_is_the_loss_of_every_token(tmp_path: Path) -> Non
 def test_micro_batches_give_the_gradient_of_the_whole(micro: int, tmp_path: Path) -> None:
     gradients = []
     for rows in (0, micro):
-        one = job(tmp_path, replace(LOOP, steps=1, micro_rows=rows), key=f"{rows}")
+        one = job(tmp_path, replace(LOOP, steps=1, micro_batch_size=rows), key=f"{rows}")
         seen: dict[str, Tensor] = {}
 
-        def look(call: int, loss: Tensor, job: Job = one, seen: dict[str, Tensor] = seen) -> Tensor:
+        def look(
+            call: int, loss: Tensor, job: TrainJob = one, seen: dict[str, Tensor] = seen
+        ) -> Tensor:
             for name, parameter in job.model.named_parameters():
                 if name not in seen:
                     seen[name] = torch.zeros_like(parameter)
@@ -223,14 +227,14 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
     assert outcome.micro_rows == 1
     assert first.objective.rows[:2] == [4, 2] and set(first.objective.rows[2:]) == {1}  # type: ignore[attr-defined]
     assert "4 rows at once do not fit the memory: 2 are" in heard.notes()
-    by_one = job(tmp_path, replace(LOOP, micro_rows=1), key="by-one")
+    by_one = job(tmp_path, replace(LOOP, micro_batch_size=1), key="by-one")
     train(by_one)
     assert weights_of(by_one) == weights_of(first)
     for folder in ({"key": "run"}, {"key": "another", "row_limits": cache}):
         again = job(tmp_path, objective=limited(1), **folder)
         train(again)
         assert set(again.objective.rows) <= {1}  # type: ignore[attr-defined]
-    with pytest.raises(TrainingError, match="does not hold one row of 24 tokens"):
+    with pytest.raises(TrainingError, match="one row of 24 tokens does not fit into memory"):
         train(job(tmp_path, key="none", objective=limited(0)))
 
 
@@ -284,7 +288,7 @@ def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
 def test_it_ends_early_and_gives_the_best(tmp_path: Path) -> None:
     """Far too fast a rate on far too little text: the held-out text soon does worse."""
     loop = replace(LOOP, steps=120, evaluations=40, patience=2)
-    fast = OptimConfig(matrix_rate=0.1, rate=0.03)
+    fast = OptimConfig(muon_lr=0.1, learning_rate=0.03)
     small = Batches(
         shards(tmp_path, count=1, seed=5), rows=4, context=24, seed=1, config=DataConfig()
     )
@@ -309,8 +313,8 @@ def test_it_ends_before_it_learns_by_heart(tmp_path: Path) -> None:
 
 
 def test_the_average_is_taken_where_it_is_better(tmp_path: Path) -> None:
-    loop = replace(LOOP, steps=30, average_half_life=0.15)
-    wild = OptimConfig(kind="adamw", rate=0.05)
+    loop = replace(LOOP, steps=30, ema_half_life=0.15)
+    wild = OptimConfig(kind="adamw", learning_rate=0.05)
     one = job(tmp_path, loop, optim=wild)
     outcome = train(one)
     last = outcome.evaluations[-1]
@@ -324,7 +328,7 @@ def test_the_average_is_taken_where_it_is_better(tmp_path: Path) -> None:
     assert (outcome.bits_per_byte, outcome.best_step, outcome.averaged) == best
     saved = one.run.checkpoints.load(outcome.best_step).groups
     if outcome.averaged:
-        average = Average(saved["weights"], 0.15 * 30)
+        average = EMA(saved["weights"], 0.15 * 30)
         average.load_state(saved["average"])
         assert weights_of(one) == checksum(average.weights())
 
@@ -372,7 +376,7 @@ def test_an_evaluation_that_fails_loses_nothing(
             raise error
         return 0.0
 
-    with pytest.raises(Interrupted if error is KeyboardInterrupt else error):
+    with pytest.raises(TrainingInterrupted if error is KeyboardInterrupt else error):
         train(job(tmp_path, memorised=fail))
     resumed = job(tmp_path, memorised=lambda _: 0.0)
     assert resumed.run.checkpoints.steps()[-1] == number * 4
@@ -381,25 +385,27 @@ def test_an_evaluation_that_fails_loses_nothing(
 
 
 def test_what_a_run_was_begun_with_must_stay(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterrupted):
         train(stopping(job(tmp_path), 5))
     other_text = Batches(shards(tmp_path, count=9), rows=4, context=24, seed=1, config=DataConfig())
     with pytest.raises(ConfigError, match=r"the texts have changed since the run .* was begun"):
         train(job(tmp_path, batches=other_text))
     with pytest.raises(ConfigError, match=r"the held-out texts have changed"):
         train(job(tmp_path, held_out=False))
-    with pytest.raises(ConfigError, match=r"other settings: train.z_weight = 0.0, now 0.1"):
-        train(job(tmp_path, replace(LOOP, z_weight=0.1)))
-    with pytest.raises(ConfigError, match=r"optim.rate = 0.003, now 0.001"):
-        train(job(tmp_path, optim=OptimConfig(rate=0.001)))
+    with pytest.raises(ConfigError, match=r"other settings: train.z_loss_weight = 0.0, now 0.1"):
+        train(job(tmp_path, replace(LOOP, z_loss_weight=0.1)))
+    with pytest.raises(ConfigError, match=r"optim.learning_rate = 0.003, now 0.001"):
+        train(job(tmp_path, optim=OptimConfig(learning_rate=0.001)))
     with pytest.raises(ConfigError, match="the model and the adapter have changed"):
         train(with_adapter(job(tmp_path)))
-    free = replace(LOOP, micro_rows=2, patience=7, checkpoint_every_s=5.0, checkpointing=True)
+    free = replace(
+        LOOP, micro_batch_size=2, patience=7, checkpoint_every_s=5.0, gradient_checkpointing=True
+    )
     assert train(job(tmp_path, free)).stopped == "done"
 
 
 def test_what_is_frozen_must_stay_too(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterrupted):
         train(stopping(with_adapter(job(tmp_path)), 5))
     with pytest.raises(ConfigError, match="the model has changed"):
         train(with_adapter(job(tmp_path, model=model(seed=2))))
@@ -417,7 +423,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(tmp_path: Path) -> None:
     whole = job(tmp_path, key="whole")
     train(whole)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterrupted):
         train(stopping(job(tmp_path), 7))
     run = job(tmp_path).run
     assert run.checkpoints.steps() == [4, 7]
@@ -433,14 +439,14 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(tmp_path: Path)
     assert weights_of(resumed) == weights_of(whole)
 
 
-@pytest.mark.parametrize("precision", ["autocast", "masters"])
+@pytest.mark.parametrize("precision", ["autocast", "bf16"])
 def test_bfloat16_learns_and_resumes_to_the_bit(precision: Precision, tmp_path: Path) -> None:
-    loop = replace(LOOP, precision=precision, average_half_life=0.3)
+    loop = replace(LOOP, precision=precision, ema_half_life=0.3)
     whole = job(tmp_path, loop, key="whole")
     outcome = train(whole)
     exact = train(job(tmp_path, replace(loop, precision="float32"), key="float32"))
     assert outcome.bits_per_byte == pytest.approx(exact.bits_per_byte, rel=0.02)
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterrupted):
         train(stopping(job(tmp_path, loop), 6))
     resumed = job(tmp_path, loop)
     train(resumed)
@@ -485,6 +491,6 @@ def test_portions_are_even_and_whole() -> None:
 
 
 def test_settings_that_cannot_be() -> None:
-    for wrong in ({"steps": 0}, {"rows": 0}, {"dropout": 1.0}, {"patience": -1}):
+    for wrong in ({"steps": 0}, {"batch_size": 0}, {"dropout": 1.0}, {"patience": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             LoopConfig(**wrong)

@@ -23,8 +23,8 @@ from ownwords.make.make_request import MakeRequest, base_of
 from ownwords.make.result import MakeResult, TrainingSummary
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training import recipes, rehearsal
-from ownwords.training.planned import Plan
+from ownwords.training import recipes, replay_text
+from ownwords.training.plan import Plan
 
 
 class Listener(MakeCallbacks):
@@ -204,7 +204,7 @@ def test_another_model_in_its_place_is_not_taken_for_it(made: Path) -> None:
     key = model_fingerprint(made / "w" / "model")
     shutil.rmtree(made / "w" / "model")
     shutil.copytree(made / "base" / "model", made / "w" / "model")
-    (made / "w" / "model" / rehearsal.BROUGHT).unlink()
+    (made / "w" / "model" / replay_text.BROUGHT).unlink()
     told, result = again(made)
     assert "trained" in told
     assert result.trained.key == model_fingerprint(result.model) == key
@@ -327,7 +327,7 @@ def test_who_thinks_long_about_a_question_loses_no_time(
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     seen: list[float | None] = []
 
-    def pretrain(_: object, __: object, work: recipes.Work) -> None:
+    def pretrain(_: object, __: object, work: recipes.TrainRequest) -> None:
         seen.append(work.began)
         raise CorpusError("enough")
 
@@ -352,7 +352,7 @@ def test_who_thinks_long_about_a_question_loses_no_time(
         ({"minutes": float("nan")}, "--minutes should be more than 0"),
         ({"minutes": float("inf")}, "--minutes should be 10,000,000 at most"),
         ({"base": Path("nowhere")}, "nowhere is no folder"),
-        ({"fixed": {"train.row": 4}}, "did you mean train.rows?"),
+        ({"fixed": {"train.row": 4}}, "did you mean train.batch_size?"),
     ],
 )
 def test_what_cannot_be_is_said_at_once(

@@ -28,8 +28,8 @@ from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest
 from ownwords.make.paragraph import FirstParagraph
 from ownwords.make.result import MakeResult, PlanValue, TrainingSummary
-from ownwords.training.expectation import Expectation
-from ownwords.training.planned import Derived, Plan
+from ownwords.training.forecast import Forecast
+from ownwords.training.plan import Plan, PlannedValue
 from ownwords.training.settings import Recipe
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
@@ -62,8 +62,8 @@ CARD = Scorecard(
 )
 PLAN = Plan(
     recipe=Recipe(),
-    reasons=(Derived("train.steps", 400, "that fills the time", "measured here", "measured"),),
-    expected=Expectation(1.5, 1.9, 182.0, 10**6, 6.0, 10**8, 5000.0, 1000),
+    reasons=(PlannedValue("train.steps", 400, "that fills the time", "measured here", "measured"),),
+    expected=Forecast(1.5, 1.9, 182.0, 10**6, 6.0, 10**8, 5000.0, 1000),
 )
 REPORT = Report(
     "The Hundred Steps",
@@ -242,10 +242,10 @@ def test_the_plan_in_full_is_all_that_plan_shows(
 
 def test_settings_of_the_user_reach_the_order(play: Play, tmp_path: Path) -> None:
     (tmp_path / "ownwords.toml").write_text("[archive]\ndrafts = true\n")
-    arguments = ["--set", "train.rows=4", "--set", "split.test=0.3", "--workspace", "w"]
+    arguments = ["--set", "train.batch_size=4", "--set", "split.test=0.3", "--workspace", "w"]
     assert main(["make", BLOG, "--base", "none", "--quiet", *arguments]) == 0
     order = play.orders[0]
-    assert order.fixed == {"train.rows": 4}
+    assert order.fixed == {"train.batch_size": 4}
     assert order.archive.drafts
     assert order.split.test == 0.3
     assert order.workspace == Path("w")

@@ -17,7 +17,7 @@ from ownwords.make import language
 from ownwords.make.paragraph import FirstParagraph, ended_well, prompt_of, title_for
 from ownwords.make.stage_cache import StageCache
 from ownwords.models.fingerprint import model_fingerprint
-from ownwords.training.shards import Text
+from ownwords.training.shards import TrainingText
 
 SENTENCE = "It rained on the hat, and nobody minded at all. "
 
@@ -90,9 +90,13 @@ def test_the_title_is_of_a_post_that_was_held_out_and_will_do() -> None:
 @pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
 def test_the_base_in_the_box_has_read_english_alone(tmp_path: Path) -> None:
     box = catalogue.shipped()
-    english = [Text("a", "The hat was on the table, and it was not his, as far as he could see.")]
+    english = [
+        TrainingText("a", "The hat was on the table, and it was not his, as far as he could see.")
+    ]
     german = [
-        Text("b", "Der Hut lag auf dem Tisch, und soweit er sehen konnte, war es nicht seiner.")
+        TrainingText(
+            "b", "Der Hut lag auf dem Tisch, und soweit er sehen konnte, war es nicht seiner."
+        )
     ]
     assert not language.is_new_to(box, english)
     assert language.is_new_to(box, german)

@@ -8,10 +8,18 @@ import torch
 
 import families  # noqa: F401 - one thread
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.training import flops, measure
+from ownwords.training import flops, throughput
 from ownwords.training.device import choose
-from ownwords.training.measure import ASSUMED, KEPT, MEASURED, Pace, Sample, fitted, measured
 from ownwords.training.settings import OptimConfig
+from ownwords.training.throughput import (
+    ASSUMED,
+    CACHED,
+    MEASURED,
+    StepTimeModel,
+    StepTiming,
+    fitted,
+    measured,
+)
 
 SMALL = Qwen3Config(
     vocabulary=97, context=16, width=32, layers=1, heads=2, kv_heads=1, head_dim=16, hidden=32
@@ -27,27 +35,27 @@ def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_law_is_found_again_from_its_own_samples() -> None:
-    def sample(layers: int, work: float) -> Sample:
-        return Sample(layers, work, layers * 2e-3 + work / 5e10)
+    def sample(layers: int, work: float) -> StepTiming:
+        return StepTiming(layers, work, layers * 2e-3 + work / 5e10)
 
-    law = fitted([sample(2, 1e8), sample(6, 4e9)], Pace(1, 1))
+    law = fitted([sample(2, 1e8), sample(6, 4e9)], StepTimeModel(1, 1))
     assert law.layer_s == pytest.approx(2e-3)
     assert law.flops_per_s == pytest.approx(5e10)
-    law = fitted([sample(2, 1e8), sample(4, 9e8), sample(6, 4e9)], Pace(1, 1))
+    law = fitted([sample(2, 1e8), sample(4, 9e8), sample(6, 4e9)], StepTimeModel(1, 1))
     assert law.flops_per_s == pytest.approx(5e10)
 
 
 def test_samples_that_contradict_the_law_give_no_negative_part() -> None:
-    law = fitted([Sample(10, 1e8, 0.001), Sample(2, 1e8, 0.5)], Pace(1e-3, 1e11))
+    law = fitted([StepTiming(10, 1e8, 0.001), StepTiming(2, 1e8, 0.5)], StepTimeModel(1e-3, 1e11))
     assert law.layer_s >= 0
     assert law.flops_per_s > 0
-    one = fitted([Sample(4, 1e9, 0.1)], Pace(1e-3, 1e11))
+    one = fitted([StepTiming(4, 1e9, 0.1)], StepTimeModel(1e-3, 1e11))
     assert 4 * one.layer_s + 1e9 / one.flops_per_s == pytest.approx(0.1)
 
 
 def test_a_step_takes_its_layers_and_its_arithmetic() -> None:
-    pace = Pace(1e-3, 1e9)
-    work = measure.step_flops(LARGER, 3, 16)
+    pace = StepTimeModel(1e-3, 1e9)
+    work = throughput.step_flops(LARGER, 3, 16)
     assert work > 3 * 16 * flops.per_token(LARGER, 16)  # the optimizer's own on top
     assert pace.step_s(LARGER, 3, 16) == pytest.approx(2e-3 + work / 1e9)
 
@@ -57,28 +65,28 @@ def test_real_steps_are_timed_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.random.get_rng_state()
     speeds = measured(device, [SMALL, LARGER], rows=2, context=16, seconds=6)
     assert torch.equal(before, torch.random.get_rng_state())
-    assert set(speeds.paces) == {"float32", "autocast", "masters"}
+    assert set(speeds.paces) == {"float32", "autocast", "bf16"}
     assert all(pace.origin == MEASURED for pace in speeds.paces.values())
     assert 0 < speeds.paces["float32"].step_s(LARGER, 2, 16) < 5
 
     steps = Counter[str]()
-    real = measure._steps
+    real = throughput._steps
 
     def counted(*said: Any) -> list[float]:  # noqa: ANN401
         steps["timed"] += 1
         return real(*said)
 
-    monkeypatch.setattr(measure, "_steps", counted)
+    monkeypatch.setattr(throughput, "_steps", counted)
     again = measured(device, [SMALL, LARGER], rows=2, context=16, seconds=6)
     assert steps["timed"] == 1  # one, to see how busy the machine is
-    assert again.paces["masters"].origin == KEPT
+    assert again.paces["bf16"].origin == CACHED
 
 
 def test_a_busy_machine_slows_down_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     device = choose("cpu")
 
     def taking(seconds: float) -> None:
-        monkeypatch.setattr(measure, "_steps", lambda *_: [seconds])
+        monkeypatch.setattr(throughput, "_steps", lambda *_: [seconds])
 
     taking(0.01)
     idle = measured(device, [SMALL], rows=2, context=16, seconds=9)
@@ -96,11 +104,11 @@ def test_with_no_time_nothing_is_timed() -> None:
 
 def test_what_does_not_work_on_the_device_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*said: object) -> list[float]:
-        if "masters" in said:
+        if "bf16" in said:
             raise RuntimeError("no such type here")
         return [0.01]
 
-    monkeypatch.setattr(measure, "_steps", refuse)
+    monkeypatch.setattr(throughput, "_steps", refuse)
     speeds = measured(choose("cpu"), [SMALL], rows=2, context=16, seconds=5)
     assert set(speeds.paces) == {"float32", "autocast"}
 
@@ -109,31 +117,31 @@ def test_what_does_not_work_on_the_device_is_passed_over(monkeypatch: pytest.Mon
     "content", ["", "[]", "{", '{"m": 3}', '{"m": {"k": [1, 2]}}', '{"m": {"k": [1, 2, NaN]}}']
 )
 def test_a_damaged_cache_is_no_error(content: str) -> None:
-    folder = measure.cache_folder()
+    folder = throughput.cache_folder()
     folder.mkdir(parents=True)
     (folder / "speed.json").write_text(content)
-    store = measure.Kept(choose("cpu"))
+    store = throughput.SpeedCache(choose("cpu"))
     assert store.get("k") is None
-    store.put("k", Sample(1, 2.0, 3.0))
+    store.put("k", StepTiming(1, 2.0, 3.0))
     store.save()
-    assert measure.Kept(choose("cpu")).get("k") == Sample(1, 2.0, 3.0)
+    assert throughput.SpeedCache(choose("cpu")).get("k") == StepTiming(1, 2.0, 3.0)
     assert json.loads((folder / "speed.json").read_text())
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
-    store = measure.Kept(choose("cpu"))
-    store.put("k", Sample(1, 2.0, 3.0))
+    store = throughput.SpeedCache(choose("cpu"))
+    store.put("k", StepTiming(1, 2.0, 3.0))
     store.save()
 
 
 def test_keys_tell_apart_what_takes_different_time() -> None:
     muon, adamw = OptimConfig(), OptimConfig(kind="adamw")
     keys = {
-        measure.sample_key(shape, rows, 16, precision, optim)
+        throughput.sample_key(shape, rows, 16, precision, optim)
         for shape in (SMALL, LARGER)
         for rows in (1, 2)
-        for precision in ("float32", "masters")
+        for precision in ("float32", "bf16")
         for optim in (muon, adamw)
     }
     assert len(keys) == 16

@@ -10,14 +10,14 @@ from families import some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import lora
 from ownwords.training.adamw import AdamW
-from ownwords.training.averaging import Average
-from ownwords.training.gate import Gate
+from ownwords.training.ema import EMA
+from ownwords.training.grad_clip import GradClip
 from ownwords.training.muon import orthogonalized
 from ownwords.training.optim import Optimizer, beta_of
 from ownwords.training.settings import OptimConfig
 from stored_state import through_a_file
 
-F32 = OptimConfig(iteration="float32")
+F32 = OptimConfig(newton_schulz_dtype="float32")
 
 
 def pretend(model: nn.Module, step: int, size: float = 0.01) -> None:
@@ -59,7 +59,12 @@ def test_adamw_is_torchs(
     if not fused:
         monkeypatch.setattr("ownwords.training.adamw.FUSED", ())
     config = OptimConfig(
-        kind="adamw", rate=1e-2, beta2=0.97, weight_decay=0.3, embedding_decay=0.05, clip=clip
+        kind="adamw",
+        learning_rate=1e-2,
+        beta2=0.97,
+        weight_decay=0.3,
+        embedding_weight_decay=0.05,
+        grad_clip=clip,
     )
     ours, theirs = tiny("gpt2"), tiny("gpt2")
     optimizer = Optimizer(ours, config, waits=waits)
@@ -101,7 +106,11 @@ def quintic(matrix: Tensor) -> Tensor:
 @pytest.mark.parametrize("family", ["qwen3", "gpt2"])
 def test_muon_is_the_literal_one(family: str, waits: bool) -> None:
     config = OptimConfig(
-        iteration="float32", matrix_rate=0.03, weight_decay=0.2, momentum_steps=10, clip=0.5
+        newton_schulz_dtype="float32",
+        muon_lr=0.03,
+        weight_decay=0.2,
+        momentum_warmup_steps=10,
+        grad_clip=0.5,
     )
     model = tiny(family)
     optimizer = Optimizer(model, config, waits=waits)
@@ -182,15 +191,15 @@ def test_an_adapter_beside_bfloat16_weights_needs_no_masters() -> None:
 @pytest.mark.parametrize("iteration", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 def test_resumed_is_not_stopped(kind: str, iteration: str, masters: bool, tmp_path: Path) -> None:
-    config = OptimConfig(kind=kind, iteration=iteration, momentum_steps=7)  # type: ignore[arg-type]
+    config = OptimConfig(kind=kind, newton_schulz_dtype=iteration, momentum_warmup_steps=7)  # type: ignore[arg-type]
     dtype = torch.bfloat16 if masters else torch.float32
 
-    def fresh() -> tuple[nn.Module, Optimizer, Average]:
+    def fresh() -> tuple[nn.Module, Optimizer, EMA]:
         model = tiny("gemma3", dtype)
         optimizer = Optimizer(model, config, masters=masters)
-        return model, optimizer, Average(optimizer.weights(), 3)
+        return model, optimizer, EMA(optimizer.weights(), 3)
 
-    def go(parts: tuple[nn.Module, Optimizer, Average], steps: range) -> None:
+    def go(parts: tuple[nn.Module, Optimizer, EMA], steps: range) -> None:
         for step in steps:
             run(parts[1], parts[0], range(step, step + 1))
             parts[2].update(parts[1].weights())
@@ -210,7 +219,7 @@ def test_resumed_is_not_stopped(kind: str, iteration: str, masters: bool, tmp_pa
 
 
 def test_a_run_goes_on_in_the_precision_it_began_with() -> None:
-    first = Optimizer(tiny("qwen3"), OptimConfig(iteration="bfloat16"))
+    first = Optimizer(tiny("qwen3"), OptimConfig(newton_schulz_dtype="bfloat16"))
     auto = Optimizer(tiny("qwen3"), OptimConfig())
     told = Optimizer(tiny("qwen3"), F32)
     for optimizer in (auto, told):
@@ -263,7 +272,7 @@ def test_masters_keep_what_bfloat16_would_lose() -> None:
     # Steps of a thousandth part of the weight's last place, all in one direction.
     model = nn.Linear(4, 4, bias=False, dtype=torch.bfloat16)
     nn.init.ones_(model.weight)
-    config = OptimConfig(kind="adamw", rate=1e-4, weight_decay=0.0)
+    config = OptimConfig(kind="adamw", learning_rate=1e-4, weight_decay=0.0)
     optimizer = Optimizer(model, config, masters=True)
     for step in range(100):
         model.weight.grad = torch.ones_like(model.weight)
@@ -293,7 +302,12 @@ def test_masters_follow_a_float32_run() -> None:
 def test_the_part_in_cpp_changes_nothing(
     kind: str, clip: float, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = OptimConfig(kind=kind, iteration="float32", clip=clip, rate=1e-2)  # type: ignore[arg-type]
+    config = OptimConfig(
+        kind=kind,  # type: ignore[arg-type]
+        newton_schulz_dtype="float32",
+        grad_clip=clip,
+        learning_rate=1e-2,
+    )
     with_it, without = tiny("gpt2", torch.bfloat16), tiny("gpt2", torch.bfloat16)
     one = Optimizer(with_it, config, masters=True, waits=waits)
     other = Optimizer(without, config, masters=True, waits=waits)
@@ -377,7 +391,7 @@ def test_exact_weights_are_taken_over(kind: str) -> None:
 def test_it_learns(family: str, kind: str) -> None:
     model = tiny(family)
     model.init_weights(1)
-    config = OptimConfig(kind=kind, matrix_rate=0.02, rate=1e-2)  # type: ignore[arg-type]
+    config = OptimConfig(kind=kind, muon_lr=0.02, learning_rate=1e-2)  # type: ignore[arg-type]
     optimizer = Optimizer(model, config)
     ids_BT = some_ids(4, 17)
     losses = []
@@ -420,8 +434,8 @@ def test_what_cannot_be_is_told() -> None:
         Optimizer(model.requires_grad_(False), F32)
     with pytest.raises(OwnwordsError, match=r"optim\.beta1"):
         OptimConfig(beta1=1.0)
-    with pytest.raises(OwnwordsError, match=r"optim\.clip"):
-        OptimConfig(clip=-1)
+    with pytest.raises(OwnwordsError, match=r"optim\.grad_clip"):
+        OptimConfig(grad_clip=-1)
 
 
 def test_a_beta_forgets_half_in_its_half_life() -> None:
@@ -435,7 +449,7 @@ def test_nothing_lies_across_its_neighbour() -> None:
     adamw = AdamW(weights, betas=(0.9, 0.99), eps=1e-8, decay=0.0)
     gradients = {name: torch.full_like(each, 0.5) for name, each in weights.items()}
     adamw.gather(gradients)
-    adamw.step(weights, rate=0.1, gate=Gate(1.0))
+    adamw.step(weights, rate=0.1, gate=GradClip(1.0))
     for each in weights.values():
         torch.testing.assert_close(each, torch.full_like(each, -0.1))
     assert all(moment.data_ptr() % 4 == 0 for moment in adamw.moments().values())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ownwords.training.outset import Outset
+from ownwords.training.replan import ReplanMonitor
 
 
 class Machine:
@@ -17,7 +17,9 @@ class Machine:
             self.told.append(found_s)
             return accepts
 
-        self.outset = Outset(seconds, step_s, plan_anew, unseen=unseen, clock=lambda: self.now)
+        self.outset = ReplanMonitor(
+            seconds, step_s, plan_anew, unseen=unseen, clock=lambda: self.now
+        )
 
     def run(self, step_s: list[float], pauses: dict[int, float] | None = None) -> int | None:
         """The step before which another plan was there; None if there never was."""

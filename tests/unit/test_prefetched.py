@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from ownwords.training.batches import Batch, Batches, Prefetched
+from ownwords.training.batches import Batch, Batches, Prefetcher
 from ownwords.training.settings import DataConfig
 from small_shards import same, shards_of
 
@@ -37,7 +37,7 @@ def alive() -> bool:
 
 def test_prefetched_batches_are_those_of_their_steps() -> None:
     batches = watched()
-    with closing(Prefetched(batches, 5, 25)) as prefetched:
+    with closing(Prefetcher(batches, 5, 25)) as prefetched:
         got = list(prefetched)
     assert [step for step, _ in got] == list(range(5, 25))
     assert all(same(batch, batches.batch(step)) for step, batch in got)
@@ -54,14 +54,14 @@ def test_batches_for_cuda_are_pinned_in_the_thread(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Batch, "pinned", pin)
     for device, expected in (("cpu", []), ("cuda:0", ["batches"] * 3)):
-        with closing(Prefetched(watched(), 0, 3, device=device)) as prefetched:
+        with closing(Prefetcher(watched(), 0, 3, device=device)) as prefetched:
             assert len(list(prefetched)) == 3
         assert pinned == expected
 
 
 def test_prefetching_goes_no_further_ahead_than_it_may() -> None:
     batches = watched()
-    with closing(Prefetched(batches, 0, depth=3)) as prefetched:
+    with closing(Prefetcher(batches, 0, depth=3)) as prefetched:
         for taken in range(5):
             deadline = time.monotonic() + 5
             while batches.made < taken + 3 and time.monotonic() < deadline:
@@ -75,7 +75,7 @@ def test_prefetching_goes_no_further_ahead_than_it_may() -> None:
 def test_what_goes_wrong_in_the_thread_is_raised_where_it_matters() -> None:
     batches = watched()
     batches.fails_at = 3
-    with closing(Prefetched(batches, 0)) as prefetched:
+    with closing(Prefetcher(batches, 0)) as prefetched:
         assert [step for step, _ in islice(prefetched, 3)] == [0, 1, 2]
         for _ in range(2):
             with pytest.raises(OSError, match="no step 3"):
@@ -88,7 +88,7 @@ def test_closing_ends_the_thread_whatever_it_does(pause_s: float) -> None:
     batches = watched()
     batches.pause_s = pause_s
     for taken in (0, 1):
-        prefetched = Prefetched(batches, 0, depth=2)
+        prefetched = Prefetcher(batches, 0, depth=2)
         assert len(list(islice(prefetched, taken))) == taken
         prefetched.close()
         prefetched.close()
@@ -99,7 +99,7 @@ def test_closing_ends_the_thread_whatever_it_does(pause_s: float) -> None:
 def test_closing_frees_whoever_waits() -> None:
     batches = watched()
     batches.pause_s = 0.2
-    prefetched = Prefetched(batches, 0)
+    prefetched = Prefetcher(batches, 0)
     got: list[object] = []
     waiting = threading.Thread(target=lambda: got.extend(prefetched))
     waiting.start()

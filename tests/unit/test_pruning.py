@@ -10,7 +10,7 @@ from ownwords.core.errors import WorkspaceError
 from ownwords.models import atomic_dir
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import pruning
-from ownwords.training.shards import Text, build, open_shards
+from ownwords.training.shards import TrainingText, build, open_shards
 
 COUNT = pruning.KEPT + 4
 
@@ -30,7 +30,8 @@ def runs(tmp_path: Path) -> Path:
 def keys(tokens: Path) -> list[str]:
     """Encoded texts, the one used longest ago first."""
     made = [
-        build([Text("a", "hat " * n)], ByteTokenizer(), tokens).key for n in range(1, COUNT + 1)
+        build([TrainingText("a", "hat " * n)], ByteTokenizer(), tokens).key
+        for n in range(1, COUNT + 1)
     ]
     for n, key in enumerate(made):
         os.utime(tokens / key, (1e9 + n, 1e9 + n))
@@ -48,7 +49,7 @@ def test_the_last_used_stay(tokens: Path, runs: Path, keys: list[str]) -> None:
 
 def test_opening_is_using(tokens: Path, runs: Path, keys: list[str]) -> None:
     assert open_shards(tokens / keys[0]).documents == 1
-    assert build([Text("a", "hat hat ")], ByteTokenizer(), tokens).key == keys[1]
+    assert build([TrainingText("a", "hat hat ")], ByteTokenizer(), tokens).key == keys[1]
     pruning.prune(tokens, runs)
     assert there(tokens) == {keys[0], keys[1], *keys[-pruning.KEPT + 2 :]}
 

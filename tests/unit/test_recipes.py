@@ -16,64 +16,71 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import corpus, measure, planned, pruning, validation
+from ownwords.training import corpus, plan, pruning, throughput, validation
 from ownwords.training.device import Device, choose
-from ownwords.training.distributed import ALONE
-from ownwords.training.laws import LAWS
-from ownwords.training.objective import Task, next_token
-from ownwords.training.preparing import Some
-from ownwords.training.recipes import Made, Work, finetune, pretrain
-from ownwords.training.samples import Samples
-from ownwords.training.shards import Text, build
+from ownwords.training.distributed import SINGLE_PROCESS
+from ownwords.training.objective import LossModule, next_token
+from ownwords.training.plan import read_plan
+from ownwords.training.plan_constants import PLAN_CONSTANTS
+from ownwords.training.prepare import TextSample
+from ownwords.training.recipes import TrainedModel, TrainRequest, finetune, pretrain
+from ownwords.training.samples import SampleWriter
+from ownwords.training.shards import TrainingText, build
 
 TINY: Mapping[str, object] = {
     "model.parameters": 40_000,
-    "model.context": 32,
-    "train.rows": 8,
+    "model.context_length": 32,
+    "train.batch_size": 8,
     "train.steps": 24,
     "train.evaluations": 3,
     "train.precision": "float32",
 }
 TUNED = {key: value for key, value in TINY.items() if not key.startswith("model.")} | {
-    "train.context": 32
+    "train.sequence_length": 32
 }
-TRAIN = [Text(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8) for i in range(12)]
-HELD_OUT = [Text(f"v{i}", f"The cat number {i} sat on the mat and slept. " * 4) for i in (40, 41)]
-OTHERS = [Text(f"o{i}", f"Zwei mal {i} ist nicht {i}, sagt der Hund. " * 8) for i in range(12)]
-HELD_OTHERS = [Text("w", "Zwei mal 90 ist nicht 90, sagt der Hund. " * 8)]
+TRAIN = [
+    TrainingText(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8) for i in range(12)
+]
+HELD_OUT = [
+    TrainingText(f"v{i}", f"The cat number {i} sat on the mat and slept. " * 4) for i in (40, 41)
+]
+OTHERS = [
+    TrainingText(f"o{i}", f"Zwei mal {i} ist nicht {i}, sagt der Hund. " * 8) for i in range(12)
+]
+HELD_OTHERS = [TrainingText("w", "Zwei mal 90 ist nicht 90, sagt der Hund. " * 8)]
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
+    monkeypatch.setattr(throughput, "measured", lambda device, *_, **__: throughput.assumed(device))
 
 
-def work(folder: Path, fixed: Mapping[str, object] = TINY, **more: object) -> Work:
-    return Work(folder, 600, fixed, device="cpu", **more)  # type: ignore[arg-type]
+def work(folder: Path, fixed: Mapping[str, object] = TINY, **more: object) -> TrainRequest:
+    return TrainRequest(folder, 600, fixed, device="cpu", **more)  # type: ignore[arg-type]
 
 
-def weights(made: Made) -> bytes:
+def weights(made: TrainedModel) -> bytes:
     return (made.folder / "model.safetensors").read_bytes()
 
 
-def bits(folder: Path, texts: list[Text], place: Path) -> float:
+def bits(folder: Path, texts: list[TrainingText], place: Path) -> float:
     found = bundle.load(folder)
     shards = build(texts, tokenizers.from_files(found.tokenizer_files), place / "again")
     return validation.bits_per_byte(
-        Task(found.model, next_token),
+        LossModule(found.model, next_token),
         shards,
         rows=8,
         context=32,
         isolate=True,
         device=choose("cpu"),
         precision="float32",
-        world=ALONE,
+        world=SINGLE_PROCESS,
     )
 
 
 def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
-    shown: list[planned.Plan] = []
+    shown: list[plan.Plan] = []
     made = pretrain(TRAIN, HELD_OUT, work(tmp_path, planned=shown.append, corpus="key of it"))
     assert made.bits_per_byte is not None
     assert made.bits_per_byte < 6  # 8 before anything is learned
@@ -85,8 +92,8 @@ def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
     assert isinstance(recipe, dict)
     assert recipe["train"]["steps"] == 24
     assert "bits a byte on texts held out whole" in found.card
-    assert "| train.rows | 8 | as you set it | setting |" in found.card
-    assert planned.read((made.run.folder / "plan.toml").read_text()) == made.plan
+    assert "| train.batch_size | 8 | as you set it | setting |" in found.card
+    assert read_plan((made.run.folder / "plan.toml").read_text()) == made.plan
     assert "steps = 24  # setting" in made.run.config.read_text()
     assert shown == [made.plan]
     assert made.plan.expected.sentences()
@@ -109,10 +116,10 @@ def test_the_same_command_again_goes_on_with_the_same_run(
         pretrain(TRAIN, HELD_OUT, work(tmp_path / "two", progress=Progress(cut)))
     assert not (tmp_path / "two" / "model").exists()
 
-    def nothing(*_: object, **__: object) -> measure.Speeds:
+    def nothing(*_: object, **__: object) -> throughput.DeviceSpeeds:
         raise AssertionError("a run that is planned is not measured again")
 
-    monkeypatch.setattr(measure, "measured", nothing)
+    monkeypatch.setattr(throughput, "measured", nothing)
     again = pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))
     assert weights(again) == weights(undisturbed)
     assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
@@ -124,7 +131,7 @@ def test_encoded_texts_that_no_run_is_of_go(
 ) -> None:
     monkeypatch.setattr(pruning, "KEPT", 0)
     old = build(OTHERS, ByteTokenizer(), tmp_path / "tokens")
-    fixed = {**TINY, "train.steps": 2, "model.vocabulary": 0}
+    fixed = {**TINY, "train.steps": 2, "model.vocab_size": 0}
     for _ in range(2):
         made = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
         assert not old.folder.exists()
@@ -136,7 +143,7 @@ def test_encoded_texts_that_no_run_is_of_go(
 
 
 def test_the_vocabulary_is_learned_from_the_training_texts_alone(tmp_path: Path) -> None:
-    fixed = {**TINY, "model.vocabulary": 300, "train.steps": 2}
+    fixed = {**TINY, "model.vocab_size": 300, "train.steps": 2}
     made = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
     expected = bpe.train([text.text for text in TRAIN], 300)
     assert ownwords.load(made.folder).tokenizer.fingerprint() == expected.fingerprint()
@@ -150,7 +157,7 @@ def test_without_held_out_texts_nothing_is_claimed(tmp_path: Path) -> None:
 
 def test_too_little_text_is_said_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="9 bytes of text"):
-        pretrain([Text("a", "Too short")], [], work(tmp_path / "w"))
+        pretrain([TrainingText("a", "Too short")], [], work(tmp_path / "w"))
     assert not (tmp_path / "w" / "model").exists()
 
 
@@ -159,10 +166,8 @@ def test_a_base_is_tuned_to_other_texts_and_a_lora_is_saved_both_ways(tmp_path: 
     before = bits(base.folder, HELD_OTHERS, tmp_path)
 
     full = finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "full", TUNED), replay=TRAIN)
-    assert full.plan.recipe.data.replay == LAWS.tune_replay
-    assert full.plan.recipe.optim.matrix_rate == pytest.approx(
-        0.25 * base.plan.recipe.optim.matrix_rate
-    )
+    assert full.plan.recipe.data.replay == PLAN_CONSTANTS.tune_replay
+    assert full.plan.recipe.optim.muon_lr == pytest.approx(0.25 * base.plan.recipe.optim.muon_lr)
     assert full.bits_per_byte is not None
     assert full.bits_per_byte < before
     assert bits(full.folder, HELD_OTHERS, tmp_path) == pytest.approx(full.bits_per_byte, rel=1e-4)
@@ -185,11 +190,11 @@ def test_a_base_is_tuned_to_other_texts_and_a_lora_is_saved_both_ways(tmp_path: 
 
 
 def test_some_of_the_held_out_texts_are_always_the_same_ones() -> None:
-    texts = [Text(str(i), "x" * (100 + i)) for i in range(40)]
-    some = list(Some(texts, 1000))
-    assert some == list(Some(list(reversed(texts)), 1000))[::-1]
+    texts = [TrainingText(str(i), "x" * (100 + i)) for i in range(40)]
+    some = list(TextSample(texts, 1000))
+    assert some == list(TextSample(list(reversed(texts)), 1000))[::-1]
     assert 700 < sum(len(text.text) for text in some) <= 1000
-    assert len(list(Some(texts, 1))) == 1
+    assert len(list(TextSample(texts, 1))) == 1
 
 
 def test_texts_of_an_archive_are_titles_and_own_words(tmp_path: Path) -> None:
@@ -231,7 +236,7 @@ def test_a_capped_text_is_cut_at_a_segment() -> None:
 def test_samples_end_when_they_took_their_share(tmp_path: Path) -> None:
     tokenizer = bpe.train(["a b c"], 261)
     model = families.tiny("qwen3")
-    assert Samples(tokenizer, 4, 0.0)(model) == ()
+    assert SampleWriter(tokenizer, 4, 0.0)(model) == ()
 
 
 def test_a_small_model_of_a_large_vocabulary_is_planned(
@@ -240,16 +245,18 @@ def test_a_small_model_of_a_large_vocabulary_is_planned(
     # A fifth of it, which is timed beside it, would be less than its table of tokens takes.
     timed: list[int] = []
 
-    def measured(device: Device, shapes: Sequence[ModelConfig], **_: object) -> measure.Speeds:
+    def measured(
+        device: Device, shapes: Sequence[ModelConfig], **_: object
+    ) -> throughput.DeviceSpeeds:
         timed.append(len(shapes))
-        return measure.assumed(device)
+        return throughput.assumed(device)
 
-    monkeypatch.setattr(measure, "measured", measured)
+    monkeypatch.setattr(throughput, "measured", measured)
     draw = random.Random(1)
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["".join(draw.choices(letters, k=6)) for _ in range(3000)]
-    texts = [Text(f"t{i}", " ".join(draw.choices(words, k=400))) for i in range(40)]
-    fixed = {**TINY, "model.parameters": 150_000, "model.vocabulary": 2048, "train.steps": 2}
+    texts = [TrainingText(f"t{i}", " ".join(draw.choices(words, k=400))) for i in range(40)]
+    fixed = {**TINY, "model.parameters": 150_000, "model.vocab_size": 2048, "train.steps": 2}
     made = pretrain(texts, texts[:1], work(tmp_path, fixed))
     assert bundle.load(made.folder).config.vocabulary == 2048
     assert timed == [1]

@@ -8,8 +8,8 @@ import pytest
 import small_bases
 from ownwords.inference.model import Model
 from ownwords.models.untrusted_files import ModelError
-from ownwords.training import rehearsal as room
-from ownwords.training.rehearsal import BROUGHT, DIVIDER, rehearsal, written_by
+from ownwords.training import replay_text as room
+from ownwords.training.replay_text import BROUGHT, DIVIDER, rehearsal, written_by
 
 
 @pytest.fixture

@@ -12,26 +12,33 @@ pytest.importorskip("torch")
 
 import families  # noqa: F401 - one thread is enough for so little
 from ownwords.core.progress import Event, Progress
-from ownwords.training import making, measure, planned
+from ownwords.training import session, throughput
 from ownwords.training.device import Device
-from ownwords.training.job import Job
-from ownwords.training.making import PLAN, Making
-from ownwords.training.outset import Outset
-from ownwords.training.recipes import Made, Work, finetune, pretrain
-from ownwords.training.shards import Text
+from ownwords.training.job import TrainJob
+from ownwords.training.plan import Plan, read_plan
+from ownwords.training.recipes import TrainedModel, TrainRequest, finetune, pretrain
+from ownwords.training.replan import ReplanMonitor
+from ownwords.training.session import PLAN, TrainingSession
+from ownwords.training.shards import TrainingText
 
-SHAPE: Mapping[str, object] = {"model.parameters": 40_000, "model.context": 32}
+SHAPE: Mapping[str, object] = {"model.parameters": 40_000, "model.context_length": 32}
 FIXED: Mapping[str, object] = {
-    "train.rows": 16,
-    "train.context": 32,
+    "train.batch_size": 16,
+    "train.sequence_length": 32,
     "train.evaluations": 2,
     "train.precision": "float32",
     "train.memorised_limit": 0.0,
     "train.patience": 0,
 }
-TRAIN = [Text(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8) for i in range(7)]
-HELD_OUT = [Text(f"v{i}", f"The cat number {i} sat on the mat and slept. " * 4) for i in (40, 41)]
-OTHERS = [Text(f"o{i}", f"Zwei mal {i} ist nicht {i}, sagt der Hund. " * 8) for i in range(32)]
+TRAIN = [
+    TrainingText(f"t{i}", f"The cat number {i} sat on the mat and sang. " * 8) for i in range(7)
+]
+HELD_OUT = [
+    TrainingText(f"v{i}", f"The cat number {i} sat on the mat and slept. " * 4) for i in (40, 41)
+]
+OTHERS = [
+    TrainingText(f"o{i}", f"Zwei mal {i} ist nicht {i}, sagt der Hund. " * 8) for i in range(32)
+]
 # Times what is assumed: there is time for all that is any good, or far too little.
 QUIET, BUSY = 200.0, 7500.0
 
@@ -40,25 +47,25 @@ class PowerCut(Exception):  # noqa: N818
     pass
 
 
-class Speeds:
+class FakeSpeeds:
     """What a plan is told of the machine, and what is so: both as times what is assumed."""
 
     def __init__(self, patch: pytest.MonkeyPatch, told: float, real: float) -> None:
         self.told, self.real, self.outsets = told, real, 0
-        patch.setattr(measure, "measured", self._measured)
-        patch.setattr(making, "Outset", self._outset)
+        patch.setattr(throughput, "measured", self._measured)
+        patch.setattr(session, "ReplanMonitor", self._outset)
 
-    def _measured(self, device: Device, *_: object, **__: object) -> measure.Speeds:
-        return measure.scaled(measure.assumed(device), self.told)
+    def _measured(self, device: Device, *_: object, **__: object) -> throughput.DeviceSpeeds:
+        return throughput.scaled(throughput.assumed(device), self.told)
 
     def _outset(
         self, seconds: float, step_s: float, plan_anew: Callable[[float], bool], *, unseen: int
-    ) -> Outset:
+    ) -> ReplanMonitor:
         self.outsets += 1
         now = 0.0
         took_s = step_s * self.real / self.told
 
-        class Played(Outset):
+        class Played(ReplanMonitor):
             def stepped(self) -> None:
                 nonlocal now
                 now += took_s
@@ -72,29 +79,29 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def made(folder: Path, notes: list[str] | None = None, **more: object) -> Made:
+def made(folder: Path, notes: list[str] | None = None, **more: object) -> TrainedModel:
     def hear(event: Event) -> None:
         if event.kind == "note" and notes is not None:
             notes.append(event.message)
 
     given: dict[str, object] = {"progress": Progress(hear), "fixed": {**SHAPE, **FIXED}} | more
-    return pretrain(TRAIN, HELD_OUT, Work(folder, 600, device="cpu", **given))  # type: ignore[arg-type]
+    return pretrain(TRAIN, HELD_OUT, TrainRequest(folder, 600, device="cpu", **given))  # type: ignore[arg-type]
 
 
-def weights(one: Made) -> bytes:
+def weights(one: TrainedModel) -> bytes:
     return (one.folder / "model.safetensors").read_bytes()
 
 
-def kept(one: Made) -> planned.Plan:
-    return planned.read((one.run.folder / PLAN).read_text("utf-8"))
+def kept(one: TrainedModel) -> Plan:
+    return read_plan((one.run.folder / PLAN).read_text("utf-8"))
 
 
 def test_planned_while_busy_it_is_as_if_planned_on_a_quiet_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[planned.Plan] = []
+    shown: list[Plan] = []
     notes: list[str] = []
-    speeds = Speeds(monkeypatch, told=BUSY, real=QUIET)
+    speeds = FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
     found = made(tmp_path / "busy", notes, planned=shown.append)
     first, steps = shown[0].recipe.train.steps, found.plan.recipe.train.steps
     assert 2 * first < steps
@@ -107,7 +114,7 @@ def test_planned_while_busy_it_is_as_if_planned_on_a_quiet_machine(
     assert f"{steps:,} steps in place of {first:,}" in said[0]
     assert speeds.outsets == 1  # the second plan is not watched
 
-    Speeds(monkeypatch, told=QUIET, real=QUIET)
+    FakeSpeeds(monkeypatch, told=QUIET, real=QUIET)
     usual = made(tmp_path / "quiet")
     assert not usual.plan.is_second
     assert usual.plan.recipe == found.plan.recipe
@@ -118,7 +125,7 @@ def test_planned_in_a_quiet_moment_it_is_cut_to_what_the_machine_can_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str] = []
-    Speeds(monkeypatch, told=QUIET, real=BUSY)
+    FakeSpeeds(monkeypatch, told=QUIET, real=BUSY)
     found = made(tmp_path, notes)
     assert found.plan.is_second
     assert found.outcome.steps == found.plan.recipe.train.steps < 40
@@ -128,16 +135,16 @@ def test_planned_in_a_quiet_moment_it_is_cut_to_what_the_machine_can_do(
 def test_killed_at_any_moment_of_it_the_same_comes_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Speeds(monkeypatch, told=BUSY, real=QUIET)
+    FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
     undisturbed = made(tmp_path / "whole")
 
     def die() -> str:
         raise PowerCut
 
     with monkeypatch.context() as patch:  # the old run is gone, the new plan is not there yet
-        keep = Making._keep
+        keep = TrainingSession._keep
         patch.setattr(
-            Making, "_keep", lambda its, plan: die() if plan.is_second else keep(its, plan)
+            TrainingSession, "_keep", lambda its, plan: die() if plan.is_second else keep(its, plan)
         )
         with pytest.raises(PowerCut):
             made(tmp_path / "parts")
@@ -152,7 +159,7 @@ def test_killed_at_any_moment_of_it_the_same_comes_out(
     with pytest.raises(PowerCut):  # in the midst of the second
         made(tmp_path / "parts", progress=Progress(off))
 
-    speeds = Speeds(monkeypatch, told=QUIET, real=BUSY)  # nobody asks any more
+    speeds = FakeSpeeds(monkeypatch, told=QUIET, real=BUSY)  # nobody asks any more
     again = made(tmp_path / "parts")
     assert speeds.outsets == 0
     assert again.plan.recipe == undisturbed.plan.recipe
@@ -160,12 +167,12 @@ def test_killed_at_any_moment_of_it_the_same_comes_out(
 
 
 def test_what_the_user_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    speeds = Speeds(monkeypatch, told=BUSY, real=QUIET)
-    fixed = {**SHAPE, **FIXED, "train.rows": 4, "optim.matrix_rate": 0.011}
+    speeds = FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
+    fixed = {**SHAPE, **FIXED, "train.batch_size": 4, "optim.muon_lr": 0.011}
     found = made(tmp_path / "one", fixed=fixed)
     assert found.plan.is_second
-    assert found.plan.recipe.train.rows == 4
-    assert found.plan.recipe.optim.matrix_rate == 0.011
+    assert found.plan.recipe.train.batch_size == 4
+    assert found.plan.recipe.optim.muon_lr == 0.011
     # Whose steps are set has nothing to be planned anew.
     found = made(tmp_path / "two", fixed={**fixed, "train.steps": 24})
     assert found.outcome.steps == 24
@@ -175,7 +182,7 @@ def test_what_the_user_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_as_much_of_the_text_in_another_time_is_no_other_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speeds = Speeds(monkeypatch, told=QUIET, real=QUIET / 3)
+    speeds = FakeSpeeds(monkeypatch, told=QUIET, real=QUIET / 3)
     found = made(tmp_path)  # with either there is time to read the text as often as is any good
     assert speeds.outsets == 1
     assert not found.plan.is_second
@@ -185,16 +192,16 @@ def test_as_much_of_the_text_in_another_time_is_no_other_plan(
 def test_a_base_is_tuned_from_where_it_was(
     by_lora: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Speeds(monkeypatch, told=QUIET, real=QUIET)
+    FakeSpeeds(monkeypatch, told=QUIET, real=QUIET)
     base = made(tmp_path / "base", fixed={**SHAPE, **FIXED, "train.steps": 10}).folder
 
-    def tuned(folder: Path) -> Made:
+    def tuned(folder: Path) -> TrainedModel:
         fixed = {**FIXED, "data.replay": 0.0}
-        work = Work(folder, 600, fixed, device="cpu")
+        work = TrainRequest(folder, 600, fixed, device="cpu")
         return finetune(base, OTHERS[:30], OTHERS[30:], work, by_lora=by_lora)
 
     usual = tuned(tmp_path / "quiet")
-    Speeds(monkeypatch, told=BUSY, real=QUIET)
+    FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
     found = tuned(tmp_path / "busy")
     assert found.plan.is_second
     assert found.plan.recipe == usual.plan.recipe
@@ -206,12 +213,12 @@ def test_steps_that_are_set_have_a_deadline_only_where_one_is_asked_for(
 ) -> None:
     seen: list[float | None] = []
 
-    def stop(job: Job) -> None:
+    def stop(job: TrainJob) -> None:
         seen.append(job.seconds)
         raise PowerCut
 
-    Speeds(monkeypatch, told=QUIET, real=QUIET)
-    monkeypatch.setattr(making, "trained", stop)
+    FakeSpeeds(monkeypatch, told=QUIET, real=QUIET)
+    monkeypatch.setattr(session, "trained", stop)
     for in_time in (False, True):
         with pytest.raises(PowerCut):
             made(tmp_path, fixed={**SHAPE, **FIXED, "train.steps": 24}, ends_in_time=in_time)

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from ownwords.core.errors import WorkspaceError
 from ownwords.core.progress import Progress
-from ownwords.training.run import RowLimits, Run
+from ownwords.training.run import MicroBatchLimits, Run
 
 
 @pytest.fixture
@@ -85,16 +85,16 @@ def test_samples_are_appended_and_harmless(run: Run) -> None:
 
 def test_limits_are_kept_in_the_run_and_beside(run: Run, tmp_path: Path) -> None:
     cache = tmp_path / "cache" / "rows.json"
-    limits = RowLimits(run, cache, "gpu and model")
+    limits = MicroBatchLimits(run, cache, "gpu and model")
     assert limits.known(16) == 16
     limits.remember(4)
     assert limits.known(16) == 4 and limits.known(2) == 2
     other = Run.new(tmp_path / "runs", "other")
-    assert RowLimits(other, cache, "gpu and model").known(16) == 4
-    assert RowLimits(other, cache, "another model").known(16) == 16
-    assert RowLimits(other, None, "gpu and model").known(16) == 16
-    assert RowLimits(run, None, "gpu and model").known(16) == 4
-    RowLimits(other, cache, "another model").remember(8)
+    assert MicroBatchLimits(other, cache, "gpu and model").known(16) == 4
+    assert MicroBatchLimits(other, cache, "another model").known(16) == 16
+    assert MicroBatchLimits(other, None, "gpu and model").known(16) == 16
+    assert MicroBatchLimits(run, None, "gpu and model").known(16) == 4
+    MicroBatchLimits(other, cache, "another model").remember(8)
     assert json.loads(cache.read_text()) == {"gpu and model": 4, "another model": 8}
 
 
@@ -102,10 +102,10 @@ def test_limits_are_kept_in_the_run_and_beside(run: Run, tmp_path: Path) -> None
 def test_a_damaged_cache_is_none(damaged: str, run: Run, tmp_path: Path) -> None:
     cache = tmp_path / "rows.json"
     cache.write_text(damaged)
-    limits = RowLimits(run, cache, "k")
+    limits = MicroBatchLimits(run, cache, "k")
     assert limits.known(8) == 8
     limits.remember(2)
     assert limits.known(8) == 2
     (tmp_path / "folder").mkdir()
-    RowLimits(run, tmp_path / "folder", "k").remember(1)  # cannot be written: no matter
-    assert RowLimits(run, None, "k").known(8) == 1
+    MicroBatchLimits(run, tmp_path / "folder", "k").remember(1)  # cannot be written: no matter
+    assert MicroBatchLimits(run, None, "k").known(8) == 1

@@ -1,7 +1,7 @@
 import pytest
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.training.schedule import scale
+from ownwords.training.lr_schedule import scale
 from ownwords.training.settings import ScheduleConfig
 
 
@@ -11,7 +11,7 @@ def shape(steps: int, **settings: float) -> list[float]:
 
 
 def test_up_flat_down() -> None:
-    found = shape(100, warmup=0.1, warmdown=0.5, final=0.0)
+    found = shape(100, warmup_fraction=0.1, decay_fraction=0.5, final_lr_fraction=0.0)
     assert found[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
     assert found[10:51] == [1.0] * 41
     assert found[50:] == pytest.approx([1 - i / 50 for i in range(50)])
@@ -19,13 +19,13 @@ def test_up_flat_down() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 99, 1000])
 @pytest.mark.parametrize(
-    ("warmup", "warmdown", "final"),
+    ("warmup", "decay", "final"),
     [(0.01, 0.6, 0.0), (0.5, 0.5, 0.0), (0.0, 1.0, 0.1), (0.0, 0.0, 0.0), (1.0, 0.0, 1.0)],
 )
 def test_never_zero_never_above_the_peak_and_one_summit(
-    steps: int, warmup: float, warmdown: float, final: float
+    steps: int, warmup: float, decay: float, final: float
 ) -> None:
-    found = shape(steps, warmup=warmup, warmdown=warmdown, final=final)
+    found = shape(steps, warmup_fraction=warmup, decay_fraction=decay, final_lr_fraction=final)
     assert all(0 < each <= 1 for each in found)
     summit = found.index(max(found))
     assert found[: summit + 1] == sorted(found[: summit + 1])
@@ -34,24 +34,29 @@ def test_never_zero_never_above_the_peak_and_one_summit(
 
 
 def test_the_end_is_the_final_share() -> None:
-    config = ScheduleConfig(warmup=0.0, warmdown=0.5, final=0.05)
+    config = ScheduleConfig(warmup_fraction=0.0, decay_fraction=0.5, final_lr_fraction=0.05)
     assert scale(1000, 1000, config) == scale(1001, 1000, config) == pytest.approx(0.05)
     assert scale(999, 1000, config) == pytest.approx(0.05 + 0.95 / 500)
-    assert scale(1000, 1000, ScheduleConfig(warmup=0.0, warmdown=0.0)) == 0
+    assert scale(1000, 1000, ScheduleConfig(warmup_fraction=0.0, decay_fraction=0.0)) == 0
 
 
 def test_without_warm_down_the_rate_stays() -> None:
-    assert shape(10, warmup=0.0, warmdown=0.0) == [1.0] * 10
+    assert shape(10, warmup_fraction=0.0, decay_fraction=0.0) == [1.0] * 10
 
 
 def test_the_trunk_does_not_depend_on_the_length() -> None:
-    short = shape(1000, warmup=0.01, warmdown=0.5)
-    long = shape(4000, warmup=0.0025, warmdown=0.5)
+    short = shape(1000, warmup_fraction=0.01, decay_fraction=0.5)
+    long = shape(4000, warmup_fraction=0.0025, decay_fraction=0.5)
     assert short[:500] == long[:500]
 
 
 @pytest.mark.parametrize(
-    "settings", [{"warmup": 0.5, "warmdown": 0.6}, {"final": 1.5}, {"warmup": -0.1}]
+    "settings",
+    [
+        {"warmup_fraction": 0.5, "decay_fraction": 0.6},
+        {"final_lr_fraction": 1.5},
+        {"warmup_fraction": -0.1},
+    ],
 )
 def test_impossible_shapes_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(OwnwordsError, match="schedule"):

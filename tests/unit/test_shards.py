@@ -24,13 +24,13 @@ from ownwords.tokenizers import bpe
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.training import shards as room
-from ownwords.training.shards import Shards, Text, build, open_shards
+from ownwords.training.shards import Shards, TrainingText, build, open_shards
 
 TEXTS = [
-    Text("a", "The hat, the cap and the brim."),
-    Text("b", ""),
-    Text("c", "Größe, 帽子 and 🎩: <|end|> is text here."),
-    Text("d", "word " * 300),
+    TrainingText("a", "The hat, the cap and the brim."),
+    TrainingText("b", ""),
+    TrainingText("c", "Größe, 帽子 and 🎩: <|end|> is text here."),
+    TrainingText("d", "word " * 300),
 ]
 
 
@@ -73,7 +73,9 @@ def same(one: Shards, other: Shards) -> bool:
     )
 
 
-def check(shards: Shards, texts: Sequence[Text], start: int | None, end: int | None) -> None:
+def check(
+    shards: Shards, texts: Sequence[TrainingText], start: int | None, end: int | None
+) -> None:
     """The shards hold each text, byte for byte, between its marks."""
     assert shards.documents == len(texts)
     assert shards.names == tuple(text.id for text in texts)
@@ -127,7 +129,7 @@ def test_words_are_encoded_as_the_tokenizer_does(tmp_path: Path) -> None:
 def test_any_texts_in_any_groups(
     tmp_path_factory: pytest.TempPathFactory, contents: list[str]
 ) -> None:
-    texts = [Text(f"{i}\udcff", content) for i, content in enumerate(contents)]
+    texts = [TrainingText(f"{i}\udcff", content) for i, content in enumerate(contents)]
     root = tmp_path_factory.mktemp("tokens")
     tokenizer = ByteTokenizer()
     with pytest.MonkeyPatch.context() as patch:
@@ -157,9 +159,9 @@ def test_whatever_decides_the_tokens_decides_the_key(tmp_path: Path) -> None:
         (TEXTS, Large(300)),
         (TEXTS[:-1], tokenizer),
         (TEXTS[::-1], tokenizer),
-        ([Text("a", "The hat, the cap and the brim!"), *TEXTS[1:]], tokenizer),
-        ([Text("A", TEXTS[0].text), *TEXTS[1:]], tokenizer),
-        ([Text("aT", TEXTS[0].text[1:]), *TEXTS[1:]], tokenizer),
+        ([TrainingText("a", "The hat, the cap and the brim!"), *TEXTS[1:]], tokenizer),
+        ([TrainingText("A", TEXTS[0].text), *TEXTS[1:]], tokenizer),
+        ([TrainingText("aT", TEXTS[0].text[1:]), *TEXTS[1:]], tokenizer),
         ([], tokenizer),
     ]
     keys = [build(texts, each, tmp_path).key for texts, each in [(TEXTS, tokenizer), *others]]
@@ -187,20 +189,20 @@ def test_ids_are_as_wide_as_the_vocabulary_needs(
     tmp_path: Path, vocabulary: int, dtype: type
 ) -> None:
     times = vocabulary // 256
-    shards = build([Text("a", "\x7f~az")], Large(vocabulary, times), tmp_path)
+    shards = build([TrainingText("a", "\x7f~az")], Large(vocabulary, times), tmp_path)
     assert shards.ids.dtype == dtype
     assert shards.document(0)[1:-1].tolist() == [times * b for b in b"\x7f~az"]
 
 
 def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"made the id 97000.*300 tokens"):
-        build([Text("x", "a")], Large(300, 1000), tmp_path)
+        build([TrainingText("x", "a")], Large(300, 1000), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_half_a_character_is_told_with_its_document(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"in 'post 7', .*surrogate"):
-        build([*TEXTS, Text("post 7", "ab\ud800")], ByteTokenizer(), tmp_path)
+        build([*TEXTS, TrainingText("post 7", "ab\ud800")], ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -208,9 +210,9 @@ def test_texts_that_change_meanwhile_are_not_taken(tmp_path: Path) -> None:
     class Changing:
         times = 0
 
-        def __iter__(self) -> Iterator[Text]:
+        def __iter__(self) -> Iterator[TrainingText]:
             self.times += 1
-            return iter([Text("a", f"version {self.times}")])
+            return iter([TrainingText("a", f"version {self.times}")])
 
     with pytest.raises(CorpusError, match="changed while"):
         build(Changing(), ByteTokenizer(), tmp_path)
@@ -255,7 +257,7 @@ def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_short_is_told_by_its_size(tmp_path: Path) -> None:
-    shards = build([Text("a", "x" * 998)], ByteTokenizer(), tmp_path)
+    shards = build([TrainingText("a", "x" * 998)], ByteTokenizer(), tmp_path)
     path = shards.folder / "tokens.bin"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(WorkspaceError, match=r"it has 1,900 bytes and was written with 2,000"):
@@ -348,7 +350,7 @@ def test_killed_half_way_leaves_nothing_that_counts(tmp_path: Path, moment: str)
     left = list(tmp_path.iterdir())
     assert len(left) == 1
     assert left[0].name.startswith(".")
-    texts = [Text(str(i), "hat " * 200) for i in range(9)]
+    texts = [TrainingText(str(i), "hat " * 200) for i in range(9)]
     shards = build(texts, ByteTokenizer(), tmp_path)
     check(shards, texts, shards.special[0], shards.special[1])
     assert list(tmp_path.iterdir()) == [shards.folder]
@@ -366,8 +368,8 @@ def test_memory_holds_a_group_and_not_the_corpus(
     document = "hats and caps " * 7000  # 98 kB
 
     class Many:
-        def __iter__(self) -> Iterator[Text]:
-            return (Text(str(i), f"{i} {document}") for i in range(120))
+        def __iter__(self) -> Iterator[TrainingText]:
+            return (TrainingText(str(i), f"{i} {document}") for i in range(120))
 
     tracemalloc.start()
     try:

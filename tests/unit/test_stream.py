@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ownwords.core.errors import CorpusError
 from ownwords.training.settings import DataConfig
 from ownwords.training.shards import Shards
-from ownwords.training.stream import Epoch, Stream
+from ownwords.training.token_stream import EpochLayout, TokenStream
 from small_shards import batches_of, shards_of
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
@@ -19,7 +19,7 @@ LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 
 def unrolled(shards: Shards, context: int, epochs: int, seed: int, shuffle: bool) -> list[int]:
     """The ids of so many epochs in the order of the stream, put together from its rows."""
-    stream = Stream(shards, context=context, seed=seed, shuffle=shuffle, rows=3, name="x")
+    stream = TokenStream(shards, context=context, seed=seed, shuffle=shuffle, rows=3, name="x")
     rows = range(-(-epochs * shards.tokens // context))
     ids_RT1 = np.empty((len(rows), context + 1), np.int64)
     stream.read(rows, ids_RT1, np.empty((len(rows), context + 1), np.int32))
@@ -89,12 +89,12 @@ def test_documents_follow_each_other_in_another_order_each_epoch() -> None:
 def test_each_epoch_is_laid_out_once(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     laid_out: list[int] = []
 
-    def counting(self: Stream, e: int) -> Epoch:
+    def counting(self: TokenStream, e: int) -> EpochLayout:
         laid_out.append(e)
         return original(self, e)
 
-    original = Stream._laid_out
-    monkeypatch.setattr(Stream, "_laid_out", counting)
+    original = TokenStream._laid_out
+    monkeypatch.setattr(TokenStream, "_laid_out", counting)
     batches = batches_of(shards_of([tokens]), rows=16)
     for step in range(40):
         batches.batch(step)

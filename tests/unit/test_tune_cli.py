@@ -12,7 +12,7 @@ pytest.importorskip("optuna")
 pytest.importorskip("torch")
 
 from ownwords.cli.main import main
-from ownwords.training.interruption import Interrupted
+from ownwords.training.interrupt import TrainingInterrupted
 from played_training import Played
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
@@ -40,7 +40,7 @@ def test_the_verdict_comes_first_and_the_settings_can_be_kept(
         "95% interval",
         "the plan's own choice",
         "To use these settings from now on, add to blog.ownwords/ownwords.toml:",
-        "  [optim]\n  matrix_rate = ",
+        "  [optim]\n  muon_lr = ",
         "The model: blog.ownwords/model",
         "Pictures: blog.ownwords/trials.html",
         "All trials: blog.ownwords/trials.csv",
@@ -67,7 +67,7 @@ def test_json_has_all_of_it(
     assert figures["verdict"]["kind"] == "better"
     assert len([one for one in figures["trials"] if one["kind"] != "again"]) == 5
     assert figures["trials"][0]["kind"] == "plan"
-    assert figures["settings"]["optim.matrix_rate"] > 0.02
+    assert figures["settings"]["optim.muon_lr"] > 0.02
     assert "[optim]" in figures["toml"]
     assert Path(figures["model"]) == tmp_path / "blog.ownwords" / "model"
     assert Path(figures["table"]).exists()
@@ -84,7 +84,7 @@ def test_whoever_interrupts_hears_how_to_go_on(
     def stopped(*given: object) -> object:
         made = pretrain(*given)  # type: ignore[arg-type]
         if len(play.works) == 3:
-            raise Interrupted("stopped after step 7 of 9; everything is saved")
+            raise TrainingInterrupted("stopped after step 7 of 9; everything is saved")
         return made
 
     monkeypatch.setattr("ownwords.training.recipes.pretrain", stopped)
@@ -108,7 +108,7 @@ def test_whoever_interrupts_hears_how_to_go_on(
         (["tune", BLOG, "--base", "nobody"], "there is no base called nobody"),
         ([*BARE, "--storage", "wat://x"], "the record of the search (wat storage) cannot be"),
         ([*BARE, "--storage", "no/such/folder/x"], "no/such/folder/x"),
-        ([*BARE, "--set", "optim.rat=1"], "did you mean optim.rate?"),
+        ([*BARE, "--set", "optim.rat=1"], "did you mean optim.learning_rate?"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

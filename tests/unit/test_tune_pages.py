@@ -25,7 +25,11 @@ def search() -> list[TrialRecord]:
     ]
     for number in range(2, 12):
         settings = {axis.name: axis.at(number / 12) for axis in AXES}
-        told = {"tokens": 1000 * number, "steps": 7, "settings": {"optim.rate": 0.001 * number}}
+        told = {
+            "tokens": 1000 * number,
+            "steps": 7,
+            "settings": {"optim.learning_rate": 0.001 * number},
+        }
         score = 1.48 + 0.004 * number
         made.append(TrialRecord(number, "done", "spread", 1, settings, score, 60.0, "b", told))
     made.append(TrialRecord(12, "failed", "search", 1, PLAN, why=f"out of memory\n{HOSTILE}"))
@@ -43,7 +47,7 @@ def search() -> list[TrialRecord]:
 def page(request: pytest.FixtureRequest) -> str:
     tried = search()
     if request.param == "whole":
-        toml = "[optim]\nrate = 0.002\n\n[train]\ndropout = 0.0"
+        toml = "[optim]\nlearning_rate = 0.002\n\n[train]\ndropout = 0.0"
         return render(HOSTILE, AXES, tried, judge(tried), toml)
     some = {"begun": tried[:5], "nothing yet": [replace(tried[-1], of=0, kind="plan")]}
     return render("blog", AXES, some.get(request.param, tried[:1]), None)
@@ -61,7 +65,7 @@ def test_the_table_says_all_of_each_trial(tmp_path: Path) -> None:
             assert float(row[axis.name]) == pytest.approx(one.settings[axis.name], rel=1e-5)
         score = float(row["bits_per_byte"]) if row["bits_per_byte"] else None
         assert score == (None if one.score is None else pytest.approx(one.score, rel=1e-5))
-    assert json.loads(rows[1]["set"]) == {"optim.rate": 0.002}
+    assert json.loads(rows[1]["set"]) == {"optim.learning_rate": 0.002}
     assert (rows[1]["tokens"], rows[1]["steps"], rows[1]["seconds"]) == ("2000", "7", "60.0")
     assert rows[13]["repeats"] == "1"
     assert rows[11]["why"] == f"out of memory {HOSTILE}"
@@ -140,7 +144,7 @@ def test_hostile_words_stay_words() -> None:
 
 def test_settings_stand_line_by_line() -> None:
     tried = search()
-    tree = HTMLParser(render("blog", AXES, tried, judge(tried), "[optim]\nrate = 0.002"))
+    tree = HTMLParser(render("blog", AXES, tried, judge(tried), "[optim]\nlearning_rate = 0.002"))
     block = tree.css_first("#settings pre")
     assert block is not None
-    assert block.text().splitlines() == ["[optim]", "rate = 0.002"]
+    assert block.text().splitlines() == ["[optim]", "learning_rate = 0.002"]

@@ -8,15 +8,15 @@ pytest.importorskip("torch")
 
 from ownwords.core.config import resolve
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget
-from ownwords.training.laws import LAWS
-from ownwords.training.measure import Pace, Speeds
-from ownwords.training.plan import plan
-from ownwords.training.planned import Base, Facts, Plan
+from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs
+from ownwords.training.plan_constants import PLAN_CONSTANTS
+from ownwords.training.planner import make_plan
 from ownwords.training.settings import Recipe
+from ownwords.training.throughput import DeviceSpeeds, StepTimeModel
 from ownwords.tune.search_space import lines, shown, space
 
-SPEEDS = Speeds("cpu", "a processor", {"float32": Pace(1e-3, 1.2e11)})
-FACTS = Facts(
+SPEEDS = DeviceSpeeds("cpu", "a processor", {"float32": StepTimeModel(1e-3, 1.2e11)})
+FACTS = PlanInputs(
     text_bytes=268_000,
     documents=31,
     speeds=SPEEDS,
@@ -25,21 +25,21 @@ FACTS = Facts(
     tokens=90_000,
     vocabulary=2048,
 )
-BASE = Base(config_for_budget(8_000_000, 8192, 256), 8_000_000, 1.6, "muon", 0.02, 5e-3)
+BASE = BaseModelInfo(config_for_budget(8_000_000, 8192, 256), 8_000_000, 1.6, "muon", 0.02, 5e-3)
 TUNED = replace(FACTS, base=BASE, replay_bytes=300_000, tokens=70_000, vocabulary=8192)
 
 
 def from_nothing(**fixed: object) -> Plan:
-    return plan(FACTS, 120.0, fixed)
+    return make_plan(FACTS, 120.0, fixed)
 
 
 def from_a_base(seconds: float = 200.0, **fixed: object) -> Plan:
-    return plan(TUNED, seconds, fixed)
+    return make_plan(TUNED, seconds, fixed)
 
 
-def again(of: Plan, facts: Facts, seconds: float, settings: dict[str, object]) -> Plan:
+def again(of: Plan, facts: PlanInputs, seconds: float, settings: dict[str, object]) -> Plan:
     assert of
-    return plan(facts, seconds, settings)
+    return make_plan(facts, seconds, settings)
 
 
 def test_the_plans_own_values_set_nothing() -> None:
@@ -56,14 +56,14 @@ def test_few_things_are_searched_within_four_times() -> None:
             assert (axis.low, axis.high, axis.plan) == (0.25, 4.0, 1.0)
     ranges = space(from_a_base(), {}, 200.0, has_base=True)
     assert [axis.name for axis in ranges.axes] == ["rate", "dropout", "replay", "readings"]
-    bare = plan(replace(TUNED, replay_bytes=0), 200.0, {})
+    bare = make_plan(replace(TUNED, replay_bytes=0), 200.0, {})
     names = [axis.name for axis in space(bare, {}, 200.0, has_base=True).axes]
     assert names == ["rate", "dropout", "readings"]
 
 
 def test_what_the_user_has_set_is_not_searched() -> None:
     fixed = {"optim.weight_decay": 0.3, "model.parameters": 1_000_000, "train.seed": 7}
-    ranges = space(plan(FACTS, 120.0, fixed), fixed, 120.0, has_base=False)
+    ranges = space(make_plan(FACTS, 120.0, fixed), fixed, 120.0, has_base=False)
     assert [axis.name for axis in ranges.axes] == ["rate", "dropout"]
     values = {"rate": 2.0, "dropout": 0.2}
     assert not {"optim.weight_decay", "model.parameters"} & ranges.settings(values).keys()
@@ -76,11 +76,11 @@ def test_a_faster_rate_forgets_as_much_in_a_reading() -> None:
     optim = one.recipe.optim
     values = {"rate": 1.6, "memory": 1.0, "dropout": one.recipe.train.dropout, "size": 1.0}
     made = ranges.settings(values)
-    assert made["optim.matrix_rate"] == pytest.approx(1.6 * optim.matrix_rate, rel=0.01)
-    assert made["optim.rate"] == pytest.approx(1.6 * optim.rate, rel=0.01)
-    rate, decay = made["optim.matrix_rate"], made["optim.weight_decay"]
+    assert made["optim.muon_lr"] == pytest.approx(1.6 * optim.muon_lr, rel=0.01)
+    assert made["optim.learning_rate"] == pytest.approx(1.6 * optim.learning_rate, rel=0.01)
+    rate, decay = made["optim.muon_lr"], made["optim.weight_decay"]
     assert isinstance(rate, float) and isinstance(decay, float)
-    assert rate * decay == pytest.approx(optim.matrix_rate * optim.weight_decay, rel=0.02)
+    assert rate * decay == pytest.approx(optim.muon_lr * optim.weight_decay, rel=0.02)
     longer = ranges.settings({**values, "rate": 1.0, "memory": 2.0})
     assert longer == {"optim.weight_decay": pytest.approx(optim.weight_decay / 2, rel=0.01)}
 
@@ -92,10 +92,14 @@ def test_another_size_brings_the_rate_the_plan_has_for_it() -> None:
     wanted = one.recipe.model.parameters // 4
     assert made["model.parameters"] == pytest.approx(wanted, rel=0.01)
     own = again(one, FACTS, 120.0, {"model.parameters": made["model.parameters"]})
-    shape = config_for_budget(own.recipe.model.parameters, 2048, own.recipe.model.context)
+    shape = config_for_budget(own.recipe.model.parameters, 2048, own.recipe.model.context_length)
     assert isinstance(shape, Qwen3Config)
-    assert own.recipe.optim.rate == pytest.approx(LAWS.tables_rate(shape.width), rel=0.01)
-    assert made["optim.rate"] == pytest.approx(2 * own.recipe.optim.rate, rel=0.02)
+    assert own.recipe.optim.learning_rate == pytest.approx(
+        PLAN_CONSTANTS.embedding_lr(shape.width), rel=0.01
+    )
+    assert made["optim.learning_rate"] == pytest.approx(
+        2 * own.recipe.optim.learning_rate, rel=0.02
+    )
 
 
 def test_readings_are_of_the_authors_text_and_fit_the_time() -> None:
@@ -124,11 +128,13 @@ def test_where_the_plan_fills_the_time_there_are_no_more_readings() -> None:
 
 
 def test_a_base_that_learned_with_adamw_has_one_rate() -> None:
-    other = plan(replace(TUNED, base=replace(BASE, kind="adamw")), 200.0, {})
+    other = make_plan(replace(TUNED, base=replace(BASE, kind="adamw")), 200.0, {})
     ranges = space(other, {}, 200.0, has_base=True)
     made = ranges.settings({**{a.name: a.plan for a in ranges.axes}, "rate": 3.0})
-    assert made.keys() == {"optim.rate"}
-    assert made["optim.rate"] == pytest.approx(3 * other.recipe.optim.rate, rel=0.01)
+    assert made.keys() == {"optim.learning_rate"}
+    assert made["optim.learning_rate"] == pytest.approx(
+        3 * other.recipe.optim.learning_rate, rel=0.01
+    )
 
 
 def test_hardly_any_dropout_is_none() -> None:
@@ -140,8 +146,8 @@ def test_hardly_any_dropout_is_none() -> None:
 
 def test_settings_are_lines_that_the_settings_file_takes(tmp_path_factory: object) -> None:
     made: dict[str, object] = {
-        "optim.rate": 0.0123,
-        "optim.matrix_rate": 0.05,
+        "optim.learning_rate": 0.0123,
+        "optim.muon_lr": 0.05,
         "train.dropout": 0.0,
         "data.replay": 0.25,
     }
@@ -149,14 +155,14 @@ def test_settings_are_lines_that_the_settings_file_takes(tmp_path_factory: objec
     said = tomllib.loads(text)
     assert said == {
         "data": {"replay": 0.25},
-        "optim": {"matrix_rate": 0.05, "rate": 0.0123},
+        "optim": {"muon_lr": 0.05, "learning_rate": 0.0123},
         "train": {"dropout": 0.0},
     }
     flat = {f"{a}.{b}": value for a, table in said.items() for b, value in table.items()}
-    assert resolve(Recipe, flags=flat).settings.optim.rate == 0.0123
+    assert resolve(Recipe, flags=flat).settings.optim.learning_rate == 0.0123
     assert lines({}) == ""
     # Steps suit one length only: they are told, and not set.
-    assert tomllib.loads(lines({"train.steps": 40, "train.rows": 8})) == {"train": {}}
+    assert tomllib.loads(lines({"train.steps": 40, "train.batch_size": 8})) == {"train": {}}
 
 
 def test_values_in_a_line() -> None:

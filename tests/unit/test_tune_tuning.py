@@ -19,10 +19,10 @@ from ownwords.core.progress import Event, Progress
 from ownwords.make import tuned_model as searches
 from ownwords.models import bundle
 from ownwords.models.directory import PROVENANCE
-from ownwords.training import corpus, measure
-from ownwords.training.corpus import Corpus, Part
-from ownwords.training.recipes import Work
-from ownwords.training.shards import Text
+from ownwords.training import corpus, throughput
+from ownwords.training.corpus import Corpus, CorpusSplit
+from ownwords.training.recipes import TrainRequest
+from ownwords.training.shards import TrainingText
 from ownwords.tune.trial import repeated, searched
 from ownwords.tune.tuning import TuneRequest, TuneResult, tune
 from played_training import Played, score_of
@@ -77,7 +77,7 @@ def tuned(
     progress: Progress | None = None,
 ) -> TuneResult:
     folder.mkdir(exist_ok=True)
-    work = Work(
+    work = TrainRequest(
         folder,
         order.trial_s,
         fixed,
@@ -95,14 +95,16 @@ def tuned(
 def test_trial_1_is_exactly_the_plans_own_choice(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
-    found = tuned(tmp_path, texts, play, fixed={"train.rows": 4, "train.seed": 9})
-    assert play.works[0].fixed == {"train.rows": 4, "train.seed": 9}
+    found = tuned(tmp_path, texts, play, fixed={"train.batch_size": 4, "train.seed": 9})
+    assert play.works[0].fixed == {"train.batch_size": 4, "train.seed": 9}
     assert play.works[0].seconds == ORDER.trial_s == 1.0
     assert found.found.tried[0].kind == "plan"
     assert found.found.tried[0].told["settings"] == {}
-    again = [work for work in play.works[1:] if work.fixed.keys() == {"train.rows", "train.seed"}]
+    again = [
+        work for work in play.works[1:] if work.fixed.keys() == {"train.batch_size", "train.seed"}
+    ]
     assert [work.fixed["train.seed"] for work in again] == [10, 11, 12]
-    assert all(work.fixed["train.rows"] == 4 for work in play.works)
+    assert all(work.fixed["train.batch_size"] == 4 for work in play.works)
 
 
 def test_steps_that_a_trial_sets_must_fit_its_time_and_the_users_own_need_not(
@@ -145,7 +147,7 @@ def test_the_winner_becomes_the_workspaces_model_and_nothing_else_is_left(
     assert list(tmp_path.glob("runs/*/checkpoints")) == []
     assert len(list(tmp_path.glob("runs/*/plan.toml"))) == len(found.found.tried)
     assert "rate" in found.toml
-    assert found.settings["optim.matrix_rate"] == pytest.approx(0.04, rel=0.6)
+    assert found.settings["optim.muon_lr"] == pytest.approx(0.04, rel=0.6)
     assert json.dumps(dict(found.settings))
 
 
@@ -242,7 +244,7 @@ def test_where_nothing_can_be_trained_it_says_why(
 def test_without_held_out_posts_there_is_nothing_to_choose_by(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
-    none = Corpus(texts.train, Part(texts.train.archive, {}), texts.test, 1.0, "k")
+    none = Corpus(texts.train, CorpusSplit(texts.train.archive, {}), texts.test, 1.0, "k")
     with pytest.raises(CorpusError, match="no post is held out"):
         tuned(tmp_path, none, play)
 
@@ -251,7 +253,7 @@ def test_where_all_is_set_there_is_nothing_to_search(
     tmp_path: Path, texts: Corpus, play: Played
 ) -> None:
     fixed = {
-        "optim.rate": 0.1,
+        "optim.learning_rate": 0.1,
         "optim.weight_decay": 0.1,
         "train.dropout": 0.1,
         "model.parameters": 100_000,
@@ -341,11 +343,11 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert families.TINY  # one thread
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(measure, "measured", lambda device, *_, **__: measure.assumed(device))
+    monkeypatch.setattr(throughput, "measured", lambda device, *_, **__: throughput.assumed(device))
     fixed = {
         "model.parameters": 40_000,
-        "model.context": 32,
-        "train.rows": 8,
+        "model.context_length": 32,
+        "train.batch_size": 8,
         "train.steps": 6,
         "train.evaluations": 2,
         "train.precision": "float32",
@@ -359,7 +361,7 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
         key="key",
     )
     order = TuneRequest(minutes=20, each_s=60.0, trials=2)
-    work = Work(tmp_path, 60.0, fixed, device="cpu", corpus="key")
+    work = TrainRequest(tmp_path, 60.0, fixed, device="cpu", corpus="key")
     found = tune(some, work, order)
     tried = found.found.tried
     assert [one.state for one in tried] == ["done"] * 8
@@ -388,12 +390,12 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert searches.found(tmp_path / "model", {**wanted, name: "other"}, posts=14) is None
 
 
-class Texts(Part):
+class Texts(CorpusSplit):
     """Texts that stand in no archive."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         object.__setattr__(self, "words", {id_: len(text.split()) for id_, text in texts.items()})
         object.__setattr__(self, "texts", texts)
 
-    def __iter__(self) -> Iterator[Text]:
-        return (Text(id_, text) for id_, text in self.texts.items())  # type: ignore[attr-defined]
+    def __iter__(self) -> Iterator[TrainingText]:
+        return (TrainingText(id_, text) for id_, text in self.texts.items())  # type: ignore[attr-defined]

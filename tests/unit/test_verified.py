@@ -13,14 +13,16 @@ from ownwords.core.errors import WorkspaceError
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import shards as room
 from ownwords.training import verified
-from ownwords.training.shards import Text, build, open_shards
+from ownwords.training.shards import TrainingText, build, open_shards
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Encoded texts that were read whole, and are vouched for."""
     monkeypatch.setattr(verified, "SETTLED_S", -1.0)
-    folder = build([Text("a", "hats " * 200), Text("b", "")], ByteTokenizer(), tmp_path).folder
+    folder = build(
+        [TrainingText("a", "hats " * 200), TrainingText("b", "")], ByteTokenizer(), tmp_path
+    ).folder
     assert (folder / verified.STAMP).exists()
     return folder
 
@@ -52,7 +54,7 @@ def test_what_looks_as_it_did_is_not_read_again(folder: Path, read: list[str]) -
 
 
 def test_what_was_just_written_is_not_vouched_for(tmp_path: Path, read: list[str]) -> None:
-    folder = build([Text("a", "hats")], ByteTokenizer(), tmp_path).folder
+    folder = build([TrainingText("a", "hats")], ByteTokenizer(), tmp_path).folder
     assert len(read) == 4
     assert not (folder / verified.STAMP).exists()
     open_shards(folder)

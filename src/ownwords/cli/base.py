@@ -20,14 +20,14 @@ from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import printable
 from ownwords.core.workspace import name_of
-from ownwords.training.expectation import number, size
+from ownwords.training.forecast import number, size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.base.catalogue import Entry
     from ownwords.base.gutenberg import Fetched
-    from ownwords.training.recipes import Made
+    from ownwords.training.recipes import TrainedModel
 
 _HEADINGS = ("name", "parameters", "family", "size", "bits a byte", "from")
 _FIGURES = frozenset({"parameters", "size", "bits a byte"})
@@ -211,9 +211,9 @@ def pretrain(
 
     name = name or name_of(paths[0])
     install.check_free(name)  # now, and not when the hours are spent
-    made: list[Made] = []
+    made: list[TrainedModel] = []
 
-    def make(texts: Any, held_out: Any, work: Any, _: Any) -> "Made":  # noqa: ANN401 - recipes says
+    def make(texts: Any, held_out: Any, work: Any, _: Any) -> "TrainedModel":  # noqa: ANN401 - recipes says
         made.append(recipes.pretrain(texts, held_out, work))
         return made[0]
 

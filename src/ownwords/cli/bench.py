@@ -36,7 +36,7 @@ def step(
     context: Annotated[int, Parameter(help="Tokens of a row.")] = 256,
     rows: Annotated[int, Parameter(help="Rows of a batch.")] = 16,
     precision: Annotated[
-        Literal["float32", "autocast", "masters"],
+        Literal["float32", "autocast", "bf16"],
         Parameter(help="Of the arithmetic: autocast multiplies in bfloat16, masters keeps such."),
     ] = "float32",
     device: Annotated[str, Parameter(help="cpu, cuda, rocm, mps, xpu, or the best there is.")] = (

@@ -78,9 +78,11 @@ def make(
     Whatever ends it, the same command goes on where it was; nothing that has not changed is done
     again.
     """
-    from ownwords.training.laws import LAWS
+    from ownwords.training.plan_constants import PLAN_CONSTANTS
 
-    began = time.perf_counter() - LAWS.start_s  # what Python and PyTorch took is waited for, too
+    began = (
+        time.perf_counter() - PLAN_CONSTANTS.start_s
+    )  # what Python and PyTorch took is waited for, too
     with needs_torch("making a model"):
         if importlib.util.find_spec("torch") is None:  # importing it is left to who computes
             raise ModuleNotFoundError(name="torch")

@@ -18,10 +18,10 @@ from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.wording import headline, judged_on
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.result import MakeResult, TrainingSummary
-from ownwords.training.expectation import number, times
+from ownwords.training.forecast import number, times
 
 if TYPE_CHECKING:
-    from ownwords.training.planned import Plan
+    from ownwords.training.plan import Plan
 
 _LABEL, _TIME = 12, 7
 _FEW = 3

@@ -23,10 +23,13 @@ from ownwords.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor
-    from ownwords.training.corpus import Corpus, Part
-    from ownwords.training.planned import Plan
-    from ownwords.training.recipes import Made, Work
-    from ownwords.training.shards import Text
+    from ownwords.training.corpus import Corpus, CorpusSplit
+    from ownwords.training.plan import Plan
+    from ownwords.training.recipes import TrainedModel, TrainRequest
+    from ownwords.training.shards import TrainingText
+
+    _Texts = Iterable[TrainingText]
+    TrainFunction = Callable[[_Texts, _Texts, TrainRequest, _Texts | None], TrainedModel]
 
 Texts = Annotated[
     Path,
@@ -93,16 +96,18 @@ def train(
     paths: Sequence[Path],
     common: Common,
     options: TrainingOptions,
-    make: "Callable[[Iterable[Text], Iterable[Text], Work, Iterable[Text] | None], Made]",
+    make: "TrainFunction",
     *,
     kind: str,
     replay: Path | None = None,
 ) -> None:
     """Read the paths into the workspace, let `make` train on them, show what came of it."""
-    from ownwords.training.laws import LAWS
-    from ownwords.training.recipes import Work
+    from ownwords.training.plan_constants import PLAN_CONSTANTS
+    from ownwords.training.recipes import TrainRequest
 
-    began = time.perf_counter() - LAWS.start_s  # what Python and PyTorch took is waited for, too
+    began = (
+        time.perf_counter() - PLAN_CONSTANTS.start_s
+    )  # what Python and PyTorch took is waited for, too
     if not options.minutes > 0:
         raise ConfigError(f"--minutes should be more than 0, and is {options.minutes:g}")
     if options.minutes > _MOST_MINUTES:
@@ -131,7 +136,7 @@ def train(
             if ask and not _may_begin():
                 raise _OnlyThePlan(plan)
 
-        work = Work(
+        work = TrainRequest(
             workspace=place.root,
             seconds=options.minutes * 60,
             fixed=fixed(resolved),
@@ -178,7 +183,7 @@ def plan_figures(plan: "Plan") -> dict[str, Any]:
     }
 
 
-def made_figures(made: "Made", samples: Sequence[str]) -> dict[str, Any]:
+def made_figures(made: "TrainedModel", samples: Sequence[str]) -> dict[str, Any]:
     """All figures of a training, as `--json` has them."""
     return {
         "model": str(made.folder),
@@ -203,7 +208,7 @@ def reading(
     ask: "AskAuthor | None",
     *,
     patience_s: float,
-) -> "Iterator[tuple[Corpus, Part | None]]":
+) -> "Iterator[tuple[Corpus, CorpusSplit | None]]":
     """What is to be learned from, and the base's own text; both read as `ownwords look` does.
 
     Where another process is reading the same it waits so long, the rest being quick.
@@ -269,7 +274,7 @@ def _curves(wanted: bool, place: Workspace, kind: str, progress: Progress) -> It
             progress.subscribers.remove(curves)
 
 
-def _samples(made: "Made", progress: Progress) -> list[str]:
+def _samples(made: "TrainedModel", progress: Progress) -> list[str]:
     """What the model writes now, read back from its folder as everybody will read it."""
     from ownwords.inference.model import Model
 

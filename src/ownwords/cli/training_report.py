@@ -14,9 +14,10 @@ from ownwords.core.progress import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.training.planned import Derived, Plan
-    from ownwords.training.recipes import Made
+    from ownwords.training.plan import Plan, PlannedValue
+    from ownwords.training.recipes import TrainedModel
     from ownwords.training.run_history import RunHistory
+
 
 _WIDEST = 104
 _STOPPED = {
@@ -31,7 +32,7 @@ def print_plan(plan: "Plan", console: "Console") -> None:
     width = max(40, min(console.width, _WIDEST))
     console.print()
     console.print(Text("The plan", style=LOUD))
-    sections: dict[str, list[Derived]] = {}
+    sections: dict[str, list[PlannedValue]] = {}
     for number in plan.reasons:
         sections.setdefault(number.key.partition(".")[0], []).append(number)
     longest = max(len(number.key.partition(".")[2]) for number in plan.reasons)
@@ -53,7 +54,7 @@ def print_plan(plan: "Plan", console: "Console") -> None:
     console.print()
 
 
-def _value(number: "Derived") -> str:
+def _value(number: "PlannedValue") -> str:
     if isinstance(number.value, bool):
         return "yes" if number.value else "no"
     if isinstance(number.value, int):
@@ -61,7 +62,7 @@ def _value(number: "Derived") -> str:
     return f"{number.value:g}" if isinstance(number.value, float) else str(number.value)
 
 
-def _reason(number: "Derived") -> Text:
+def _reason(number: "PlannedValue") -> Text:
     if number.origin == "setting":
         return Text("as you set it", style=VALIDATED)
     reason = Text(printable(number.reason))
@@ -69,7 +70,7 @@ def _reason(number: "Derived") -> Text:
 
 
 def print_made(
-    made: "Made", samples: Sequence[str], history: "RunHistory", console: "Console"
+    made: "TrainedModel", samples: Sequence[str], history: "RunHistory", console: "Console"
 ) -> None:
     """Print the result, the curve, how right the plan was, samples, and what to do next."""
     width = max(40, min(console.width, _WIDEST))
@@ -125,7 +126,7 @@ def print_made(
     say("More --minutes start a new run from scratch, with a larger plan.", QUIET)
 
 
-def _saved_weights(made: "Made") -> str:
+def _saved_weights(made: "TrainedModel") -> str:
     if not made.share:
         return "Training did not help on held-out posts, so the base's own weights are saved."
     averaged = ", averaged with earlier ones" if made.outcome.averaged else ""

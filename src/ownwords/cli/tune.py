@@ -95,12 +95,14 @@ def tune(
     Every trial is a whole training. In the end the best two and the plan are trained again with
     other seeds, and those decide. Whatever ends it, the same command goes on where it was.
     """
-    from ownwords.training.laws import LAWS
+    from ownwords.training.plan_constants import PLAN_CONSTANTS
 
-    began = time.perf_counter() - LAWS.start_s  # what Python and PyTorch took is waited for, too
+    began = (
+        time.perf_counter() - PLAN_CONSTANTS.start_s
+    )  # what Python and PyTorch took is waited for, too
     _check(minutes, each, trials)
     with needs_torch("searching for settings"), _optuna_needed():
-        from ownwords.training.recipes import Work
+        from ownwords.training.recipes import TrainRequest
         from ownwords.tune import tuning
     from ownwords.make.make_request import base_of
 
@@ -126,7 +128,7 @@ def tune(
             patience_s=_PATIENCE_S,
         ) as (texts, own),
     ):
-        work = Work(
+        work = TrainRequest(
             workspace=place.root,
             seconds=order.trial_s,
             fixed=fixed(resolved),

@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -39,7 +40,29 @@ _BOOLEANS |= dict.fromkeys(("false", "no", "off", "0"), False)
 
 # Old names of settings and the new ones; "" for a setting that is gone. An old name is refused
 # with a sentence that says so.
-RENAMED: Mapping[str, str] = {}
+RENAMED: Mapping[str, str] = {
+    "model.vocabulary": "model.vocab_size",
+    "model.context": "model.context_length",
+    "data.isolate": "data.document_masking",
+    "optim.rate": "optim.learning_rate",
+    "optim.matrix_rate": "optim.muon_lr",
+    "optim.rounds": "optim.newton_schulz_steps",
+    "optim.iteration": "optim.newton_schulz_dtype",
+    "optim.clip": "optim.grad_clip",
+    "optim.momentum_steps": "optim.momentum_warmup_steps",
+    "optim.embedding_decay": "optim.embedding_weight_decay",
+    "schedule.warmup": "schedule.warmup_fraction",
+    "schedule.warmdown": "schedule.decay_fraction",
+    "schedule.final": "schedule.final_lr_fraction",
+    "train.rows": "train.batch_size",
+    "train.micro_rows": "train.micro_batch_size",
+    "train.context": "train.sequence_length",
+    "train.checkpointing": "train.gradient_checkpointing",
+    "train.z_weight": "train.z_loss_weight",
+    "train.average_half_life": "train.ema_half_life",
+}
+# The same for values.
+_RENAMED_VALUES: Mapping[str, Mapping[object, str]] = {"train.precision": {"masters": "bf16"}}
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -152,6 +175,8 @@ def _given(
         yield key, _Text(text.strip()), "--set"
     for key, value in flags.items():
         if value is not None:
+            if key not in known:
+                _unknown(key, "settings", known)
             yield key, value, f"flag {flag_name(key, value)}"
 
 
@@ -198,6 +223,9 @@ def _unknown(
     if (new := renamed.get(name)) is not None:
         raise ConfigError(f"{origin}: {name} {f'is now called {new}' if new else 'is gone'}")
     error = unknown_name(name, known, noun=what)
+    old_names = [old for old in renamed if renamed[old] in known]
+    if near := get_close_matches(name, old_names, n=1, cutoff=0.8):
+        error.message = f"there is no {what} {shown(name)}; did you mean {renamed[near[0]]}?"
     error.message = f"{origin}: {error.message}"
     raise error
 
@@ -212,6 +240,8 @@ class _Text(str):
 
 
 def _value(kind: Any, value: object, key: str, origin: str) -> object:  # noqa: ANN401 - a type
+    if new := _RENAMED_VALUES.get(key, {}).get(str(value)):
+        raise ConfigError(f"{origin}: {key} = {shown(value)} is now called {shown(new)}")
     if value == NONE and type(None) in get_args(kind):
         return None
     if isinstance(value, _Text):

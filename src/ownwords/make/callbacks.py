@@ -8,7 +8,7 @@ from ownwords.archive.report import PostSummary, Report
 if TYPE_CHECKING:
     from ownwords.evaluation.scorecard import Scorecard
     from ownwords.make.result import TrainingSummary
-    from ownwords.training.planned import Plan
+    from ownwords.training.plan import Plan
 
 
 class MakeCallbacks:

@@ -12,7 +12,7 @@ from ownwords.make.stage_cache import StageCache
 from ownwords.models.fingerprint import model_fingerprint
 
 if TYPE_CHECKING:
-    from ownwords.training.recipes import Made
+    from ownwords.training.recipes import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ComparisonModel:
     def made(
         self,
         finished: StageCache,
-        make: "Callable[[], Made]",
+        make: "Callable[[], TrainedModel]",
         posts: int,
         forget: Callable[[str], None],
     ) -> TrainingSummary | None:

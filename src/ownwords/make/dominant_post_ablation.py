@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ownwords.archive.report import PostSummary, Report
 from ownwords.make.result import TrainingSummary, Value
-from ownwords.training.corpus import Part
+from ownwords.training.corpus import CorpusSplit
 
 MOST_S = 600.0  # of the training it repeats; a longer one is not worth as long again
 
@@ -21,7 +21,7 @@ def outweighing(report: Report) -> PostSummary | None:
     return post if post and post.decision != "keep" and post.own_words else None
 
 
-def in_full(part: Part, post: PostSummary) -> Part:
+def in_full(part: CorpusSplit, post: PostSummary) -> CorpusSplit:
     """The texts learned from, all of that post among them."""
     return replace(part, words={**part.words, post.id: post.own_words})
 

@@ -16,7 +16,7 @@ from ownwords.training import corpus
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor
-    from ownwords.training.planned import Plan
+    from ownwords.training.plan import Plan
 
 
 class _OnlyThePlan(Exception):  # noqa: N818 - nothing went wrong: the plan is what was wanted

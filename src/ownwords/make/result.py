@@ -13,7 +13,7 @@ from ownwords.make import scoring
 from ownwords.make.paragraph import FirstParagraph
 
 if TYPE_CHECKING:
-    from ownwords.training.recipes import Made
+    from ownwords.training.recipes import TrainedModel
 
 Value = bool | int | float | str
 
@@ -48,7 +48,7 @@ class TrainingSummary:
     posts: int  # in the archive
 
     @classmethod
-    def of(cls, made: "Made", key: str, posts: int) -> "TrainingSummary":
+    def of(cls, made: "TrainedModel", key: str, posts: int) -> "TrainingSummary":
         """The figures of a training that has just ended."""
         plan, outcome = made.plan, made.outcome
         read = outcome.tokens / max(plan.expected.tokens, 1) * plan.expected.epochs

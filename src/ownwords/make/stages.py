@@ -44,7 +44,7 @@ from ownwords.training.corpus import Corpus
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
-    from ownwords.training.recipes import Made
+    from ownwords.training.recipes import TrainedModel
 
 _STAGES = ("train", "write", "compare", "weigh")
 _NAMES = {
@@ -311,12 +311,12 @@ class MakeStages:
         seconds: float,
         out: Path | None,
         fixed: Mapping[str, object] | None = None,
-    ) -> "Made":
+    ) -> "TrainedModel":
         """A model of the texts, from a base or from nothing; gone on with where it was begun."""
         from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
 
         name = catalogue.called(base) if base else ""
-        work = recipes.Work(
+        work = recipes.TrainRequest(
             workspace=self.place.root,
             seconds=seconds,
             fixed=self.order.fixed if fixed is None else fixed,
@@ -334,7 +334,7 @@ class MakeStages:
         return recipes.finetune(base, texts.train, texts.validation, work)
 
     def _beside(
-        self, beside: ComparisonModel, make: "Callable[[], Made]", report: Report
+        self, beside: ComparisonModel, make: "Callable[[], TrainedModel]", report: Report
     ) -> TrainingSummary | None:
         found = beside.standing(self.finished)
         if found:

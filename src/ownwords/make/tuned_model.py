@@ -11,7 +11,7 @@ from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.untrusted_files import read_json
-from ownwords.training.expectation import Cost, Expectation
+from ownwords.training.forecast import Cost, Forecast
 from ownwords.tune.verdict import percent
 
 # What a search must have been made of, and how it notes that beside the model: the names under
@@ -53,7 +53,7 @@ def _trained(
     outcome, share = said["outcome"], said["share_of_tuned_weights"]
     foretold = dict(said["expected"])
     cost = foretold.pop("cost")
-    expected = Expectation(**foretold, cost=Cost(**cost) if cost else None)
+    expected = Forecast(**foretold, cost=Cost(**cost) if cost else None)
     return TrainingSummary(
         key=key,
         run=search["run"],

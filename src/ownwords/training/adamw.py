@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ownwords.models import fused
-from ownwords.training.gate import Gate
+from ownwords.training.grad_clip import GradClip
 
 # Where torch's fused kernel takes the clipping and the leaving out of a step.
 FUSED = ("cpu", "cuda")
@@ -75,7 +75,7 @@ class AdamW:
         weights: Mapping[str, Tensor],
         *,
         rate: float,
-        gate: Gate,
+        gate: GradClip,
         narrow: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Change the weights by what was gathered.
@@ -94,7 +94,7 @@ class AdamW:
         self.release()
 
     def _step_native(
-        self, weights: Sequence[Tensor], rate: float, gate: Gate, narrow: Mapping[str, Tensor]
+        self, weights: Sequence[Tensor], rate: float, gate: GradClip, narrow: Mapping[str, Tensor]
     ) -> None:
         if gate.ok is not None and not bool(gate.ok):
             return
@@ -118,7 +118,7 @@ class AdamW:
                 narrow=narrow[name] if name in self.shown else None,
             )
 
-    def _step_fused(self, weights: list[Tensor], rate: float, gate: Gate) -> None:
+    def _step_fused(self, weights: list[Tensor], rate: float, gate: GradClip) -> None:
         # The kernel divides the gradients by `scale`.
         scale: Tensor | None = None
         if isinstance(gate.factor, Tensor):
@@ -147,7 +147,7 @@ class AdamW:
         if bad is not None:
             self.count.sub_(bad)
 
-    def _step_plain(self, weights: list[Tensor], rate: float, gate: Gate) -> None:
+    def _step_plain(self, weights: list[Tensor], rate: float, gate: GradClip) -> None:
         assert self._copy is not None
         gradient, updates = self._copy
         beta1, beta2 = self.betas
@@ -157,7 +157,7 @@ class AdamW:
         self.square.lerp_(gradient.square(), gate.of(1 - beta2))
         spread = (self.square / (1 - beta2**self.count)).sqrt_().add_(self.eps)
         torch.div(self.mean / (1 - beta1**self.count), spread, out=gradient)
-        Gate(1.0, gate.ok).apply(gradient, 0.0)  # before the first step that counts it is 0 / 0
+        GradClip(1.0, gate.ok).apply(gradient, 0.0)  # before the first step that counts it is 0 / 0
         if self.decay:
             torch._foreach_mul_(weights, 1 - gate.of(rate * self.decay))
         torch._foreach_add_(weights, updates, alpha=-rate)

@@ -22,7 +22,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.models.loss import IGNORED
 from ownwords.training.settings import DataConfig
 from ownwords.training.shards import Shards
-from ownwords.training.stream import Stream, draws
+from ownwords.training.token_stream import TokenStream, draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,21 +90,21 @@ class Batches:
         if rows < world:
             raise ConfigError(
                 f"a batch of {rows} rows cannot be shared among {world} processes",
-                hint=f"set train.rows to {world} or more, or start fewer processes",
+                hint=f"set train.batch_size to {world} or more, or start fewer processes",
             )
         self.shards, self.rows, self.context, self.config = shards, rows, context, config
         self._low, self._high = rank * rows // world, (rank + 1) * rows // world
         self._seed = seed
-        self._own = Stream(
+        self._own = TokenStream(
             shards, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="own"
         )
         # As it was typed: 0.1 * 30 is 3, which the nearest binary numbers would leave to chance.
         self._share = Fraction(repr(float(config.replay)))
-        self._base: Stream | None = None
+        self._base: TokenStream | None = None
         decisive: list[object] = [shards.key, rows, context, seed, asdict(config)]
         if config.replay:
             replay = _fitting(replay, shards)
-            self._base = Stream(
+            self._base = TokenStream(
                 replay, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="base"
             )
             decisive.append(replay.key)
@@ -135,7 +135,7 @@ class Batches:
         if self.config.replacement:
             self._replace(ids_BT, step)
         counted_BT = documents_BT1[:, 1:] == documents_BT1[:, :-1]
-        return _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.isolate)
+        return _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.document_masking)
 
     def total(self, step: int) -> int:
         """Targets that count in the whole batch of a step, of all ranks."""
@@ -227,7 +227,7 @@ def _fitting(replay: Shards | None, shards: Shards) -> Shards:
     return replay
 
 
-class Prefetched:
+class Prefetcher:
     """The steps from `start` on with their batches, made by a thread while the device computes.
 
     At most `depth` batches wait or are in the making. On a CUDA device they are pinned. What goes

@@ -38,7 +38,7 @@ class CheckpointError(OwnwordsError):
 
 
 @dataclass(frozen=True)
-class Saved:
+class LoadedCheckpoint:
     """What a checkpoint holds: tensors on the CPU by group and name, and the rest."""
 
     step: int
@@ -105,7 +105,7 @@ class Checkpoints:
             if each > step:
                 atomic_dir.delete_dir(self.path(each))
 
-    def load(self, step: int) -> Saved:
+    def load(self, step: int) -> LoadedCheckpoint:
         """The checkpoint of that step; CheckpointError if it is not whole."""
         folder = atomic_dir.readable_dir(self.path(step))
         try:
@@ -117,7 +117,9 @@ class Checkpoints:
         except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{folder} is damaged ({error})") from error
 
-    def newest(self, note: Callable[[str], None], before: int | None = None) -> Saved | None:
+    def newest(
+        self, note: Callable[[str], None], before: int | None = None
+    ) -> LoadedCheckpoint | None:
         """The newest that is whole, older than `before` if given; each damaged one is noted."""
         for step in reversed(self.steps()):
             if before is None or step < before:
@@ -128,7 +130,7 @@ class Checkpoints:
         return None
 
 
-def _read(folder: Path) -> Saved:
+def _read(folder: Path) -> LoadedCheckpoint:
     manifest = read_json(folder / _MANIFEST)
     content = manifest["content"]
     if not isinstance(content, dict) or manifest["checksum"] != _digest(content):
@@ -144,7 +146,7 @@ def _read(folder: Path) -> Saved:
         for name, said in content["counters"][group].items():
             values = torch.tensor(said["values"], dtype=_COUNTERS[said["dtype"]])
             groups[group][name] = values.reshape(said["shape"])
-    return Saved(content["step"], groups, content["state"])
+    return LoadedCheckpoint(content["step"], groups, content["state"])
 
 
 def read_tensor(stored: TensorInfo) -> Tensor:

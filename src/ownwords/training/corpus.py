@@ -15,11 +15,11 @@ from ownwords.archive.split import Side
 from ownwords.archive.store import Archive
 from ownwords.core.errors import CorpusError
 from ownwords.core.fingerprint import digest
-from ownwords.training.shards import Text
+from ownwords.training.shards import TrainingText
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusSplit:
     """The texts of one side of the split, read from the archive each time they are gone through."""
 
     archive: Archive
@@ -28,20 +28,20 @@ class Part:
     def __len__(self) -> int:
         return len(self.words)
 
-    def __iter__(self) -> Iterator[Text]:
+    def __iter__(self) -> Iterator[TrainingText]:
         # By id, so that their order does not depend on dates that are put right later.
         for id_ in sorted(self.words):
             for document in self.archive.documents([id_]):
-                yield Text(id_, as_read(document, self.words[id_]))
+                yield TrainingText(id_, as_read(document, self.words[id_]))
 
 
 @dataclass(frozen=True)
 class Corpus:
     """All that can be learned from, and what is held out; `key` changes with any of it."""
 
-    train: Part
-    validation: Part
-    test: Part
+    train: CorpusSplit
+    validation: CorpusSplit
+    test: CorpusSplit
     own_share: float  # of all words in the archive, those that are the author's own
     key: str
 
@@ -65,9 +65,9 @@ def of(archive: Archive, *, by_date: bool = False) -> Corpus:
     keys = archive.keys()
     said = [f"{id_} {keys[id_]} {side} {n}" for side in parts for id_, n in parts[side].items()]
     return Corpus(
-        train=Part(archive, parts["train"]),
-        validation=Part(archive, parts["validation"]),
-        test=Part(archive, parts["test"]),
+        train=CorpusSplit(archive, parts["train"]),
+        validation=CorpusSplit(archive, parts["validation"]),
+        test=CorpusSplit(archive, parts["test"]),
         own_share=_own_share(archive),
         key=digest(*sorted(said)),
     )

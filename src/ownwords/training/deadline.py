@@ -1,8 +1,8 @@
 """What becomes of a run that turns out too long for its time: fewer steps, the same course.
 
-A plan counts steps from a speed measured beforehand, and a machine may get slower later. A `Cut`
-takes what is left of the course, evaluations and the fall of the rate included, in fewer steps. It
-is kept in the run's record: a run that is resumed follows it, whatever the clock says by then.
+A plan counts steps from a speed measured beforehand, and a machine may slow down later. A
+`ShortenedRun` compresses the rest of the schedule, evaluations and learning-rate decay included,
+into fewer steps. The run record stores it, so a resumed run keeps to it whatever the clock says.
 """
 
 import math
@@ -20,7 +20,7 @@ _DESCENT = 0.1  # from the peak, a rate may fall within so much of what was trai
 
 
 @dataclass(frozen=True)
-class Cut:
+class ShortenedRun:
     """From `step` on, at `position` of the planned course, the run ends after `steps` in all."""
 
     step: int
@@ -28,7 +28,7 @@ class Cut:
     steps: int
 
 
-def position(step: int, planned: int, cut: Cut | None) -> float:
+def position(step: int, planned: int, cut: ShortenedRun | None) -> float:
     """Where a step stands in the planned course; the step itself where nothing was cut."""
     if cut is None or step <= cut.step:
         return step
@@ -36,7 +36,7 @@ def position(step: int, planned: int, cut: Cut | None) -> float:
     return cut.position + share * (planned - cut.position)
 
 
-def points(planned: int, count: int, cut: Cut | None) -> set[int]:
+def points(planned: int, count: int, cut: ShortenedRun | None) -> set[int]:
     """The steps after which the held-out text is read: evenly spread, the last at the end."""
     places = {round(k * planned / count) for k in range(1, count + 1)} - {0}
     if cut is None:

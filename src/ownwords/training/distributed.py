@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from ownwords.core.errors import ConfigError
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
-from ownwords.training.pieces import assembled, joined, piece_of
+from ownwords.training.sharding import assembled, joined, piece_of
 
 # What several processes need is imported where they meet: it takes as long as half of PyTorch.
 
@@ -99,7 +99,7 @@ class World:
         if self.is_sharded and rows % self.size:
             raise ConfigError(
                 f"{rows} rows cannot be shared equally among {self.size} processes, as FSDP needs",
-                hint=f"set train.rows to a multiple of {self.size}",
+                hint=f"set train.batch_size to a multiple of {self.size}",
             )
         return -(-rows // self.size)
 
@@ -258,12 +258,12 @@ class World:
         return copy.eval()
 
     def leave(self) -> None:
-        """Part from the others at the end, or they report a process that went missing."""
+        """CorpusSplit from the others at the end, or they report a process that went missing."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
 
-ALONE = World()
+SINGLE_PROCESS = World()
 
 
 def join(device: torch.device, mode: Mode = "ddp") -> World:
@@ -272,7 +272,7 @@ def join(device: torch.device, mode: Mode = "ddp") -> World:
     A CUDA or XPU device becomes the one of this process's number on its machine.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or "RANK" not in os.environ:
-        return ALONE
+        return SINGLE_PROCESS
     if not dist.is_available() or device.type not in _BACKENDS:
         raise ConfigError(
             f"several processes cannot train together on {device.type} with this PyTorch",

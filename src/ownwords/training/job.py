@@ -16,19 +16,19 @@ from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.device import Device
-from ownwords.training.distributed import ALONE, World
+from ownwords.training.distributed import SINGLE_PROCESS, World
 from ownwords.training.objective import Objective, next_token
-from ownwords.training.outset import Outset
-from ownwords.training.record import Evaluation
+from ownwords.training.replan import ReplanMonitor
 from ownwords.training.run import Run
+from ownwords.training.run_record import Evaluation
 from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
 from ownwords.training.shards import Shards
 
 # What may be changed under a run: it decides how fast and how long, not what is computed.
 _FREE = {
-    "micro_rows",
+    "micro_batch_size",
     "compile",
-    "checkpointing",
+    "gradient_checkpointing",
     "patience",
     "memorised_limit",
     "checkpoint_every_s",
@@ -36,7 +36,7 @@ _FREE = {
 
 
 @dataclass
-class Job:
+class TrainJob:
     """All that `train` needs. Its model holds the chosen weights afterwards."""
 
     model: CausalLM
@@ -48,7 +48,7 @@ class Job:
     device: Device
     tokenizer: Tokenizer
     validation: Shards | None = None
-    world: World = ALONE
+    world: World = SINGLE_PROCESS
     objective: Objective = next_token
     progress: Progress = field(default_factory=Progress)
     adapter: lora.LoraAdapter | None = None  # attached to the model: then it alone is trained
@@ -59,12 +59,12 @@ class Job:
     # That training may take, over all the times it is resumed: steps that will not be done by then
     # are fewer in the end. None: as long as they take.
     seconds: float | None = None
-    outset: Outset | None = None  # watches the first steps of a run that is new
+    outset: ReplanMonitor | None = None  # watches the first steps of a run that is new
     row_limits: Path | None = None  # a file that remembers across runs what fits the memory
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainOutcome:
     """How a training ended. `stopped`: all steps done; no longer better; too much learned by heart.
 
     The weights kept are those after `best_step` steps, averaged where `averaged`; the last ones if
@@ -84,7 +84,7 @@ class Outcome:
     shortened: bool = False  # fewer steps than planned, for the time would not have sufficed
 
 
-def identity(job: Job) -> dict[str, object]:
+def identity(job: TrainJob) -> dict[str, object]:
     """What must be the same when a run is resumed, under the name by which a change is told."""
     settings: dict[str, object] = {}
     for section, config in (("train", job.loop), ("optim", job.optim), ("schedule", job.schedule)):

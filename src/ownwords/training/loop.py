@@ -1,8 +1,8 @@
 """The loop, to be read in one sitting: for pretraining, full fine-tuning and adapters alike.
 
-They differ by data and objective, which the `Job` brings. All randomness of a step follows from the
-seed, the number of the step and the rank alone, so that a run that is resumed, at once and at any
-depth, goes on to the bit as if it had never stopped.
+They differ by data and objective, which the `TrainJob` provides. All randomness of a step follows
+from the seed, the step number and the rank alone, so a resumed run gives the same bits as one that
+never stopped.
 """
 
 import math
@@ -17,22 +17,29 @@ from torch import Tensor
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage, printable
-from ownwords.training import deadline, schedule, validation
-from ownwords.training.batches import Batch, Prefetched
-from ownwords.training.deadline import Cut, Deadline
+from ownwords.training import deadline, lr_schedule, validation
+from ownwords.training.batches import Batch, Prefetcher
+from ownwords.training.deadline import Deadline, ShortenedRun
 from ownwords.training.device import compile_if, evaluating
-from ownwords.training.interruption import Interrupted, Signals
-from ownwords.training.job import Job, Outcome
-from ownwords.training.keeping import Kept
+from ownwords.training.interrupt import InterruptHandler, TrainingInterrupted
+from ownwords.training.job import TrainJob, TrainOutcome
 from ownwords.training.meter import Meter
-from ownwords.training.objective import Task
-from ownwords.training.outset import AnotherPlanError
-from ownwords.training.pieces import assembled
-from ownwords.training.record import Evaluation, Record
-from ownwords.training.run import RowLimits
+from ownwords.training.objective import LossModule
+from ownwords.training.replan import ReplanRequested
+from ownwords.training.run import MicroBatchLimits
+from ownwords.training.run_record import Evaluation, RunRecord
 from ownwords.training.settings import LoopConfig
+from ownwords.training.sharding import assembled
+from ownwords.training.training_state import TrainingState
 
-__all__ = ["Interrupted", "Job", "LoopConfig", "Outcome", "TrainingError", "train"]
+__all__ = [
+    "LoopConfig",
+    "TrainJob",
+    "TrainOutcome",
+    "TrainingError",
+    "TrainingInterrupted",
+    "train",
+]
 
 MOST_SETBACKS = 5
 # On a GPU the loss of a step is read so many steps later, when it has long been computed.
@@ -45,36 +52,42 @@ class TrainingError(OwnwordsError):
     """Training cannot go on: out of memory with a single row, or the loss ran away each time."""
 
 
-def train(job: Job) -> Outcome:
+def train(job: TrainJob) -> TrainOutcome:
     """Train, from the newest checkpoint if there is one; `job.model` then holds the best weights.
 
-    SIGINT and SIGTERM end it after the step, saved, with `Interrupted`; `AnotherPlanError` if the
-    job's outset leads to another plan. OwnwordsError if the run was begun with something else, is
-    held by another process, or the disk is full; TrainingError if it cannot go on. Whatever
-    happens, what was saved before stays whole.
+    SIGINT and SIGTERM end it after the step, saved, with `TrainingInterrupted`; `ReplanRequested`
+    if the first steps lead to another plan. OwnwordsError if the run was started with something
+    else, is held by another process, or the disk is full; TrainingError if it cannot continue.
+    Whatever happens, earlier checkpoints stay intact.
     """
-    with job.run.opened(job.progress, writes=job.world.is_first) as progress, Signals() as signals:
+    with (
+        job.run.opened(job.progress, writes=job.world.is_first) as progress,
+        InterruptHandler() as signals,
+    ):
         return _Training(job, progress, signals).run()
 
 
 class _Training:
-    def __init__(self, job: Job, progress: Progress, signals: Signals) -> None:
+    def __init__(self, job: TrainJob, progress: Progress, signals: InterruptHandler) -> None:
         self.job, self.progress, self.signals = job, progress, signals
         self.loop, self.model, self.device, self.world = job.loop, job.model, job.device, job.world
         self.model.to(self.device.torch_device).train()
-        self.model.dropout, self.model.checkpointing = self.loop.dropout, self.loop.checkpointing
-        self.kept = Kept(job, progress.note)
+        self.model.dropout, self.model.checkpointing = (
+            self.loop.dropout,
+            self.loop.gradient_checkpointing,
+        )
+        self.kept = TrainingState(job, progress.note)
         # Compiled as a whole, the blocks would not be put together one at a time.
         wanted = self.loop.compile and not self.world.is_sharded
         note = compile_if(self.model, wanted, self.device)
         if note:
             progress.note(note)
-        self.task = self.world.wrap(Task(self.model, job.objective), self.model.blocks)
+        self.task = self.world.wrap(LossModule(self.model, job.objective), self.model.blocks)
         self.kept.make_optimizer()
         self.optimizer, self.average = self.kept.optimizer, self.kept.average
-        self.limits = RowLimits(job.run, job.row_limits, _memory_key(job))
-        self.rows = self.world.share_of(self.loop.rows)
-        at_once = min(self.rows, self.loop.micro_rows or self.rows)
+        self.limits = MicroBatchLimits(job.run, job.row_limits, _memory_key(job))
+        self.rows = self.world.share_of(self.loop.batch_size)
+        at_once = min(self.rows, self.loop.micro_batch_size or self.rows)
         self.micro_rows = self.world.least(self.limits.known(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self.meter = Meter(job)
@@ -85,14 +98,14 @@ class _Training:
         self.stage: Stage
 
     @property
-    def record(self) -> Record:
+    def record(self) -> RunRecord:
         return self.kept.record
 
     @property
     def steps(self) -> int:
         return self.record.steps(self.loop.steps)
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainOutcome:
         self.kept.begin()
         if self.record.step:
             self.outset = None
@@ -108,19 +121,19 @@ class _Training:
             self.kept.save(again=True)
         return self._outcome()
 
-    def _batches(self) -> Prefetched:
+    def _batches(self) -> Prefetcher:
         """Those of the steps that are left."""
         device = self.device.torch_device
-        return Prefetched(self.job.batches, self.record.step, self.steps, device=device)
+        return Prefetcher(self.job.batches, self.record.step, self.steps, device=device)
 
-    def _follow(self, stream: Prefetched) -> str:
+    def _follow(self, stream: Prefetcher) -> str:
         """Step after step until the run ends, then ""; or until something is wrong, then what."""
         points = self._evaluation_points()
         self._paused()
         while True:
             stop, save, steps, anew = self._asked(points)
             if anew:
-                raise AnotherPlanError
+                raise ReplanRequested
             if steps:
                 self._shorten(steps)
                 points, save = self._evaluation_points(), True
@@ -184,7 +197,7 @@ class _Training:
         for rows in parts:
             with self.world.syncing(self.task, now=rows is parts[-1]):
                 with self.device.autocast(self.loop.precision):
-                    loss = self.task(batch.part(rows), self.loop.z_weight)
+                    loss = self.task(batch.part(rows), self.loop.z_loss_weight)
                 # Processes average their gradients; the sum is wanted.
                 torch.autograd.backward(loss * (self.world.size / total))
             loss_sum += loss.detach().float()
@@ -197,10 +210,10 @@ class _Training:
         tried = self.micro_rows
         if tried == 1:
             raise TrainingError(
-                f"the memory does not hold one row of {self.loop.context} tokens with what this "
-                "model needs to learn from it",
-                hint="set train.checkpointing=true, or take a shorter train.context or a smaller "
-                "model",
+                f"one row of {self.loop.sequence_length} tokens does not fit into memory with what"
+                " training this model needs",
+                hint="set train.gradient_checkpointing=true, or use a shorter"
+                " train.sequence_length or a smaller model",
             )
         self.micro_rows = tried // 2
         self.limits.remember(self.micro_rows)
@@ -272,8 +285,8 @@ class _Training:
             self.task,
             self.job.validation,
             rows=self.micro_rows,
-            context=self.loop.context,
-            isolate=self.job.batches.config.isolate,
+            context=self.loop.sequence_length,
+            isolate=self.job.batches.config.document_masking,
             device=self.device,
             precision=self.loop.precision,
             world=self.world,
@@ -308,7 +321,7 @@ class _Training:
     def _shorten(self, steps: int) -> None:
         """Go through what is left of the planned course in fewer steps."""
         record, before = self.record, self.steps
-        record.cut = Cut(record.step, record.position(self.loop.steps), steps)
+        record.cut = ShortenedRun(record.step, record.position(self.loop.steps), steps)
         if self.stage.total is not None:
             self.stage.total -= before - steps
         self.stage.note(
@@ -319,7 +332,7 @@ class _Training:
     def _scale(self) -> float:
         """The share of the peak rate in the next step."""
         at = self.record.position(self.loop.steps)
-        return schedule.scale(at, self.loop.steps, self.job.schedule)
+        return lr_schedule.scale(at, self.loop.steps, self.job.schedule)
 
     # --- nothing is lost -------------------------------------------------------------------------
 
@@ -339,8 +352,8 @@ class _Training:
         said = self.world.sum(torch.tensor(mine, dtype=torch.int64))
         return bool(said[0]), bool(said[1]), int(said[2]), bool(said[3])
 
-    def _interrupted(self) -> Interrupted:
-        return Interrupted(
+    def _interrupted(self) -> TrainingInterrupted:
+        return TrainingInterrupted(
             f"stopped after step {self.record.step:,} of {self.steps:,}; everything is saved in "
             f"{self.job.run.folder}, and the same command goes on from there"
         )
@@ -350,8 +363,8 @@ class _Training:
         if self.record.setbacks >= MOST_SETBACKS:
             raise TrainingError(
                 f"{trouble}, after going back {MOST_SETBACKS} times, each time to half the rate",
-                hint="begin another run with smaller rates (optim.rate, optim.matrix_rate), and "
-                "with train.precision=float32 if it was another",
+                hint="start another run with lower learning rates (optim.learning_rate,"
+                " optim.muon_lr), and with train.precision=float32 if it was another",
             )
         self.pending.clear()
         done, steps = self.record.step, self.steps
@@ -366,7 +379,7 @@ class _Training:
             f"{self.record.rate_scale:g} of the planned rate from there."
         )
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> TrainOutcome:
         """What came of it; the model is given the weights that did best."""
         record, best = self.record, self.record.best(self.loop.memorised_limit)
         step = best.step if best else record.step
@@ -376,7 +389,7 @@ class _Training:
             step, averaged, best = record.step, False, None
         self.optimizer.zero_grad()
         self.model.eval()
-        return Outcome(
+        return TrainOutcome(
             steps=record.step,
             stopped=cast("Literal['done', 'early', 'memorised']", record.stopped),
             best_step=step,
@@ -392,7 +405,7 @@ class _Training:
 
     def _peak_rate(self) -> float:
         optim = self.job.optim
-        return optim.matrix_rate if optim.kind == "muon" else optim.rate
+        return optim.muon_lr if optim.kind == "muon" else optim.learning_rate
 
 
 def seed_of(seed: int, step: int, rank: int) -> int:
@@ -406,9 +419,15 @@ def portions(rows: int, at_once: int) -> list[slice]:
     return [slice(i * rows // parts, (i + 1) * rows // parts) for i in range(parts)]
 
 
-def _memory_key(job: Job) -> str:
+def _memory_key(job: TrainJob) -> str:
     """Of what decides how many rows fit the memory."""
     loop = job.loop
     trained = [name for name, each in job.model.named_parameters() if each.requires_grad]
-    parts = (job.device.name, job.model.config, loop.context, loop.precision, loop.checkpointing)
+    parts = (
+        job.device.name,
+        job.model.config,
+        loop.sequence_length,
+        loop.precision,
+        loop.gradient_checkpointing,
+    )
     return digest(*map(str, parts), *trained)

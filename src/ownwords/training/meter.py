@@ -5,7 +5,7 @@ import time
 
 from ownwords.core.progress import Stage
 from ownwords.training import flops
-from ownwords.training.job import Job
+from ownwords.training.job import TrainJob
 
 _EVERY_S = 0.3
 
@@ -13,13 +13,13 @@ _EVERY_S = 0.3
 class Meter:
     """Figures for whoever watches, a few times a second: means over the steps since the last."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainJob) -> None:
         shards, loop = job.batches.shards, job.loop
         # The first token of a document is given, all others are predicted.
         self._tokens_per_byte = (shards.tokens - shards.documents) / max(1, shards.text_bytes)
-        self._step_tokens = loop.rows * loop.context
+        self._step_tokens = loop.batch_size * loop.sequence_length
         self._peak = (job.peak_flops or 0.0) * job.world.size
-        self._cost = flops.per_token(job.model, loop.context) if job.peak_flops else 0.0
+        self._cost = flops.per_token(job.model, loop.sequence_length) if job.peak_flops else 0.0
         self._step = 0
         self._gradient_norm = 0.0
         self.rate = 0.0

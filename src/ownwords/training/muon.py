@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ownwords.training import fused_muon
-from ownwords.training.gate import Gate
-from ownwords.training.pieces import assembled, is_split, piece_of
+from ownwords.training.grad_clip import GradClip
+from ownwords.training.sharding import assembled, is_split, piece_of
 
 # A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five rounds.
 A, B, C = 3.4445, -4.7750, 2.0315
@@ -64,7 +64,7 @@ def _square(x_NRC: Tensor) -> Tensor:
     return torch.bmm(x_NRC.mT, x_NRC) if stands else torch.bmm(x_NRC, x_NRC.mT)
 
 
-class Stack:
+class MatrixStack:
     """All matrices of one shape: their momenta, and room for their gradients."""
 
     def __init__(self, names: Sequence[str], parameters: Sequence[Tensor]) -> None:
@@ -92,7 +92,7 @@ class Muon:
         for name, parameter in parameters.items():
             shapes.setdefault(parameter.shape, []).append(name)
         self.stacks = [
-            Stack(names, [parameters[name] for name in names]) for names in shapes.values()
+            MatrixStack(names, [parameters[name] for name in names]) for names in shapes.values()
         ]
 
     def gather(self, gradients: dict[str, Tensor]) -> list[Tensor]:
@@ -103,7 +103,13 @@ class Muon:
         return [torch.linalg.vector_norm(stack.update_NRC) for stack in self.stacks]
 
     def step(
-        self, weights: dict[str, Tensor], *, rate: float, momentum: float, decay: float, gate: Gate
+        self,
+        weights: dict[str, Tensor],
+        *,
+        rate: float,
+        momentum: float,
+        decay: float,
+        gate: GradClip,
     ) -> None:
         """Change the weights (of a split one: the piece that lies here) by what was gathered."""
         native = [stack for stack in self.stacks if self._is_native(stack, gate)]
@@ -127,7 +133,7 @@ class Muon:
                 torch._foreach_mul_(here, 1 - gate.of(rate * decay))
             torch._foreach_add_(here, updates, alpha=-rate * stack.scale)
 
-    def _is_native(self, stack: Stack, gate: Gate) -> bool:
+    def _is_native(self, stack: MatrixStack, gate: GradClip) -> bool:
         return (
             self.precision == torch.bfloat16
             and stack.update_NRC.device.type == "cpu"
@@ -135,7 +141,7 @@ class Muon:
             and fused_muon.is_supported(*stack.update_NRC.shape[1:])
         )
 
-    def _advance(self, stack: Stack, momentum: float, gate: Gate) -> None:
+    def _advance(self, stack: MatrixStack, momentum: float, gate: GradClip) -> None:
         """From the gradients to what the weights change by."""
         gate.apply(stack.update_NRC, stack.momentum_NRC)
         # Where the step does not take place, both are the momentum already: it stays exactly.

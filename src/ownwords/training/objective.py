@@ -25,7 +25,7 @@ def next_token(model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, 
     )
 
 
-class Task(nn.Module):
+class LossModule(nn.Module):
     """A model and what is asked of it as one module: DDP and FSDP act where `forward` is called."""
 
     def __init__(self, model: CausalLM, objective: Objective) -> None:

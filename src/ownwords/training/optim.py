@@ -14,10 +14,10 @@ from ownwords.core.hardware import read_cpu
 from ownwords.models.lora import LoraLinear
 from ownwords.models.untrusted_files import preview
 from ownwords.training.adamw import AdamW
-from ownwords.training.gate import Gate
+from ownwords.training.grad_clip import GradClip
 from ownwords.training.muon import Muon
-from ownwords.training.pieces import assembled, is_split, joined, norm_over, piece
 from ownwords.training.settings import OptimConfig
+from ownwords.training.sharding import assembled, is_split, joined, norm_over, piece
 
 # Processors that multiply bfloat16 several times as fast as float32.
 _QUICK_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
@@ -70,7 +70,9 @@ class Optimizer:
         rest = {name: p for name, p in self._parameters.items() if name not in matrices}
         self._muon: Muon | None = None
         if found := {name: p for name, p in self._parameters.items() if name in matrices}:
-            self._muon = Muon(found, rounds=config.rounds, precision=_precision(config, device))
+            self._muon = Muon(
+                found, rounds=config.newton_schulz_steps, precision=_precision(config, device)
+            )
         decays = _decays(model, config)
         here = self._weights()
         self._adamw = [
@@ -117,28 +119,36 @@ class Optimizer:
             if not math.isfinite(value):
                 self.skipped += 1
                 return
-            clip = self.config.clip
-            gate = Gate(clip / value if clip and value > clip else 1.0)
+            clip = self.config.grad_clip
+            gate = GradClip(clip / value if clip and value > clip else 1.0)
         else:
             ok = norm.isfinite().float()
             self.skipped += 1 - ok
-            factor = (self.config.clip / norm).clamp(max=1.0) if self.config.clip else norm * 0 + 1
-            gate = Gate(factor, ok)
+            factor = (
+                (self.config.grad_clip / norm).clamp(max=1.0)
+                if self.config.grad_clip
+                else norm * 0 + 1
+            )
+            gate = GradClip(factor, ok)
         scale *= self.rate_scale
         weights = self._weights()
         if self._muon is not None:
             config = self.config
-            risen = min(1.0, step / config.momentum_steps) if config.momentum_steps else 1.0
+            risen = (
+                min(1.0, step / config.momentum_warmup_steps)
+                if config.momentum_warmup_steps
+                else 1.0
+            )
             self._muon.step(
                 weights,
-                rate=config.matrix_rate * scale,
+                rate=config.muon_lr * scale,
                 momentum=config.momentum_start + risen * (config.momentum - config.momentum_start),
                 decay=config.weight_decay,
                 gate=gate,
             )
         narrow = self._narrow(self._masters)
         for group in self._adamw:
-            group.step(weights, rate=self.config.rate * scale, gate=gate, narrow=narrow)
+            group.step(weights, rate=self.config.learning_rate * scale, gate=gate, narrow=narrow)
         self._show_masters({name for group in self._adamw for name in group.shown})
 
     def _gather(self) -> Tensor:
@@ -214,7 +224,7 @@ class Optimizer:
         _fill(self.state(), state, "the optimizer's state")
         for group in self._adamw:
             group.count.copy_(state["count"])
-        if self._muon is not None and self.config.iteration == "auto":
+        if self._muon is not None and self.config.newton_schulz_dtype == "auto":
             # A run goes on as it began, even where another machine would choose otherwise.
             chosen = torch.bfloat16 if bool(state["bfloat16"]) else torch.float32
             self._muon.precision = chosen
@@ -252,7 +262,7 @@ def _decays(model: nn.Module, config: OptimConfig) -> dict[str, float]:
         f"{name}.weight" for name, each in model.named_modules() if isinstance(each, nn.Embedding)
     }
     return {
-        name: config.embedding_decay
+        name: config.embedding_weight_decay
         if name in tables
         else config.weight_decay
         if parameter.ndim >= 2
@@ -263,8 +273,8 @@ def _decays(model: nn.Module, config: OptimConfig) -> dict[str, float]:
 
 def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
     """From what the hardware is, not from how fast it is just now: equal runs stay equal."""
-    if config.iteration != "auto":
-        return torch.float32 if config.iteration == "float32" else torch.bfloat16
+    if config.newton_schulz_dtype != "auto":
+        return torch.float32 if config.newton_schulz_dtype == "float32" else torch.bfloat16
     if device.type == "cpu":
         quick = any(each in _QUICK_BFLOAT16 for each in read_cpu().instruction_sets)
     else:

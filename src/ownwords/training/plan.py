@@ -1,420 +1,125 @@
-"""The plan: from so much text, so many seconds and a measured speed to every setting of a run.
+"""What a plan is made from, and what it is: numbers with their reasons, kept with the run."""
 
-Each number has its reason and its source; each may be set by the user instead, and what depends on
-it is then derived from that. The formulas and constants are in laws.py.
-"""
-
-import math
+import dataclasses
+import tomllib
 from collections.abc import Mapping
-from typing import TypeVar, cast
+from dataclasses import dataclass
+from typing import Literal
 
-from ownwords.core.config import resolve
-from ownwords.core.errors import ConfigError, CorpusError
-from ownwords.core.progress import in_words
-from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
-from ownwords.training.expectation import Expectation, number, rented, size, times
-from ownwords.training.laws import ESTIMATE, LAWS, LOG, SPEED, Laws
-from ownwords.training.measure import MEASURED, Pace, step_flops
-from ownwords.training.planned import Base, Derived, Facts, Origin, Plan, checked
+from ownwords.core.config import Resolved, as_toml, resolve, settings_of
+from ownwords.core.errors import ConfigError, WorkspaceError
+from ownwords.models.configs.config import ModelConfig
+from ownwords.training.forecast import Cost, Forecast, Rental
 from ownwords.training.settings import Recipe
-from ownwords.training.sizing import Length, Sizing
+from ownwords.training.throughput import DeviceSpeeds
 
-T = TypeVar("T", int, float, bool, str)
-
-_SPECIAL = 5  # tokens that are no text, in every vocabulary of ours
+Origin = Literal["plan", "measured", "setting"]
 
 
-def vocabulary(text_bytes: int, fixed: Mapping[str, object], laws: Laws = LAWS) -> int:
-    """The vocabulary for so much text; it must be known before there are tokens to count."""
-    given = checked(fixed).get("model.vocabulary")
-    return laws.vocabulary(text_bytes) if given is None else int(cast(int, given))
+@dataclass(frozen=True)
+class BaseModelInfo:
+    """The model that is tuned. Rates are its own peak rates, None where nobody knows them."""
+
+    shape: ModelConfig
+    parameters: int
+    bits_per_byte: float | None = None  # on the validation text, before
+    kind: str | None = None
+    muon_lr: float | None = None
+    learning_rate: float | None = None
+    lora: bool = False
 
 
-def plan(facts: Facts, seconds: float, fixed: Mapping[str, object], laws: Laws = LAWS) -> Plan:
-    """Every setting of a run that takes so many seconds from its start to the saved model.
+@dataclass(frozen=True)
+class PlanInputs:
+    """What the plan is made from."""
 
-    CorpusError if there is too little text to learn from, ConfigError if there is too little time
-    or memory; each says how much there is, and how much it takes.
-    """
-    return _Planning(facts, seconds, fixed, laws).made()
-
-
-class _Planning:
-    """One plan under way: numbers are put down in the order in which they follow."""
-
-    def __init__(
-        self, facts: Facts, seconds: float, fixed: Mapping[str, object], laws: Laws
-    ) -> None:
-        self.facts, self.seconds, self.laws = facts, seconds, laws
-        self.fixed = checked(fixed)
-        self.reasons: dict[str, Derived] = {}
-        self.room = facts.memory_bytes * laws.memory_share
-
-    def put(self, key: str, value: T, reason: str, source: str, origin: Origin = "plan") -> T:
-        """Note a number, or the user's own in its place; gives the one in force."""
-        if key in self.fixed:
-            value = cast(T, self.fixed[key])
-            reason, source, origin = "as you set it", "setting", "setting"
-        self.reasons[key] = Derived(key, value, reason, source, origin)
-        return value
-
-    def made(self) -> Plan:
-        facts, laws = self.facts, self.laws
-        self.check_text()
-        of_the_base = [key for key in self.fixed if key.startswith("model.")]
-        if facts.base and of_the_base:
-            raise ConfigError(
-                f"{of_the_base[0]} cannot be set: the shape of a model that is tuned is its own",
-                hint="leave it out, or train one from nothing",
-            )
-        self.train_s = self.seconds * (1 - laws.unforeseen) - facts.spent_s - laws.close_s
-        self.evaluating = min(laws.evaluate_share, 1.0) if facts.validation_bytes else 0.0
-        self.words()
-        self.context = self.look_back()
-        self.sizing = Sizing(
-            facts,
-            laws,
-            self.fixed,
-            self.context,
-            self.vocabulary,
-            self.tokens,
-            self.train_s,
-            self.evaluating,
-            self.room,
-        )
-        length = self.tuned() if facts.base else self.from_nothing()
-        self.batch(length)
-        self.rates(length)
-        self.against_memorising(length)
-        self.rest(length)
-        flags = {**{key: one.value for key, one in self.reasons.items()}, **self.fixed}
-        for key in self.fixed:
-            if key not in self.reasons:
-                self.put(key, cast(int, self.fixed[key]), "", "")
-        recipe = resolve(Recipe, flags=flags).settings
-        return Plan(recipe, tuple(self.reasons.values()), self.expect(length))
-
-    # --- the text -------------------------------------------------------------------------------
-
-    def check_text(self) -> None:
-        facts, least = self.facts, self.laws.least_bytes
-        if facts.text_bytes < least:
-            share = facts.own_share
-            own = f", {share:.0%} of what was found being your own" if share < 0.995 else ""
-            raise CorpusError(
-                f"there are {facts.text_bytes:,} bytes of text to learn from{own}, and a model"
-                f" takes {least:,.0f} at the very least",
-                hint="add texts; what is there can be searched and cited as it is",
-            )
-
-    def words(self) -> None:
-        facts, laws = self.facts, self.laws
-        text = f"{size(facts.text_bytes)} of your own words"
-        if facts.own_share < 0.995:
-            text += f" ({facts.own_share:.0%} of what was found)"
-        if facts.base:
-            vocabulary = facts.base.shape.vocabulary
-            self.put("model.vocabulary", vocabulary, "the base's own", "the base")
-        else:
-            wanted = laws.vocabulary(facts.text_bytes)
-            why = (
-                f"{text} is too little to learn longer tokens from: each byte is one"
-                if not wanted
-                else f"{text} pays for about so many tokens: more would be seen too rarely"
-            )
-            wanted = self.put(
-                "model.vocabulary", wanted, why, f"{LOG}; {laws.source('bytes_below')}"
-            )
-            vocabulary = facts.vocabulary or (wanted or 256 + _SPECIAL)
-        self.vocabulary = vocabulary
-        guessed = facts.text_bytes / laws.bytes_per_token(vocabulary)
-        self.tokens = facts.tokens or max(1, round(guessed) + 2 * facts.documents)
-
-    def look_back(self) -> int:
-        facts = self.facts
-        if facts.speeds.kind != "cpu":
-            wanted, why = 1024, "enough for a post, and long rows keep a GPU busy"
-        elif facts.base:
-            wanted, why = int(self.laws.tune_context), "what the base learned within rows this long"
-        elif self.seconds < 150:
-            wanted, why = 128, "in so short a run more is learned from more, shorter rows"
-        elif self.seconds > 4 * 3600 and facts.text_bytes > 3e7:
-            wanted, why = 512, "long enough for what much text teaches about whole passages"
-        else:
-            wanted, why = 256, "long enough for a paragraph; longer costs more than it teaches"
-        while wanted > 16 and wanted * 8 > self.tokens:
-            wanted //= 2
-            why = f"a row must be a small part of {number(self.tokens)} tokens"
-        if facts.base and wanted > facts.base.shape.context:
-            wanted, why = facts.base.shape.context, "the base can look no farther back"
-        wanted = self.put("train.context", wanted, why, LOG)
-        if facts.base:
-            if wanted > facts.base.shape.context:
-                raise ConfigError(
-                    f"train.context is {wanted:,}, and the base looks back"
-                    f" {facts.base.shape.context:,} tokens at most"
-                )
-            self.put("model.context", facts.base.shape.context, "the base's own", "the base")
-            return wanted
-        model = self.put("model.context", wanted, "what it is trained on", LOG)
-        if "model.context" in self.fixed and "train.context" not in self.fixed:
-            wanted = self.put("train.context", model, "what the model looks back on", LOG)
-        if wanted > model:
-            raise ConfigError(
-                f"train.context is {wanted:,}, and model.context only {model:,}",
-                hint="set both, or model.context alone",
-            )
-        return wanted
-
-    # --- the model ------------------------------------------------------------------------------
-
-    def from_nothing(self) -> Length:
-        facts, laws = self.facts, self.laws
-        key = "model.parameters"
-        if key in self.fixed:
-            wanted = int(cast(int, self.fixed[key]))
-            shape = config_for_budget(wanted, self.vocabulary, self.context)
-            chosen = self.sizing.length(shape, parameter_count(shape))
-        else:
-            wanted, chosen = self.sizing.best()
-        shape, of = cast(Qwen3Config, chosen.shape), chosen.size
-        self.put(
-            key,
-            wanted,
-            f"of the sizes this machine can train in {in_words(max(self.train_s, 0))} the one with"
-            f" the lowest expected loss ({chosen.bits:.2f} bits a byte): {shape.layers} layers of"
-            f" width {shape.width}, {of:,} parameters",
-            f"arXiv 2203.15556, 2305.16264, refitted: {laws.source('size_scale')}",
-        )
-        held = laws.training_bytes(shape, of, 1, self.context)
-        if held > self.room:
-            raise ConfigError(
-                f"a model of {of:,} parameters takes {size(held)} to train, and of the"
-                f" {size(facts.memory_bytes)} of memory that are free {size(self.room)} can be had",
-                hint="set a smaller model.parameters, or close other programs",
-            )
-        return chosen
-
-    def tuned(self) -> Length:
-        base = cast(Base, self.facts.base)
-        self.put("model.parameters", base.parameters, "the base's own", "the base")
-        held = self.laws.training_bytes(base.shape, base.parameters, 1, self.context)
-        if held > self.room and not base.lora:
-            raise ConfigError(
-                f"to train all {base.parameters:,} parameters of the base takes {size(held)}, and"
-                f" {size(self.room)} of memory can be had",
-                hint="train a LoRA instead, or take a smaller base",
-            )
-        return self.sizing.length(base.shape, base.parameters)
-
-    # --- what follows from the model and its length -----------------------------------------------
-
-    def batch(self, length: Length) -> None:
-        laws, facts = self.laws, self.facts
-        least = laws.least_steps
-        if length.steps < (1 if "train.steps" in self.fixed else least):
-            needs = least * length.step_s / (1 - self.evaluating) + facts.spent_s + laws.close_s
-            enough = math.ceil(needs / (1 - laws.unforeseen) / 6) / 10
-            raise ConfigError(
-                f"{in_words(self.seconds)} are too few: {in_words(max(0, facts.spent_s))} go for"
-                f" the start, {least:.0f} steps of the smallest model that helps take"
-                f" {in_words(least * length.step_s)}, and something is kept for looking how good"
-                " it is, for saving, and for what cannot be foreseen",
-                hint=f"give --minutes {enough:g} or more; fewer do if the machine is busy only now",
-            )
-        tokens = length.rows * self.context
-        self.put(
-            "train.rows",
-            length.rows,
-            f"{number(tokens)} tokens a step suit {number(length.tokens)} tokens in all",
-            laws.source("batch_scale"),
-        )
-        self.epochs = length.tokens / self.tokens
-        self.epochs *= 1 - self.sizing.replay
-        rate = tokens / length.step_s
-        fills = "fills the time, and reads "
-        if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.evaluating):
-            fills = "takes a part of the time; more would be learned by heart, as it reads "
-        self.put(
-            "train.steps",
-            length.steps,
-            f"at {number(rate)} tokens a second that {fills}the text {times(self.epochs)}",
-            MEASURED if self.is_measured(length) else ESTIMATE,
-            "measured" if self.is_measured(length) else "plan",
-        )
-        self.put(
-            "train.precision",
-            length.precision,
-            f"the fastest of {self.paces(length)} tokens a second"
-            if len(facts.speeds.paces) > 1
-            else "nothing faster was measured",
-            MEASURED if self.is_measured(length) else ESTIMATE,
-            "measured" if self.is_measured(length) else "plan",
-        )
-        self.put("train.compile", length.compiles, self.sizing.compile_why, SPEED)
-        micro = length.rows
-        while micro > 1 and laws.training_bytes(
-            length.shape, length.size, micro, self.context
-        ) > max(self.room, 0):
-            micro = math.ceil(micro / 2)
-        why = "all rows of a step at once fit the memory"
-        if micro < length.rows:
-            why = f"more rows at once would not fit {size(self.room)} of memory"
-        micro = self.put("train.micro_rows", 0 if micro == length.rows else micro, why, ESTIMATE)
-        self.memory = laws.training_bytes(
-            length.shape, length.size, micro or length.rows, self.context
-        )
-
-    def paces(self, length: Length) -> str:
-        """What each precision reaches: "float32 4,100, autocast 7,300"."""
-        tokens = length.rows * self.context
-        return ", ".join(
-            f"{name} {number(tokens / pace.step_s(length.shape, length.rows, self.context))}"
-            for name, pace in self.facts.speeds.paces.items()
-        )
-
-    def is_measured(self, length: Length) -> bool:
-        paces = cast(Mapping[str, Pace], self.facts.speeds.paces)
-        return length.precision in paces and paces[length.precision].origin.startswith(MEASURED)
-
-    def rates(self, length: Length) -> None:
-        laws, base = self.laws, self.facts.base
-        batch = length.rows * self.context
-        kind = "muon"
-        why, source = "it learns more from the same text than AdamW", LOG
-        if base and (base.lora or base.kind != "muon"):
-            kind, why, source = "adamw", "the base was trained with it", "arXiv 2502.16982"
-            if base.lora:
-                why = "a LoRA's thin matrices are no work for Muon"
-        kind = self.put("optim.kind", kind, why, source)
-        adamw = laws.adamw_rate(length.size, length.tokens)
-        if not base:
-            matrices, source = laws.muon_rate, laws.source("muon_rate")
-            rate = adamw if kind == "adamw" else laws.tables_rate(length.shape.width)
-            why = "in a model of this width" if kind == "muon" else "for this size and length"
-            rate_source = laws.source("table_rate" if kind == "muon" else "adamw_scale")
-            why_matrices = "Muon's steps have the same size whatever the model"
-        else:
-            share = laws.tune_share
-            matrices = (base.matrix_rate or laws.muon_rate) * share
-            known = base.rate if base.kind == kind else None
-            rate = known * share if known else min(laws.tune_most, adamw * laws.tune_unknown)
-            if base.lora:
-                rate *= laws.lora_times
-            why = why_matrices = f"{share:g} of the base's own peak, so that it forgets little"
-            if not known:
-                why = f"{laws.tune_unknown:g} of what a model of this size is trained with"
-            source = rate_source = laws.source("tune_share")
-        if kind == "muon":
-            matrices = self.put("optim.matrix_rate", _short(matrices), why_matrices, source)
-        rate = self.put("optim.rate", _short(rate), why, rate_source)
-        self.put(
-            "optim.beta2",
-            round(laws.beta2(batch, length.tokens), 5),
-            f"it forgets half within so many tokens, at {number(batch)} a step",
-            laws.source("beta2_tokens"),
-        )
-        steps_per_epoch = min(self.tokens / batch, float(max(1, length.steps)))
-        decay = laws.weight_decay(matrices if kind == "muon" else rate, steps_per_epoch)
-        why = (
-            f"the weights then forget at a pace that suits {number(steps_per_epoch)} steps a"
-            " reading"
-        )
-        if base:
-            decay, why = 0.01 if base.lora else 0.1, "the base should not be forgotten"
-        self.put("optim.weight_decay", _short(decay), why, laws.source("tau"))
-        self.put("schedule.warmup", laws.warmup, "a short rise is enough", laws.source("warmup"))
-        short = length.steps < laws.short_steps
-        down = laws.warmdown_short if short else laws.warmdown
-        why = "a long fall to nothing gains most, and the more so in a short run"
-        if base:
-            down, why = laws.tune_warmdown, "the base needs no flat stretch: it only settles"
-        self.put("schedule.warmdown", down, why, laws.source("warmdown"))
-
-    def against_memorising(self, length: Length) -> None:
-        laws, base = self.laws, self.facts.base
-        dropout, why = 0.0, f"the text is read {times(self.epochs)}"
-        if self.epochs > laws.dropout_epochs:
-            dropout, why = laws.dropout, f"{why}: without, it would be learned by heart"
-        if base:
-            dropout, why = (
-                laws.tune_dropout,
-                "in so few readings nothing is learned by heart, and it costs",
-            )
-        dropout = self.put("train.dropout", dropout, why, laws.source("dropout"))
-        decay = laws.embedding_decay if dropout and not base else 0.0
-        why = (
-            "as the matrices', where a text is read often" if decay else "it need not be held small"
-        )
-        self.put("optim.embedding_decay", decay, why, laws.source("embedding_decay"))
-        if base:
-            replay = laws.tune_replay if self.facts.replay_bytes else 0.0
-            why = (
-                f"{replay:.0%} of the rows are the base's own text, so that it forgets little"
-                if replay
-                else "there is no text of the base at hand (--replay)"
-            )
-            self.put("data.replay", replay, why, laws.source("tune_replay"))
-
-    def rest(self, length: Length) -> None:
-        laws, facts = self.laws, self.facts
-        half_life = laws.half_life if length.steps >= laws.half_life_steps else 0.0
-        why = "an average of the last weights, taken if it is better on text held out"
-        if not half_life:
-            why = "so few steps leave nothing to average"
-        half_life = self.put("train.average_half_life", half_life, why, laws.source("half_life"))
-        # A token costs a third of one that is trained on.
-        token_s = length.step_s / (3 * length.rows * self.context)
-        once = facts.validation_bytes / self.sizing.per_token * token_s
-        once *= 2 if half_life else 1  # the average is read with as well
-        free = laws.evaluate_share * max(self.train_s, 0.0)
-        self.held_out = facts.validation_bytes
-        if 2 * once > free > 0:
-            self.held_out = math.ceil(self.held_out * free / (2 * once))
-            once = free / 2
-        evaluations = 0
-        if facts.validation_bytes:
-            evaluations = min(30, max(2, int(free / max(once, 1e-9))), max(1, length.steps // 10))
-        why = f"each reads {size(self.held_out)} in about {in_words(once)}"
-        if not facts.validation_bytes:
-            why = "no text is held out"
-        evaluations = self.put("train.evaluations", evaluations, why, ESTIMATE)
-        self.evaluate_s = evaluations * once
-        self.put(
-            "train.patience",
-            max(3, math.ceil(laws.patience * evaluations)),
-            "the last stretch gains most, so a pause before it is no reason to stop",
-            laws.source("patience"),
-        )
-        self.put(
-            "train.checkpoint_every_s",
-            float(round(min(180.0, max(10.0, self.seconds / 8)))),
-            "no more than this is lost if the power goes",
-            ESTIMATE,
-        )
-        self.put("data.shuffle", True, "texts come in a new order each time", LOG)
-        self.put("data.isolate", True, "a text says nothing about the one before it", LOG)
-
-    def expect(self, length: Length) -> Expectation:
-        laws, facts = self.laws, self.facts
-        compile_s = laws.compile_cpu_s if facts.speeds.kind == "cpu" else laws.compile_gpu_s
-        other = facts.spent_s + laws.close_s + (compile_s if length.compiles else 0.0)
-        other += self.evaluate_s
-        taken = length.steps * length.step_s
-        flops = length.steps * step_flops(length.shape, length.rows, self.context)
-        return Expectation(
-            bits_low=round(length.bits * laws.spread_low, 3),
-            bits_high=round(length.bits * laws.spread_high, 3),
-            seconds=round((taken + other) / (1 - laws.unforeseen), 1),
-            tokens=length.steps * length.rows * self.context,
-            epochs=round(self.epochs, 2),
-            memory_bytes=round(self.memory),
-            tokens_per_s=round(length.rows * self.context / length.step_s, 1),
-            held_out_bytes=self.held_out,
-            cost=rented(flops, other, facts.rental) if facts.rental else None,
-        )
+    text_bytes: int  # of the training texts: the author's own words
+    documents: int
+    speeds: DeviceSpeeds
+    memory_bytes: int  # that can be had
+    validation_bytes: int = 0
+    own_share: float = 1.0  # of all the words found, those that are the author's own
+    tokens: int | None = None  # of the training texts; None: not counted yet
+    vocabulary: int | None = None  # of the tokenizer at hand
+    spent_s: float = 0.0  # of the seconds given, gone already
+    replay_bytes: int = 0  # of the base's own text, where it is at hand
+    base: BaseModelInfo | None = None
+    rental: Rental | None = None
+    processes: int = 1  # that train together
 
 
-def _short(value: float) -> float:
-    """To three figures, as a person would set it."""
-    return float(f"{value:.3g}")
+@dataclass(frozen=True)
+class PlannedValue:
+    """One number of the plan, why it is so, and who says so."""
+
+    key: str
+    value: int | float | bool | str
+    reason: str
+    source: str
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All settings of a run, with the reason of each that was derived, and what to expect."""
+
+    recipe: Recipe
+    reasons: tuple[PlannedValue, ...]
+    expected: Forecast
+    is_second: bool = False  # made after the first steps of a run, which were not as planned
+
+    def resolved(self) -> Resolved[Recipe]:
+        """The recipe with the origin of each value, as a run's config.toml has it."""
+        said = {one.key: one for one in self.reasons}
+        origins = {
+            setting.key: _origin(said[setting.key]) if setting.key in said else "default"
+            for setting in settings_of(self.recipe)
+        }
+        return Resolved(self.recipe, origins)
+
+    def to_toml(self) -> str:
+        """The plan as a file, which `read_plan` makes the same plan of."""
+        lines = ["# Each number of this run, why it is so, and what was expected beforehand.\n"]
+        if self.is_second:
+            lines.append("\nis_second = true\n")
+        for one in self.reasons:
+            lines.append("\n[[number]]\n" + _table(dataclasses.asdict(one)))
+        expected = dataclasses.asdict(self.expected)
+        cost = expected.pop("cost")
+        lines.append("\n[expected]\n" + _table(expected))
+        if cost:
+            lines.append("\n[expected.cost]\n" + _table(cost))
+        return "".join(lines)
+
+
+def typed_settings(fixed: Mapping[str, object]) -> dict[str, object]:
+    """The user's settings in their types; ConfigError for an unknown name or a wrong value."""
+    settings = resolve(Recipe, flags=fixed).settings
+    return {one.key: one.default for one in settings_of(settings) if one.key in fixed}
+
+
+def read_plan(text: str) -> Plan:
+    """What `to_toml` wrote; WorkspaceError if it is damaged."""
+    try:
+        said = tomllib.loads(text)
+        reasons = tuple(PlannedValue(**one) for one in said["number"])
+        expected = dict(said["expected"])
+        cost = expected.pop("cost", None)
+        made = Forecast(**expected, cost=Cost(**cost) if cost else None)
+        is_second = bool(said.get("is_second", False))
+        recipe = resolve(Recipe, flags={one.key: one.value for one in reasons}).settings
+    except (tomllib.TOMLDecodeError, LookupError, TypeError, ConfigError) as error:
+        raise WorkspaceError(
+            f"the plan of this run is damaged ({error})", hint="delete the run's folder"
+        ) from error
+    return Plan(recipe, reasons, made, is_second)
+
+
+def _table(values: Mapping[str, object]) -> str:
+    return "".join(f"{k} = {as_toml(v)}\n" for k, v in values.items() if v is not None)
+
+
+def _origin(one: PlannedValue) -> str:
+    if one.origin == "setting":
+        return "setting"
+    return f"{one.origin}: {one.reason} [{one.source}]"

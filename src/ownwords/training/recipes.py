@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ownwords.core.config import RENAMED
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
 from ownwords.models import bundle, lora, peft
@@ -16,34 +17,37 @@ from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.tokenizers import tokenizer as tokenizers
-from ownwords.training import measure
-from ownwords.training import plan as planning
-from ownwords.training.laws import LAWS
-from ownwords.training.making import Making
-from ownwords.training.planned import Base, Plan
-from ownwords.training.preparing import made_tokenizer
-from ownwords.training.rehearsal import rehearsal
+from ownwords.training import planner, throughput
+from ownwords.training.plan import BaseModelInfo, Plan
+from ownwords.training.plan_constants import PLAN_CONSTANTS
+from ownwords.training.prepare import made_tokenizer
+from ownwords.training.replay_text import rehearsal
+from ownwords.training.request import TrainedModel, TrainRequest
+from ownwords.training.session import TrainingSession
 from ownwords.training.settings import Recipe
-from ownwords.training.shards import Text
-from ownwords.training.work import Made, Work
+from ownwords.training.shards import TrainingText
 
-__all__ = ["Made", "Recipe", "Work", "finetune", "pretrain"]
+__all__ = ["Recipe", "TrainRequest", "TrainedModel", "finetune", "pretrain"]
 
 
-def pretrain(train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Made:
+def pretrain(
+    train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
+) -> TrainedModel:
     """Train a model on these texts alone. OwnwordsError says what stands in the way."""
-    making = Making(work, train, held_out)
+    making = TrainingSession(work, train, held_out)
     survey = making.survey
-    vocabulary = planning.vocabulary(survey.bytes, work.fixed)
+    vocabulary = planner.planned_vocab_size(survey.bytes, work.fixed)
     # A plan on assumed speeds costs nothing, and says at once what is hopeless.
-    rough = planning.plan(making.facts(measure.assumed(making.device)), work.seconds, work.fixed)
+    rough = planner.make_plan(
+        making.facts(throughput.assumed(making.device)), work.seconds, work.fixed
+    )
     with making.world.in_turn():
         tokenizer = made_tokenizer(making.texts, survey, vocabulary, making.tokens, making.progress)
     making.encode(tokenizer)
     making.find_run("pretrain", str(vocabulary))
 
     def shape(recipe: Recipe) -> ModelConfig:
-        size, context = recipe.model.parameters, recipe.model.context
+        size, context = recipe.model.parameters, recipe.model.context_length
         return config_for_budget(size, tokenizer.vocabulary_size, context)
 
     def fresh(plan: Plan) -> tuple[CausalLM, None]:
@@ -57,13 +61,13 @@ def pretrain(train: Iterable[Text], held_out: Iterable[Text], work: Work) -> Mad
 
 def finetune(
     base: Path,
-    train: Iterable[Text],
-    held_out: Iterable[Text],
-    work: Work,
+    train: Iterable[TrainingText],
+    held_out: Iterable[TrainingText],
+    work: TrainRequest,
     *,
-    replay: Iterable[Text] | None = None,
+    replay: Iterable[TrainingText] | None = None,
     by_lora: bool = False,
-) -> Made:
+) -> TrainedModel:
     """Tune the model of a directory to these texts: all weights, or a LoRA.
 
     `replay` is text of the base's own, read in between so that it forgets less; without it the base
@@ -75,7 +79,7 @@ def finetune(
         raise ConfigError(
             f"the tuned model would replace its base {base}", hint="give another folder for it"
         )
-    making = Making(work, train, held_out)
+    making = TrainingSession(work, train, held_out)
     device = str(making.device.torch_device)
     found = bundle.load(base, device=device)
     tokenizer = tokenizers.from_files(found.tokenizer_files)
@@ -86,9 +90,9 @@ def finetune(
         with making.world.in_turn():
             replay = rehearsal(
                 base,
-                round(LAWS.rehearsal_tokens),
-                LAWS.rehearsal_share * work.seconds,
-                measure.cache_folder(),
+                round(PLAN_CONSTANTS.replay_tokens),
+                PLAN_CONSTANTS.replay_time_share * work.seconds,
+                throughput.cache_folder(),
                 making.progress,
             )
     making.encode(tokenizer, replay)
@@ -96,7 +100,9 @@ def finetune(
     before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
 
     making.base = _base(found, model, by_lora)
-    rough = planning.plan(making.facts(measure.assumed(making.device)), work.seconds, work.fixed)
+    rough = planner.make_plan(
+        making.facts(throughput.assumed(making.device)), work.seconds, work.fixed
+    )
     if not making.is_planned:
         shards = making.hold_out(rough.expected.held_out_bytes)
         bits = making.bits(model, rough.recipe, shards)
@@ -131,19 +137,21 @@ def _key_of(base: Path, found: bundle.Bundle) -> str:
     return digest(base.name, repr(found.config), *sums)
 
 
-def _base(found: bundle.Bundle, model: CausalLM, by_lora: bool) -> Base:
+def _base(found: bundle.Bundle, model: CausalLM, by_lora: bool) -> BaseModelInfo:
     """What the plan is told of a base; its own peak rates where it says so itself."""
     size = sum(parameter.numel() for parameter in model.parameters())
     recipe = found.provenance.get("recipe")
     optim = recipe.get("optim") if isinstance(recipe, dict) else None
     if not isinstance(optim, dict) or optim.get("kind") not in ("muon", "adamw"):
-        return Base(model.config, size, lora=by_lora)
-    return Base(
+        return BaseModelInfo(model.config, size, lora=by_lora)
+    # A model made before a setting was renamed stores its value under the old name.
+    renamed = {RENAMED.get(f"optim.{name}", f"optim.{name}"): optim[name] for name in optim}
+    return BaseModelInfo(
         model.config,
         size,
         kind=optim["kind"],
-        matrix_rate=_positive(optim.get("matrix_rate")),
-        rate=_positive(optim.get("rate")),
+        muon_lr=_positive(renamed.get("optim.muon_lr")),
+        learning_rate=_positive(renamed.get("optim.learning_rate")),
         lora=by_lora,
     )
 

@@ -69,7 +69,7 @@ class Run:
             file.write(shown)
 
 
-class RowLimits:
+class MicroBatchLimits:
     """How many rows at once have fitted the memory: kept in the run, and across runs in a cache.
 
     What did not fit once is not tried again. `key` stands for all that decides it: the device, the

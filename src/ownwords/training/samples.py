@@ -11,7 +11,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 _SHARE = 0.01  # of the time, for what is written to be looked at on the way
 
 
-class Samples:
+class SampleWriter:
     """What the model writes on the way, as long as that takes next to no time."""
 
     def __init__(self, tokenizer: Tokenizer, tokens: int, seconds: float) -> None:

@@ -6,8 +6,8 @@ from typing import Literal
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 
-# "masters": bfloat16 weights, and float32 ones in the optimizer.
-Precision = Literal["float32", "autocast", "masters"]
+# "bf16": bfloat16 weights, and float32 ones in the optimizer.
+Precision = Literal["float32", "autocast", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class DataConfig:
     # Share of the tokens read that are replaced by random ones; what is to be learned stays.
     replacement: float = 0.0
     # Whether tokens see only their own document, not what was packed before it.
-    isolate: bool = True
+    document_masking: bool = True
     # Whether every epoch has its own order.
     shuffle: bool = True
 
@@ -36,38 +36,38 @@ class OptimConfig:
 
     kind: Literal["muon", "adamw"] = "muon"
     # Muon's, of the matrices inside the blocks.
-    matrix_rate: float = 0.02
+    muon_lr: float = 0.02
     # AdamW's, of all the rest; of everything where the kind is adamw.
-    rate: float = 3e-3
+    learning_rate: float = 3e-3
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
     # Muon's momentum rises to this from `momentum_start` within so many steps.
     momentum: float = 0.95
     momentum_start: float = 0.85
-    momentum_steps: int = 300
+    momentum_warmup_steps: int = 300
     # Rounds of Newton and Schulz's iteration, and what it is computed in. auto: bfloat16 where
     # the hardware multiplies that faster.
-    rounds: int = 5
-    iteration: Literal["auto", "float32", "bfloat16"] = "auto"
+    newton_schulz_steps: int = 5
+    newton_schulz_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     # Of the matrices; times the rate, it is the share that a step takes from each weight.
     weight_decay: float = 0.1
     # Of the embedding, which is the head too where that is tied.
-    embedding_decay: float = 0.0
+    embedding_weight_decay: float = 0.0
     # The norm of all gradients that a step may have; 0: any.
-    clip: float = 1.0
+    grad_clip: float = 1.0
 
     def __post_init__(self) -> None:
         positive = ("eps",)
         shares = ("beta1", "beta2", "momentum", "momentum_start")
         counts = (
-            "matrix_rate",
-            "rate",
+            "muon_lr",
+            "learning_rate",
             "weight_decay",
-            "embedding_decay",
-            "clip",
-            "momentum_steps",
-            "rounds",
+            "embedding_weight_decay",
+            "grad_clip",
+            "momentum_warmup_steps",
+            "newton_schulz_steps",
         )
         for name in positive:
             if not getattr(self, name) > 0:
@@ -84,23 +84,23 @@ class OptimConfig:
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """`warmup` and `warmdown` are shares of the steps, `final` a share of the peak rate."""
+    """Learning-rate schedule: linear warmup, constant, linear decay, as fractions of the steps."""
 
-    warmup: float = 0.01
-    warmdown: float = 0.6
-    # What the rate falls to.
-    final: float = 0.0
+    warmup_fraction: float = 0.01
+    decay_fraction: float = 0.6
+    # The learning rate at the end, as a fraction of its peak.
+    final_lr_fraction: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("warmup", "warmdown", "final"):
+        for name in ("warmup_fraction", "decay_fraction", "final_lr_fraction"):
             if not 0 <= getattr(self, name) <= 1:
                 raise OwnwordsError(
                     f"schedule.{name} is {getattr(self, name)}, and must be from 0 to 1"
                 )
-        if self.warmup + self.warmdown > 1:
+        if self.warmup_fraction + self.decay_fraction > 1:
             raise OwnwordsError(
-                f"schedule.warmup ({self.warmup}) and schedule.warmdown ({self.warmdown}) are more"
-                " than the whole run"
+                f"schedule.warmup_fraction ({self.warmup_fraction}) and schedule.decay_fraction"
+                f" ({self.decay_fraction}) add up to more than 1"
             )
 
 
@@ -112,21 +112,21 @@ class LoopConfig:
     # Batches that are learned from.
     steps: int = 1000
     # Rows of a batch, of all processes together.
-    rows: int = 16
+    batch_size: int = 16
     # Tokens of a row.
-    context: int = 256
+    sequence_length: int = 256
     # Rows that are computed at once; 0: as many as fit.
-    micro_rows: int = 0
-    # "float32", "autocast" (products in bfloat16), "masters" (weights too, float32 ones beside).
+    micro_batch_size: int = 0
+    # "float32", "autocast" (products in bfloat16), "bf16" (weights too, float32 ones beside).
     precision: Precision = "float32"
     compile: bool = False
     # Compute blocks twice rather than keep what is inside of them: slower, in less memory.
-    checkpointing: bool = False
+    gradient_checkpointing: bool = False
     dropout: float = 0.0
     # Weight of log(sum(exp(logits)))**2 in the loss, which keeps logits from drifting.
-    z_weight: float = 0.0
+    z_loss_weight: float = 0.0
     # Half-life of the averaged weights, as a share of all steps; 0: none are kept.
-    average_half_life: float = 0.0
+    ema_half_life: float = 0.0
     # How often the held-out text is read, evenly spread; the last time is at the end.
     evaluations: int = 10
     # End after so many evaluations without a better one; 0: never.
@@ -136,13 +136,13 @@ class LoopConfig:
     checkpoint_every_s: float = 180.0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "rows", "context"):
+        for name in ("steps", "batch_size", "sequence_length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} ({getattr(self, name)}) must be at least 1")
-        for name in ("seed", "micro_rows", "z_weight", "evaluations", "patience"):
+        for name in ("seed", "micro_batch_size", "z_loss_weight", "evaluations", "patience"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"train.{name} ({getattr(self, name)}) must not be negative")
-        for name in ("dropout", "average_half_life"):
+        for name in ("dropout", "ema_half_life"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} ({getattr(self, name)}) must be from 0 to below 1")
         if self.checkpoint_every_s < 0 or self.memorised_limit < 0:
@@ -150,18 +150,18 @@ class LoopConfig:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelSizeConfig:
     """The shape of a model trained from nothing; one that is tuned has its own already."""
 
     # About so many in all, the embedding included; the nearest good shape is taken.
     parameters: int = 1_000_000
     # Tokens of the vocabulary; 0: each byte is a token.
-    vocabulary: int = 0
+    vocab_size: int = 0
     # Tokens it can look back on.
-    context: int = 256
+    context_length: int = 256
 
     def __post_init__(self) -> None:
-        for name, least in (("parameters", 1), ("vocabulary", 0), ("context", 1)):
+        for name, least in (("parameters", 1), ("vocab_size", 0), ("context_length", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"model.{name} ({getattr(self, name)}) must be at least {least}")
 
@@ -184,7 +184,7 @@ class LoraConfig:
 class Recipe:
     """All settings of one run."""
 
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: ModelSizeConfig = field(default_factory=ModelSizeConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

@@ -41,7 +41,7 @@ _AGAIN = "delete this folder and run the same command again: it is made anew fro
 
 
 @dataclass(frozen=True)
-class Text:
+class TrainingText:
     """One whole document."""
 
     id: str
@@ -88,7 +88,11 @@ class Shards:
 
 
 def build(
-    texts: Iterable[Text], tokenizer: Tokenizer, root: Path, *, progress: Progress | None = None
+    texts: Iterable[TrainingText],
+    tokenizer: Tokenizer,
+    root: Path,
+    *,
+    progress: Progress | None = None,
 ) -> Shards:
     """Encode documents into `root/<key>/`, or open what was encoded of the same ones before.
 
@@ -169,14 +173,14 @@ def open_shards(folder: Path) -> Shards:
 class _Reading:
     """Texts as they pass by; afterwards their key, and how many bytes they had."""
 
-    def __init__(self, texts: Iterable[Text], tokenizer: Tokenizer) -> None:
+    def __init__(self, texts: Iterable[TrainingText], tokenizer: Tokenizer) -> None:
         self._texts = texts
         self._hash = hashlib.blake2b(digest_size=16)
         decisive = (FORMAT, tokenizer.start, tokenizer.end, tokenizer.vocabulary_size)
         self._begins = digest(tokenizer.fingerprint(), repr((*decisive, _special(tokenizer))))
         self.bytes = 0
 
-    def __iter__(self) -> Iterator[tuple[Text, int]]:
+    def __iter__(self) -> Iterator[tuple[TrainingText, int]]:
         """Each with its number of bytes."""
         for text in self._texts:
             data = text.utf8()
@@ -195,7 +199,7 @@ def _special(tokenizer: Tokenizer) -> list[int]:
 
 
 @contextmanager
-def _lasting(texts: Iterable[Text], root: Path) -> Iterator[Iterable[Text]]:
+def _lasting(texts: Iterable[TrainingText], root: Path) -> Iterator[Iterable[TrainingText]]:
     """The same texts as something that can be gone through more than once."""
     if iter(texts) is not texts:
         yield texts
@@ -211,9 +215,9 @@ def _lasting(texts: Iterable[Text], root: Path) -> Iterator[Iterable[Text]]:
                 file.write(line)
 
         class Copied:
-            def __iter__(self) -> Iterator[Text]:
+            def __iter__(self) -> Iterator[TrainingText]:
                 file.seek(0)
-                return (Text(*json.loads(line)) for line in file)
+                return (TrainingText(*json.loads(line)) for line in file)
 
         yield Copied()
 
@@ -248,8 +252,10 @@ def _dtype(vocabulary: int) -> np.dtype[Any]:
     return np.dtype("<u2" if vocabulary <= 65535 else "<u4")
 
 
-def _groups(reading: Iterable[tuple[Text, int]]) -> Iterator[list[tuple[Text, int]]]:
-    group: list[tuple[Text, int]] = []
+def _groups(
+    reading: Iterable[tuple[TrainingText, int]],
+) -> Iterator[list[tuple[TrainingText, int]]]:
+    group: list[tuple[TrainingText, int]] = []
     characters = 0
     for text, size in reading:
         group.append((text, size))

@@ -27,7 +27,7 @@ from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM
 from ownwords.models.family import build
 from ownwords.training import flops
-from ownwords.training.batches import Batches, Prefetched
+from ownwords.training.batches import Batches, Prefetcher
 from ownwords.training.device import Device
 from ownwords.training.objective import next_token
 from ownwords.training.optim import Optimizer
@@ -98,7 +98,7 @@ def subject(
     context: int,
 ) -> CausalLM:
     """The model to measure with: that of a directory, or a fresh one of about that size."""
-    dtype = torch.bfloat16 if precision == "masters" else torch.float32
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     if folder is not None:
         return bundle.load(folder, device=str(device.torch_device), dtype=dtype).model
     shape = config_for_budget(parameters, vocabulary, context)
@@ -122,13 +122,13 @@ def measure(
 
     The model is changed. OwnwordsError where a batch does not fit its context.
     """
-    optimizer = Optimizer(model, optim, masters=precision == "masters")
+    optimizer = Optimizer(model, optim, masters=precision == "bf16")
     model.train()
     model.dropout = dropout
     with tempfile.TemporaryDirectory() as folder:
         shards = _random_shards(Path(folder), model.config.vocabulary, rows * context)
         batches = Batches(shards, rows=rows, context=context, seed=1, config=DataConfig())
-        with closing(Prefetched(batches, 0, device=device.torch_device)) as stream:
+        with closing(Prefetcher(batches, 0, device=device.torch_device)) as stream:
             steps = _Steps(model, optimizer, stream, device, precision)
             for _ in range(3):  # memory is found, kernels are chosen, the stream fills
                 steps.run()
@@ -163,7 +163,7 @@ class _Steps:
         self,
         model: CausalLM,
         optimizer: Optimizer,
-        stream: Prefetched,
+        stream: Prefetcher,
         device: Device,
         precision: Precision,
     ) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ownwords.core.config import as_toml, settings_of
-from ownwords.training.laws import LAWS
-from ownwords.training.planned import Plan
+from ownwords.training.model_sizing import shape_of
+from ownwords.training.plan import Plan
+from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import Recipe
-from ownwords.training.sizing import shape_of
 from ownwords.tune.axis import SearchAxis
 
 TIMES = 4.0  # the ranges reach from a fourth of the plan's to four times as much
@@ -25,12 +25,12 @@ _RATE, _MEMORY, _SIZE = "rate", "memory", "size"
 _DROP, _SHARE, _READ = "dropout", "replay", "readings"
 # The settings that a thing searched over sets; where the user has set one, it is not searched.
 _SETS: Mapping[str, tuple[str, ...]] = {
-    _RATE: ("optim.matrix_rate", "optim.rate"),
+    _RATE: ("optim.muon_lr", "optim.learning_rate"),
     _MEMORY: ("optim.weight_decay",),
     _SIZE: ("model.parameters",),
     _DROP: ("train.dropout",),
     _SHARE: ("data.replay",),
-    _READ: ("train.steps", "train.rows"),
+    _READ: ("train.steps", "train.batch_size"),
 }
 
 
@@ -73,9 +73,11 @@ class SearchSpace:
             return
         optim = self.plan.recipe.optim
         if optim.kind == "muon":
-            made["optim.matrix_rate"] = _short(optim.matrix_rate * changed[_RATE])
+            made["optim.muon_lr"] = _short(optim.muon_lr * changed[_RATE])
         # Another size has another rate of the plan's, which is then the one to multiply.
-        made["optim.rate"] = _short(optim.rate * changed[_RATE] * self._rate_of_size(made))
+        made["optim.learning_rate"] = _short(
+            optim.learning_rate * changed[_RATE] * self._rate_of_size(made)
+        )
 
     def _rate_of_size(self, made: Mapping[str, object]) -> float:
         recipe = self.plan.recipe
@@ -83,20 +85,24 @@ class SearchSpace:
         if not isinstance(size, int):
             return 1.0
         if recipe.optim.kind == "muon":
-            vocabulary, context = recipe.model.vocabulary or _BYTES, recipe.model.context
+            vocabulary, context = recipe.model.vocab_size or _BYTES, recipe.model.context_length
             before = shape_of(recipe.model.parameters, vocabulary, context)
             after = shape_of(size, vocabulary, context)
             if before is None or after is None:  # the plan says why that cannot be
                 return 1.0
-            return LAWS.tables_rate(after.width) / LAWS.tables_rate(before.width)
-        return math.pow(size / recipe.model.parameters, LAWS.adamw_size_power)
+            return PLAN_CONSTANTS.embedding_lr(after.width) / PLAN_CONSTANTS.embedding_lr(
+                before.width
+            )
+        return math.pow(size / recipe.model.parameters, PLAN_CONSTANTS.adamw_size_power)
 
     def _decay(self, changed: Mapping[str, float], made: dict[str, object]) -> None:
         """Weights forget within so many readings: 1 / (rate * steps a reading * memory)."""
         times = changed.get(_RATE, 1.0) * changed.get(_MEMORY, 1.0)
         if times != 1.0:
             wanted = self.plan.recipe.optim.weight_decay / times
-            made["optim.weight_decay"] = _short(min(LAWS.decay_most, max(LAWS.decay_least, wanted)))
+            made["optim.weight_decay"] = _short(
+                min(PLAN_CONSTANTS.weight_decay_max, max(PLAN_CONSTANTS.weight_decay_min, wanted))
+            )
 
     def _readings(self, changed: Mapping[str, float], made: dict[str, object]) -> None:
         """So many steps that the author's text, not all of it, is read that often."""
@@ -108,7 +114,7 @@ class SearchSpace:
         own = (1 - recipe.data.replay) / (1 - replay)
         wanted = recipe.train.steps * changed[_READ] * own
         made["train.steps"] = max(1, min(round(wanted), _most_steps(self.plan, self.seconds)))
-        made["train.rows"] = recipe.train.rows
+        made["train.batch_size"] = recipe.train.batch_size
 
 
 _BYTES = 261  # tokens of a vocabulary in which each byte is one
@@ -174,9 +180,9 @@ def shown(axes: Sequence[SearchAxis], values: Mapping[str, float]) -> str:
 def _most_steps(plan: Plan, seconds: float) -> int:
     """Steps that fit a trial, where the plan's own take only a part of it."""
     train, expected = plan.recipe.train, plan.expected
-    step_s = train.rows * train.context / max(expected.tokens_per_s, 1e-9)
+    step_s = train.batch_size * train.sequence_length / max(expected.tokens_per_s, 1e-9)
     rest_s = seconds - expected.seconds
-    return train.steps + max(0, int(rest_s * (1 - LAWS.unforeseen) / step_s))
+    return train.steps + max(0, int(rest_s * (1 - PLAN_CONSTANTS.unforeseen) / step_s))
 
 
 def _short(value: float) -> float:

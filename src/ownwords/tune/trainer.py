@@ -17,14 +17,14 @@ from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import validation
 from ownwords.training.device import choose
-from ownwords.training.distributed import ALONE
+from ownwords.training.distributed import SINGLE_PROCESS
 from ownwords.training.loop import TrainingError
-from ownwords.training.making import PLAN
-from ownwords.training.objective import Task, next_token
-from ownwords.training.planned import Plan
-from ownwords.training.preparing import Some
-from ownwords.training.recipes import Made, Work
-from ownwords.training.shards import Text, build
+from ownwords.training.objective import LossModule, next_token
+from ownwords.training.plan import Plan
+from ownwords.training.prepare import TextSample
+from ownwords.training.recipes import TrainedModel, TrainRequest
+from ownwords.training.session import PLAN
+from ownwords.training.shards import TrainingText, build
 from ownwords.tune.search_space import SearchSpace
 from ownwords.tune.trial import FIRST_SEED, TrialFailedError, TrialRecord, TrialResult
 
@@ -48,9 +48,9 @@ class TrialTrainer:
 
     def __init__(
         self,
-        make: Callable[[Work], Made],
-        held_out: Iterable[Text],
-        work: Work,
+        make: Callable[[TrainRequest], TrainedModel],
+        held_out: Iterable[TrainingText],
+        work: TrainRequest,
         folder: Path,
     ) -> None:
         self.make, self.work, self.folder = make, work, folder
@@ -83,7 +83,7 @@ class TrialTrainer:
         All trials are scored on the same texts, however slow their models are.
         """
         self.space = space
-        self.held_out = Some(self.held_out, held_out_bytes)
+        self.held_out = TextSample(self.held_out, held_out_bytes)
 
     def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult:
         assert self.space is not None
@@ -127,7 +127,7 @@ class TrialTrainer:
                 "tokens": outcome.tokens,
                 "stopped": outcome.stopped,
                 "setbacks": outcome.setbacks,
-                "context": recipe.train.context,
+                "context": recipe.train.sequence_length,
             },
         )
 
@@ -140,14 +140,14 @@ class TrialTrainer:
         shards = build(self.held_out, tokenizer, tokens, progress=Progress())
         net = found.model.float().to(device.torch_device).eval()
         return validation.bits_per_byte(
-            Task(net, next_token),
+            LossModule(net, next_token),
             shards,
             rows=_SCORED_ROWS,
-            context=min(plan.recipe.train.context, found.config.context),
-            isolate=plan.recipe.data.isolate,
+            context=min(plan.recipe.train.sequence_length, found.config.context),
+            isolate=plan.recipe.data.document_masking,
             device=device,
             precision="float32",
-            world=ALONE,
+            world=SINGLE_PROCESS,
         )
 
     def _work(
@@ -157,7 +157,7 @@ class TrialTrainer:
         *,
         began: float,
         planned: Callable[[Plan], None],
-    ) -> Work:
+    ) -> TrainRequest:
         seed += self.first_seed - FIRST_SEED
         fixed = {**self.work.fixed, **chosen, "train.seed": seed}
         # Steps that a trial sets must fit its time as the plan's do; the user's own need not.

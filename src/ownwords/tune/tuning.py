@@ -17,9 +17,9 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.untrusted_files import read_json
 from ownwords.training import recipes
 from ownwords.training.corpus import Corpus
-from ownwords.training.planned import Plan
-from ownwords.training.recipes import Made, Work
-from ownwords.training.shards import Text
+from ownwords.training.plan import Plan
+from ownwords.training.recipes import TrainedModel, TrainRequest
+from ownwords.training.shards import TrainingText
 from ownwords.tune import trials_csv, trials_page
 from ownwords.tune.search import SearchBudget, SearchResult, search
 from ownwords.tune.search_space import SearchSpace, lines, shown, space
@@ -73,11 +73,11 @@ class TuneResult:
 
 def tune(
     texts: Corpus,
-    work: Work,
+    work: TrainRequest,
     order: TuneRequest,
     *,
     base: Path | None = None,
-    replay: Iterable[Text] | None = None,
+    replay: Iterable[TrainingText] | None = None,
 ) -> TuneResult:
     """Search for better settings than the plan's, within the minutes; the winner's model is kept.
 
@@ -90,7 +90,7 @@ def tune(
             hint="add posts: from a handful on, some are held out",
         )
 
-    def make(one: Work) -> Made:
+    def make(one: TrainRequest) -> TrainedModel:
         if base is None:
             return recipes.pretrain(texts.train, texts.validation, one)
         return recipes.finetune(base, texts.train, texts.validation, one, replay=replay)
@@ -102,8 +102,8 @@ class _TuneRun:
     def __init__(
         self,
         texts: Corpus,
-        make: Callable[[Work], Made],
-        work: Work,
+        make: Callable[[TrainRequest], TrainedModel],
+        work: TrainRequest,
         order: TuneRequest,
         base: Path | None,
     ) -> None:

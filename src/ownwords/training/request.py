@@ -8,14 +8,14 @@ from typing import Literal
 from ownwords.core.progress import Progress
 from ownwords.models import lora
 from ownwords.models.decoder import CausalLM
-from ownwords.training.expectation import Rental
-from ownwords.training.job import Outcome
-from ownwords.training.planned import Plan
+from ownwords.training.forecast import Rental
+from ownwords.training.job import TrainOutcome
+from ownwords.training.plan import Plan
 from ownwords.training.run import Run
 
 
 @dataclass(frozen=True)
-class Work:
+class TrainRequest:
     """Where and within which bounds is worked; texts must bear being gone through repeatedly."""
 
     workspace: Path
@@ -40,13 +40,13 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Made:
+class TrainedModel:
     """A model that was made: where it is, how it was planned, what came of it."""
 
     folder: Path
     run: Run
     plan: Plan
-    outcome: Outcome
+    outcome: TrainOutcome
     bits_per_byte: float | None  # on the held-out texts
     judged: tuple[str, ...]  # how right the plan was
     share: float = 1.0  # of the way from a base
@@ -54,10 +54,10 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainResult:
     """A training that has ended, with the plan it went by in the end."""
 
     model: CausalLM  # with the best weights
     adapter: lora.LoraAdapter | None
     plan: Plan
-    outcome: Outcome
+    outcome: TrainOutcome

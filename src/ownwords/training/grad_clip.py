@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Gate:
+class GradClip:
     """What a step does to all gradients: clipping, and whether it takes place.
 
     `ok` is None where that is known already; else a tensor that is 1, or 0 for a step that has to

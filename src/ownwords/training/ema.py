@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.models.untrusted_files import preview
-from ownwords.training.pieces import assembled, is_split, piece
+from ownwords.training.sharding import assembled, is_split, piece
 
 
-class Average:
+class EMA:
     """An exponential moving average: what is `half_life_steps` old counts half as much.
 
     `weights` say only what there is to be averaged. The average begins with the first update, and

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ownwords.training import deadline
-from ownwords.training.deadline import Cut
-from ownwords.training.watch import LossWatch
+from ownwords.training.deadline import ShortenedRun
+from ownwords.training.divergence import DivergenceDetector
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Evaluation:
 
 
 @dataclass
-class Record:
+class RunRecord:
     """Where a run stands. `step` is the number of steps done."""
 
     step: int = 0
@@ -41,8 +41,8 @@ class Record:
     setbacks: int = 0
     stopped: str = ""  # why, once it has
     evaluations: list[Evaluation] = field(default_factory=list)
-    watch: LossWatch = field(default_factory=LossWatch)
-    cut: Cut | None = None  # made where the time did not suffice for the steps planned
+    watch: DivergenceDetector = field(default_factory=DivergenceDetector)
+    cut: ShortenedRun | None = None  # made where the time did not suffice for the steps planned
 
     def steps(self, planned: int) -> int:
         """How many there are in all."""
@@ -89,14 +89,14 @@ class Record:
         }
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> "Record":
+    def restored(cls, state: Mapping[str, Any]) -> "RunRecord":
         """As it was when `state` was taken."""
         return cls(
             **{
                 **state,
                 "evaluations": [Evaluation(**each) for each in state["evaluations"]],
-                "watch": LossWatch.restored(state["watch"]),
-                "cut": Cut(**cut) if (cut := state.get("cut")) else None,
+                "watch": DivergenceDetector.restored(state["watch"]),
+                "cut": ShortenedRun(**cut) if (cut := state.get("cut")) else None,
             }
         )
 

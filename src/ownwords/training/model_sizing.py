@@ -10,17 +10,17 @@ from ownwords.core.errors import ConfigError
 from ownwords.core.progress import in_words
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
-from ownwords.training.expectation import size
-from ownwords.training.laws import Laws
-from ownwords.training.measure import Pace
-from ownwords.training.planned import Facts
+from ownwords.training.forecast import size
+from ownwords.training.plan import PlanInputs
+from ownwords.training.plan_constants import PlanConstants
+from ownwords.training.throughput import StepTimeModel
 
 _SMALLEST, _STEP, _RUNGS = 60_000, 1.5, 32  # sizes tried: to 17 billion
 _BOUNDS = 0.5  # a model may not have more than so many parameters for each token it reads
 
 
 @dataclass(frozen=True)
-class Length:
+class SizedRun:
     """How long a model of some shape can be trained, and to what end."""
 
     shape: ModelConfig
@@ -35,11 +35,11 @@ class Length:
 
 
 @dataclass
-class Sizing:
+class ModelSizer:
     """What bounds the choice: the text, the time for steps, the memory, the user's settings."""
 
-    facts: Facts
-    laws: Laws
+    facts: PlanInputs
+    laws: PlanConstants
     fixed: Mapping[str, object]
     context: int
     vocabulary: int
@@ -60,10 +60,10 @@ class Sizing:
         wanted = self.laws.tune_replay if self.facts.base and self.facts.replay_bytes else 0.0
         return float(cast(float, self.fixed.get("data.replay", wanted)))
 
-    def best(self) -> tuple[int, Length]:
+    def best(self) -> tuple[int, SizedRun]:
         """The size to ask for, and what comes of it: the smallest that hardly any other beats."""
         laws = self.laws
-        found: list[tuple[int, Length]] = []
+        found: list[tuple[int, SizedRun]] = []
         for rung in range(_RUNGS):
             budget = round(float(f"{_SMALLEST * _STEP**rung:.2g}"))
             shape = shape_of(budget, self.vocabulary, self.context)
@@ -81,12 +81,13 @@ class Sizing:
             raise ConfigError(
                 f"no model can be trained in {size(self.facts.memory_bytes)} of memory with a"
                 f" vocabulary of {self.vocabulary:,} tokens and a context of {self.context:,}",
-                hint="close other programs, or set a smaller model.vocabulary or model.context",
+                hint="close other programs, or set a smaller model.vocab_size or"
+                " model.context_length",
             )
         least = min(length.bits for _, length in found)
         return next(one for one in found if one[1].bits <= least * (1 + laws.enough))
 
-    def length(self, shape: ModelConfig, of: int) -> Length:
+    def length(self, shape: ModelConfig, of: int) -> SizedRun:
         """How far a model gets in the time there is."""
         laws, fixed = self.laws, self.fixed
         base = self.facts.base
@@ -96,7 +97,7 @@ class Sizing:
         rows = precision = steps = None
         step_s, compiles = 0.0, False
         for _ in range(4):  # the batch depends on how much is read, and the speed on the batch
-            rows = int(cast(int, fixed.get("train.rows", self.rows_for(read))))
+            rows = int(cast(int, fixed.get("train.batch_size", self.rows_for(read))))
             precision, step_s, compiles, costs = self.speed(shape, rows)
             time_s = max(0.0, self.train_s - costs) * (1 - self.evaluating)
             steps = min(int(time_s / step_s), math.ceil(limit / (rows * self.context)))
@@ -111,14 +112,14 @@ class Sizing:
             # The table of tokens learns its words; what is learned about them is in the blocks.
             blocks = of - shape.vocabulary * shape.width * (1 if shape.tied else 2)
             bits = laws.bits_per_byte(blocks, read * self.per_token, self.facts.text_bytes)
-        return Length(shape, of, rows, steps, step_s, int(read), precision, compiles, bits)
+        return SizedRun(shape, of, rows, steps, step_s, int(read), precision, compiles, bits)
 
     def rows_for(self, read: float) -> int:
         """Rows of a step in a run that reads so many tokens."""
         laws = self.laws
         batch = laws.batch_tokens(read)
         # Few large steps learn less than more small ones.
-        while batch / 2 >= laws.batch_least and read / batch < laws.steps_least:
+        while batch / 2 >= laws.batch_min and read / batch < laws.steps_least:
             batch /= 2
         return max(self.facts.processes, round(batch / self.context))
 
@@ -126,10 +127,10 @@ class Sizing:
         """Precision, seconds a step, whether compiling pays, and what it costs."""
         laws, fixed, speeds = self.laws, self.fixed, self.facts.speeds
         # The frozen weights below a LoRA would stay rounded to bfloat16.
-        excluded = "masters" if self.facts.base and self.facts.base.lora else ""
+        excluded = "bf16" if self.facts.base and self.facts.base.lora else ""
         fastest = speeds.fastest(shape, rows, self.context, excluded)
         precision = str(fixed.get("train.precision", fastest))
-        paces = cast(Mapping[str, Pace], speeds.paces)
+        paces = cast(Mapping[str, StepTimeModel], speeds.paces)
         pace = paces.get(precision) or next(iter(paces.values()))
         step_s = pace.step_s(shape, math.ceil(rows / self.facts.processes), self.context)
         cpu = speeds.kind == "cpu"

@@ -26,7 +26,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Epoch:
+class EpochLayout:
     """How one epoch is laid out; none of its pieces is empty."""
 
     ends_S: Int64s  # where each piece ends in the epoch
@@ -34,7 +34,7 @@ class Epoch:
     order: Int64s | None  # in which the rows that begin in the epoch are dealt out; None: in theirs
 
 
-class Stream:
+class TokenStream:
     """The rows of some shards, numbered from 0 without end."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Stream:
         """The first row that begins in an epoch."""
         return -(-e * self.tokens // self._context)
 
-    def _stretches(self, position: int, count: int) -> Iterator[tuple[Epoch, int, int]]:
+    def _stretches(self, position: int, count: int) -> Iterator[tuple[EpochLayout, int, int]]:
         """So many tokens as stretches of epochs, each from where to where in its epoch."""
         while count:
             e, at = divmod(position, self.tokens)
@@ -105,7 +105,7 @@ class Stream:
             yield self._epoch(e), at, end
             position, count = position + end - at, count - (end - at)
 
-    def _laid_out(self, e: int) -> Epoch:
+    def _laid_out(self, e: int) -> EpochLayout:
         begins, ends = self._shards.offsets_D1[:-1], self._shards.offsets_D1[1:]
         kept = np.flatnonzero(ends > begins)
         order = None
@@ -121,7 +121,7 @@ class Stream:
                 ends = np.concatenate([ends, begins[:1] + skipped])
                 begins[0] += skipped
         ends_S = np.cumsum(ends - begins)
-        return Epoch(ends_S, ends - ends_S, order)
+        return EpochLayout(ends_S, ends - ends_S, order)
 
     def _shuffled(self, what: str, count: int) -> Int64s:
         # Not `Generator.permutation`, which another version of numpy may do in another way.

@@ -18,11 +18,11 @@ FASTER = 1.25  # so much faster than planned, a fifth of the time would be left 
 SLOWER = 2.0
 
 
-class AnotherPlanError(Exception):
+class ReplanRequested(Exception):  # noqa: N818 - a request, no error
     """A run is to begin again, as another plan has it that was put in the place of its own."""
 
 
-class Outset:
+class ReplanMonitor:
     """Watches the first steps of a run of `seconds` in which one should take `step_s`.
 
     `plan_anew` is asked once at most, with what a step takes here; whether there is another plan

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Self
 
 
-class Interrupted(KeyboardInterrupt):
+class TrainingInterrupted(KeyboardInterrupt):
     """Training was stopped from outside, and everything is saved; the message says how to go on."""
 
 
@@ -16,7 +16,7 @@ class Interrupted(KeyboardInterrupt):
 _ASKING = ("SIGINT", "SIGTERM", "SIGBREAK")
 
 
-class Signals:
+class InterruptHandler:
     """Within its block the first SIGINT or SIGTERM sets `wanted`, and the second interrupts.
 
     So does Ctrl-Break, where there is one.

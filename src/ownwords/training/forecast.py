@@ -29,7 +29,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Expectation:
+class Forecast:
     """What the plan says beforehand; bits a byte are those of text held out."""
 
     bits_low: float
@@ -60,7 +60,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Happened:
+class ActualResult:
     """What a run came to; `bits_per_byte` is None where no text was held out."""
 
     bits_per_byte: float | None
@@ -71,7 +71,7 @@ class Happened:
     shortened: bool = False  # for the machine turned out slower than measured
 
 
-def compared(expected: Expectation, happened: Happened) -> tuple[str, ...]:
+def compared(expected: Forecast, happened: ActualResult) -> tuple[str, ...]:
     """How right the plan was, one sentence a figure."""
     said = []
     bits = happened.bits_per_byte

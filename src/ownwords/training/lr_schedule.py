@@ -13,10 +13,10 @@ def scale(step: float, steps: int, config: ScheduleConfig) -> float:
     The last step is the last before `final`, which is reached when the run is over. A run that was
     shortened stands between two steps of its plan.
     """
-    up, down = config.warmup * steps, config.warmdown * steps
+    up, down = config.warmup_fraction * steps, config.decay_fraction * steps
     rising = (step + 1) / up if step + 1 < up else 1.0
     left = max(0, steps - step)
     falling = left / down if left < down else 1.0
     if left == 0:
         falling = 0.0
-    return min(rising, config.final + (1 - config.final) * falling)
+    return min(rising, config.final_lr_fraction + (1 - config.final_lr_fraction) * falling)

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 
 from ownwords.core.config import settings_of
 from ownwords.models.decoder import CausalLM
-from ownwords.training.expectation import number, size, times
-from ownwords.training.job import Outcome
-from ownwords.training.planned import Plan
+from ownwords.training.forecast import number, size, times
+from ownwords.training.job import TrainOutcome
+from ownwords.training.plan import Plan
 
 
 def card(
     name: str,
     model: CausalLM,
     plan: Plan,
-    outcome: Outcome,
+    outcome: TrainOutcome,
     bits: float | None,
     judged: Sequence[str],
     *,
@@ -62,7 +62,7 @@ def card(
 
 def provenance(
     plan: Plan,
-    outcome: Outcome,
+    outcome: TrainOutcome,
     bits: float | None,
     judged: Sequence[str],
     *,

@@ -12,11 +12,11 @@ from ownwords.tokenizers import bpe, tokenizer
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training.shards import Text
+from ownwords.training.shards import TrainingText
 
 
 @dataclass(frozen=True)
-class Survey:
+class CorpusStats:
     """How much text there is, and a key of all of it."""
 
     bytes: int
@@ -24,7 +24,7 @@ class Survey:
     key: str
 
 
-def surveyed(texts: Iterable[Text]) -> Survey:
+def surveyed(texts: Iterable[TrainingText]) -> CorpusStats:
     """Count the texts, which are gone through once."""
     hasher = hashlib.blake2b(digest_size=16)
     size = documents = 0
@@ -33,11 +33,15 @@ def surveyed(texts: Iterable[Text]) -> Survey:
         hasher.update(bytes.fromhex(digest(text.id, data)))
         size += len(data)
         documents += 1
-    return Survey(size, documents, hasher.hexdigest())
+    return CorpusStats(size, documents, hasher.hexdigest())
 
 
 def made_tokenizer(
-    train: Iterable[Text], survey: Survey, vocabulary: int, root: Path, progress: Progress
+    train: Iterable[TrainingText],
+    survey: CorpusStats,
+    vocabulary: int,
+    root: Path,
+    progress: Progress,
 ) -> Tokenizer:
     """The tokenizer of so many tokens learned from these texts, kept in `root`; 0: of bytes.
 
@@ -66,13 +70,13 @@ def made_tokenizer(
 
 
 @dataclass(frozen=True)
-class Some:
+class TextSample:
     """As many of the texts as have so many bytes together: always the same, and of all kinds."""
 
-    texts: Iterable[Text]
+    texts: Iterable[TrainingText]
     bytes: int
 
-    def __iter__(self) -> Iterator[Text]:
+    def __iter__(self) -> Iterator[TrainingText]:
         sizes = {text.id: len(encode_utf8(text.text)) for text in self.texts}
         kept: set[str] = set()
         left = self.bytes

@@ -12,7 +12,7 @@ _SPREADS = 8.0
 _NOT_FINITE_IN_A_ROW = 3
 
 
-class LossWatch:
+class DivergenceDetector:
     """Reads the loss of every step, in order, and says when something is wrong.
 
     A run-away: four losses in a row, each over the lowest median there was by a whole nat and by
@@ -61,7 +61,7 @@ class LossWatch:
         }
 
     @classmethod
-    def restored(cls, state: Mapping[str, object]) -> "LossWatch":
+    def restored(cls, state: Mapping[str, object]) -> "DivergenceDetector":
         """As it was when `state` was taken."""
         watch = cls()
         losses, lowest = state["losses"], state["lowest"]

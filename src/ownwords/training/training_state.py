@@ -7,27 +7,27 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ownwords.training.averaging import Average
-from ownwords.training.checkpoint import CheckpointError, Saved
-from ownwords.training.job import Job, check_same, identity
+from ownwords.training.checkpoint import CheckpointError, LoadedCheckpoint
+from ownwords.training.ema import EMA
+from ownwords.training.job import TrainJob, check_same, identity
 from ownwords.training.optim import Optimizer
-from ownwords.training.record import Record
+from ownwords.training.run_record import RunRecord
 
 
-class Kept:
+class TrainingState:
     """Optimizer, weights, their average, and the record of a run, with its checkpoints.
 
     With several processes each method is called by all; the first alone reads and writes files.
     """
 
-    def __init__(self, job: Job, note: Callable[[str], None]) -> None:
+    def __init__(self, job: TrainJob, note: Callable[[str], None]) -> None:
         self.identity = identity(job)
         self._exact = exact_weights(job)
         self._job, self._world, self._note = job, job.world, note
         self._checkpoints = job.run.checkpoints
         self._limit = job.loop.memorised_limit
-        self.record = Record()
-        self.average: Average | None = None
+        self.record = RunRecord()
+        self.average: EMA | None = None
         self.optimizer: Optimizer
         self._saved_step = self._went_back_to = -1
         self._saved_at = self._began = time.monotonic()
@@ -42,11 +42,11 @@ class Kept:
         exact = self._world.scatter(self._exact, job.model) if self._exact else None
         self._exact = {}
         self.optimizer = Optimizer(
-            job.model, job.optim, masters=loop.precision == "masters", exact=exact
+            job.model, job.optim, masters=loop.precision == "bf16", exact=exact
         )
-        if loop.average_half_life:
-            half_life_steps = loop.average_half_life * loop.steps
-            self.average = Average(self.optimizer.weights(), half_life_steps)
+        if loop.ema_half_life:
+            half_life_steps = loop.ema_half_life * loop.steps
+            self.average = EMA(self.optimizer.weights(), half_life_steps)
 
     def begin(self) -> None:
         """Go on from the newest checkpoint, or save the beginning: there is always a way back.
@@ -132,13 +132,13 @@ class Kept:
             self.optimizer.load_weights(self.average.weights())
         return True
 
-    def _newest(self, before: int | None = None) -> Saved | None:
+    def _newest(self, before: int | None = None) -> LoadedCheckpoint | None:
         saved = None
         if self._world.is_first:
             saved = self._checkpoints.newest(self._note, before)
         return self._shared(saved)
 
-    def _shared(self, saved: Saved | None) -> Saved | None:
+    def _shared(self, saved: LoadedCheckpoint | None) -> LoadedCheckpoint | None:
         """What the first process has read; the others get its state, and no tensors."""
         if self._world.size == 1:
             return saved
@@ -146,29 +146,29 @@ class Kept:
         if head is None or self._world.is_first:
             return saved
         step, groups, state = cast("tuple[int, list[str], dict[str, object]]", head)
-        return Saved(step, {group: {} for group in groups}, state)
+        return LoadedCheckpoint(step, {group: {} for group in groups}, state)
 
-    def _restore(self, saved: Saved) -> None:
-        self.record = Record.restored(_table(saved.state["record"]))
+    def _restore(self, saved: LoadedCheckpoint) -> None:
+        self.record = RunRecord.restored(_table(saved.state["record"]))
         self._began = time.monotonic() - self.record.seconds
         self._load_weights(saved)
         self.optimizer.load_state(self._world.scatter(saved.groups["optimizer"], self._job.model))
         self.optimizer.rate_scale = self.record.rate_scale
 
-    def _load_weights(self, saved: Saved) -> None:
+    def _load_weights(self, saved: LoadedCheckpoint) -> None:
         model = self._job.model
         self.optimizer.load_weights(self._world.scatter(saved.groups["weights"], model))
         if self.average is not None:
             self.average.load_state(self._world.scatter(saved.groups["average"], model))
 
 
-def exact_weights(job: Job) -> dict[str, Tensor]:
+def exact_weights(job: TrainJob) -> dict[str, Tensor]:
     """Put what is trained into the type it is computed in; its float32 values where that is less.
 
     What an adapter leaves as it is keeps its type.
     """
     exact: dict[str, Tensor] = {}
-    masters = job.loop.precision == "masters"
+    masters = job.loop.precision == "bf16"
     for name, parameter in job.model.named_parameters():
         if parameter.requires_grad:
             wide = parameter.detach().float()

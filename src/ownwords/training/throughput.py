@@ -30,21 +30,21 @@ from ownwords.models.fused import FAST_BF16
 from ownwords.native import bindings
 from ownwords.training import flops
 from ownwords.training.device import Device
-from ownwords.training.laws import LAWS, Laws, optimizer_flops
 from ownwords.training.optim import Optimizer
+from ownwords.training.plan_constants import PLAN_CONSTANTS, PlanConstants, optimizer_flops
 from ownwords.training.settings import OptimConfig, Precision
 
-MEASURED, KEPT, ASSUMED = "measured here", "measured here before", "assumed"
+MEASURED, CACHED, ASSUMED = "measured here", "measured here before", "assumed"
 SEEN = f"{MEASURED}, in training"
 _FILE = "speed.json"
 _MACHINES, _SAMPLES = 8, 200  # kept, so that the file stays small
 _TIMED_S, _TIMED = 0.25, 3  # so long, or so many steps, decide
 # Less exact numbers must be so much faster to be worth it.
-_MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "masters": 1.08}
+_MARGIN: Mapping[Precision, float] = {"float32": 1.0, "autocast": 1.03, "bf16": 1.08}
 
 
 @dataclass(frozen=True)
-class Sample:
+class StepTiming:
     """One shape, timed."""
 
     layers: int
@@ -53,7 +53,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepTimeModel:
     """The law of one precision."""
 
     layer_s: float
@@ -66,12 +66,12 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Speeds:
+class DeviceSpeeds:
     """How fast a device trains, by precision."""
 
     kind: str  # of the device: cpu, cuda, ...
     name: str
-    paces: Mapping[Precision, Pace] = field(default_factory=dict)
+    paces: Mapping[Precision, StepTimeModel] = field(default_factory=dict)
     fused: bool = False  # whether the part in C++ does on it what compiling would
 
     def fastest(self, shape: ModelConfig, rows: int, context: int, excluded: str = "") -> Precision:
@@ -85,21 +85,21 @@ def preferred(seconds: Mapping[Precision, float]) -> Precision:
     return min(seconds, key=lambda precision: seconds[precision] * _MARGIN[precision])
 
 
-def assumed(device: Device, laws: Laws = LAWS) -> Speeds:
+def assumed(device: Device, laws: PlanConstants = PLAN_CONSTANTS) -> DeviceSpeeds:
     """What is taken to be so until something was measured."""
     cpu = device.kind == "cpu"
-    pace = Pace(
+    pace = StepTimeModel(
         laws.assumed_cpu_layer_s if cpu else laws.assumed_gpu_layer_s,
         laws.assumed_cpu_flops if cpu else laws.assumed_gpu_flops,
     )
     fused = cpu and bindings.load_library() is not None
-    return Speeds(device.kind, device.name, {precisions(device)[0]: pace}, fused)
+    return DeviceSpeeds(device.kind, device.name, {precisions(device)[0]: pace}, fused)
 
 
-def scaled(speeds: Speeds, times: float) -> Speeds:
+def scaled(speeds: DeviceSpeeds, times: float) -> DeviceSpeeds:
     """Of a machine on which everything takes so many times as long, as was seen in training."""
     paces = {
-        precision: Pace(pace.layer_s * times, pace.flops_per_s / times, SEEN)
+        precision: StepTimeModel(pace.layer_s * times, pace.flops_per_s / times, SEEN)
         for precision, pace in speeds.paces.items()
     }
     return replace(speeds, paces=paces)
@@ -113,8 +113,8 @@ def measured(
     context: int,
     seconds: float,
     optim: OptimConfig | None = None,
-    laws: Laws = LAWS,
-) -> Speeds:
+    laws: PlanConstants = PLAN_CONSTANTS,
+) -> DeviceSpeeds:
     """Time a few steps of each shape in each precision, in so many seconds at most.
 
     The first shape counts most: it is timed first. Shapes that take too long are timed with fewer
@@ -122,11 +122,11 @@ def measured(
     was then, that is what will be so in training too. With nothing timed the speeds are assumed.
     """
     ends = time.perf_counter() + seconds
-    store = Kept(device)
+    store = SpeedCache(device)
     optim = optim or OptimConfig()
     guess = assumed(device, laws)
-    paces: dict[Precision, Pace] = {}
-    samples: dict[Precision, list[Sample]] = {}
+    paces: dict[Precision, StepTimeModel] = {}
+    samples: dict[Precision, list[StepTiming]] = {}
     timed: set[Precision] = set()
     busier = 0.0  # how many times as long a step takes now as it did when it was kept
     for shape in shapes:
@@ -152,7 +152,7 @@ def measured(
                 sample = replace(sample, seconds=sample.seconds * (busier or 1.0))
             if sample:
                 samples.setdefault(precision, []).append(sample)
-                origin = MEASURED if precision in timed else KEPT
+                origin = MEASURED if precision in timed else CACHED
                 paces[precision] = fitted(samples[precision], pace, origin)
     store.save()
     return replace(guess, paces=paces) if paces else guess
@@ -163,11 +163,11 @@ def precisions(device: Device) -> tuple[Precision, ...]:
     if device.kind == "cpu":
         found = bindings.load_library()
         if found is not None and found.level >= FAST_BF16:
-            return ("autocast", "masters", "float32")
-        return ("float32", "autocast", "masters")
+            return ("autocast", "bf16", "float32")
+        return ("float32", "autocast", "bf16")
     if device.kind == "mps":
         return ("float32", "autocast")
-    return ("autocast", "masters")
+    return ("autocast", "bf16")
 
 
 def step_flops(shape: ModelConfig, rows: int, context: int) -> float:
@@ -175,7 +175,9 @@ def step_flops(shape: ModelConfig, rows: int, context: int) -> float:
     return rows * context * _per_token(shape, context) + optimizer_flops(shape)
 
 
-def fitted(samples: Sequence[Sample], before: Pace, origin: str = MEASURED) -> Pace:
+def fitted(
+    samples: Sequence[StepTiming], before: StepTimeModel, origin: str = MEASURED
+) -> StepTimeModel:
     """The law that is least wrong, in per cent, about these samples; never with a negative part.
 
     One shape alone cannot tell the two parts apart: the arithmetic is then taken from `before`, as
@@ -185,7 +187,7 @@ def fitted(samples: Sequence[Sample], before: Pace, origin: str = MEASURED) -> P
         one = samples[-1]
         wanted = one.layers * before.layer_s + one.flops / before.flops_per_s
         factor = one.seconds / wanted
-        return Pace(before.layer_s * factor, before.flops_per_s / factor, origin)
+        return StepTimeModel(before.layer_s * factor, before.flops_per_s / factor, origin)
     # Least squares of (a * layers + b * flops) / seconds = 1.
     ll = math.fsum((s.layers / s.seconds) ** 2 for s in samples)
     lf = math.fsum(s.layers * s.flops / s.seconds**2 for s in samples)
@@ -197,7 +199,7 @@ def fitted(samples: Sequence[Sample], before: Pace, origin: str = MEASURED) -> P
     flop_s = (f1 * ll - l1 * lf) / determinant if determinant > 1e-9 * ll * ff else 0.0
     if flop_s <= 0 or layer_s < 0:  # the smaller shapes were disturbed, or the larger ones
         layer_s, flop_s = 0.0, f1 / ff
-    return Pace(layer_s, 1 / flop_s, origin)
+    return StepTimeModel(layer_s, 1 / flop_s, origin)
 
 
 def sample_key(
@@ -210,7 +212,9 @@ def sample_key(
 # --- timing ------------------------------------------------------------------------------------
 
 
-def _rows_in(seconds: float, shape: ModelConfig, rows: int, context: int, pace: Pace) -> int:
+def _rows_in(
+    seconds: float, shape: ModelConfig, rows: int, context: int, pace: StepTimeModel
+) -> int:
     """As many rows, halved as often as needed, as take no longer; 0 if one is too slow."""
     while rows and pace.step_s(shape, rows, context) > seconds:
         rows //= 2
@@ -225,12 +229,12 @@ def _timed(
     precision: Precision,
     optim: OptimConfig,
     seconds: float,
-) -> Sample | None:
+) -> StepTiming | None:
     """Real steps, forward, backward and optimizer; None where they do not fit or do not work."""
     # Only what the device itself refuses, as memory or a type that it has not, is passed over.
     with suppress(RuntimeError, MemoryError):
         taken = _steps(device, shape, rows, context, precision, optim, seconds)
-        return Sample(shape.layers, step_flops(shape, rows, context), statistics.median(taken))
+        return StepTiming(shape.layers, step_flops(shape, rows, context), statistics.median(taken))
     device.release_memory()
     return None
 
@@ -244,7 +248,7 @@ def _steps(
     optim: OptimConfig,
     seconds: float,
 ) -> list[float]:
-    masters = precision == "masters"
+    masters = precision == "bf16"
     model = build(shape, device=device.torch_device, dtype=_dtype(masters))
     model.init_weights(1)
     optimizer = Optimizer(model, optim, masters=masters)
@@ -298,7 +302,7 @@ def _per_token(shape: ModelConfig, context: int) -> float:
 # --- what is kept ------------------------------------------------------------------------------
 
 
-class Kept:
+class SpeedCache:
     """Samples of this machine in the user's cache folder; one that cannot be used is no error."""
 
     def __init__(self, device: Device, folder: Path | None = None) -> None:
@@ -313,12 +317,12 @@ class Kept:
         self._all = self._read()
         self._changed = False
 
-    def get(self, key: str) -> Sample | None:
+    def get(self, key: str) -> StepTiming | None:
         """What was timed before under this key."""
         values = self._all.get(self._machine, {}).get(key)
-        return Sample(int(values[0]), values[1], values[2]) if values else None
+        return StepTiming(int(values[0]), values[1], values[2]) if values else None
 
-    def put(self, key: str, sample: Sample) -> None:
+    def put(self, key: str, sample: StepTiming) -> None:
         """Keep a sample, in place of an older one."""
         mine = self._all.pop(self._machine, {})
         mine.pop(key, None)

@@ -19,7 +19,7 @@ from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.text_generation import request
 from ownwords.models.untrusted_files import ModelError
-from ownwords.training.shards import Text
+from ownwords.training.shards import TrainingText
 
 # A model directory may bring its own, so that nobody has to wait for it.
 BROUGHT = "rehearsal.txt.xz"
@@ -31,7 +31,7 @@ _KEPT = 4  # rehearsals in the cache
 
 def rehearsal(
     base: Path, tokens: int, seconds: float, cache: Path, progress: Progress | None = None
-) -> list[Text]:
+) -> list[TrainingText]:
     """About so many tokens in whole texts, brought by the base or written by it now.
 
     It writes no longer than so many seconds. What was written is kept in the folder `cache`, so
@@ -80,13 +80,13 @@ def written_by(
         scheduler.close()
 
 
-def _read(path: Path) -> list[Text]:
+def _read(path: Path) -> list[TrainingText]:
     try:
         joined = lzma.decompress(path.read_bytes()).decode("utf-8")
     except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
         raise ModelError(f"{path} is damaged ({error})", hint="delete it") from error
     parts = [part for part in joined.split(DIVIDER) if part.strip()]
-    return [Text(f"rehearsal/{number:06d}", part) for number, part in enumerate(parts)]
+    return [TrainingText(f"rehearsal/{number:06d}", part) for number, part in enumerate(parts)]
 
 
 def _key(base: Path, tokens: int, seconds: float) -> str:

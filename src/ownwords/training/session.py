@@ -22,27 +22,26 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, parameter_count
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import card, measure, planned, pruning, validation
-from ownwords.training import plan as planning
-from ownwords.training.averaging import interpolated
+from ownwords.training import model_card, planner, pruning, throughput, validation
 from ownwords.training.batches import Batches
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import World, join
-from ownwords.training.expectation import Happened, compared
-from ownwords.training.job import Job, Outcome
-from ownwords.training.laws import LAWS
+from ownwords.training.ema import interpolated
+from ownwords.training.forecast import ActualResult, compared
+from ownwords.training.job import TrainJob, TrainOutcome
 from ownwords.training.loop import LAG
 from ownwords.training.loop import train as trained
-from ownwords.training.objective import Task, next_token
-from ownwords.training.outset import FASTER, AnotherPlanError, Outset
-from ownwords.training.planned import Base, Facts, Plan
-from ownwords.training.preparing import Some, Survey, surveyed
+from ownwords.training.objective import LossModule, next_token
+from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, read_plan, typed_settings
+from ownwords.training.plan_constants import PLAN_CONSTANTS
+from ownwords.training.prepare import CorpusStats, TextSample, surveyed
+from ownwords.training.replan import FASTER, ReplanMonitor, ReplanRequested
+from ownwords.training.request import TrainedModel, TrainRequest, TrainResult
 from ownwords.training.run import Run
-from ownwords.training.samples import Samples
+from ownwords.training.samples import SampleWriter
 from ownwords.training.settings import Precision, Recipe
-from ownwords.training.shards import Shards, Text
+from ownwords.training.shards import Shards, TrainingText
 from ownwords.training.shards import build as encoded
-from ownwords.training.work import Course, Made, Work
 
 PLAN = "plan.toml"
 # Of the way from the base to the tuned weights; the best of these is taken.
@@ -53,11 +52,15 @@ _SAMPLE_BYTES = 160
 _GUARDED_BYTES = 32 << 20
 
 
-class Making:
+class TrainingSession:
     """What training from nothing and tuning share, in the order in which it is called."""
 
-    def __init__(self, work: Work, train: Iterable[Text], held_out: Iterable[Text]) -> None:
-        self.began = time.perf_counter() - LAWS.start_s if work.began is None else work.began
+    def __init__(
+        self, work: TrainRequest, train: Iterable[TrainingText], held_out: Iterable[TrainingText]
+    ) -> None:
+        self.began = (
+            time.perf_counter() - PLAN_CONSTANTS.start_s if work.began is None else work.began
+        )
         self.work = work
         self.texts, self.held_out_texts = _lasting(train), _lasting(held_out)
         self.tokens = work.workspace / "tokens"
@@ -69,19 +72,21 @@ class Making:
         self.progress = work.progress if self.world.is_first else Progress()
         if self.world.note:
             self.progress.note(self.world.note)
-        self.survey: Survey = surveyed(self.texts)
+        self.survey: CorpusStats = surveyed(self.texts)
         self.held_out_survey = surveyed(self.held_out_texts)
         self.validation_bytes = self.held_out_survey.bytes
-        self.base: Base | None = None
+        self.base: BaseModelInfo | None = None
         self.shards: Shards | None = None
         self.replay: Shards | None = None
         self.held_out: Shards | None = None
-        self.speeds: measure.Speeds | None = None  # that the plan was made with, if it was made now
+        self.speeds: throughput.DeviceSpeeds | None = (
+            None  # that the plan was made with, if it was made now
+        )
         # What is free before anything is loaded: a second plan has as much.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
 
-    def encode(self, tokenizer: Tokenizer, replay: Iterable[Text] | None = None) -> None:
+    def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
         """Turn the texts into ids on the disk."""
         self.tokenizer = tokenizer
         with self.world.in_turn():
@@ -91,7 +96,7 @@ class Making:
 
     def find_run(self, kind: str, of: str) -> None:
         """The run of just this: the same texts, time and settings find it again."""
-        settings = repr(sorted(planned.checked(self.work.fixed).items()))
+        settings = repr(sorted(typed_settings(self.work.fixed).items()))
         assert self.shards is not None
         key = digest(
             kind,
@@ -108,10 +113,10 @@ class Making:
     def is_planned(self) -> bool:
         return self.world.share((self.run.folder / PLAN).exists())
 
-    def facts(self, speeds: measure.Speeds) -> Facts:
+    def facts(self, speeds: throughput.DeviceSpeeds) -> PlanInputs:
         """What the plan is made from, as far as it is known by now."""
         shards = self.shards
-        return Facts(
+        return PlanInputs(
             text_bytes=self.survey.bytes,
             documents=self.survey.documents,
             speeds=speeds,
@@ -136,7 +141,7 @@ class Making:
             if not text:
                 plan = self._new_plan(rough, shape)
                 text = self._keep(plan)
-        return self._told(planned.read(self.world.share(text)))
+        return self._told(read_plan(self.world.share(text)))
 
     def _keep(self, plan: Plan) -> str:
         text = plan.to_toml()
@@ -152,15 +157,15 @@ class Making:
             model = replace(recipe.model, parameters=smaller)
             with suppress(ConfigError):  # the vocabulary alone may take more than that
                 shapes.append(shape(replace(recipe, model=model)))
-        self.speeds = measure.measured(
+        self.speeds = throughput.measured(
             self.device,
             shapes,
-            rows=max(1, recipe.train.rows // self.world.size),
-            context=recipe.train.context,
-            seconds=LAWS.measuring_s(work.seconds),
+            rows=max(1, recipe.train.batch_size // self.world.size),
+            context=recipe.train.sequence_length,
+            seconds=PLAN_CONSTANTS.measuring_s(work.seconds),
             optim=recipe.optim,
         )
-        return planning.plan(self.facts(self.speeds), work.seconds, work.fixed)
+        return planner.make_plan(self.facts(self.speeds), work.seconds, work.fixed)
 
     def _told(self, plan: Plan) -> Plan:
         if self.work.planned:
@@ -172,13 +177,13 @@ class Making:
         if not self.validation_bytes:
             return None
         some = bytes_ < self.validation_bytes
-        texts = Some(self.held_out_texts, bytes_) if some else self.held_out_texts
+        texts = TextSample(self.held_out_texts, bytes_) if some else self.held_out_texts
         with self.world.in_turn():
             return encoded(texts, self.tokenizer, self.tokens, progress=self.progress)
 
     def train(
         self, plan: Plan, fresh: Callable[[Plan], tuple[CausalLM, lora.LoraAdapter | None]]
-    ) -> Course:
+    ) -> TrainResult:
         """Train as planned, or go on with it; the model then holds the best weights.
 
         `fresh` gives a model as it is before the first step: once more where, after some steps, the
@@ -187,41 +192,41 @@ class Making:
         while True:
             model, adapter = fresh(plan)
             try:
-                return Course(model, adapter, plan, self._outcome(model, plan, adapter))
-            except AnotherPlanError:
+                return TrainResult(model, adapter, plan, self._outcome(model, plan, adapter))
+            except ReplanRequested:
                 del model, adapter  # before there is the next
             self.device.release_memory()
             first = self.world.is_first
             text = (self.run.folder / PLAN).read_text(encoding="utf-8") if first else ""
-            plan = planned.read(self.world.share(text))
+            plan = read_plan(self.world.share(text))
 
-    def _outset(self, model: CausalLM, plan: Plan) -> Outset | None:
+    def _outset(self, model: CausalLM, plan: Plan) -> ReplanMonitor | None:
         """Who watches whether the plan suits the speed; nobody where that could change nothing."""
         if plan.is_second or "train.steps" in self.work.fixed or not self.world.is_first:
             return None
         train, config = plan.recipe.train, model.config
-        planned_s = train.rows * train.context / max(plan.expected.tokens_per_s, 1e-9)
+        planned_s = train.batch_size * train.sequence_length / max(plan.expected.tokens_per_s, 1e-9)
 
         def plan_anew(step_s: float) -> bool:
             speeds, before_s = self.speeds, planned_s
             if speeds is None:  # the plan is one from before
-                speeds = measure.assumed(self.device)
+                speeds = throughput.assumed(self.device)
                 pace = next(iter(speeds.paces.values()))
                 speeds = replace(speeds, paces={train.precision: pace})
-                rows = math.ceil(train.rows / self.world.size)
-                before_s = pace.step_s(config, rows, train.context)
-            return self._plan_anew(plan, measure.scaled(speeds, step_s / before_s))
+                rows = math.ceil(train.batch_size / self.world.size)
+                before_s = pace.step_s(config, rows, train.sequence_length)
+            return self._plan_anew(plan, throughput.scaled(speeds, step_s / before_s))
 
         unseen = 1 + (LAG if self.device.is_asynchronous else 0)
-        return Outset(self.work.seconds, planned_s, plan_anew, unseen=unseen)
+        return ReplanMonitor(self.work.seconds, planned_s, plan_anew, unseen=unseen)
 
-    def _plan_anew(self, before: Plan, speeds: measure.Speeds) -> bool:
+    def _plan_anew(self, before: Plan, speeds: throughput.DeviceSpeeds) -> bool:
         """Put a plan for these speeds in the place of the one there is, if it is much another.
 
         What was trained goes first: whatever happens, no checkpoint is of another plan.
         """
         try:
-            found = planning.plan(self.facts(speeds), self.work.seconds, self.work.fixed)
+            found = planner.make_plan(self.facts(speeds), self.work.seconds, self.work.fixed)
         except ConfigError:  # too little time is left for any
             return False
         wanted, had = (one.recipe.model.parameters * one.expected.tokens for one in (found, before))
@@ -237,7 +242,9 @@ class Making:
         )
         return True
 
-    def _outcome(self, model: CausalLM, plan: Plan, adapter: lora.LoraAdapter | None) -> Outcome:
+    def _outcome(
+        self, model: CausalLM, plan: Plan, adapter: lora.LoraAdapter | None
+    ) -> TrainOutcome:
         recipe, shards = plan.recipe, self.shards
         assert shards is not None
         self.held_out = self.hold_out(plan.expected.held_out_bytes)
@@ -246,13 +253,13 @@ class Making:
             pruning.keep(self.run.folder, {each.key for each in encoded_here if each})
             pruning.prune(self.tokens, self.run.folder.parent)
         per_token = shards.text_bytes / max(1, shards.tokens)
-        passage = min(recipe.train.context // 2, round(_PASSAGE_BYTES / per_token))
-        job = Job(
+        passage = min(recipe.train.sequence_length // 2, round(_PASSAGE_BYTES / per_token))
+        job = TrainJob(
             model=model,
             batches=Batches(
                 shards,
-                rows=recipe.train.rows,
-                context=recipe.train.context,
+                rows=recipe.train.batch_size,
+                context=recipe.train.sequence_length,
                 seed=recipe.train.seed,
                 config=recipe.data,
                 replay=self.replay,
@@ -270,14 +277,14 @@ class Making:
             progress=self.progress,
             adapter=adapter,
             outset=self._outset(model, plan),
-            samples=Samples(
+            samples=SampleWriter(
                 self.tokenizer, max(8, round(_SAMPLE_BYTES / per_token)), self.work.seconds
             ),
             memorised=lambda net: extraction_rate(
                 net, shards, prefix=max(1, passage), length=max(1, passage)
             ),
             peak_flops=self._peak_flops(recipe.train.precision),
-            row_limits=measure.cache_folder() / "rows.json",
+            row_limits=throughput.cache_folder() / "rows.json",
             seconds=self._seconds_left(),
         )
         return trained(job)
@@ -286,7 +293,7 @@ class Making:
         """What training may take; as long as it takes where the user has set the steps."""
         if "train.steps" in self.work.fixed and not self.work.ends_in_time:
             return None
-        gone_s = time.perf_counter() - self.began + LAWS.close_s
+        gone_s = time.perf_counter() - self.began + PLAN_CONSTANTS.close_s
         return max(1.0, self.work.seconds - gone_s)
 
     def _peak_flops(self, precision: Precision) -> float:
@@ -299,18 +306,18 @@ class Making:
         if held_out is None:
             return None
         return validation.bits_per_byte(
-            Task(model, next_token),
+            LossModule(model, next_token),
             held_out,
-            rows=recipe.train.micro_rows or recipe.train.rows,
-            context=recipe.train.context,
-            isolate=recipe.data.isolate,
+            rows=recipe.train.micro_batch_size or recipe.train.batch_size,
+            context=recipe.train.sequence_length,
+            isolate=recipe.data.document_masking,
             device=self.device,
             precision="float32",
             world=self.world,
         )
 
     def best_share(
-        self, course: Course, before: Mapping[str, Tensor]
+        self, course: TrainResult, before: Mapping[str, Tensor]
     ) -> tuple[float, float | None, float | None]:
         """Put the best weights between the base's and the tuned ones into the model.
 
@@ -331,16 +338,16 @@ class Making:
 
     def save(
         self,
-        course: Course,
+        course: TrainResult,
         bits: float | None,
         kind: str,
         how: str,
         share: float = 1.0,
         before: float | None = None,
-    ) -> Made:
+    ) -> TrainedModel:
         """Write the model directory, and say how right the plan was."""
         work, plan, outcome = self.work, course.plan, course.outcome
-        happened = Happened(
+        happened = ActualResult(
             bits_per_byte=bits,
             # Steps count over all resumptions, what went before them only as of this process.
             seconds=max(time.perf_counter() - self.began, outcome.seconds),
@@ -356,7 +363,7 @@ class Making:
                 work.folder,
                 whole,
                 self.tokenizer,
-                card=card.card(
+                card=model_card.card(
                     work.workspace.name,
                     whole,
                     plan,
@@ -368,7 +375,7 @@ class Making:
                     how=how,
                     before=before,
                 ),
-                provenance=card.provenance(
+                provenance=model_card.provenance(
                     plan,
                     outcome,
                     bits,
@@ -382,7 +389,7 @@ class Making:
                 copy_guard=self._copy_guard(),
             )
         self.world.leave()
-        return Made(work.folder, self.run, plan, outcome, bits, judged, share, before)
+        return TrainedModel(work.folder, self.run, plan, outcome, bits, judged, share, before)
 
     def _copy_guard(self) -> bytes:
         """What keeps the model from copying these texts; nothing where they are too long."""
@@ -400,6 +407,6 @@ def fill(model: CausalLM, weights: Mapping[str, Tensor]) -> None:
             parameter.copy_(weights[name])
 
 
-def _lasting(texts: Iterable[Text]) -> Iterable[Text]:
+def _lasting(texts: Iterable[TrainingText]) -> Iterable[TrainingText]:
     """What can be gone through more than once."""
     return list(texts) if iter(texts) is texts else texts
