@@ -249,7 +249,7 @@ def _weight_bytes(shape: str, folder: Path, row: Row) -> float:
     """What a token reads: llama.cpp's file, and else every matrix but tables of which it is one."""
     if row.engine == "llama":
         return gguf_file(folder, row.kind).stat().st_size
-    from ownwords.models.family import build
+    from ownwords.models.decoder import build
 
     sizes = {name: p.numel() for name, p in build(config(shape), device="meta").named_parameters()}
     return BYTES[row.kind] * sum(size for name, size in sizes.items() if "position" not in name)

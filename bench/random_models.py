@@ -61,7 +61,7 @@ def make(shape: str, folder: Path) -> None:
     import torch
 
     from ownwords.models import bundle, gguf
-    from ownwords.models.family import build
+    from ownwords.models.decoder import build
 
     tokenizer = tokenizer_of(shape)
     model = build(config(shape), dtype=torch.bfloat16)

@@ -267,7 +267,7 @@ def _shape_of(row: Row) -> "ModelConfig":
 def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     import torch
 
-    from ownwords.models.family import build
+    from ownwords.models.decoder import build
     from ownwords.training import device, flops
     from ownwords.training.optim import Optimizer
     from ownwords.training.settings import OptimConfig

@@ -8,8 +8,7 @@ from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.configs.rope_scaling import RopeScaling
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 
 # Tensors this small are slower with more threads, much slower when the cores are busy.
 torch.set_num_threads(1)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ownwords.models import bundle, configs
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models import bundle, registry
+from ownwords.models.decoder import CausalLM, build
 
 VOCABULARY = 97
 
@@ -57,7 +56,7 @@ CONFIGS: Mapping[str, Mapping[str, object]] = {
 
 def model(family: str, seed: int = 1, **changed: object) -> CausalLM:
     """A model of a tiny config, its weights drawn from the seed."""
-    made = build(configs.config_from_json({**CONFIGS[family], **changed}))
+    made = build(registry.config_from_json({**CONFIGS[family], **changed}))
     made.init_weights(seed)
     return made
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.models.configs.bert import BertConfig
-from ownwords.models.names import hf_names, weight_shapes
 from ownwords.models.safetensors_header import encode_header
+from ownwords.models.weight_mapping import hf_names, weight_shapes
 
 WORDS = ["the", "a", "rain", "kettle", "garden", "bus", "broke", "fell", "in", "on", "of", "my"]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz."
@@ -18,7 +18,7 @@ TOKENS += [letter for letter in _LETTERS if letter not in TOKENS]
 TOKENS += [f"##{letter}" for letter in _LETTERS]
 
 CONFIG = BertConfig(
-    vocabulary=len(TOKENS), context=24, width=12, layers=2, heads=3, hidden=20, kinds=2
+    vocabulary=len(TOKENS), context=24, width=12, layers=2, heads=3, hidden=20, token_types=2
 )
 LONGEST = 16
 

@@ -13,8 +13,7 @@ from torch import Tensor
 from families import TINY
 from ownwords.models import lora
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training.batches import Batches
 from ownwords.training.device import choose

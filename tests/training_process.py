@@ -19,8 +19,7 @@ from torch import Tensor
 
 from families import EVEN
 from ownwords.models import fused_block
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import shards as shards_room
 from ownwords.training.batches import Batch, Batches

@@ -18,8 +18,7 @@ from ownwords.inference import native_engine
 from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import bundle, directory, quantize
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 
 Open = Callable[..., Engine]

@@ -21,7 +21,7 @@ from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.speculate import PromptLookup, Proposer
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.family import build
+from ownwords.models.decoder import build
 from ownwords.native import engine as native
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 

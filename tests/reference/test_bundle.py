@@ -11,7 +11,7 @@ import torch
 import model_directories as models
 from ownwords.models import bundle
 from ownwords.models.decoder import CausalLM
-from ownwords.models.names import hf_names
+from ownwords.models.weight_mapping import hf_names
 
 pytestmark = [
     pytest.mark.reference,

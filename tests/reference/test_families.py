@@ -14,10 +14,9 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.autograd import backward  # noqa: E402
 
-from ownwords.models import configs  # noqa: E402
-from ownwords.models.decoder import CausalLM  # noqa: E402
-from ownwords.models.family import build  # noqa: E402
-from ownwords.models.names import hf_names  # noqa: E402
+from ownwords.models import registry  # noqa: E402
+from ownwords.models.decoder import CausalLM, build  # noqa: E402
+from ownwords.models.weight_mapping import hf_names  # noqa: E402
 
 pytestmark = [
     pytest.mark.reference,
@@ -118,7 +117,7 @@ def _pair(name: str, dtype: torch.dtype | None = None) -> Iterator[tuple[CausalL
             theirs = theirs.to(dtype)
         theirs.eval()
         ours = build(
-            configs.config_from_json(theirs.config.to_dict()), dtype=dtype or torch.float32
+            registry.config_from_json(theirs.config.to_dict()), dtype=dtype or torch.float32
         )
         stored = theirs.state_dict()
         state = {
@@ -234,10 +233,10 @@ def test_a_ragged_batch_is_theirs_one_by_one(name: str) -> None:
 def test_a_config_written_by_us_is_read_by_them_as_the_same_model(name: str) -> None:
     with _pair(name) as (ours, theirs), torch.no_grad():
         written = ours.config.to_hf()
-        assert configs.config_from_json(written) == ours.config
+        assert registry.config_from_json(written) == ours.config
         again = transformers.AutoConfig.for_model(**written)
         model = transformers.AutoModelForCausalLM.from_config(again).eval()
         model.load_state_dict(theirs.state_dict())
         ids = _ids(1, 60)
         torch.testing.assert_close(model(ids).logits, theirs(ids).logits, atol=1e-5, rtol=0)
-        assert configs.config_from_json(again.to_dict()) == ours.config
+        assert registry.config_from_json(again.to_dict()) == ours.config

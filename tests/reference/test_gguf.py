@@ -21,8 +21,7 @@ from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.configs.rope_scaling import RopeScaling
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf.container import open_gguf
 from ownwords.models.gguf.tensor_types import TYPES
 from ownwords.tokenizers import bpe

@@ -14,12 +14,11 @@ import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 
-from ownwords.models import configs, lora, peft
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models import lora, peft, registry
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.lora import AdapterConfig
-from ownwords.models.names import hf_names
 from ownwords.models.untrusted_files import ModelError
+from ownwords.models.weight_mapping import hf_names
 
 pytestmark = [
     pytest.mark.reference,
@@ -72,7 +71,7 @@ def _pair(kind: str) -> tuple[CausalLM, torch.nn.Module]:
     theirs = transformers.AutoModelForCausalLM.from_config(
         transformers.AutoConfig.for_model(kind, **FAMILIES[kind])
     ).eval()
-    ours = build(configs.config_from_json(theirs.config.to_dict())).eval()
+    ours = build(registry.config_from_json(theirs.config.to_dict())).eval()
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, twin, transposed in hf_names(ours.config):

@@ -14,11 +14,10 @@ pytest.importorskip("torch")
 
 import torch
 
-from ownwords.models import configs
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models import registry
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.llmc import save_checkpoint
-from ownwords.models.names import hf_names
+from ownwords.models.weight_mapping import hf_names
 
 pytestmark = pytest.mark.reference
 
@@ -182,7 +181,7 @@ class AdamW:
 
 @pytest.fixture
 def model() -> CausalLM:
-    config = configs.config_from_json(
+    config = registry.config_from_json(
         {
             "model_type": "gpt2",
             "vocab_size": V,

@@ -110,7 +110,7 @@ def own_model(place: Path, template: str | None = None) -> Path:
     from families import tiny  # noqa: F401 - sets the threads
     from ownwords.models import bundle
     from ownwords.models.configs.qwen3 import Qwen3Config
-    from ownwords.models.family import build
+    from ownwords.models.decoder import build
     from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
     tokenizer = ByteTokenizer()

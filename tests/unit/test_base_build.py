@@ -22,8 +22,8 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scores import DocumentScore, Score
-from ownwords.models import bundle, configs
-from ownwords.models.family import build as built
+from ownwords.models import bundle, registry
+from ownwords.models.decoder import build as built
 from ownwords.models.safetensors_header import read_header
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import corpus
@@ -99,7 +99,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     (root.parent / "books.txt").write_text(documents, encoding="utf-8")
     folder = build.parted(root.parent / "books.txt", root.parent / "texts")
     look([folder], workspace=root, split=SplitConfig(validation=0.15, test=0.25))
-    config = configs.config_from_json(
+    config = registry.config_from_json(
         {**small_bases.model().config.to_hf(), "max_position_embeddings": 4096}
     )
     model = built(config)

@@ -13,12 +13,12 @@ pytest.importorskip("torch")
 import torch
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.models import configs
+from ownwords.models import registry
 from ownwords.models.bert import Bert
 from ownwords.models.configs.bert import BertConfig
-from ownwords.models.names import hf_names
 from ownwords.models.safetensors_header import encode_header
 from ownwords.models.untrusted_files import ModelError
+from ownwords.models.weight_mapping import hf_names
 from sentence_folders import CONFIG, Weights, folder_in, weights_of, write_weights
 
 torch.set_num_threads(1)  # tensors this small are slower with more
@@ -47,7 +47,7 @@ def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
         return found
 
     x: Array = weights["embedding.weight"][ids].astype(float)
-    x = x + weights["positions.weight"][: len(ids)] + weights["kinds.weight"][0]
+    x = x + weights["positions.weight"][: len(ids)] + weights["token_types.weight"][0]
     x = norm(x, weights, "embedding_norm", config.norm_eps)
     size = config.width // config.heads
     for layer in range(config.layers):
@@ -65,7 +65,7 @@ def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
         seen = linear(np.concatenate(heads, -1), f"{name}.attention.output")
         x = norm(x + seen, weights, f"{name}.attention_norm", config.norm_eps)
         up = linear(x, f"{name}.mlp.up")
-        if config.rounded_gelu:
+        if config.gelu_tanh:
             hidden = up / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)))
         else:
             hidden = up / 2 * (1 + erf(up / math.sqrt(2)))
@@ -75,9 +75,9 @@ def states(ids: list[int], weights: Weights, config: BertConfig) -> Array:
     return x
 
 
-@pytest.mark.parametrize("rounded_gelu", [False, True])
-def test_states_are_those_of_the_formulas(tmp_path: Path, rounded_gelu: bool) -> None:
-    config = replace(CONFIG, rounded_gelu=rounded_gelu)
+@pytest.mark.parametrize("gelu_tanh", [False, True])
+def test_states_are_those_of_the_formulas(tmp_path: Path, gelu_tanh: bool) -> None:
+    config = replace(CONFIG, gelu_tanh=gelu_tanh)
     weights = weights_of(config)
     model = Bert.load(folder_in(tmp_path, config=config, weights=weights))
     with torch.inference_mode():
@@ -158,4 +158,4 @@ def test_a_model_of_another_kind_is_refused_by_name(changed: dict[str, object], 
 def test_its_config_comes_back_and_it_is_no_model_that_writes() -> None:
     assert BertConfig.from_hf(CONFIG.to_hf()) == CONFIG
     with pytest.raises(OwnwordsError, match="'bert'"):
-        configs.config_from_json(CONFIG.to_hf())
+        registry.config_from_json(CONFIG.to_hf())

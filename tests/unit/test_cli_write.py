@@ -25,8 +25,8 @@ from ownwords.inference.model import Model
 from ownwords.inference.whereabouts import model_folder
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
+from ownwords.models.decoder import build
 from ownwords.models.directory import COPY_GUARD
-from ownwords.models.family import build
 from ownwords.native import bindings
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 

@@ -10,13 +10,17 @@ import pytest
 from families import TINY
 from ownwords.models import quantize, quantized_file
 from ownwords.models.configs.rope_scaling import RopeScaling, frequencies
-from ownwords.models.family import build
-from ownwords.models.names import hf_names, weight_shapes
+from ownwords.models.decoder import build
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.rope import RotaryEmbedding
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import ModelError
-from ownwords.models.weight_mapping import map_quantized_weights, read_schemes
+from ownwords.models.weight_mapping import (
+    hf_names,
+    map_quantized_weights,
+    read_schemes,
+    weight_shapes,
+)
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -77,6 +81,6 @@ def test_every_tensor_of_a_quantised_file_has_its_place(
 
 
 def test_a_directory_is_understood_without_torch() -> None:
-    modules = "configs, directory, mmap_tensors, names, weight_mapping"
+    modules = "configs, directory, mmap_tensors, registry, weight_mapping"
     code = f"import sys; from ownwords.models import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

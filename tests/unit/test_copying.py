@@ -20,7 +20,7 @@ from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.speculate import PromptLookup
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.family import build
+from ownwords.models.decoder import build
 from ownwords.tokenizers import bpe
 
 torch.set_num_threads(1)

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError
 from ownwords.models import lora
-from ownwords.models.family import build
+from ownwords.models.decoder import build
 from ownwords.models.quantize import quantize
 from ownwords.training import flops
 from ownwords.training.device import Device, choose, compile_if, evaluating

@@ -10,7 +10,7 @@ import ownwords
 from ownwords.cli.main import main
 from ownwords.models import bundle, gguf, ollama
 from ownwords.models.configs import qwen3
-from ownwords.models.family import build
+from ownwords.models.decoder import build
 from ownwords.tokenizers import chat
 from ownwords.tokenizers.bpe import train
 from ownwords.tokenizers.text import START

@@ -21,8 +21,7 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import LlamaConfig
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.layers import AttentionMask
 from ownwords.models.rope import RotaryEmbedding
 from ownwords.native import build as native_build
@@ -157,7 +156,9 @@ def test_neither_threads_nor_checkpointing_change_a_bit(dropout: float) -> None:
         x_BTC = torch.randn(5, 64, 64, generator=torch.Generator().manual_seed(1)).requires_grad_()
         angles = RotaryEmbedding(32, 10_000.0).angles(torch.arange(64)[None], torch.float32)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            y_BTC = model.run(model.blocks[0], x_BTC, angles, AttentionMask(None, causal=True))
+            y_BTC = model.run_block(
+                model.blocks[0], x_BTC, angles, AttentionMask(None, causal=True)
+            )
         backward(y_BTC, torch.ones_like(y_BTC))
         made.append([y_BTC, x_BTC.grad, *(p.grad for p in model.blocks[0].parameters())])
     for one in zip(*made, strict=True):
@@ -177,7 +178,7 @@ def test_dropout_leaves_out_its_share_both_ways(taken: list[int]) -> None:
         model.dropout = share
         torch.manual_seed(seed)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            return model.run(model.blocks[0], x_BTC, sight) - x_BTC
+            return model.run_block(model.blocks[0], x_BTC, sight) - x_BTC
 
     whole, dropped = added(0.0, 1), added(0.25, 1)
     kept = dropped.abs() > 1e-7

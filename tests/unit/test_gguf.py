@@ -14,8 +14,7 @@ from families import TINY
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import gguf
 from ownwords.models.configs.gemma3 import Gemma3Config
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf.tensor_types import TYPES
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files

@@ -8,9 +8,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from ownwords.models import configs
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models import registry
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.llmc import (
     UINT16,
     UINT32,
@@ -27,7 +26,9 @@ SHAPE = {"vocab_size": 131, "n_positions": 12, "n_embd": 16, "n_layer": 3, "n_he
 
 
 def _model(dtype: torch.dtype = torch.float32, **changed: object) -> CausalLM:
-    model = build(configs.config_from_json({"model_type": "gpt2", **SHAPE, **changed}), dtype=dtype)
+    model = build(
+        registry.config_from_json({"model_type": "gpt2", **SHAPE, **changed}), dtype=dtype
+    )
     model.init_weights(1)
     return model
 

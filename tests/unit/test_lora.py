@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.models import configs, lora, peft, quantize
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models import lora, peft, quantize, registry
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.lora import AdapterConfig, LoraAdapter
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import ModelError
@@ -43,7 +42,7 @@ GPT2 = {
 
 
 def _model(said: dict[str, object] = QWEN, dtype: torch.dtype = torch.float32) -> CausalLM:
-    model = build(configs.config_from_json(said), dtype=dtype)
+    model = build(registry.config_from_json(said), dtype=dtype)
     model.init_weights(1)
     return model.eval()
 

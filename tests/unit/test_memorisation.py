@@ -24,8 +24,7 @@ from ownwords.inference.generation import Request, generate
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 
 
 @dataclass

@@ -19,8 +19,8 @@ from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.speculate import PromptLookup
 from ownwords.models import bundle
 from ownwords.models.configs import qwen3
+from ownwords.models.decoder import build
 from ownwords.models.directory import COPY_GUARD, GENERATION
-from ownwords.models.family import build
 from ownwords.native import engine as native
 from ownwords.tokenizers.bpe import train
 

@@ -59,7 +59,7 @@ def shape_of(model: CausalLM, kind: Kind = "f32", ends: Kind | None = None) -> M
         norm_offset=norm.offset if isinstance(norm, RMSNorm) else 0.0,
         attention_scale=float(getattr(config, "query_scalar", config.head_dim)) ** -0.5,
         embedding_scale=config.width**0.5 if config.MODEL_TYPE == "gemma3_text" else 1.0,
-        softcap=model.softcap,
+        softcap=config.logit_softcap,
         windows=tuple(window or 0 for window in windows),
         turns=tuple(
             -1 if not rotaries else int(window is not None and len(rotaries) > 1)

@@ -10,7 +10,7 @@ import torch
 import model_directories as models
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import config_for_budget, parameter_count
-from ownwords.models.family import build
+from ownwords.models.decoder import build
 from ownwords.native import engine as native
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the part in C++ is not built")
@@ -42,7 +42,7 @@ def test_the_weights_are_in_memory_once(tmp_path: Path) -> None:
         for parameter in model.parameters():
             parameter.fill_(0.01)
     bundle.save(tmp_path / "m", model, models.Letters())
-    cached = 4 * 512 * config.layers * 2 * config.keys
+    cached = 4 * 512 * config.layers * 2 * config.kv_width
     for weights, bits, wide in (("f32", 32, 4), ("int8", 9, 2)):
         done = subprocess.run(
             [sys.executable, "-c", READ, str(tmp_path / "m"), weights],

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.core.errors import ConfigError
-from ownwords.models import configs, quantize
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models import quantize, registry
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.quantization_scheme import FIELD, INT4, INT8, QuantizationScheme
 from ownwords.models.quantized_file import read, write
 from ownwords.models.untrusted_files import ModelError
@@ -43,7 +42,7 @@ def _model(
             "hidden_act": "silu",
         }
     said = {"model_type": kind, "vocab_size": vocabulary, "tie_word_embeddings": tied, **shape}
-    model = build(configs.config_from_json(said))
+    model = build(registry.config_from_json(said))
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

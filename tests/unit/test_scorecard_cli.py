@@ -19,7 +19,7 @@ from ownwords.evaluation.card import files
 from ownwords.make import scoring as making
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.family import build
+from ownwords.models.decoder import build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 assert families  # its import sets one thread

@@ -24,8 +24,7 @@ from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import bpe
 
 assert families  # its import sets one thread

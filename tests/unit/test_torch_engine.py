@@ -15,8 +15,7 @@ from ownwords.inference.engine import ForwardInput
 from ownwords.inference.torch_engine import TorchEngine, _groups, _Steps
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 MODELS = {name: tiny(name, torch.float64).eval() for name in TINY}

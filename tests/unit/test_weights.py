@@ -9,11 +9,11 @@ import torch
 
 import model_directories as models
 from ownwords.models import weight_mapping, weights
-from ownwords.models.family import build
-from ownwords.models.names import hf_names
+from ownwords.models.decoder import build
 from ownwords.models.safetensors import TensorToWrite, read_blocks, write_tensors
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import ModelError
+from ownwords.models.weight_mapping import hf_names
 
 FAMILIES = list(models.CONFIGS)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -388,8 +388,8 @@ import torch
 torch.set_num_threads(1)
 import model_directories as models
 from ownwords.models import weight_mapping, weights
-from ownwords.models.family import build
-from ownwords.models import configs
+from ownwords.models.decoder import build
+from ownwords.models import registry
 
 sizes = dict(vocab_size=40000, hidden_size=512, intermediate_size=2048, num_hidden_layers=8,
              num_attention_heads=8, num_key_value_heads=4, head_dim=64, n_embd=512, n_layer=10,
@@ -415,7 +415,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 for family in ("gpt2", "qwen3"):
-    small, large = (configs.config_from_json({**models.CONFIGS[family], **s}) for s in ({}, sizes))
+    small, large = (registry.config_from_json({**models.CONFIGS[family], **s}) for s in ({}, sizes))
     folder = Path(sys.argv[1], family)
     Path(folder, "small").mkdir(parents=True)
     for job in (write, load, convert):

@@ -15,11 +15,10 @@ from typing import Final, Literal
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX
-from ownwords.models import atomic_dir, configs
+from ownwords.models import atomic_dir, registry
 from ownwords.models.directory import CONFIG, PROVENANCE
-from ownwords.models.names import weight_shapes
 from ownwords.models.untrusted_files import read_json
-from ownwords.models.weight_mapping import INDEX, SINGLE
+from ownwords.models.weight_mapping import INDEX, SINGLE, weight_shapes
 
 SHIPPED: Final = "shipped"
 BOXED: Final = "the base in the box"  # as people call it, who did not name it
@@ -107,7 +106,7 @@ def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry
     try:
         manifest = Manifest.read(folder)
         source = manifest.source if manifest and origin != SHIPPED else source
-        config = configs.config_from_json(read_json(folder / CONFIG))
+        config = registry.config_from_json(read_json(folder / CONFIG))
         count = sum(math.prod(shape) for shape in weight_shapes(config).values())
         return Entry(name, folder, origin, source, size, count, config.MODEL_TYPE, _bits_of(folder))
     except OwnwordsError as error:

@@ -26,7 +26,7 @@ from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import telling_of_the_disk, write_atomically
-from ownwords.models import configs
+from ownwords.models import registry
 from ownwords.models.directory import CARD, CONFIG, GENERATION, PROVENANCE, TOKENIZER
 from ownwords.models.directory import TOKENIZER_FILES as TOKENIZERS
 from ownwords.models.untrusted_files import MAX_JSON_BYTES, parse_json, preview, read_json
@@ -94,7 +94,7 @@ class Hub:
         The settings come first, so that a family nobody here can read costs no time.
         """
         sums = {CONFIG: self._one(found, CONFIG, into, nobody)}
-        configs.config_from_json(read_json(into / CONFIG))
+        registry.config_from_json(read_json(into / CONFIG))
         weights = [SINGLE]
         if SINGLE not in found.files:
             sums[INDEX] = self._one(found, INDEX, into, nobody)

@@ -27,13 +27,7 @@ from ownwords.inference.engine import (
 )
 from ownwords.models import mmap_tensors
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.gemma3 import Gemma3Config
-from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.configs.qwen3 import Qwen3Config
-from ownwords.models.configs.rope_scaling import frequencies
 from ownwords.models.mmap_tensors import Array, is_mapped
-from ownwords.models.names import weight_shapes
 from ownwords.models.quantization_scheme import ENDS, QuantizationScheme
 from ownwords.models.safetensors_header import FLOATS
 from ownwords.models.untrusted_files import ModelError
@@ -45,6 +39,7 @@ from ownwords.models.weight_mapping import (
     map_quantized_weights,
     map_weights,
     read_schemes,
+    weight_shapes,
 )
 from ownwords.native import bindings
 from ownwords.native import engine as native
@@ -229,44 +224,31 @@ def _shape(
     config: ModelConfig, kinds: tuple[native.Kind, native.Kind], is_narrow: bool
 ) -> native.ModelShape:
     """A family in the engine's words; `is_narrow`: its numbers are bfloat16."""
-    layers, windows, head_dim = config.layers, config.windows(), config.head_dim
-    scale, root, softcap = head_dim**-0.5, 1.0, None
-    turns, tables = (0,) * layers, []
-    if isinstance(config, LlamaConfig | Qwen3Config):
-        tables = [frequencies(head_dim, config.rope_base, config.rope_scaling)]
-    elif isinstance(config, Gemma3Config):
-        scale, softcap = config.query_scalar**-0.5, config.softcap
-        # Rounded before it multiplies, as in training: 33.94 is 34 in bfloat16.
-        root = _in_bfloat16(config.width**0.5) if is_narrow else config.width**0.5
-        turns = tuple(int(window is not None) for window in windows)
-        tables = [
-            frequencies(head_dim, config.rope_base, config.rope_scaling),
-            frequencies(head_dim, config.rope_base_sliding),
-        ]
-    else:
-        turns = (-1,) * layers
+    tables = config.rope_frequencies()
+    # Rounded before it multiplies, as in training: 33.94 is 34 in bfloat16.
+    scale = config.embedding_scale
     return native.ModelShape(
         vocabulary=config.vocabulary,
         context=config.context,
         width=config.width,
-        layers=layers,
+        layers=config.layers,
         heads=config.heads,
         kv_heads=config.kv_heads,
-        head_dim=head_dim,
+        head_dim=config.head_dim,
         hidden=config.hidden,
         matrices=kinds[0],
         ends=kinds[1],
         narrow=kinds[0] != "f32",
-        layer_norm=isinstance(config, GPT2Config),
-        gelu=isinstance(config, GPT2Config | Gemma3Config),
+        layer_norm=config.LAYER_NORM,
+        gelu=config.GELU,
         norm_eps=config.norm_eps,
-        norm_offset=1.0 if isinstance(config, Gemma3Config) else 0.0,
-        attention_scale=scale,
-        embedding_scale=root,
-        softcap=softcap,
-        windows=tuple(window or 0 for window in windows),
-        turns=turns,
-        frequencies=np.stack(tables) if tables else np.empty((0, head_dim // 2), np.float32),
+        norm_offset=config.NORM_OFFSET,
+        attention_scale=config.attention_scale,
+        embedding_scale=_in_bfloat16(scale) if is_narrow else scale,
+        softcap=config.logit_softcap,
+        windows=tuple(window or 0 for window in config.windows()),
+        turns=config.rope_of_layers(),
+        frequencies=np.stack(tables) if tables else np.empty((0, config.head_dim // 2), np.float32),
     )
 
 

@@ -31,17 +31,17 @@ class BertAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.head_dim = config.head_dim
-        self.query = nn.Linear(config.width, config.queries)
-        self.key = nn.Linear(config.width, config.keys)
-        self.value = nn.Linear(config.width, config.keys)
-        self.output = nn.Linear(config.queries, config.width)
+        self.query = nn.Linear(config.width, config.q_width)
+        self.key = nn.Linear(config.width, config.kv_width)
+        self.value = nn.Linear(config.width, config.kv_width)
+        self.output = nn.Linear(config.q_width, config.width)
 
-    def forward(self, x_BTC: Tensor, sight: AttentionMask) -> Tensor:
+    def forward(self, x_BTC: Tensor, mask: AttentionMask) -> Tensor:
         query_BHTD, key_BHTD, value_BHTD = (
             split_heads(layer(x_BTC), self.head_dim) for layer in (self.query, self.key, self.value)
         )
-        seen_BTC = attend(query_BHTD, key_BHTD, value_BHTD, sight, self.head_dim**-0.5)
-        out_BTC: Tensor = self.output(seen_BTC)
+        attended_BTC = attend(query_BHTD, key_BHTD, value_BHTD, mask, self.head_dim**-0.5)
+        out_BTC: Tensor = self.output(attended_BTC)
         return out_BTC
 
 
@@ -50,7 +50,7 @@ class BertMLP(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.approximate = "tanh" if config.rounded_gelu else "none"
+        self.approximate = "tanh" if config.gelu_tanh else "none"
         self.up = nn.Linear(config.width, config.hidden)
         self.down = nn.Linear(config.hidden, config.width)
 
@@ -69,8 +69,8 @@ class BertBlock(nn.Module):
         self.mlp = BertMLP(config)
         self.mlp_norm = nn.LayerNorm(config.width, config.norm_eps)
 
-    def forward(self, x_BTC: Tensor, sight: AttentionMask) -> Tensor:
-        x_BTC = self.attention_norm(x_BTC + self.attention(x_BTC, sight))
+    def forward(self, x_BTC: Tensor, mask: AttentionMask) -> Tensor:
+        x_BTC = self.attention_norm(x_BTC + self.attention(x_BTC, mask))
         normed_BTC: Tensor = self.mlp_norm(x_BTC + self.mlp(x_BTC))
         return normed_BTC
 
@@ -86,7 +86,7 @@ class Bert(nn.Module):
         with torch.device("meta"):
             self.embedding = Embedding(config.vocabulary, config.width)
             self.positions = Embedding(config.context, config.width)
-            self.kinds = Embedding(config.kinds, config.width)
+            self.token_types = Embedding(config.token_types, config.width)
             self.embedding_norm = nn.LayerNorm(config.width, config.norm_eps)
             self.blocks = nn.ModuleList(BertBlock(config) for _ in range(config.layers))
         # As `to_empty` does, which for tensors on "meta" imports a library of algebra first.
@@ -122,11 +122,11 @@ class Bert(nn.Module):
         """Hidden states [B, T, C]; of each row so many tokens are real, the rest is padding."""
         tokens = ids_BT.shape[1]
         mask_BT = torch.arange(tokens, device=ids_BT.device) < lengths_B[:, None]
-        sight = AttentionMask(None if bool(mask_BT.all()) else mask_BT[:, None, None, :])
-        here_TC = self.positions.weight[:tokens] + self.kinds.weight[0]
+        mask = AttentionMask(None if bool(mask_BT.all()) else mask_BT[:, None, None, :])
+        here_TC = self.positions.weight[:tokens] + self.token_types.weight[0]
         x_BTC = self.embedding_norm(self.embedding(ids_BT) + here_TC)
         for block in self.blocks:
-            x_BTC = block(x_BTC, sight)
+            x_BTC = block(x_BTC, mask)
         hidden_BTC: Tensor = x_BTC
         return hidden_BTC
 

@@ -6,7 +6,6 @@ Shapes: B batch, T tokens of this call, C width, V vocabulary.
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,18 +18,20 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.kv_cache import KVCache, KVCacheView, visible
 from ownwords.models.layers import AttentionMask, Embedding, ResidualBlock
 from ownwords.models.loss import IGNORED, chunked_cross_entropy
+from ownwords.models.registry import model_class
 
 
 @dataclass(frozen=True)
 class ForwardContext:
-    """What one call of `forward` stands on: where its tokens are, and what they may look at."""
+    """Of one forward pass: the positions of its tokens, and what each may attend to."""
 
     positions_BT: Tensor  # [B, T], or [1, T] where all rows are alike
-    sights: Mapping[int | None, AttentionMask]  # by window
+    masks: Mapping[int | None, AttentionMask]  # by window
     cache: KVCache | None = None
     counts: tuple[int, ...] = ()
 
-    def end(self) -> None:
+    def finish(self) -> None:
+        """All layers have run: the tokens belong to the cache."""
         if self.cache is not None:
             self.cache.advance(self.counts)
 
@@ -38,15 +39,13 @@ class ForwardContext:
 class CausalLM(nn.Module):
     """A language model of any family: ids in, hidden states out; logits and loss from those.
 
-    What replaces `embedding` or `head` (a quantised one, say) must have what is called of them:
-    `as_head` of an embedding, and `weight`, which the loss multiplies by.
+    A module that replaces `embedding` or `head` (a quantised one, say) must implement `as_head()`
+    and `weight`, which the loss multiplies by.
 
-    `checkpointing` trades time for memory in training: blocks are run again in the backward pass.
-    `dropout` is the share of numbers that training leaves out of the embedded ids and of what each
-    block adds, drawn from PyTorch's own random state.
+    `checkpointing` (gradient checkpointing) trades time for memory in training: blocks are run
+    again in the backward pass. `dropout` applies to the embedded ids and to what each block adds,
+    drawn from PyTorch's random state.
     """
-
-    CONFIG: ClassVar[type[ModelConfig]]
 
     embedding: Embedding
     blocks: nn.ModuleList
@@ -81,6 +80,10 @@ class CausalLM(nn.Module):
         """Make the family's parts, all but the head."""
         raise NotImplementedError
 
+    def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
+        """Hidden states [B, T, C] after the last block, before the final norm."""
+        raise NotImplementedError
+
     def forward(
         self,
         ids_BT: Tensor,
@@ -95,10 +98,14 @@ class CausalLM(nn.Module):
         and positions restart there. With a cache the tokens follow those it holds; `lengths_B` says
         how many of each row are real, the rest being padding on the right.
         """
-        raise NotImplementedError
+        context = self.context(ids_BT, documents_BT, cache, lengths_B)
+        x_BTC = self.run_blocks(ids_BT, context)
+        context.finish()
+        hidden_BTC: Tensor = self.final_norm(x_BTC)
+        return hidden_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """Mean and spread of a parameter before training."""
+        """Mean and standard deviation of a parameter before training."""
         raise NotImplementedError
 
     def init_weights(self, seed: int) -> None:
@@ -108,16 +115,16 @@ class CausalLM(nn.Module):
         PyTorch's global random state is neither read nor changed.
         """
         for name, parameter in self.named_parameters():
-            mean, spread = self.initial(name, parameter.shape)
+            mean, std = self.initial(name, parameter.shape)
             key = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
             generator = torch.Generator("cpu").manual_seed(int.from_bytes(key) >> 1)
-            drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
+            values = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
             with torch.no_grad():
-                if spread:
-                    drawn.normal_(mean, spread, generator=generator)
+                if std:
+                    values.normal_(mean, std, generator=generator)
                 else:
-                    drawn.fill_(mean)
-                parameter.copy_(drawn)
+                    values.fill_(mean)
+                parameter.copy_(values)
 
     def logits(self, hidden_BTC: Tensor) -> Tensor:
         """[B, T, V]. For training use `loss`, which never holds them whole."""
@@ -125,8 +132,8 @@ class CausalLM(nn.Module):
             logits_BTV = self.embedding.as_head(hidden_BTC)
         else:
             logits_BTV = self.head(hidden_BTC)
-        if self.softcap is not None:
-            logits_BTV = (logits_BTV / self.softcap).tanh() * self.softcap
+        if softcap := self.config.logit_softcap:
+            logits_BTV = (logits_BTV / softcap).tanh() * softcap
         return logits_BTV
 
     def loss(
@@ -135,7 +142,6 @@ class CausalLM(nn.Module):
         targets_BT: Tensor,
         *,
         documents_BT: Tensor | None = None,
-        weights_BT: Tensor | None = None,
         z_weight: float = 0.0,
     ) -> tuple[Tensor, Tensor]:
         """Summed cross entropy in nats and the number of tokens; targets of -100 do not count.
@@ -148,18 +154,12 @@ class CausalLM(nn.Module):
             hidden_BTC.flatten(0, 1),
             self.embedding.weight if self.head is None else self.head.weight,
             targets_BT.flatten(),
-            None if weights_BT is None else weights_BT.flatten(),
-            softcap=self.softcap,
+            softcap=self.config.logit_softcap,
             z_weight=z_weight,
         )
 
-    @property
-    def softcap(self) -> float | None:
-        """Bound of the logits, in the families that have one."""
-        return None
-
     def new_cache(self, batch: int, length: int, dtype: torch.dtype | None = None) -> KVCache:
-        """Room for `batch` texts of up to `length` tokens each."""
+        """A cache for `batch` texts of up to `length` tokens each."""
         if not 1 <= length <= self.config.context:
             raise OwnwordsError(
                 f"a cache of {length} tokens was asked for; the context is {self.config.context}"
@@ -175,14 +175,14 @@ class CausalLM(nn.Module):
             dtype=weight.dtype if dtype is None else dtype,
         )
 
-    def read(
+    def context(
         self,
         ids_BT: Tensor,
         documents_BT: Tensor | None,
         cache: KVCache | None,
         lengths_B: Tensor | None,
     ) -> ForwardContext:
-        """Check a call's input and work out, once for all layers, what each token may look at."""
+        """Checks the input; computes, once for all layers, what each token may attend to."""
         self._check(ids_BT, documents_BT)
         batch, tokens = ids_BT.shape
         windows = set(self.config.windows())
@@ -191,10 +191,10 @@ class CausalLM(nn.Module):
                 raise OwnwordsError("packed documents cannot be read into a cache")
             counts = cache.counts(batch, tokens, lengths_B)
             views = {window: KVCacheView(cache, window, tokens, counts) for window in windows}
-            sights = {window: AttentionMask(v.mask, v.causal, v) for window, v in views.items()}
+            masks = {window: AttentionMask(v.mask, v.causal, v) for window, v in views.items()}
             # Padding may lie beyond the last position there is; nothing ever looks at it.
             positions_BT = cache.positions(tokens).clamp(max=cache.length - 1)
-            return ForwardContext(positions_BT, sights, cache, tuple(counts))
+            return ForwardContext(positions_BT, masks, cache, tuple(counts))
         row_1T = torch.arange(tokens, device=ids_BT.device)[None]
         if documents_BT is None:
             return ForwardContext(row_1T, {window: _causal(row_1T, window) for window in windows})
@@ -204,10 +204,10 @@ class CausalLM(nn.Module):
         if fused.supports_attention(ids_BT):
             return ForwardContext(row_1T - starts_BT, _packed(row_1T, starts_BT, windows))
         same_B1TT = (starts_BT[:, :, None] == starts_BT[:, None, :])[:, None]
-        sights = {
+        masks = {
             window: AttentionMask(same_B1TT & visible(row_1T, row_1T, window)) for window in windows
         }
-        return ForwardContext(row_1T - starts_BT, sights)
+        return ForwardContext(row_1T - starts_BT, masks)
 
     @property
     def dropout(self) -> float:
@@ -223,12 +223,12 @@ class CausalLM(nn.Module):
             if isinstance(block, ResidualBlock):
                 block.dropout = share
 
-    def dropped(self, x_BTC: Tensor) -> Tensor:
-        """The embedded ids, in training less what dropout takes."""
+    def apply_dropout(self, x_BTC: Tensor) -> Tensor:
+        """The embedded ids, in training with dropout."""
         return F.dropout(x_BTC, self._dropout, self.training)
 
-    def run(self, block: nn.Module, *inputs: object) -> Tensor:
-        """A block's output; in training with `checkpointing` its inside is not kept."""
+    def run_block(self, block: nn.Module, *inputs: object) -> Tensor:
+        """The output of a block; in training with `checkpointing` its activations are not kept."""
         if self.checkpointing and torch.is_grad_enabled():
             out_BTC: Tensor = checkpoint(block, *inputs, use_reentrant=False)
         else:
@@ -265,6 +265,17 @@ class CausalLM(nn.Module):
                 f"{name} {wrong} is not in the vocabulary ({self.config.vocabulary} tokens)",
                 hint="use the tokenizer that belongs to this model",
             )
+
+
+def build(
+    config: ModelConfig,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> CausalLM:
+    """The model of a config: parameters allocated, not filled (`init_weights` or a file does)."""
+    model: CausalLM = model_class(config)(config, device=device, dtype=dtype)
+    return model
 
 
 def embedding_std(width: int) -> float:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ownwords.models import atomic_dir, configs
+from ownwords.models import atomic_dir, registry
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.untrusted_files import ModelError, parse_json, read_bytes, read_json
 
@@ -106,7 +106,7 @@ def read(folder: Path) -> ModelDirectory:
             f"{folder} holds no {CONFIG}" + (": it is an adapter, not a model" if adapter else ""),
             hint="is it the folder of a whole model?",
         )
-    config = configs.config_from_json(read_json(folder / CONFIG))
+    config = registry.config_from_json(read_json(folder / CONFIG))
     if not (folder / TOKENIZER).exists():
         raise ModelError(
             f"{folder} holds no {TOKENIZER}, and a model without its tokenizer is noise",

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from ownwords.models import fused, fused_block
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.decoder import CausalLM
+from ownwords.models.decoder import CausalLM, ForwardContext
 from ownwords.models.fused_block import BlockModules
-from ownwords.models.kv_cache import KVCache
 from ownwords.models.layers import (
     AttentionMask,
     Embedding,
@@ -26,28 +25,29 @@ from ownwords.models.layers import (
 class GPT2Attention(nn.Module):
     """Attention whose query, key and value come from one matrix, as GPT-2's weights are stored."""
 
-    def __init__(self, layer: int, width: int, head_dim: int) -> None:
+    def __init__(self, layer: int, config: GPT2Config) -> None:
         super().__init__()
         self.layer = layer
-        self.head_dim = head_dim
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
+        self.heads = config.heads
+        self.head_dim = config.head_dim
+        self.scale = config.attention_scale
+        self.query_key_value = nn.Linear(config.width, config.qkv_width)
+        self.output = nn.Linear(config.width, config.width)
 
-    def forward(self, x_BTC: Tensor, sight: AttentionMask) -> Tensor:
-        made_BTX = self.query_key_value(x_BTC)
-        plain = sight.view is None and (sight.causal or sight.first_BT is not None)
-        if plain and fused.is_supported(made_BTX) and fused.supports_attention(made_BTX):
-            made_BTXD = made_BTX.view(*made_BTX.shape[:2], -1, self.head_dim)
-            heads, scale = made_BTXD.shape[2] // 3, self.head_dim**-0.5
-            alone: Tensor = self.output(fused.attention(made_BTXD, heads, sight.first_BT, scale))
-            return alone
-        query, key, value = (
-            split_heads(part_BTC, self.head_dim) for part_BTC in made_BTX.chunk(3, dim=-1)
-        )
-        if sight.view is not None:
-            key, value = sight.view.extend(self.layer, key, value)
-        out_BTC: Tensor = self.output(attend(query, key, value, sight, self.head_dim**-0.5))
-        return out_BTC
+    def forward(self, x_BTC: Tensor, mask: AttentionMask) -> Tensor:
+        qkv_BTX = self.query_key_value(x_BTC)
+        if mask.suits_fused and fused.is_supported(qkv_BTX) and fused.supports_attention(qkv_BTX):
+            qkv_BTXD = qkv_BTX.view(*qkv_BTX.shape[:2], -1, self.head_dim)
+            out_BTC = fused.attention(qkv_BTXD, self.heads, mask.first_BT, self.scale)
+        else:
+            query, key, value = (
+                split_heads(part_BTC, self.head_dim) for part_BTC in qkv_BTX.chunk(3, dim=-1)
+            )
+            if mask.view is not None:
+                key, value = mask.view.extend(self.layer, key, value)
+            out_BTC = attend(query, key, value, mask, self.scale)
+        projected_BTC: Tensor = self.output(out_BTC)
+        return projected_BTC
 
 
 class GPT2MLP(nn.Module):
@@ -64,24 +64,26 @@ class GPT2MLP(nn.Module):
 
 
 class GPT2Block(ResidualBlock):
-    """Attention, then MLP, each added to what came in."""
+    """Attention, then MLP, each added to its input."""
 
     def __init__(self, layer: int, config: GPT2Config) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.width, config.norm_eps)
-        self.attention = GPT2Attention(layer, config.width, config.head_dim)
+        self.attention = GPT2Attention(layer, config)
         self.mlp_norm = nn.LayerNorm(config.width, config.norm_eps)
         self.mlp = GPT2MLP(config.width, config.hidden)
 
-    def forward(self, x_BTC: Tensor, sight: AttentionMask) -> Tensor:
-        whole = fused_block.forward(self.parts(), x_BTC, sight, None, self.share_dropped)
-        if whole is not None:
-            return whole
-        x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), sight))
+    def forward(self, x_BTC: Tensor, mask: AttentionMask) -> Tensor:
+        fused_BTC = fused_block.forward(
+            self.modules_of_block(), x_BTC, mask, None, self.active_dropout
+        )
+        if fused_BTC is not None:
+            return fused_BTC
+        x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), mask))
         return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 
-    def parts(self) -> BlockModules:
-        """What the block is made of, for the library."""
+    def modules_of_block(self) -> BlockModules:
+        """The modules that the block in C++ reads."""
         attention = self.attention
         return BlockModules(
             self.attention_norm,
@@ -92,9 +94,9 @@ class GPT2Block(ResidualBlock):
             None,
             self.mlp.up,
             self.mlp.down,
-            kv_heads=self.attention_norm.weight.shape[0] // attention.head_dim,
+            kv_heads=attention.heads,
             head_dim=attention.head_dim,
-            scale=attention.head_dim**-0.5,
+            scale=attention.scale,
             gelu=True,
         )
 
@@ -102,7 +104,6 @@ class GPT2Block(ResidualBlock):
 class GPT2(CausalLM):
     """A GPT-2; its weights are stored transposed, here they are plain linear layers."""
 
-    CONFIG = GPT2Config
     config: GPT2Config
 
     def assemble(self) -> None:
@@ -112,22 +113,12 @@ class GPT2(CausalLM):
         self.blocks = nn.ModuleList(GPT2Block(layer, config) for layer in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, config.norm_eps)
 
-    def forward(
-        self,
-        ids_BT: Tensor,
-        *,
-        documents_BT: Tensor | None = None,
-        cache: KVCache | None = None,
-        lengths_B: Tensor | None = None,
-    ) -> Tensor:
-        reading = self.read(ids_BT, documents_BT, cache, lengths_B)
-        x_BTC = self.embedding(ids_BT) + self.positions(reading.positions_BT)
-        x_BTC = self.dropped(x_BTC)
+    def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
+        x_BTC = self.embedding(ids_BT) + self.positions(context.positions_BT)
+        x_BTC = self.apply_dropout(x_BTC)
         for block in self.blocks:
-            x_BTC = self.run(block, x_BTC, reading.sights[None])
-        reading.end()
-        hidden_BTC: Tensor = self.final_norm(x_BTC)
-        return hidden_BTC
+            x_BTC = self.run_block(block, x_BTC, context.masks[None])
+        return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
         """The published scheme, so that runs compare: 0.02, less where blocks add up."""

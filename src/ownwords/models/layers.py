@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ownwords.models import fused
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.kv_cache import KVCacheView
 from ownwords.models.rope import Angles, apply_rope
 
@@ -41,28 +42,25 @@ class RMSNorm(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """A block: its parts read what came in, and what they make is added to it.
-
-    `dropout` is the share of that which training leaves out.
-    """
+    """A transformer block, whose parts add to their input, less `dropout`."""
 
     dropout = 0.0
 
     @property
-    def share_dropped(self) -> float:
-        """The share that is left out now."""
+    def active_dropout(self) -> float:
+        """`dropout` while training, else 0."""
         return self.dropout if self.training else 0.0
 
-    def add(self, x_BTC: Tensor, made_BTC: Tensor) -> Tensor:
-        """What came in and what was made of it, in training less what dropout takes."""
-        return x_BTC + F.dropout(made_BTC, self.share_dropped, self.training)
+    def add(self, x_BTC: Tensor, output_BTC: Tensor) -> Tensor:
+        """The residual connection, with dropout on what is added."""
+        return x_BTC + F.dropout(output_BTC, self.active_dropout, self.training)
 
 
 class Embedding(nn.Embedding):
-    """A vector for each token or place; turned around it is the head of a model with a tied one."""
+    """The table of token (or position) vectors, shared with the head where that is tied."""
 
     def reset_parameters(self) -> None:
-        """Leave them unfilled: on "meta" PyTorch would import its compiler, seconds and 70 MB."""
+        """Leave it unfilled: on "meta" PyTorch would import its compiler, seconds and 70 MB."""
 
     def as_head(self, hidden_BTC: Tensor) -> Tensor:
         return F.linear(hidden_BTC, self.weight)
@@ -70,17 +68,25 @@ class Embedding(nn.Embedding):
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """What the tokens of one call may look at, in all layers that share a window."""
+    """What the tokens of one forward pass may attend to, in all layers that share a window.
 
-    mask: Tensor | None  # [B or 1, 1, T, S], True where a token may look; None: no mask is needed
-    causal: bool = False  # instead of a mask: each token looks at itself and what precedes it
-    view: KVCacheView | None = None  # where earlier keys and values are kept, if any are
-    first_BT: Tensor | None = None  # instead of a mask: from this token to itself
+    One of three: a `dense` mask, `causal`, or `first_BT`; without any, every token sees all keys.
+    """
 
-    def attention_mask(self, tokens: int) -> Tensor | None:
-        """The mask, made of `first_BT` where that says it."""
+    dense: Tensor | None  # [B or 1, 1, T, S], True where a token may attend
+    causal: bool = False  # to itself and everything before
+    view: KVCacheView | None = None  # where earlier keys and values are, if there are any
+    first_BT: Tensor | None = None  # from this token to itself
+
+    @property
+    def suits_fused(self) -> bool:
+        """Whether the attention in C++ computes it: no cache, no dense mask."""
+        return self.view is None and (self.causal or self.first_BT is not None)
+
+    def as_dense(self, tokens: int) -> Tensor | None:
+        """The dense mask, computed from `first_BT` where that is given."""
         if self.first_BT is None:
-            return self.mask
+            return self.dense
         row_T = torch.arange(tokens, device=self.first_BT.device)
         return ((row_T <= row_T[:, None]) & (row_T >= self.first_BT[:, :, None]))[:, None]
 
@@ -89,7 +95,7 @@ def attend(
     query_BHTD: Tensor,
     key_BKSD: Tensor,
     value_BKSD: Tensor,
-    sight: AttentionMask,
+    mask: AttentionMask,
     scale: float,
 ) -> Tensor:
     """Softmax attention, heads joined: [B, T, H * D]."""
@@ -103,8 +109,8 @@ def attend(
         query_BHTD,
         key_BKSD,
         value_BKSD,
-        attn_mask=sight.attention_mask(T),
-        is_causal=sight.causal and T > 1,
+        attn_mask=mask.as_dense(T),
+        is_causal=mask.causal and T > 1,
         scale=scale,
         enable_gqa=shared > 1 and T == 1,
     )
@@ -112,17 +118,17 @@ def attend(
 
 
 def fused_linear(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
-    """What each of these makes of the same input; in training all in one, by one product.
+    """The outputs of several layers for one input; while training, joined, by one product.
 
-    Joining the matrices costs a copy of them, little beside a product of thousands of tokens, and
-    is saved again: the gradient of the input is then one product too, not a sum of several.
+    Concatenating the matrices costs a copy, little beside a product of thousands of tokens, and
+    saves more: the gradient of the input is then one product, too, not a sum of several.
     """
-    plain = [layer for layer in layers if type(layer) is nn.Linear and layer.bias is None]
+    plain = [x for x in layers if type(x) is nn.Linear and x.bias is None]
+    weights = [weight for layer in plain for weight in layer.parameters()]
     many = x_BTC.shape[0] * x_BTC.shape[1] >= x_BTC.shape[2]
-    if len(plain) < len(layers) or not (torch.is_grad_enabled() and many):
+    if len(weights) < len(layers) or not (torch.is_grad_enabled() and many):
         return tuple(layer(x_BTC) for layer in layers)
-    joined = torch.cat([weight for layer in plain for weight in layer.parameters()])
-    return (F.linear(x_BTC, joined),)
+    return (F.linear(x_BTC, torch.cat(weights)),)
 
 
 def split_heads(x_BTC: Tensor, head_dim: int) -> Tensor:
@@ -138,59 +144,47 @@ class Attention(nn.Module):
     key_norm: RMSNorm | None
 
     def __init__(
-        self,
-        layer: int,
-        *,
-        width: int,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-        scale: float | None = None,
-        head_norm: Callable[[], RMSNorm] | None = None,
+        self, layer: int, config: ModelConfig, head_norm: Callable[[], RMSNorm] | None = None
     ) -> None:
         super().__init__()
         self.layer = layer
-        self.head_dim = head_dim
-        self.scale = head_dim**-0.5 if scale is None else scale
-        self.sizes = [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
-        self.query = nn.Linear(width, heads * head_dim, bias=False)
-        self.key = nn.Linear(width, kv_heads * head_dim, bias=False)
-        self.value = nn.Linear(width, kv_heads * head_dim, bias=False)
-        self.output = nn.Linear(heads * head_dim, width, bias=False)
+        self.head_dim = config.head_dim
+        self.scale = config.attention_scale
+        self.sizes = [config.q_width, config.kv_width, config.kv_width]
+        self.query = nn.Linear(config.width, config.q_width, bias=False)
+        self.key = nn.Linear(config.width, config.kv_width, bias=False)
+        self.value = nn.Linear(config.width, config.kv_width, bias=False)
+        self.output = nn.Linear(config.q_width, config.width, bias=False)
         self.query_norm = head_norm() if head_norm else None
         self.key_norm = head_norm() if head_norm else None
 
-    def forward(self, x_BTC: Tensor, angles: Angles, sight: AttentionMask) -> Tensor:
+    def forward(self, x_BTC: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
         parts = fused_linear(x_BTC, self.query, self.key, self.value)
-        plain = sight.view is None and (sight.causal or sight.first_BT is not None)
-        if plain and fused.supports_attention(x_BTC) and fused.is_supported(*parts):
-            made_BTX = torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
-            return self._fused(made_BTX, angles, sight)
+        if mask.suits_fused and fused.supports_attention(x_BTC) and fused.is_supported(*parts):
+            return self._fused(parts[0] if len(parts) == 1 else torch.cat(parts, -1), angles, mask)
         if len(parts) == 1:
             parts = torch.split(parts[0], self.sizes, dim=-1)
-        query_BHTD, key_BKTD, value_BKTD = (split_heads(made, self.head_dim) for made in parts)
+        query_BHTD, key_BKTD, value_BKTD = (split_heads(part, self.head_dim) for part in parts)
         if self.query_norm is not None and self.key_norm is not None:
             query_BHTD = self.query_norm(query_BHTD)
             key_BKTD = self.key_norm(key_BKTD)
         query_BHTD = apply_rope(query_BHTD, angles)
         key_BKTD = apply_rope(key_BKTD, angles)
-        if sight.view is not None:
-            key_BKTD, value_BKTD = sight.view.extend(self.layer, key_BKTD, value_BKTD)
-        out_BTC: Tensor = self.output(
-            attend(query_BHTD, key_BKTD, value_BKTD, sight, self.scale),
-        )
+        if mask.view is not None:
+            key_BKTD, value_BKTD = mask.view.extend(self.layer, key_BKTD, value_BKTD)
+        out_BTC: Tensor = self.output(attend(query_BHTD, key_BKTD, value_BKTD, mask, self.scale))
         return out_BTC
 
-    def _fused(self, made_BTX: Tensor, angles: Angles, sight: AttentionMask) -> Tensor:
-        made_BTXD = made_BTX.view(*made_BTX.shape[:2], -1, self.head_dim)
+    def _fused(self, qkv_BTX: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
+        qkv_BTXD = qkv_BTX.view(*qkv_BTX.shape[:2], -1, self.head_dim)
         norms, eps, offset = None, 0.0, 0.0
         if self.query_norm is not None and self.key_norm is not None:
             norms = (self.query_norm.weight, self.key_norm.weight)
             eps, offset = self.query_norm.eps, self.query_norm.offset
         kv_heads = self.sizes[1] // self.head_dim
-        made_BTXD = fused.norm_and_rope(made_BTXD, norms, angles, kv_heads, eps, offset)
+        qkv_BTXD = fused.norm_and_rope(qkv_BTXD, norms, angles, kv_heads, eps, offset)
         out_BTC: Tensor = self.output(
-            fused.attention(made_BTXD, kv_heads, sight.first_BT, self.scale)
+            fused.attention(qkv_BTXD, kv_heads, mask.first_BT, self.scale)
         )
         return out_BTC
 

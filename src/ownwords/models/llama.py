@@ -4,14 +4,15 @@ Touvron et al. 2023 (arXiv 2307.09288), Grattafiori et al. 2024 (arXiv 2407.2178
 Shapes: B batch, T tokens, C width.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ownwords.models import fused_block
 from ownwords.models.configs.llama import LlamaConfig
-from ownwords.models.decoder import CausalLM, embedding_std
-from ownwords.models.kv_cache import KVCache
+from ownwords.models.decoder import CausalLM, ForwardContext, embedding_std
 from ownwords.models.layers import (
     Attention,
     AttentionMask,
@@ -24,64 +25,52 @@ from ownwords.models.rope import Angles, RotaryEmbedding
 
 
 class LlamaBlock(ResidualBlock):
-    """Attention, then MLP, each added to what came in."""
+    """Attention, then MLP, each added to its input."""
 
-    def __init__(self, layer: int, config: LlamaConfig) -> None:
+    def __init__(
+        self, layer: int, config: LlamaConfig, head_norm: Callable[[], RMSNorm] | None = None
+    ) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(config.width, config.norm_eps)
-        self.attention = Attention(
-            layer,
-            width=config.width,
-            heads=config.heads,
-            kv_heads=config.kv_heads,
-            head_dim=config.head_dim,
-        )
+        self.attention = Attention(layer, config, head_norm)
         self.mlp_norm = RMSNorm(config.width, config.norm_eps)
         self.mlp = GatedMLP(config.width, config.hidden, F.silu)
 
-    def forward(self, x_BTC: Tensor, angles: Angles, sight: AttentionMask) -> Tensor:
-        parts = fused_block.llama_modules(
+    def forward(self, x_BTC: Tensor, angles: Angles, mask: AttentionMask) -> Tensor:
+        modules = fused_block.llama_modules(
             self.attention_norm, self.attention, self.mlp_norm, self.mlp
         )
-        whole = fused_block.forward(parts, x_BTC, sight, angles, self.share_dropped)
-        if whole is not None:
-            return whole
-        x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), angles, sight))
+        fused_BTC = fused_block.forward(modules, x_BTC, mask, angles, self.active_dropout)
+        if fused_BTC is not None:
+            return fused_BTC
+        x_BTC = self.add(x_BTC, self.attention(self.attention_norm(x_BTC), angles, mask))
         return self.add(x_BTC, self.mlp(self.mlp_norm(x_BTC)))
 
 
 class Llama(CausalLM):
-    """A Llama 2 or 3 model."""
+    """A Llama 2 or 3; sliding windows are honoured."""
 
-    CONFIG = LlamaConfig
     config: LlamaConfig
 
     def assemble(self) -> None:
         config = self.config
         self.embedding = Embedding(config.vocabulary, config.width)
-        self.blocks = nn.ModuleList(LlamaBlock(layer, config) for layer in range(config.layers))
+        self.blocks = nn.ModuleList(self.block(layer) for layer in range(config.layers))
         self.final_norm = RMSNorm(config.width, config.norm_eps)
         self.rotary = RotaryEmbedding(config.head_dim, config.rope_base, config.rope_scaling)
 
-    def forward(
-        self,
-        ids_BT: Tensor,
-        *,
-        documents_BT: Tensor | None = None,
-        cache: KVCache | None = None,
-        lengths_B: Tensor | None = None,
-    ) -> Tensor:
-        reading = self.read(ids_BT, documents_BT, cache, lengths_B)
-        x_BTC = self.dropped(self.embedding(ids_BT))
-        angles = self.rotary.angles(reading.positions_BT, x_BTC.dtype)
-        for block in self.blocks:
-            x_BTC = self.run(block, x_BTC, angles, reading.sights[None])
-        reading.end()
-        hidden_BTC: Tensor = self.final_norm(x_BTC)
-        return hidden_BTC
+    def block(self, layer: int) -> LlamaBlock:
+        return LlamaBlock(layer, self.config)
+
+    def run_blocks(self, ids_BT: Tensor, context: ForwardContext) -> Tensor:
+        x_BTC = self.apply_dropout(self.embedding(ids_BT))
+        angles = self.rotary.angles(context.positions_BT, x_BTC.dtype)
+        for block, window in zip(self.blocks, self.config.windows(), strict=True):
+            x_BTC = self.run_block(block, x_BTC, angles, context.masks[window])
+        return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """Zero where a block writes, so that training starts from no block at all.
+        """Zero for the outputs of a block, so that training starts with blocks that add nothing.
 
         Elsewhere 1 / sqrt(inputs), which keeps every activation near one at any width.
         """

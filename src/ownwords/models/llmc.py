@@ -19,10 +19,9 @@ import torch
 
 from ownwords.core.workspace import writing_atomically
 from ownwords.models.configs.gpt2 import GPT2Config
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
-from ownwords.models.names import hf_names
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.untrusted_files import ModelError, open_file
+from ownwords.models.weight_mapping import hf_names
 
 _HEADER: Final = 256
 _HEADER_BYTES: Final = 4 * _HEADER

@@ -25,10 +25,10 @@ from ownwords.models.lora import (
     check_no_adapter,
     layer_size,
 )
-from ownwords.models.names import hf_names
 from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
 from ownwords.models.safetensors_header import TensorInfo, read_header
 from ownwords.models.untrusted_files import ModelError, open_file, preview, read_json
+from ownwords.models.weight_mapping import hf_names
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"

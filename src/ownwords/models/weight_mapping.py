@@ -2,12 +2,11 @@
 
 import math
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from ownwords.models.configs.config import ModelConfig
-from ownwords.models.names import hf_names, weight_shapes
+from ownwords.models.configs.config import ModelConfig, WeightName
 from ownwords.models.quantization_scheme import ENDS, QuantizationScheme, schemes
 from ownwords.models.safetensors_header import FLOATS, TensorInfo, read_header, read_metadata
 from ownwords.models.untrusted_files import ModelError, open_file, preview, read_json
@@ -40,6 +39,42 @@ class MappedTensor:
     ours: str
     stored: TensorInfo
     transposed: bool
+
+
+def hf_names(config: ModelConfig) -> list[tuple[str, str, bool]]:
+    """(our name, the name in a Hugging Face directory, transposed) for every tensor stored.
+
+    A tied head is the embedding, so it has no entry of its own.
+    """
+    return [
+        (name.ours.replace("{i}", str(i)), name.theirs.replace("{i}", str(i)), name.transposed)
+        for name, i in _each_weight(config)
+    ]
+
+
+def gguf_names(config: ModelConfig) -> dict[str, str]:
+    """By our name: the name of every tensor in a GGUF file."""
+    return {
+        name.ours.replace("{i}", str(i)): f"{name.gguf}.{name.ours.rpartition('.')[2]}".replace(
+            "{i}", str(i)
+        )
+        for name, i in _each_weight(config)
+    }
+
+
+def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """By our name: the shape of every tensor as it is used, not transposed."""
+    return {
+        name.ours.replace("{i}", str(i)): tuple(getattr(config, x) for x in name.shape.split())
+        for name, i in _each_weight(config)
+    }
+
+
+def _each_weight(config: ModelConfig) -> Iterator[tuple[WeightName, int]]:
+    for name in config.WEIGHTS:
+        if name.ours != "head.weight" or not config.tied:
+            for layer in range(config.layers if "{i}" in name.ours else 1):
+                yield name, layer
 
 
 def find_tensors(folder: Path) -> dict[str, TensorInfo]:

@@ -13,9 +13,7 @@ import torch
 
 from ownwords.models import atomic_dir, quantize, quantized_file
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
-from ownwords.models.names import hf_names
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
 from ownwords.models.safetensors_header import BLOCK_BYTES, TensorInfo
 from ownwords.models.untrusted_files import ModelError, open_file, preview
@@ -27,6 +25,7 @@ from ownwords.models.weight_mapping import (
     check_plausible,
     check_shapes,
     find_tensors,
+    hf_names,
     map_weights,
 )
 

@@ -67,7 +67,7 @@ def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, 
 def room_for(config: ModelConfig, settings: ServeSettings) -> tuple[int, int]:
     """How many texts of how many tokens a cache may hold, by the memory there is."""
     length = min(config.context, settings.context)
-    token_bytes = 2 * config.keys * config.layers * 4  # keys and values, as float32 at the most
+    token_bytes = 2 * config.kv_width * config.layers * 4  # keys and values, as float32 at the most
     free = hardware.read_memory().available_bytes
     rows = int(free * settings.memory_share) // (token_bytes * length) if free else settings.rows
     return max(1, min(settings.rows, rows)), length

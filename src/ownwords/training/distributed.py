@@ -25,8 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.training.sharding import assembled, joined, piece_of
 
 # What several processes need is imported where they meet: it takes as long as half of PyTorch.

@@ -5,8 +5,7 @@ import math
 from torch import Tensor, nn
 
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.quantize import QuantizedEmbedding, QuantizedLinear
 
 

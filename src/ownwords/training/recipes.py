@@ -14,8 +14,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.models import bundle, lora, peft
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import config_for_budget
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import planner, throughput
 from ownwords.training.plan import BaseModelInfo, Plan

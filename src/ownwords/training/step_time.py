@@ -24,8 +24,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from ownwords.core.speed import Speed, torch_product
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import config_for_budget
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.training import flops
 from ownwords.training.batches import Batches, Prefetcher
 from ownwords.training.device import Device

@@ -24,8 +24,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
 from ownwords.core.workspace import write_atomically
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.fused import FAST_BF16
 from ownwords.native import bindings
 from ownwords.training import flops

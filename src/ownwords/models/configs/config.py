@@ -1,38 +1,72 @@
-"""What the configs of all families share, and what a table of names is made of."""
+"""The shape of a model as config.json describes it: what the families share. No torch."""
 
+import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError
+from ownwords.core.validation import Meta, decode
+
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Positive = Annotated[float, Meta(gt=0)]
+REQUIRED: Final[Any] = object()
+_KINDS: Mapping[Any, Any] = {int: Count, float: Positive, float | None: Positive, bool: bool}
 
 
 @dataclass(frozen=True)
 class WeightName:
-    """One weight: our name, the name in a Hugging Face directory; "{i}" is the layer's number.
+    """One weight: our name, Hugging Face's and llama.cpp's; "{i}" is the number of the layer.
 
-    `shape` names the sizes of a config that its dimensions have; it is stored `transposed` or not.
+    `shape` names the properties of a config that are its dimensions. `transposed`: Hugging Face
+    stores it so. `gguf` goes without the ending, .weight or .bias; empty where GGUF has no such
+    family.
     """
 
     ours: str
     theirs: str
+    gguf: str
     shape: str
     transposed: bool = False
 
 
-def per_layer(theirs: str, *names: WeightName) -> tuple[WeightName, ...]:
-    """The names of a block's weights, given without what stands before each of them."""
+def weight_names(table: str, *, prefix: str = "") -> tuple[WeightName, ...]:
+    """A table of names; `prefix` is what Hugging Face's begin with. With "{i}" it is a block's."""
+    ours, gguf = ("blocks.{i}.", "blk.{i}.") if "{i}" in prefix else ("", "")
+    rows = [re.split("  +", line.strip()) for line in table.strip().splitlines()]
     return tuple(
-        replace(name, ours="blocks.{i}." + name.ours, theirs=theirs + name.theirs) for name in names
+        WeightName(ours + row[0], prefix + row[1], gguf + row[2], row[3], len(row) > 4)
+        for row in rows
     )
+
+
+class HFField(NamedTuple):
+    """A field of config.json, and the value where the file has none."""
+
+    name: str
+    default: object = REQUIRED
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The shape of a model. `kv_heads` 0: as many as heads; `head_dim` 0: width / heads."""
 
-    MODEL_TYPE: ClassVar[str]
-    NAMES: ClassVar[tuple[WeightName, ...]]
+    MODEL_TYPE: ClassVar[str]  # in config.json
+    ARCHITECTURE: ClassVar[str]  # the class in transformers
+    WEIGHTS: ClassVar[tuple[WeightName, ...]]
+    HF_FIELDS: ClassVar[Mapping[str, HFField]]  # by our name
+    # The values that are implemented; files with another are refused. None always is.
+    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]]
+    GGUF_ARCHITECTURE: ClassVar[str] = ""
+    GGUF_FIELDS: ClassVar[Mapping[str, str]] = {}  # by our name; without the architecture
+    # What the graph of the family is made of; the engine in C++ goes by these, too.
+    LAYER_NORM: ClassVar[bool] = False
+    GELU: ClassVar[bool] = False
+    NORM_OFFSET: ClassVar[float] = 0.0
     # Beyond any model there is: a config that asks for more is damaged or hostile.
     LIMITS: ClassVar[Mapping[str, int]] = {
         "vocabulary": 2**24,
@@ -73,29 +107,127 @@ class ModelConfig:
             raise ConfigError(f"norm_eps ({self.norm_eps}) must be between 0 and 1")
 
     @property
-    def queries(self) -> int:
+    def q_width(self) -> int:
         """The width of all queries together."""
         return self.heads * self.head_dim
 
     @property
-    def keys(self) -> int:
+    def kv_width(self) -> int:
         """The width of all keys together, and of all values."""
         return self.kv_heads * self.head_dim
 
     @property
-    def queries_keys_values(self) -> int:
-        """The width of the three, where one matrix makes them."""
-        return self.queries + 2 * self.keys
+    def qkv_width(self) -> int:
+        """The width of queries, keys and values, where one matrix computes all three."""
+        return self.q_width + 2 * self.kv_width
+
+    @property
+    def attention_scale(self) -> float:
+        """What the product of a query and a key is multiplied by."""
+        return float(self.head_dim**-0.5)
+
+    @property
+    def embedding_scale(self) -> float:
+        """What the embedded tokens are multiplied by."""
+        return 1.0
+
+    @property
+    def logit_softcap(self) -> float | None:
+        """The bound of the logits; None where they have none."""
+        return None
 
     def windows(self) -> tuple[int | None, ...]:
-        """For each layer how many tokens it sees, itself included; None: all of them."""
+        """For each layer how many tokens it attends to, itself included; None: all of them."""
         return (None,) * self.layers
 
+    def rope_frequencies(self) -> list[npt.NDArray[np.float32]]:
+        """The tables of rotary frequencies that `rope_of_layers` numbers; none without RoPE."""
+        return []
+
+    def rope_of_layers(self) -> tuple[int, ...]:
+        """For each layer which of `rope_frequencies` rotates its queries and keys; -1: none."""
+        return (0 if self.rope_frequencies() else -1,) * self.layers
+
     @classmethod
-    def from_hf(cls, data: Mapping[str, object]) -> Self:
-        """From a parsed `config.json`; ConfigError names what is wrong, missing or refused."""
-        raise NotImplementedError
+    def from_hf(cls, data: Mapping[str, Any]) -> Self:
+        """From a parsed config.json; ConfigError names what is wrong, missing or refused."""
+        return cls(**cls.hf_values(data))
+
+    @classmethod
+    def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of the constructor that a config.json gives."""
+        check_supported(data, cls.HF_SUPPORTED)
+        kinds = get_type_hints(cls)
+        return {
+            ours: hf_value(data, field.name, _KINDS[kinds[ours]], field.default)
+            for ours, field in cls.HF_FIELDS.items()
+        }
 
     def to_hf(self) -> dict[str, object]:
-        """A `config.json` that stock loaders read, old and new; the dtype is the directory's."""
-        raise NotImplementedError
+        """A config.json that stock loaders read, old and new; the dtype is the directory's."""
+        return {
+            "architectures": [self.ARCHITECTURE],
+            "model_type": self.MODEL_TYPE,
+            **{field.name: getattr(self, ours) for ours, field in self.HF_FIELDS.items()},
+            **{name: values[0] for name, values in self.HF_SUPPORTED.items()},
+            # Defaults elsewhere name ids that this vocabulary may not have.
+            "bos_token_id": None,
+            "eos_token_id": None,
+            "pad_token_id": None,
+        }
+
+
+def hf_value(
+    data: Mapping[str, Any],
+    name: str,
+    kind: Any,  # noqa: ANN401 - whatever annotations can say
+    default: object = REQUIRED,
+    where: str = "config.json",
+) -> Any:  # noqa: ANN401
+    """A field, checked to be a `kind`; null counts as missing."""
+    value = data.get(name)
+    if value is None:
+        if default is REQUIRED:
+            raise ConfigError(f"{where} has no {name}")
+        return default
+    decoded = decode(kind, value, path=name, source=where)
+    if isinstance(decoded, float) and math.isinf(decoded):
+        raise ConfigError(f"{where}: {name} must be finite")
+    return decoded
+
+
+def hf_table(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """A field that is an object; None where it is missing, null or empty."""
+    table: dict[str, Any] | None = hf_value(data, name, dict[str, Any], None)
+    return table or None
+
+
+def check_supported(
+    data: Mapping[str, Any], supported: Mapping[str, tuple[object, ...]], where: str = "config.json"
+) -> None:
+    """Refuse features that are not implemented; a field that is missing or null is accepted."""
+    for name, values in supported.items():
+        value = data.get(name)
+        if value is not None and value not in values:
+            raise ConfigError(
+                f"{where} has {name} = {value!r:.80}, which is not implemented",
+                hint=f"supported: {name} = {' or '.join(map(repr, values))}",
+            )
+
+
+def read_layer_types(data: Mapping[str, Any], layers: int) -> tuple[bool, ...] | None:
+    """`layer_types`: which layers attend through a window; None where it is missing."""
+    kinds = hf_value(data, "layer_types", list[Any], None)
+    if kinds is None:
+        return None
+    names = ("full_attention", "sliding_attention")
+    if not all(kind in names for kind in kinds):
+        raise ConfigError(f"config.json: layer_types must be a list of {' and '.join(names)}")
+    if len(kinds) != layers:
+        raise ConfigError(f"config.json has {len(kinds)} layer_types for {layers} layers")
+    return tuple(kind == "sliding_attention" for kind in kinds)
+
+
+def layer_types(sliding: tuple[bool, ...]) -> list[str]:
+    """The inverse of `read_layer_types`."""
+    return ["sliding_attention" if slides else "full_attention" for slides in sliding]

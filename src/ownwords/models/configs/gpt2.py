@@ -1,48 +1,80 @@
-"""The shape of GPT-2, the names of its weights, and the sizes that were published."""
+"""GPT-2: shape, names of the weights, settings, and the sizes that were published."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.configs.config import ModelConfig, WeightName, per_layer
-from ownwords.models.configs.fields import Fields
+from ownwords.models.configs.config import HFField, ModelConfig, WeightName, weight_names
 
 
 @dataclass(frozen=True, kw_only=True)
 class GPT2Config(ModelConfig):
-    """The shape of a GPT-2: every head its own keys, heads that share out the width."""
+    """The shape of a GPT-2: every head has its own keys, and the heads share out the width."""
 
     MODEL_TYPE: ClassVar[str] = "gpt2"
-    NAMES: ClassVar[tuple[WeightName, ...]] = (
-        WeightName("embedding.weight", "transformer.wte.weight", "vocabulary width"),
-        WeightName("positions.weight", "transformer.wpe.weight", "context width"),
-        *per_layer(
-            "transformer.h.{i}.",
-            WeightName("attention_norm.weight", "ln_1.weight", "width"),
-            WeightName("attention_norm.bias", "ln_1.bias", "width"),
-            WeightName(
-                "attention.query_key_value.weight",
-                "attn.c_attn.weight",
-                "queries_keys_values width",
-                transposed=True,
-            ),
-            WeightName("attention.query_key_value.bias", "attn.c_attn.bias", "queries_keys_values"),
-            WeightName(
-                "attention.output.weight", "attn.c_proj.weight", "width queries", transposed=True
-            ),
-            WeightName("attention.output.bias", "attn.c_proj.bias", "width"),
-            WeightName("mlp_norm.weight", "ln_2.weight", "width"),
-            WeightName("mlp_norm.bias", "ln_2.bias", "width"),
-            WeightName("mlp.up.weight", "mlp.c_fc.weight", "hidden width", transposed=True),
-            WeightName("mlp.up.bias", "mlp.c_fc.bias", "hidden"),
-            WeightName("mlp.down.weight", "mlp.c_proj.weight", "width hidden", transposed=True),
-            WeightName("mlp.down.bias", "mlp.c_proj.bias", "width"),
+    ARCHITECTURE: ClassVar[str] = "GPT2LMHeadModel"
+    WEIGHTS: ClassVar[tuple[WeightName, ...]] = (
+        *weight_names(
+            """
+            embedding.weight  transformer.wte.weight  token_embd     vocabulary width
+            positions.weight  transformer.wpe.weight  position_embd  context width
+            """
         ),
-        WeightName("final_norm.weight", "transformer.ln_f.weight", "width"),
-        WeightName("final_norm.bias", "transformer.ln_f.bias", "width"),
-        WeightName("head.weight", "lm_head.weight", "vocabulary width"),
+        *weight_names(
+            """
+            attention_norm.weight             ln_1.weight         attn_norm    width
+            attention_norm.bias               ln_1.bias           attn_norm    width
+            attention.query_key_value.weight  attn.c_attn.weight  attn_qkv     qkv_width width  T
+            attention.query_key_value.bias    attn.c_attn.bias    attn_qkv     qkv_width
+            attention.output.weight           attn.c_proj.weight  attn_output  width q_width  T
+            attention.output.bias             attn.c_proj.bias    attn_output  width
+            mlp_norm.weight                   ln_2.weight         ffn_norm     width
+            mlp_norm.bias                     ln_2.bias           ffn_norm     width
+            mlp.up.weight                     mlp.c_fc.weight     ffn_up       hidden width  T
+            mlp.up.bias                       mlp.c_fc.bias       ffn_up       hidden
+            mlp.down.weight                   mlp.c_proj.weight   ffn_down     width hidden  T
+            mlp.down.bias                     mlp.c_proj.bias     ffn_down     width
+            """,
+            prefix="transformer.h.{i}.",
+        ),
+        *weight_names(
+            """
+            final_norm.weight  transformer.ln_f.weight  output_norm  width
+            final_norm.bias    transformer.ln_f.bias    output_norm  width
+            head.weight        lm_head.weight           output       vocabulary width
+            """
+        ),
     )
+    HF_FIELDS: ClassVar[Mapping[str, HFField]] = {
+        "vocabulary": HFField("vocab_size"),
+        "context": HFField("n_positions"),
+        "width": HFField("n_embd"),
+        "layers": HFField("n_layer"),
+        "heads": HFField("n_head"),
+        "hidden": HFField("n_inner", 0),
+        "norm_eps": HFField("layer_norm_epsilon", 1e-5),
+        "tied": HFField("tie_word_embeddings", True),
+    }
+    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        # The same function under two names; what "gelu" alone means elsewhere differs.
+        "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "reorder_and_upcast_attn": (False,),
+        "add_cross_attention": (False,),
+    }
+    GGUF_ARCHITECTURE: ClassVar[str] = "gpt2"
+    GGUF_FIELDS: ClassVar[Mapping[str, str]] = {
+        "context": "context_length",
+        "width": "embedding_length",
+        "layers": "block_count",
+        "hidden": "feed_forward_length",
+        "heads": "attention.head_count",
+        "norm_eps": "attention.layer_norm_epsilon",
+    }
+    LAYER_NORM: ClassVar[bool] = True
+    GELU: ClassVar[bool] = True
 
     vocabulary: int = 50_257
     context: int = 1024
@@ -59,45 +91,8 @@ class GPT2Config(ModelConfig):
         if self.head_dim * self.heads != self.width:
             raise ConfigError(f"heads ({self.heads}) must divide width ({self.width}) in GPT-2")
 
-    @classmethod
-    def from_hf(cls, data: Mapping[str, object]) -> Self:
-        fields = Fields(data)
-        # The same function under two names; what "gelu" alone means elsewhere differs.
-        fields.only("activation_function", "gelu_new", "gelu_pytorch_tanh")
-        fields.only("scale_attn_weights", True)
-        fields.only("scale_attn_by_inverse_layer_idx", False)
-        fields.only("reorder_and_upcast_attn", False)
-        fields.only("add_cross_attention", False)
-        return cls(
-            vocabulary=fields.integer("vocab_size"),
-            context=fields.integer("n_positions"),
-            width=fields.integer("n_embd"),
-            layers=fields.integer("n_layer"),
-            heads=fields.integer("n_head"),
-            hidden=0 if data.get("n_inner") is None else fields.integer("n_inner"),
-            norm_eps=fields.number("layer_norm_epsilon", 1e-5),
-            tied=fields.flag("tie_word_embeddings", True),
-        )
-
     def to_hf(self) -> dict[str, object]:
-        return {
-            "architectures": ["GPT2LMHeadModel"],
-            "model_type": self.MODEL_TYPE,
-            "vocab_size": self.vocabulary,
-            "n_positions": self.context,
-            "n_ctx": self.context,
-            "n_embd": self.width,
-            "n_layer": self.layers,
-            "n_head": self.heads,
-            "n_inner": None if self.hidden == 4 * self.width else self.hidden,
-            "activation_function": "gelu_new",
-            "layer_norm_epsilon": self.norm_eps,
-            "tie_word_embeddings": self.tied,
-            # Defaults elsewhere name ids that this vocabulary may not have.
-            "bos_token_id": None,
-            "eos_token_id": None,
-            "pad_token_id": None,
-        }
+        return {**super().to_hf(), "n_ctx": self.context}
 
 
 def _preset(layers: int, width: int, heads: int, context: int = 1024) -> GPT2Config:

@@ -1,37 +1,79 @@
-"""The shape of Llama 2 and 3, and the names of its weights."""
+"""Llama 2 and 3: shape, names of the weights, settings in config.json and GGUF."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.configs.config import ModelConfig, WeightName, per_layer
-from ownwords.models.configs.fields import Fields
-from ownwords.models.configs.rope_scaling import RopeScaling
+from ownwords.models.configs.config import (
+    HFField,
+    ModelConfig,
+    WeightName,
+    check_supported,
+    hf_table,
+    weight_names,
+)
+from ownwords.models.configs.rope_scaling import RopeScaling, frequencies, read_rope
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig(ModelConfig):
-    """The shape of a Llama; without biases, as all that were published."""
+    """The shape of a Llama, without biases, as all published ones; Qwen3 and Gemma 3 add to it."""
 
     MODEL_TYPE: ClassVar[str] = "llama"
-    NAMES: ClassVar[tuple[WeightName, ...]] = (
-        WeightName("embedding.weight", "model.embed_tokens.weight", "vocabulary width"),
-        *per_layer(
-            "model.layers.{i}.",
-            WeightName("attention_norm.weight", "input_layernorm.weight", "width"),
-            WeightName("attention.query.weight", "self_attn.q_proj.weight", "queries width"),
-            WeightName("attention.key.weight", "self_attn.k_proj.weight", "keys width"),
-            WeightName("attention.value.weight", "self_attn.v_proj.weight", "keys width"),
-            WeightName("attention.output.weight", "self_attn.o_proj.weight", "width queries"),
-            WeightName("mlp_norm.weight", "post_attention_layernorm.weight", "width"),
-            WeightName("mlp.gate.weight", "mlp.gate_proj.weight", "hidden width"),
-            WeightName("mlp.up.weight", "mlp.up_proj.weight", "hidden width"),
-            WeightName("mlp.down.weight", "mlp.down_proj.weight", "width hidden"),
+    ARCHITECTURE: ClassVar[str] = "LlamaForCausalLM"
+    WEIGHTS: ClassVar[tuple[WeightName, ...]] = (
+        *weight_names("embedding.weight  model.embed_tokens.weight  token_embd  vocabulary width"),
+        *weight_names(
+            """
+            attention_norm.weight    input_layernorm.weight           attn_norm    width
+            attention.query.weight   self_attn.q_proj.weight          attn_q       q_width width
+            attention.key.weight     self_attn.k_proj.weight          attn_k       kv_width width
+            attention.value.weight   self_attn.v_proj.weight          attn_v       kv_width width
+            attention.output.weight  self_attn.o_proj.weight          attn_output  width q_width
+            mlp_norm.weight          post_attention_layernorm.weight  ffn_norm     width
+            mlp.gate.weight          mlp.gate_proj.weight             ffn_gate     hidden width
+            mlp.up.weight            mlp.up_proj.weight               ffn_up       hidden width
+            mlp.down.weight          mlp.down_proj.weight             ffn_down     width hidden
+            """,
+            prefix="model.layers.{i}.",
         ),
-        WeightName("final_norm.weight", "model.norm.weight", "width"),
-        WeightName("head.weight", "lm_head.weight", "vocabulary width"),
+        *weight_names("final_norm.weight  model.norm.weight  output_norm  width"),
+        *weight_names("head.weight  lm_head.weight  output  vocabulary width"),
     )
+    HF_FIELDS: ClassVar[Mapping[str, HFField]] = {
+        "vocabulary": HFField("vocab_size"),
+        "context": HFField("max_position_embeddings"),
+        "width": HFField("hidden_size"),
+        "layers": HFField("num_hidden_layers"),
+        "heads": HFField("num_attention_heads"),
+        "kv_heads": HFField("num_key_value_heads", 0),
+        "head_dim": HFField("head_dim", 0),
+        "hidden": HFField("intermediate_size"),
+        "norm_eps": HFField("rms_norm_eps", 1e-6),
+        "tied": HFField("tie_word_embeddings", False),
+    }
+    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "hidden_act": ("silu",),
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+    }
+    GGUF_ARCHITECTURE: ClassVar[str] = "llama"
+    GGUF_FIELDS: ClassVar[Mapping[str, str]] = {
+        "context": "context_length",
+        "width": "embedding_length",
+        "layers": "block_count",
+        "hidden": "feed_forward_length",
+        "heads": "attention.head_count",
+        "kv_heads": "attention.head_count_kv",
+        "head_dim": "attention.key_length",
+        "norm_eps": "attention.layer_norm_rms_epsilon",
+        "rope_base": "rope.freq_base",
+    }
+    ROPE_BASE: ClassVar[float] = 10_000.0  # where config.json has none
 
     norm_eps: float = 1e-5
     tied: bool = False
@@ -41,55 +83,23 @@ class LlamaConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.head_dim % 2:
-            raise ConfigError(f"head_dim ({self.head_dim}) must be even to be rotated in pairs")
+            raise ConfigError(f"head_dim ({self.head_dim}) must be even: RoPE rotates pairs")
+
+    def rope_frequencies(self) -> list[npt.NDArray[np.float32]]:
+        return [frequencies(self.head_dim, self.rope_base, self.rope_scaling)]
 
     @classmethod
-    def from_hf(cls, data: Mapping[str, object]) -> Self:
-        fields = Fields(data)
-        fields.only("hidden_act", "silu")
-        fields.only("attention_bias", False)
-        fields.only("mlp_bias", False)
-        fields.only("partial_rotary_factor", 1.0)
-        context = fields.integer("max_position_embeddings")
-        heads = fields.integer("num_attention_heads")
-        rope = fields.table("rope_scaling") or fields.table("rope_parameters")
-        base = fields.number("rope_theta", 10_000.0)
-        return cls(
-            vocabulary=fields.integer("vocab_size"),
-            context=context,
-            width=fields.integer("hidden_size"),
-            layers=fields.integer("num_hidden_layers"),
-            heads=heads,
-            kv_heads=fields.integer("num_key_value_heads", heads),
-            head_dim=0 if data.get("head_dim") is None else fields.integer("head_dim"),
-            hidden=fields.integer("intermediate_size"),
-            norm_eps=fields.number("rms_norm_eps", 1e-6),
-            tied=fields.flag("tie_word_embeddings", False),
-            rope_base=rope.number("rope_theta", base) if rope else base,
-            rope_scaling=RopeScaling.from_hf(rope, context),
-        )
+    def rope_table(cls, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Where config.json describes the scaling, under its older or its newer name."""
+        return hf_table(data, "rope_scaling") or hf_table(data, "rope_parameters")
+
+    @classmethod
+    def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        check_supported(data, {"partial_rotary_factor": (1.0,)})
+        values = super().hf_values(data)
+        rope = read_rope(data, cls.rope_table(data), values["context"], cls.ROPE_BASE)
+        return {**values, "rope_base": rope[0], "rope_scaling": rope[1]}
 
     def to_hf(self) -> dict[str, object]:
-        return {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": self.MODEL_TYPE,
-            "vocab_size": self.vocabulary,
-            "max_position_embeddings": self.context,
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.head_dim,
-            "intermediate_size": self.hidden,
-            "hidden_act": "silu",
-            "rms_norm_eps": self.norm_eps,
-            "rope_theta": self.rope_base,
-            "rope_scaling": self.rope_scaling.to_hf() if self.rope_scaling else None,
-            "tie_word_embeddings": self.tied,
-            "attention_bias": False,
-            "mlp_bias": False,
-            # Defaults elsewhere name ids that this vocabulary may not have.
-            "bos_token_id": None,
-            "eos_token_id": None,
-            "pad_token_id": None,
-        }
+        scaling = self.rope_scaling.to_hf() if self.rope_scaling else None
+        return {**super().to_hf(), "rope_theta": self.rope_base, "rope_scaling": scaling}

@@ -1,52 +1,57 @@
-"""The shape of Qwen3, the names of its weights, and the shapes of the models trained here."""
+"""Qwen3: Llama with norms on queries and keys; and the shapes of the models trained here."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 from ownwords.core.errors import ConfigError
-from ownwords.models.configs.config import ModelConfig, WeightName, per_layer
-from ownwords.models.configs.fields import Fields
-from ownwords.models.configs.rope_scaling import RopeScaling
+from ownwords.core.validation import Meta
+from ownwords.models.configs.config import (
+    Count,
+    HFField,
+    WeightName,
+    hf_value,
+    layer_types,
+    read_layer_types,
+    weight_names,
+)
+from ownwords.models.configs.llama import LlamaConfig
+
+QK_NORMS = weight_names(
+    """
+    attention.query_norm.weight  self_attn.q_norm.weight  attn_q_norm  head_dim
+    attention.key_norm.weight    self_attn.k_norm.weight  attn_k_norm  head_dim
+    """,
+    prefix="model.layers.{i}.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen3Config(ModelConfig):
+class Qwen3Config(LlamaConfig):
     """`sliding` says for each layer whether it attends through `window`; empty: none does."""
 
     MODEL_TYPE: ClassVar[str] = "qwen3"
-    NAMES: ClassVar[tuple[WeightName, ...]] = (
-        WeightName("embedding.weight", "model.embed_tokens.weight", "vocabulary width"),
-        *per_layer(
-            "model.layers.{i}.",
-            WeightName("attention_norm.weight", "input_layernorm.weight", "width"),
-            WeightName("attention.query.weight", "self_attn.q_proj.weight", "queries width"),
-            WeightName("attention.key.weight", "self_attn.k_proj.weight", "keys width"),
-            WeightName("attention.value.weight", "self_attn.v_proj.weight", "keys width"),
-            WeightName("attention.output.weight", "self_attn.o_proj.weight", "width queries"),
-            WeightName("attention.query_norm.weight", "self_attn.q_norm.weight", "head_dim"),
-            WeightName("attention.key_norm.weight", "self_attn.k_norm.weight", "head_dim"),
-            WeightName("mlp_norm.weight", "post_attention_layernorm.weight", "width"),
-            WeightName("mlp.gate.weight", "mlp.gate_proj.weight", "hidden width"),
-            WeightName("mlp.up.weight", "mlp.up_proj.weight", "hidden width"),
-            WeightName("mlp.down.weight", "mlp.down_proj.weight", "width hidden"),
-        ),
-        WeightName("final_norm.weight", "model.norm.weight", "width"),
-        WeightName("head.weight", "lm_head.weight", "vocabulary width"),
-    )
+    ARCHITECTURE: ClassVar[str] = "Qwen3ForCausalLM"
+    WEIGHTS: ClassVar[tuple[WeightName, ...]] = (*LlamaConfig.WEIGHTS, *QK_NORMS)
+    HF_FIELDS: ClassVar[Mapping[str, HFField]] = {
+        **LlamaConfig.HF_FIELDS,
+        "kv_heads": HFField("num_key_value_heads"),
+        "head_dim": HFField("head_dim", 128),
+    }
+    HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "hidden_act": ("silu",),
+        "attention_bias": (False,),
+    }
+    GGUF_ARCHITECTURE: ClassVar[str] = "qwen3"
 
     norm_eps: float = 1e-6
     tied: bool = True
-    rope_base: float = 10_000.0
-    rope_scaling: RopeScaling | None = None
     window: int | None = None
     sliding: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.head_dim % 2:
-            raise ConfigError(f"head_dim ({self.head_dim}) must be even to be rotated in pairs")
         if self.sliding and len(self.sliding) != self.layers:
             raise ConfigError(f"sliding names {len(self.sliding)} of {self.layers} layers")
         if any(self.sliding) and (self.window is None or self.window < 1):
@@ -57,68 +62,28 @@ class Qwen3Config(ModelConfig):
         return tuple(self.window if slides else None for slides in sliding)
 
     @classmethod
-    def from_hf(cls, data: Mapping[str, object]) -> Self:
-        fields = Fields(data)
-        fields.only("hidden_act", "silu")
-        fields.only("attention_bias", False)
-        fields.only("partial_rotary_factor", 1.0)
-        context = fields.integer("max_position_embeddings")
-        layers = fields.integer("num_hidden_layers")
-        rope = fields.table("rope_scaling") or fields.table("rope_parameters")
-        base = fields.number("rope_theta", 10_000.0)
-        window = None
-        if fields.flag("use_sliding_window", False) and data.get("sliding_window") is not None:
-            window = fields.integer("sliding_window")
-        sliding = fields.sliding_layers(layers)
+    def hf_values(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        values = super().hf_values(data)
+        layers, window = values["layers"], None
+        if hf_value(data, "use_sliding_window", bool, False):
+            window = hf_value(data, "sliding_window", Count, None)
+        sliding = read_layer_types(data, layers)
         if sliding is None and window is not None:
-            first = fields.whole("max_window_layers", 28)
+            first = hf_value(
+                data, "max_window_layers", Annotated[int, Meta(ge=0, le=2**31 - 1)], 28
+            )
             sliding = tuple(layer >= first for layer in range(layers))
-        return cls(
-            vocabulary=fields.integer("vocab_size"),
-            context=context,
-            width=fields.integer("hidden_size"),
-            layers=layers,
-            heads=fields.integer("num_attention_heads"),
-            kv_heads=fields.integer("num_key_value_heads"),
-            head_dim=fields.integer("head_dim", 128),
-            hidden=fields.integer("intermediate_size"),
-            norm_eps=fields.number("rms_norm_eps", 1e-6),
-            tied=fields.flag("tie_word_embeddings", False),
-            rope_base=rope.number("rope_theta", base) if rope else base,
-            rope_scaling=RopeScaling.from_hf(rope, context),
-            window=window,
-            sliding=sliding if sliding is not None and any(sliding) else (),
-        )
+        return {**values, "window": window, "sliding": sliding if any(sliding or ()) else ()}
 
     def to_hf(self) -> dict[str, object]:
-        kinds = ("full_attention", "sliding_attention")
         slides = any(self.sliding)
         return {
-            "architectures": ["Qwen3ForCausalLM"],
-            "model_type": self.MODEL_TYPE,
-            "vocab_size": self.vocabulary,
-            "max_position_embeddings": self.context,
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.head_dim,
-            "intermediate_size": self.hidden,
-            "hidden_act": "silu",
-            "rms_norm_eps": self.norm_eps,
-            "rope_theta": self.rope_base,
-            "rope_scaling": self.rope_scaling.to_hf() if self.rope_scaling else None,
-            "tie_word_embeddings": self.tied,
-            "attention_bias": False,
+            **super().to_hf(),
             "use_sliding_window": slides,
             "sliding_window": self.window if slides else None,
             # Loaders older than layer_types count the layers before the first that slides.
             "max_window_layers": self.sliding.index(True) if slides else self.layers,
-            "layer_types": [kinds[window is not None] for window in self.windows()],
-            # Defaults elsewhere name ids that this vocabulary may not have.
-            "bos_token_id": None,
-            "eos_token_id": None,
-            "pad_token_id": None,
+            "layer_types": layer_types(tuple(window is not None for window in self.windows())),
         }
 
 

@@ -1,13 +1,16 @@
-"""How fast rotary positions turn, and how that was stretched, as a config says it."""
+"""Rotary position embeddings as a config describes them: base, scaling, frequencies. No torch."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.models.configs.fields import Fields
+from ownwords.models.configs.config import Count, Positive, check_supported, hf_value
+
+_KINDS = ("default", "linear", "dynamic", "llama3")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,25 +28,27 @@ class RopeScaling:
     original_context: int = 8192
 
     @classmethod
-    def from_hf(cls, fields: Fields | None, context: int) -> Self | None:
-        """From the table `rope_scaling` (or `rope_parameters`, its newer name)."""
-        if fields is None:
+    def from_hf(cls, table: Mapping[str, Any] | None, context: int) -> Self | None:
+        """From `rope_scaling`, or from `rope_parameters`, its newer name."""
+        if table is None:
             return None
-        fields.only("partial_rotary_factor", 1.0)
-        name = "type" if fields.data.get("rope_type") is None else "rope_type"
-        fields.only(name, "default", "linear", "dynamic", "llama3")
-        kind = fields.data.get(name)
+        where = "rope_scaling in config.json"
+        name = "type" if table.get("rope_type") is None else "rope_type"
+        check_supported(table, {"partial_rotary_factor": (1.0,), name: _KINDS}, where)
+        kind = table.get(name)
         if kind is None or kind == "default":
             return None
-        factor = fields.number("factor")
+        factor = hf_value(table, "factor", Positive, where=where)
         if kind != "llama3":
             return cls(kind=str(kind), factor=factor)
         return cls(
             kind="llama3",
             factor=factor,
-            low_freq_factor=fields.number("low_freq_factor"),
-            high_freq_factor=fields.number("high_freq_factor"),
-            original_context=fields.integer("original_max_position_embeddings", context),
+            low_freq_factor=hf_value(table, "low_freq_factor", Positive, where=where),
+            high_freq_factor=hf_value(table, "high_freq_factor", Positive, where=where),
+            original_context=hf_value(
+                table, "original_max_position_embeddings", Count, context, where
+            ),
         )
 
     def to_hf(self) -> dict[str, object]:
@@ -55,23 +60,34 @@ class RopeScaling:
         return table
 
 
+def read_rope(
+    data: Mapping[str, Any], table: Mapping[str, Any] | None, context: int, base: float
+) -> tuple[float, RopeScaling | None]:
+    """Base and scaling; the base stands beside the table or, in newer files, in it."""
+    base = hf_value(data, "rope_theta", Positive, base)
+    if table is not None:
+        base = hf_value(table, "rope_theta", Positive, base, "rope_parameters in config.json")
+    return base, RopeScaling.from_hf(table, context)
+
+
 def frequencies(
     head_dim: int, base: float, scaling: RopeScaling | None = None
 ) -> npt.NDArray[np.float32]:
     """The angle that each pair of a head's dimensions turns by from one position to the next.
 
-    As `models.rope` has it, but for the last bit of some: PyTorch's powers round otherwise.
+    `models.rope` computes the same, but for the last bit of some: PyTorch's powers round otherwise.
     """
     steps = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     powers = np.power(base, steps.astype(np.float64)).astype(np.float32)
-    turning: npt.NDArray[np.float32] = np.float32(1) / powers
+    plain: npt.NDArray[np.float32] = np.float32(1) / powers
     if scaling is None or scaling.kind == "dynamic":
-        return turning
+        return plain
     if scaling.kind == "linear":
-        return turning / np.float32(scaling.factor)
+        return plain / np.float32(scaling.factor)
     # llama3: turns made over the original context decide. Many: kept; few: divided; between: mixed.
-    turns = np.float32(scaling.original_context) / (np.float32(2 * math.pi) / turning)
+    turns = np.float32(scaling.original_context) / (np.float32(2 * math.pi) / plain)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    kept = np.clip((turns - np.float32(low)) / np.float32(high - low), 0, 1, dtype=np.float32)
-    turning = (1 - kept) * turning / np.float32(scaling.factor) + kept * turning
-    return turning
+    share = np.clip((turns - np.float32(low)) / np.float32(high - low), 0, 1, dtype=np.float32)
+    scaled: npt.NDArray[np.float32] = (1 - share) * plain / np.float32(scaling.factor)
+    scaled += share * plain
+    return scaled

@@ -6,17 +6,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ownwords.models import configs
+from ownwords.models import registry
 from ownwords.models.bundle import Bundle
-from ownwords.models.decoder import CausalLM
-from ownwords.models.family import build
+from ownwords.models.decoder import CausalLM, build
 from ownwords.models.gguf import sampling, tokenizer
 from ownwords.models.gguf.container import GGUFContents, open_gguf
 from ownwords.models.gguf.families import config_of
 from ownwords.models.gguf.rope import ROPE_FACTORS
 from ownwords.models.gguf.tensors import from_gguf, tensor_name
-from ownwords.models.names import hf_names
 from ownwords.models.untrusted_files import ModelError, preview
+from ownwords.models.weight_mapping import hf_names
 
 
 def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
@@ -32,7 +31,7 @@ def load(path: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = N
         hf_config = config_of(
             contents.metadata, _rows(contents), "output.weight" not in contents.tensors, factors
         )
-        config = configs.config_from_json(hf_config)
+        config = registry.config_from_json(hf_config)
         if config.layers > len(contents.tensors):
             raise ModelError(f"{path} claims {config.layers:,} layers and has fewer tensors")
         family = config.MODEL_TYPE

@@ -15,8 +15,8 @@ from ownwords.models.gguf.container import lay_out, write_header, write_tensor
 from ownwords.models.gguf.rope import ROPE_FACTORS, rope_factors
 from ownwords.models.gguf.tensor_types import TYPES, Floats, TensorType
 from ownwords.models.gguf.tensors import tensor_name, to_gguf
-from ownwords.models.names import hf_names
 from ownwords.models.untrusted_files import ModelError, preview
+from ownwords.models.weight_mapping import hf_names
 
 _QUANTISATION_VERSION = 2  # of the blocks' layout, which files with blocks must name
 # The largest weight of each type; of blocks, by their scale, a float16 that ends at 65504.

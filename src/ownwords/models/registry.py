@@ -1,0 +1,38 @@
+"""The model families: for each its config and, by name, its module; no torch until one is built."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from ownwords.core.errors import ConfigError
+from ownwords.models.configs.config import ModelConfig
+from ownwords.models.configs.gemma3 import Gemma3Config
+from ownwords.models.configs.gpt2 import GPT2Config
+from ownwords.models.configs.llama import LlamaConfig
+from ownwords.models.configs.qwen3 import Qwen3Config
+
+# The config of each family, and the class of its model within `ownwords.models`.
+FAMILIES: Mapping[type[ModelConfig], str] = {
+    GPT2Config: "gpt2.GPT2",
+    LlamaConfig: "llama.Llama",
+    Qwen3Config: "qwen3.Qwen3",
+    Gemma3Config: "gemma3.Gemma3",
+}
+
+
+def config_from_json(data: Mapping[str, object]) -> ModelConfig:
+    """The config of a parsed config.json; ConfigError names what is not supported."""
+    kind = data.get("model_type")
+    for family in FAMILIES:
+        if kind == family.MODEL_TYPE:
+            return family.from_hf(data)
+    raise ConfigError(
+        f"config.json has the unknown model_type {kind!r:.80}",
+        hint=f"supported: {', '.join(family.MODEL_TYPE for family in FAMILIES)}",
+    )
+
+
+def model_class(config: ModelConfig) -> Any:  # noqa: ANN401 - a CausalLM, known to torch only
+    """The class of a config's model; imports torch."""
+    module, _, name = FAMILIES[type(config)].partition(".")
+    return getattr(import_module(f"ownwords.models.{module}"), name)
