@@ -124,11 +124,10 @@ def fused_linear(x_BTC: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
     saves more: the gradient of the input is then one product, too, not a sum of several.
     """
     plain = [x for x in layers if type(x) is nn.Linear and x.bias is None]
-    weights = [weight for layer in plain for weight in layer.parameters()]
     many = x_BTC.shape[0] * x_BTC.shape[1] >= x_BTC.shape[2]
-    if len(weights) < len(layers) or not (torch.is_grad_enabled() and many):
+    if len(plain) < len(layers) or not (torch.is_grad_enabled() and many):
         return tuple(layer(x_BTC) for layer in layers)
-    return (F.linear(x_BTC, torch.cat(weights)),)
+    return (F.linear(x_BTC, torch.cat([w for layer in plain for w in layer.parameters()])),)
 
 
 def split_heads(x_BTC: Tensor, head_dim: int) -> Tensor:
