@@ -215,7 +215,7 @@ def show(shape: str, folder: Path, found: dict[Row, list[Figures]]) -> None:
 
 
 def first_word(model: Path) -> None:
-    command = [sys.executable, "-m", "ownwords", "write", BEGINNING, "--tokens", "1"]
+    command = [sys.executable, "-m", "ownwords", "write", BEGINNING, "--max-tokens", "1"]
     # As after an install: compiled Python is kept from run to run.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     told = []

@@ -88,7 +88,7 @@ def test_the_list_has_a_name_and_no_other_word_passes(capsys: pytest.CaptureFixt
     assert main(["base", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == listed
     assert main(["base", "lsit"]) == 2
-    assert "ownwords base knows no 'lsit'; did you mean list?" in capsys.readouterr().err
+    assert "ownwords base has no 'lsit'; did you mean list?" in capsys.readouterr().err
 
 
 def test_an_install_without_its_base_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 torch.set_num_threads(1)  # where it computes, it does so on models too small for two
 WRITE = (sys.executable, "-m", "ownwords", "write", "a")
-GREEDY = ("--temperature", "0", "--tokens", "12", "--quiet")
+GREEDY = ("--temperature", "0", "--max-tokens", "12", "--quiet")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_the_prompt_is_shown_and_written_on(
     here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = "".join(Model.load(folder).write("the trouble", tokens=30, seed=5))
-    assert main(["write", "the", "trouble", "--tokens", "30", "--seed", "5"]) == 0
+    assert main(["write", "the", "trouble", "--max-tokens", "30", "--seed", "5"]) == 0
     shown = capsys.readouterr()
     assert shown.out == f"the trouble{expected}\n"
     assert shown.err == ""  # no terminal there
@@ -94,7 +94,7 @@ def test_each_option_of_sampling_arrives(
     plain = "".join(model.write("x", tokens=20, seed=2))
     for name, value in said.items():
         flag = "--" + name.replace("_", "-")
-        assert main(["write", "x", "--tokens", "20", "--seed", "2", flag, str(value)]) == 0
+        assert main(["write", "x", "--max-tokens", "20", "--seed", "2", flag, str(value)]) == 0
         expected = "".join(model.write("x", tokens=20, seed=2, **{name: value}))
         assert capsys.readouterr().out == f"x{expected}\n", name
         assert name in ("top_p", "min_p", "top_k") or expected != plain, name
@@ -105,7 +105,7 @@ def test_several_texts_are_those_of_their_seeds(
 ) -> None:
     model = Model.load(folder)
     expected = ["".join(model.write("a", tokens=20, seed=seed)) for seed in (7, 8, 9)]
-    command = ["write", "a", "--samples", "3", "--seed", "7", "--tokens", "20"]
+    command = ["write", "a", "--samples", "3", "--seed", "7", "--max-tokens", "20"]
     assert main([*command, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [each["text"] for each in said["texts"]] == expected
@@ -175,7 +175,7 @@ def test_tokens_that_only_pad_the_vocabulary_are_never_written(
     network.init_weights(1)
     bundle.save(tmp_path / "model", network, ByteTokenizer())
     command = ["write", "a", "--model", str(tmp_path / "model"), "--json", "--seed", "1"]
-    command += ["--tokens", "60", "--temperature", "3"]
+    command += ["--max-tokens", "60", "--temperature", "3"]
     for more in ((), ("--samples", "3"), ("--weights", "int8")):
         assert main([*command, *more]) == 0
         assert json.loads(capsys.readouterr().out)["texts"][0]["text"]
@@ -219,7 +219,7 @@ def test_long_quotes_take_asking_for(
     guarded.mkdir()
     for path in folder.iterdir():
         (guarded / path.name).write_bytes(path.read_bytes())
-    command = ["write", "the", "--json", "--temperature", "0", "--tokens", "30"]
+    command = ["write", "the", "--json", "--temperature", "0", "--max-tokens", "30"]
     command += ["--model", str(guarded)]
     assert main(command) == 0
     text = json.loads(capsys.readouterr().out)["texts"][0]["text"]
@@ -241,7 +241,7 @@ def test_long_quotes_take_asking_for(
     ("arguments", "message"),
     [
         (["--tokns", "5"], "unknown option: --tokns"),
-        (["--tokens", "0"], "--tokens should be 1 or more"),
+        (["--max-tokens", "0"], "--max-tokens should be 1 or more"),
         (["--samples", "0"], "--samples should be 1 or more"),
         (["--threads", "0"], "--threads should be 1 or more"),
         (["--temperature", "-1"], "temperature should be"),
@@ -305,7 +305,7 @@ def test_a_terminal_obeys_nothing_of_the_text(
     assert capsys.readouterr().out == "a?[2J\tb\n?1mé?\n"
 
 
-ENDLESS = [*WRITE, "--tokens", "10000000", "--temperature"]
+ENDLESS = [*WRITE, "--max-tokens", "10000000", "--temperature"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")

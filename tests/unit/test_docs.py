@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ownwords.cli.all_settings import Settings
+from ownwords.cli.main import build
+from ownwords.core.config import settings_of
+
 ROOT = Path(__file__).resolve().parents[2]
 GENERATE = ROOT / "docs" / "generate.py"
 
@@ -44,8 +48,12 @@ def test_stale_pages_are_said_to_be_stale(tmp_path: Path) -> None:
     assert "README.md is stale: run python docs/generate.py" in done.stderr
 
 
-def test_the_reference_covers_every_setting_and_no_machine() -> None:
+def test_the_reference_covers_every_setting_and_verb_and_no_machine() -> None:
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    assert "`archive.drafts`" in text
+    settings = settings_of(Settings())
+    assert len(settings) > 50
+    assert not [setting.key for setting in settings if f"`{setting.key}`" not in text]
+    verbs = [name for name in build() if not name.startswith("-")]
+    assert not [verb for verb in verbs if f"`ownwords {verb}" not in text]
     assert "\x1b" not in text
     assert str(Path.home()) not in text

@@ -19,6 +19,7 @@ from ownwords.base.catalogue import BOXED
 from ownwords.cli.chat import ChatSession
 from ownwords.cli.main import main
 from ownwords.cli.make_view import MakeView
+from ownwords.cli.sampling_options import WritingOptions
 from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
 from ownwords.evaluation.scorecard import BitsRow, Conclusion, ModelFacts, Scorecard
@@ -368,7 +369,7 @@ def lines(*said: str) -> Callable[[], str]:
 
 def talked(*said: str, parrot: Parrot | None = None) -> list[dict[str, Any]]:
     model = parrot or Parrot()
-    ChatSession(model, seed=40, tokens=9).talk(lines(*said))  # type: ignore[arg-type]
+    ChatSession(model, WritingOptions(seed=40), 9).run(lines(*said))  # type: ignore[arg-type]
     return model.asked
 
 
@@ -394,7 +395,7 @@ def test_commands_set_seed_and_temperature_and_end_it() -> None:
         ("/temperature hot", f"the temperature is {DEFAULT_SAMPLING.temperature:g}"),
         ("/temperature nan", f"the temperature is {DEFAULT_SAMPLING.temperature:g}"),
         ("/temperature 99", "it may be 0 to 5"),
-        ("/help", "Type how a text begins"),
+        ("/help", "Type the beginning of a text"),
     ],
 )
 def test_what_it_does_not_know_is_said_and_nothing_written(

@@ -7,68 +7,44 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from ownwords.cli.output import are_terminals
-from ownwords.cli.sampling_options import Device, ModelFolder, Quote, Temperature
+from ownwords.cli.sampling_options import NO_OPTIONS, MaxTokens, WritingOptions, check_positive
 from ownwords.cli.word_wrap import StreamingWordWrap
-from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.errors import OwnwordsError
 from ownwords.inference.model import Model
-from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.inference.whereabouts import model_folder
 
-TOKENS = 200
+MAX_TOKENS = 200
 _SEEDS = 1 << 31
-_WIDEST = 92  # columns: wider than this, an eye loses the line
+_WIDEST = 92  # columns that are easy to read
 HELP = """\
-Type how a text begins; it is written on. An empty line: a new text.
-/again            once more from the same beginning, with other luck
-/seed 7           the luck of the next text; the same seed writes the same text
+Type the beginning of a text; the model continues it. An empty line starts a new text.
+/again            continue the same beginning once more, with another seed
+/seed 7           set the seed of the next text; the same seed writes the same text
 /temperature 0.5  safer; 1.2 is bolder
-/quit             ends it, as Ctrl-D does; Ctrl-C ends the text under way"""
+/quit             end, as Ctrl-D does; Ctrl-C ends the current text"""
 
 
-def chat(
-    *,
-    model: ModelFolder = None,
-    tokens: Annotated[int, Parameter(help="Write at most so many for each line.")] = TOKENS,
-    temperature: Temperature = DEFAULT_SAMPLING.temperature,
-    seed: Annotated[
-        int | None,
-        Parameter(help="The luck of the first text. [default: another each time]"),
-    ] = None,
-    device: Device = "auto",
-    quote: Quote = False,
-) -> None:
-    """Line by line: each is how a text begins, and the model writes on from it."""
-    if tokens < 1:
-        raise ConfigError(f"--tokens should be 1 or more, and is {tokens}")
-    loaded = Model.load(model_folder(model, Path.cwd()), device=device)
+def chat(*, max_tokens: MaxTokens = MAX_TOKENS, options: WritingOptions = NO_OPTIONS) -> None:
+    """Continue each line you type."""
+    check_positive("--max-tokens", max_tokens)
+    model = Model.load(model_folder(options.model, Path.cwd()), device=options.device)
     on_terminal = are_terminals(sys.stdin, sys.stdout)
     if on_terminal:
         print(HELP, file=sys.stderr)
-    ChatSession(loaded, tokens=tokens, temperature=temperature, seed=seed, quote=quote).talk(
-        _line if on_terminal else _piped_line
-    )
+    ChatSession(model, options, max_tokens).run(_line if on_terminal else _piped_line)
 
 
 class ChatSession:
-    """A model that writes on from one line after another, and what was said about how."""
+    """A model that continues one line after another, and the settings it does so with."""
 
     def __init__(
-        self,
-        model: Model,
-        *,
-        tokens: int = TOKENS,
-        temperature: float = DEFAULT_SAMPLING.temperature,
-        seed: int | None = None,
-        quote: bool = False,
+        self, model: Model, options: WritingOptions = NO_OPTIONS, max_tokens: int = MAX_TOKENS
     ) -> None:
-        self._model, self._tokens, self._quote = model, tokens, quote
-        self._temperature = temperature
-        self._seed = secrets.randbelow(_SEEDS) if seed is None else seed
+        self._model, self._options, self._max_tokens = model, options, max_tokens
+        self._temperature = options.temperature
+        self._seed = secrets.randbelow(_SEEDS) if options.seed is None else options.seed
         self._last = ""
         self._commands: dict[str, Callable[[str], bool]] = {
             "/again": self._again,
@@ -78,28 +54,28 @@ class ChatSession:
             "/quit": lambda _: False,
         }
 
-    def talk(self, line: Callable[[], str]) -> None:
-        """Until the lines end, or one says so."""
+    def run(self, next_line: Callable[[], str]) -> None:
+        """Answer lines until they end, or one says so."""
         while True:
             try:
-                said = line()
+                line = next_line()
             except (EOFError, KeyboardInterrupt):
                 print(file=sys.stderr)
                 return
             try:
-                if not self.answer(said):
+                if not self.answer(line):
                     return
-            except OwnwordsError as error:  # as of a temperature that cannot be
-                self._say(str(error))
+            except OwnwordsError as error:  # such as an impossible temperature
+                self._print(str(error))
 
     def answer(self, line: str) -> bool:
-        """Do what the line says, or write on from it; whether there is more to come."""
+        """Obey a command or continue a text; False when the session is over."""
         if not line.startswith("/"):
             self._write(line)
             return True
         name, _, value = line.strip().partition(" ")
         if name not in self._commands:
-            self._say(f"there is no {name}: " + ", ".join(self._commands))
+            self._print(f"there is no {name}: " + ", ".join(self._commands))
             return True
         return self._commands[name](value.strip())
 
@@ -107,17 +83,17 @@ class ChatSession:
         self._last = beginning
         pieces = self._model.write(
             beginning,
-            tokens=self._tokens,
+            tokens=self._max_tokens,
             seed=self._seed,
-            quote=self._quote,
+            quote=self._options.quote,
             temperature=self._temperature,
         )
         try:
             _show(chain([beginning], pieces))
-        except KeyboardInterrupt:  # of this text, not of the whole
-            self._say("(ended)")
+        except KeyboardInterrupt:  # ends this text, not the session
+            self._print("(ended)")
         if sys.stderr.isatty():
-            self._say(f"seed {self._seed}, temperature {self._temperature:g}")
+            self._print(f"seed {self._seed}, temperature {self._temperature:g}")
         self._seed += 1
 
     def _again(self, _: str) -> bool:
@@ -128,29 +104,29 @@ class ChatSession:
         if value.isdecimal():
             self._seed = int(value)
         else:
-            self._say(f"the next seed is {self._seed}; /seed 7 makes it 7")
+            self._print(f"the next seed is {self._seed}; /seed 7 makes it 7")
         return True
 
     def _set_temperature(self, value: str) -> bool:
         with suppress(ValueError):
-            wanted = float(value)
-            if 0 <= wanted <= 5:
-                self._temperature = wanted
+            temperature = float(value)
+            if 0 <= temperature <= 5:
+                self._temperature = temperature
                 return True
-        self._say(f"the temperature is {self._temperature:g}; it may be 0 to 5")
+        self._print(f"the temperature is {self._temperature:g}; it may be 0 to 5")
         return True
 
     def _help(self, _: str) -> bool:
-        self._say(HELP)
+        self._print(HELP)
         return True
 
     @staticmethod
-    def _say(text: str) -> None:
+    def _print(text: str) -> None:
         print(text, file=sys.stderr)
 
 
 def _show(pieces: Iterable[str]) -> None:
-    """To be read on a terminal; elsewhere as it is."""
+    """Print the text wrapped on a terminal, unchanged elsewhere."""
     if sys.stdout.isatty():
         width = min(shutil.get_terminal_size().columns, _WIDEST)
         StreamingWordWrap(sys.stdout, width=width).write(pieces)

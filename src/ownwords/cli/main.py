@@ -1,6 +1,6 @@
-"""The `ownwords` command: finds the verb, and turns whatever happens into an exit status.
+"""The `ownwords` command: find the verb, run it, turn the outcome into an exit status.
 
-A verb's module is imported only when it is called, and nothing heavy before that.
+A verb's module is imported only when the verb is called; nothing heavy is imported before.
 """
 
 import errno
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from cyclopts import App
     from rich.console import Console
 
-# What the file system refuses for reasons outside the program; anything else is a bug.
-_REFUSED = {
+# File system errors with a cause outside the program; any other OSError is a bug.
+_DISK_ERRORS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.EACCES: "permission denied",
@@ -32,8 +32,85 @@ _REFUSED = {
     errno.EFBIG: "the file is larger than this disk, or a limit of this account, allows",
     errno.EMFILE: "too many files are open",
     errno.ENOMEM: "there is not enough memory",
-    errno.ELOOP: "it is a link that leads to itself",
+    errno.ELOOP: "the link leads to itself",
 }
+
+
+# Verb, help, usage, example; the module and the function carry the verb's name.
+_VERBS = (
+    (
+        "make",
+        "The main job: read a blog, train a model on it, let it write, and score it.",
+        "PATH [PATH ...] [OPTIONS]",
+        "~/Documents/Publii/sites/my-blog --minutes 10",
+    ),
+    (
+        "look",
+        "Read a blog and report what is in it and what can be trained on it.",
+        "PATH [PATH ...] [OPTIONS]",
+        "~/Documents/Publii/sites/my-blog --drafts",
+    ),
+    (
+        "pretrain",
+        "Train a model from scratch on a blog, in the minutes you give it.",
+        "PATH [PATH ...] [OPTIONS]",
+        "~/Documents/Publii/sites/my-blog --minutes 10",
+    ),
+    (
+        "finetune",
+        "Fine-tune an existing model on a blog.",
+        "PATH [PATH ...] [--base MODEL] [OPTIONS]",
+        "my-blog --base path/to/model --minutes 10",
+    ),
+    (
+        "tune",
+        "Search for better settings than the plan's, and report whether there are any.",
+        "PATH [PATH ...] [OPTIONS]",
+        "~/Documents/Publii/sites/my-blog --minutes 30",
+    ),
+    (
+        "write",
+        "Write in your voice, starting from your first words.",
+        "[PROMPT] [OPTIONS]",
+        '"The trouble with backups" --max-tokens 200',
+    ),
+    (
+        "chat",
+        "Write together, line by line: you begin, the model continues.",
+        "[OPTIONS]",
+        "--model my-blog.ownwords --temperature 0.7",
+    ),
+    (
+        "ask",
+        "Ask your posts: get an answer with citations, or the passages themselves.",
+        "[QUESTION] [OPTIONS]",
+        '"What did I say about backups?"',
+    ),
+    (
+        "serve",
+        "Serve a web page for all of this, and an OpenAI-compatible API.",
+        "[PATH] [OPTIONS]",
+        "my-blog.ownwords --open",
+    ),
+    (
+        "score",
+        "Measure how good a model is on posts it has never seen.",
+        "[MODEL] [OPTIONS]",
+        "my-blog.ownwords",
+    ),
+    (
+        "export",
+        "Export a model for other tools: as a directory, as GGUF, or for Ollama.",
+        "MODEL --to hf|gguf|ollama [OPTIONS]",
+        "my-blog.ownwords/model --to gguf --type q8_0",
+    ),
+    (
+        "doctor",
+        "Check this machine: what it has, how fast it is, which optional parts are missing.",
+        "[OPTIONS]",
+        "--json",
+    ),
+)
 
 
 def run() -> None:
@@ -42,12 +119,12 @@ def run() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the arguments say; the exit status, one of `output.EXIT_STATUSES`."""
+    """Run the command line and return the exit status, one of `output.EXIT_STATUSES`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        # A title with a letter that the terminal lacks must not end the program.
+        # A character that the terminal cannot encode must not end the program.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     as_json = "--json" in arguments
     try:
@@ -56,20 +133,19 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as error:
         if sys.stderr.isatty():
             print(file=sys.stderr)  # the line with ^C is not ours to write on
-        # Training says what it has saved, and how to go on.
-        said = str(error)
-        return _told(f"interrupted: {said}" if said else "interrupted", "", as_json, status=130)
+        saved = str(error)  # what the verb has saved, and how to continue
+        return _report(f"interrupted: {saved}" if saved else "interrupted", "", as_json, status=130)
     except BrokenPipeError:
         # Python would try to write what is left, and complain, when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OwnwordsError as error:
-        return _told(error.message, error.hint, as_json)
+        return _report(error.message, error.hint, as_json)
     except OSError as error:
-        if error.errno not in _REFUSED:
+        if error.errno not in _DISK_ERRORS:
             return _bug(as_json)
         where = f"{error.filename}: " if error.filename else ""
-        return _told(where + _REFUSED[error.errno], "", as_json)
+        return _report(where + _DISK_ERRORS[error.errno], "", as_json)
     except Exception:
         return _bug(as_json)
     return 0
@@ -88,14 +164,13 @@ def _call(arguments: Sequence[str]) -> None:
             result_action="return_value",
         )
     except CycloptsError as error:
-        from ownwords.cli import usage_errors
+        from ownwords.cli.usage_errors import usage_error
 
-        verb = " ".join(["ownwords", *(error.command_chain or ())])
-        raise OwnwordsError(usage_errors.sentence(error, verb), hint=f"{verb} --help") from error
+        raise usage_error(error) from error
 
 
 def _console_for_help(arguments: Sequence[str]) -> "Console | None":
-    """Where help is printed, asked for or instead of a verb; nothing else waits for rich."""
+    """The console for help, imported only when help is printed: rich is slow to import."""
     if len(arguments) > 1 and not {"--help", "-h"}.intersection(arguments):
         return None
     from ownwords.cli.output import stdout
@@ -116,97 +191,31 @@ def build() -> "App":
         version=__version__,
         suppress_keyboard_interrupt=False,
     )
+    for order, (name, help, usage, example) in enumerate(_VERBS):
+        app.command(
+            f"ownwords.cli.{name}:{name}",
+            name=name,
+            sort_key=order,
+            help=help,
+            usage=f"Usage: ownwords {name} {usage}",
+            help_epilogue=f"Example: ownwords {name} {example}",
+        )
+    app.command(_bench())
     app.command(
-        "ownwords.cli.make:make",
-        name="make",
-        sort_key=0,
-        help="The main job: read a blog, train a model of it, let it write, and score it.",
-        usage="Usage: ownwords make PATH [PATH ...] [OPTIONS]",
-        help_epilogue="Example: ownwords make ~/Documents/Publii/sites/my-blog --minutes 10",
+        "ownwords.cli.base:app",
+        name="base",
+        sort_key=len(_VERBS) + 1,
+        help="Manage the base models that training can start from.",
     )
-    app.command(
-        "ownwords.cli.look:look",
-        name="look",
-        sort_key=1,
-        help="Read a blog, and report honestly what is in it and what can be trained with it.",
-        usage="Usage: ownwords look PATH [PATH ...] [OPTIONS]",
-        help_epilogue="Example: ownwords look ~/Documents/Publii/sites/my-blog --drafts",
-    )
-    app.command(
-        "ownwords.cli.pretrain:pretrain",
-        name="pretrain",
-        sort_key=2,
-        help="Train a model from nothing on a blog, in the minutes you give it.",
-        usage="Usage: ownwords pretrain PATH [PATH ...] [OPTIONS]",
-        help_epilogue="Example: ownwords pretrain ~/Documents/Publii/sites/my-blog --minutes 10",
-    )
-    app.command(
-        "ownwords.cli.finetune:finetune",
-        name="finetune",
-        sort_key=3,
-        help="Bend a model that can write already towards the manner of a blog.",
-        usage="Usage: ownwords finetune PATH [PATH ...] [--base MODEL] [OPTIONS]",
-        help_epilogue="Example: ownwords finetune my-blog --base path/to/model --minutes 10",
-    )
-    app.command(
-        "ownwords.cli.tune:tune",
-        name="tune",
-        sort_key=3,
-        help="Search for better settings than the plan's, and say whether there are any.",
-        usage="Usage: ownwords tune PATH [PATH ...] [OPTIONS]",
-        help_epilogue="Example: ownwords tune ~/Documents/Publii/sites/my-blog --minutes 30",
-    )
-    app.command(
-        "ownwords.cli.write:write",
-        name="write",
-        sort_key=4,
-        help="Write in your voice, on from the first words you give it.",
-        usage="Usage: ownwords write [PROMPT] [OPTIONS]",
-        help_epilogue='Example: ownwords write "The trouble with backups" --tokens 200',
-    )
-    app.command(
-        "ownwords.cli.chat:chat",
-        name="chat",
-        sort_key=4,
-        help="Write with it line by line: you begin, it goes on.",
-        usage="Usage: ownwords chat [OPTIONS]",
-        help_epilogue="Example: ownwords chat --model my-blog.ownwords --temperature 0.7",
-    )
-    app.command(
-        "ownwords.cli.ask:ask",
-        name="ask",
-        sort_key=4,
-        help="Ask your posts: an answer that says where it stands, or the passages themselves.",
-        usage="Usage: ownwords ask [QUESTION] [OPTIONS]",
-        help_epilogue='Example: ownwords ask "What did I say about backups?"',
-    )
-    app.command(
-        "ownwords.cli.serve:serve",
-        name="serve",
-        sort_key=4,
-        help="One page for all of it, on this machine; and an API as OpenAI's.",
-        usage="Usage: ownwords serve [PATH] [OPTIONS]",
-        help_epilogue="Example: ownwords serve my-blog.ownwords --open",
-    )
-    app.command(
-        "ownwords.cli.score:score",
-        name="score",
-        sort_key=4,
-        help="Say honestly how good a model is, on posts it has never seen.",
-        usage="Usage: ownwords score [MODEL] [OPTIONS]",
-        help_epilogue="Example: ownwords score my-blog.ownwords",
-    )
-    app.command(
-        "ownwords.cli.export:export",
-        name="export",
-        sort_key=5,
-        help="Write a model for other tools: as a directory, as GGUF, or for Ollama.",
-        usage="Usage: ownwords export MODEL --to hf|gguf|ollama [OPTIONS]",
-        help_epilogue="Example: ownwords export my-blog.ownwords/model --to gguf --type q8_0",
-    )
+    return app
+
+
+def _bench() -> "App":
+    from cyclopts import App
+
     bench = App(
         name="bench",
-        sort_key=6,
+        sort_key=len(_VERBS),
         help="Measure what takes the time.",
         help_format="plaintext",
         help_epilogue="ownwords bench step --help explains it and shows an example.",
@@ -216,30 +225,14 @@ def build() -> "App":
     bench.command(
         "ownwords.cli.bench:step",
         name="step",
-        help="Where the time of a training step goes, as a picture.",
+        help="Show where the time of a training step goes.",
         usage="Usage: ownwords bench step [MODEL] [OPTIONS]",
         help_epilogue="Example: ownwords bench step --parameters 5000000 --precision autocast",
     )
-    app.command(bench)
-    app.command(
-        "ownwords.cli.doctor:doctor",
-        name="doctor",
-        sort_key=7,
-        help="Say what this machine has, how fast it is, and which optional parts are missing.",
-        usage="Usage: ownwords doctor [OPTIONS]",
-        help_epilogue="Example: ownwords doctor --json",
-    )
-    app.command(
-        "ownwords.cli.base:app",
-        name="base",
-        sort_key=8,
-        help="The models that tuning may begin with: list, verify, add, remove, fetch books,"
-        " pretrain.",
-    )
-    return app
+    return bench
 
 
-def _told(message: str, hint: str, as_json: bool, status: int = 2) -> int:
+def _report(message: str, hint: str, as_json: bool, status: int = 2) -> int:
     from ownwords.cli.output import print_error
 
     with suppress(OSError):  # nobody reads, or the disk that stdout goes to is full
@@ -251,4 +244,6 @@ def _told(message: str, hint: str, as_json: bool, status: int = 2) -> int:
 def _bug(as_json: bool) -> int:
     traceback.print_exc()
     place = f"ownwords {__version__}, Python {platform.python_version()}, {platform.system()}"
-    return _told(f"this is a bug; please report it with the lines above ({place})", "", as_json, 1)
+    return _report(
+        f"this is a bug; please report it with the lines above ({place})", "", as_json, 1
+    )

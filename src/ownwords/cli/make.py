@@ -163,7 +163,7 @@ def _offer(made: "MakeResult", view: "MakeView") -> None:
             view.on_writing(title, ended_well(pieces))
         elif name == "chat":
             console.print(Text(HELP))
-            ChatSession(model()).talk(lambda: input("> "))
+            ChatSession(model()).run(lambda: input("> "))
         elif name == "open":
             opened(made.scorecard_page)
         else:

@@ -1,36 +1,56 @@
-"""The options that the verbs have in common which let a model write."""
+"""The options shared by the verbs that load a model and let it write."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from ownwords.cli.parameters import flag
+from ownwords.core.errors import ConfigError
 from ownwords.inference.engine import WeightFormat
+from ownwords.inference.text_generation import DEFAULT_SAMPLING
 
-ModelFolder = Annotated[
-    Path | None,
-    Parameter(
-        help="A model directory, or a workspace that holds one. [default: that of the only"
-        " NAME.ownwords here]"
-    ),
-]
-Temperature = Annotated[
-    float, Parameter(help="Lower is safer, higher is bolder; 0 takes the likeliest each time.")
-]
 Device = Annotated[
-    str, Parameter(help="cpu, cuda, mps, xpu; auto is cuda where there is one, or cpu.")
+    str, Parameter(help="Run on cpu, cuda, mps or xpu; auto takes cuda if present, else cpu.")
 ]
-RoundedTo = Annotated[
-    WeightFormat, Parameter(help="Use the weights as: int8 and int4 are smaller and faster.")
+Weights = Annotated[
+    WeightFormat,
+    Parameter(help="Convert the weights while loading; int8 and int4 are smaller and faster."),
 ]
-Threads = Annotated[
-    int | None, Parameter(help="Compute with so many. [default: a thread for each core]")
-]
-Quote = Annotated[
-    bool,
-    Parameter(
-        negative=(),
-        show_default=False,
-        help="Allow long passages of the texts learned from, word for word. [default: no]",
-    ),
-]
+MaxTokens = Annotated[int, Parameter(help="Stop each text after this many tokens.")]
+Threads = Annotated[int | None, Parameter(help="Use this many threads. [default: one per core]")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WritingOptions:
+    """The model and how it writes."""
+
+    model: Annotated[
+        Path | None,
+        Parameter(
+            help="A model directory, or a workspace with a model. [default: the only NAME.ownwords"
+            " here]"
+        ),
+    ] = None
+    temperature: Annotated[
+        float, Parameter(help="Lower is safer, higher is bolder; 0 takes the likeliest token.")
+    ] = DEFAULT_SAMPLING.temperature
+    seed: Annotated[
+        int | None,
+        Parameter(help="The same seed writes the same text. [default: random]"),
+    ] = None
+    device: Device = "auto"
+    quote: Annotated[
+        bool, flag("Allow long passages copied word for word from the training texts.")
+    ] = False
+
+
+NO_OPTIONS = WritingOptions()
+
+
+def check_positive(option: str, value: int | None) -> None:
+    """Raise ConfigError for a count below 1; None passes."""
+    if value is not None and value < 1:
+        raise ConfigError(f"{option} should be 1 or more, and is {value}")

@@ -1,49 +1,54 @@
-"""What was typed wrong, in a sentence of ours: the library's own speak of tokens and types."""
+"""One plain sentence for a command line that cannot be parsed."""
 
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from ownwords.cli.parameters import renaming
+from ownwords.core.errors import OwnwordsError
+
 if TYPE_CHECKING:
-    from cyclopts import App, CycloptsError
+    from cyclopts import CycloptsError
 
 _KINDS = {int: "a whole number", float: "a number"}
 
 
-def sentence(error: "CycloptsError", verb: str) -> str:
-    """What is wrong with the words after `verb`, and what was perhaps meant."""
+def usage_error(error: "CycloptsError") -> OwnwordsError:
+    """The parser's error in our words, with the help to look at."""
+    verb = " ".join(["ownwords", *(error.command_chain or ())])
+    return OwnwordsError(_sentence(error, verb), hint=f"{verb} --help")
+
+
+def _sentence(error: "CycloptsError", verb: str) -> str:
     from cyclopts import (
         CoercionError,
         MissingArgumentError,
         UnknownCommandError,
+        UnknownOptionError,
         UnusedCliTokensError,
     )
 
     if isinstance(error, MissingArgumentError) and error.argument:
         name = error.argument.name
-        if error.argument.index is not None:  # it has a place, and needs no dashes
+        if error.argument.index is not None:  # positional: it has no dashes
             name = name.lstrip("-").upper()
         return f"{name} needs a value" if error.keyword else f"{verb} needs a {name}"
     if isinstance(error, CoercionError) and error.token and error.target_type in (int, float, bool):
-        name, said = error.token.keyword or "it", error.token.value
+        name, value = error.token.keyword or "it", error.token.value
         if error.target_type is bool:
-            return f"{name} is said or not said, and takes no value; {said!r} was given"
-        return f"{name} should be {_KINDS[error.target_type]}, and is {said!r}"
+            return f"{name} is a switch and takes no value; {value!r} was given"
+        return f"{name} should be {_KINDS[error.target_type]}, and is {value!r}"
+    if isinstance(error, UnknownOptionError) and error.token.keyword:
+        renamed = renaming(error.token.keyword)
+        if renamed:
+            return renamed
     if isinstance(error, UnknownCommandError | UnusedCliTokensError) and error.unused_tokens:
-        word, verbs = error.unused_tokens[0], _verbs(error.app)
+        word = error.unused_tokens[0]
+        verbs = [name for name in error.app or () if not name.startswith("-")]
         if verbs:
-            return _no_verb(word, verbs, verb)
+            close = get_close_matches(word, verbs, n=1)
+            known = f"did you mean {close[0]}?" if close else f"it has {', '.join(verbs)}"
+            return f"{verb} has no {word!r}; {known}"
         if isinstance(error, UnusedCliTokensError):
-            return f"{verb} has no use for {word!r}"
+            return f"{verb} takes no {word!r}"
     message = str(error)
     return message[:1].lower() + message[1:].rstrip(".")
-
-
-def _verbs(app: "App | None") -> list[str]:
-    return [] if app is None else [name for name in app if not name.startswith("-")]
-
-
-def _no_verb(word: str, verbs: list[str], within: str) -> str:
-    close = get_close_matches(word, verbs, n=1)
-    if close:
-        return f"{within} knows no {word!r}; did you mean {close[0]}?"
-    return f"{within} knows no {word!r}; it knows {', '.join(verbs)}"

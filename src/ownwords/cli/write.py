@@ -1,9 +1,8 @@
 """`ownwords write`."""
 
-import re
 import secrets
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -11,24 +10,22 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from ownwords.cli.parameters import Json, described, flag, text_of
 from ownwords.cli.sampling_options import (
-    Device,
-    ModelFolder,
-    Quote,
-    RoundedTo,
-    Temperature,
+    NO_OPTIONS,
+    MaxTokens,
     Threads,
+    Weights,
+    WritingOptions,
+    check_positive,
 )
-from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.inference.whereabouts import model_folder
 
-_STDIN = "-"
 _SEEDS = 1 << 31
-_LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
-# What a terminal would obey rather than show; not the tab and the end of a line.
-_OBEYED = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "?")
+# Control characters that a terminal would obey; tab and newline are kept.
+_CONTROL = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "?")
 
 
 def write(
@@ -36,133 +33,98 @@ def write(
         str,
         Parameter(
             name="PROMPT",
-            allow_leading_hyphen=True,  # a text may begin with a dash, and - is one
-            help="How the text begins; - reads it from standard input. [default: a new text]",
+            allow_leading_hyphen=True,  # a text may begin with a dash, and - is standard input
+            help="The beginning of the text; - reads it from standard input. [default: none]",
         ),
     ],
-    model: ModelFolder = None,
-    tokens: Annotated[int, Parameter(help="Write at most so many.")] = 400,
-    temperature: Temperature = DEFAULT_SAMPLING.temperature,
+    max_tokens: MaxTokens = 400,
+    options: WritingOptions = NO_OPTIONS,
     top_p: Annotated[
-        float, Parameter(help="Choose among the likeliest that are together so probable; 1: all.")
+        float, Parameter(help="Sample from the likeliest tokens that together reach this; 1: all.")
     ] = DEFAULT_SAMPLING.top_p,
     min_p: Annotated[
-        float, Parameter(help="Leave out what has less than this share of the likeliest's chance.")
+        float,
+        Parameter(help="Drop tokens less likely than this share of the likeliest token."),
     ] = DEFAULT_SAMPLING.min_p,
-    top_k: Annotated[int, Parameter(help="Choose among so many of the likeliest; 0: all.")] = (
+    top_k: Annotated[int, Parameter(help="Sample from this many likeliest tokens; 0: all.")] = (
         DEFAULT_SAMPLING.top_k
     ),
     repetition_penalty: Annotated[
-        float, Parameter(help="Make tokens that are there already less likely; 1: do not.")
+        float, Parameter(help="Make tokens already in the text less likely; 1: off.")
     ] = DEFAULT_SAMPLING.repetition_penalty,
-    seed: Annotated[
-        int | None,
-        Parameter(help="The same seed writes the same text. [default: another each time]"),
-    ] = None,
     stop: Annotated[
         tuple[str, ...],
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="End before this text; may be given again. [default: none]",
-        ),
+        described("End before this text; may be repeated. [default: none]"),
     ] = (),
     samples: Annotated[
-        int, Parameter(help="Write so many texts, all together: each is shown when all are done.")
+        int, Parameter(help="Write this many texts at once; each is shown when all are done.")
     ] = 1,
-    weights: RoundedTo = "stored",
-    device: Device = "auto",
+    weights: Weights = "stored",
     threads: Threads = None,
-    quote: Quote = False,
-    json: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="The texts as one JSON object on stdout. [default: no]",
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Do not tell the seed and the engine in the end. [default: no]",
-        ),
-    ] = False,
+    json: Json = False,
+    quiet: Annotated[bool, flag("Do not report seed and engine at the end.")] = False,
 ) -> None:
-    """Write on from the prompt; the text is shown as it comes."""
-    for name, value in (("--tokens", tokens), ("--samples", samples), ("--threads", threads)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name} should be 1 or more, and is {value}")
-    chosen = replace(
+    """Continue the prompt, and show the text as it is written."""
+    check_positive("--max-tokens", max_tokens)
+    check_positive("--samples", samples)
+    check_positive("--threads", threads)
+    sampling = replace(
         DEFAULT_SAMPLING,
-        temperature=temperature,
+        temperature=options.temperature,
         top_p=top_p,
         min_p=min_p,
         top_k=top_k,
         repetition_penalty=repetition_penalty,
     )
-    beginning = _given(prompt)
-    folder = model_folder(model, Path.cwd())
-    loaded = Model.load(folder, device=device, weights=weights, threads=threads)
-    is_guarded = loaded.guard is not None and not quote
-    first = secrets.randbelow(_SEEDS) if seed is None else seed
+    beginning = text_of(prompt, "ownwords write")
+    folder = model_folder(options.model, Path.cwd())
+    model = Model.load(folder, device=options.device, weights=weights, threads=threads)
+    is_guarded = model.guard is not None and not options.quote
+    first = secrets.randbelow(_SEEDS) if options.seed is None else options.seed
     seeds = range(first, first + samples)
-    texts: Iterable[Iterable[str]]  # of each the pieces
-    how: Any = {"tokens": tokens, "stops": stop, "quote": quote, **vars(chosen)}
+    texts: Iterable[Iterable[str]]  # each as its pieces
+    how: Any = {
+        "tokens": max_tokens,
+        "stops": stop,
+        "quote": options.quote,
+        **vars(sampling),
+    }
     if samples > 1:
-        texts = [[text] for text in loaded.write_several(beginning, seeds=seeds, **how)]
+        texts = [[text] for text in model.write_several(beginning, seeds=seeds, **how)]
     else:
-        texts = [loaded.write(beginning, seed=first, **how)]
+        texts = [model.write(beginning, seed=first, **how)]
     if json:
         from ownwords.cli.output import print_json
 
         figures = {
             "model": str(folder),
-            "engine": loaded.engine.name,
+            "engine": model.engine.name,
             "copy_guard": is_guarded,
             "prompt": beginning,
             "texts": [
-                {"seed": its, "text": "".join(parts)}
-                for its, parts in zip(seeds, texts, strict=True)
+                {"seed": seed, "text": "".join(pieces)}
+                for seed, pieces in zip(seeds, texts, strict=True)
             ],
         }
         print_json(figures)
         return
-    for its, parts in zip(seeds, texts, strict=True):
+    for seed, pieces in zip(seeds, texts, strict=True):
         if samples > 1:
-            _show([f"--- seed {its}"])
-        _show(chain([beginning], parts))
+            _show([f"--- seed {seed}"])
+        _show(chain([beginning], pieces))
     if sys.stderr.isatty() and not quiet:
-        said = f"seed {first}, {loaded.engine.name}" + (", copy guard" if is_guarded else "")
-        print(said, file=sys.stderr)
+        guard = ", copy guard" if is_guarded else ""
+        print(f"seed {first}, {model.engine.name}{guard}", file=sys.stderr)
 
 
 def _show(pieces: Iterable[str]) -> None:
-    """A text as it comes, and the end of a line after it, also where it is broken off."""
+    """Print the text as it comes, then a newline, also when it is interrupted."""
     on_terminal, last = sys.stdout.isatty(), ""
     try:
         for piece in pieces:
-            sys.stdout.write(piece.translate(_OBEYED) if on_terminal else piece)
+            sys.stdout.write(piece.translate(_CONTROL) if on_terminal else piece)
             sys.stdout.flush()
             last = piece or last
     finally:
         if not last.endswith("\n"):
             print(flush=True)
-
-
-def _given(prompt: Sequence[str]) -> str:
-    if misspelt := next(filter(_LIKE_AN_OPTION.fullmatch, prompt), None):
-        raise ConfigError(f"unknown option: {misspelt}", hint="ownwords write --help")
-    if list(prompt) != [_STDIN]:
-        return " ".join(prompt)
-    if sys.stdin is None:  # as where whoever started this closed it
-        raise OwnwordsError("there is no standard input to read", hint="give the text itself")
-    try:
-        return sys.stdin.buffer.read().decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise OwnwordsError(
-            f"what came on standard input is not UTF-8: {error.reason} at byte {error.start}",
-            hint="convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE",
-        ) from error
