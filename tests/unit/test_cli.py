@@ -252,7 +252,7 @@ def test_ctrl_c_ends_with_a_clean_line_and_status_130() -> None:
 
 
 ASKS = (
-    "answer = ask(PostQuestion('a', 'A long post', 'What of it?', {'cap': 'x', 'keep': 'y'}, 'keep'))"
+    "answer = ask(PostQuestion('a', 'A long post', 'Which?', {'cap': 'x', 'keep': 'y'}, 'keep'))"
     " if ask else 'nobody'; progress.note('chosen: ' + answer)"
 )
 
@@ -314,7 +314,10 @@ def test_nobody_is_asked_without_a_terminal() -> None:
         (["look"], "ownwords look needs a PATH"),
         (["look", "x", "--export"], "--export needs a value"),
         (["doctor", "now"], "ownwords doctor takes no 'now'"),
-        (["doctor", "--set", "archive.draft=1"], '--set: there is no setting "archive.draft"; did you mean'),
+        (
+            ["doctor", "--set", "archive.draft=1"],
+            '--set: there is no setting "archive.draft"; did you mean',
+        ),
         (["doctor", "--set", "archive.drafts=perhaps"], "--set: archive.drafts"),
         (["doctor", "--config", "none.toml"], "the settings file none.toml does not exist"),
         (["export"], "ownwords export needs a MODEL"),

@@ -50,7 +50,7 @@ def test_stale_pages_are_said_to_be_stale(tmp_path: Path) -> None:
 
 def test_the_reference_covers_every_setting_and_verb_and_no_machine() -> None:
     text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    settings = settings_of(Settings())
+    settings = list(settings_of(Settings()))
     assert len(settings) > 50
     assert not [setting.key for setting in settings if f"`{setting.key}`" not in text]
     verbs = [name for name in build() if not name.startswith("-")]

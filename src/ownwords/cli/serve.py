@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.desktop import has_desktop
-from ownwords.cli.sampling_options import Device, Weights, Threads
+from ownwords.cli.sampling_options import Device, Threads, Weights
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.serve.settings import HOST, PORT, SHORTEST_KEY, ServeSettings
 
