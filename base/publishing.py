@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ownwords.base import checks, manifest
-from ownwords.base.downloads import sha256_of
+from ownwords.base.checks import sha256_of
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress, in_words

@@ -183,13 +183,13 @@ def test_nothing_is_added_over_another(box: Path, home: Path, model: Path) -> No
 def test_what_was_added_can_be_removed(box: Path, home: Path, model: Path) -> None:
     folder = install.add(str(model), "mine", home)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    with pytest.raises(OwnwordsError, match="no base called other") as told:
+    with pytest.raises(OwnwordsError, match="no added base called other") as told:
         install.remove("other", home)
     assert "mine" in told.value.hint
     assert install.remove("mine", home) == size
     assert catalogue.entries(home) == []
     assert not folder.exists()
-    with pytest.raises(OwnwordsError, match="stays"):
+    with pytest.raises(OwnwordsError, match="cannot be removed"):
         install.remove("shipped", home)
 
 
@@ -197,9 +197,9 @@ def test_what_is_no_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
     (tmp_path / "empty").mkdir()
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     for source, said in (
-        (tmp_path / "empty", "holds no config.json"),
+        (tmp_path / "empty", "has no config.json"),
         (tmp_path / "m.gguf", "GGUF"),
-        (tmp_path / "nowhere", "neither a folder here nor a name"),
+        (tmp_path / "nowhere", "neither a folder nor the name"),
     ):
         with pytest.raises(OwnwordsError, match=said):
             install.add(str(source), "x", home)
@@ -275,7 +275,7 @@ def test_a_manifest_cannot_name_files_elsewhere(box: Path, home: Path, model: Pa
 def test_two_do_not_work_on_one_base_at_once(box: Path, home: Path, model: Path) -> None:
     install.add(str(model), "mine", home)
     with (
-        install._alone(home / "bases", "mine"),
+        install._lock(home / "bases", "mine"),
         pytest.raises(OwnwordsError, match="another ownwords"),
     ):
         install.remove("mine", home)

@@ -5,16 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 import model_directories
 import small_bases
-from gutenberg_pages import harvest
-from loopback import Server, served
-from ownwords.base import catalogue, gutenberg
+from fake_hub import FakeServer, serving
+from ownwords.base import catalogue
 from ownwords.cli.main import main
 from ownwords.training import recipes
 from ownwords.training.forecast import Forecast
@@ -40,9 +38,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with served(monkeypatch) as found:
-        yield found
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    with serving(monkeypatch) as server:
+        yield server
 
 
 def test_a_base_is_added_listed_verified_and_removed(
@@ -74,12 +72,12 @@ def test_a_base_is_added_listed_verified_and_removed(
 
 
 def test_a_folder_that_is_there_is_never_asked_of_a_hub(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], server: Server
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], server: FakeServer
 ) -> None:
     (tmp_path / "mine" / "posts").mkdir(parents=True)
     assert main(["base", "add", "mine/posts"]) == 2
-    assert "mine/posts holds no config.json" in capsys.readouterr().err
-    assert server.paths() == []
+    assert "mine/posts has no config.json" in capsys.readouterr().err
+    assert server.requests == []
 
 
 def test_the_list_has_a_name_and_no_other_word_passes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,37 +121,6 @@ def test_a_base_that_cannot_be_used_is_told_in_the_list(
     capsys.readouterr()
     assert main(["base"]) == 0
     assert "mine cannot be used" in " ".join(capsys.readouterr().out.split())
-
-
-def test_books_are_fetched(
-    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    harvest(server, 101, 102, 103)
-    monkeypatch.setattr(gutenberg, "BETWEEN_S", 0.0)
-    monkeypatch.setattr(gutenberg, "fetch", partial(gutenberg.fetch, site=server.address))
-    assert main(["base", "fetch", "--books", "2", "--quiet"]) == 0
-    said = capsys.readouterr().out
-    assert "2 books" in said and "2 of them new" in said
-    assert "ownwords base pretrain books" in said
-    assert len(list(Path("books").glob("*.txt"))) == 2
-    assert main(["base", "fetch", "--books", "9", "--json", "--quiet"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert (figures["books"], figures["new"], figures["folder"]) == (3, 1, "books")
-    assert main(["base", "fetch", "--books", "9", "--quiet"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "nothing was fetched" in said
-    assert "a mirror may have more" in said
-
-
-def test_an_interrupted_fetch_says_that_nothing_was_in_vain(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(gutenberg, "fetch", interrupted)
-    assert main(["base", "fetch", "--books", "2"]) == 130
-    assert "the same command goes on with it" in " ".join(capsys.readouterr().err.split())
 
 
 PLAN = Plan(
@@ -215,7 +182,7 @@ def test_a_pretrained_model_becomes_a_base(
     assert "ownwords make PATH --base large" in capsys.readouterr().out
     # Told before another hour is spent.
     assert main(command) == 2
-    assert "there is a base called large already" in " ".join(capsys.readouterr().err.split())
+    assert "a base called large already exists" in " ".join(capsys.readouterr().err.split())
     assert len(works) == 1
 
 
@@ -228,7 +195,7 @@ def test_the_plan_alone_adds_nothing(
     assert catalogue.entries() == []
 
 
-@pytest.mark.parametrize("verb", ["", "verify", "add", "remove", "fetch", "pretrain"])
+@pytest.mark.parametrize("verb", ["", "verify", "add", "remove", "pretrain"])
 def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = [word for word in ("base", verb) if word]
     assert main([*words, "--help"]) == 0

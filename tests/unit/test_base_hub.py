@@ -1,3 +1,5 @@
+"""A model from a hub: complete and checked, or not there at all."""
+
 import hashlib
 import json
 from collections.abc import Iterator
@@ -7,24 +9,23 @@ import pytest
 
 import model_directories
 import small_bases
-from loopback import Clock, Server, downloads, served
+from fake_hub import COMMIT, NAME, FakeServer, serving
 from ownwords.base import catalogue, checks, hub, install
-from ownwords.base.downloads import FetchError
+from ownwords.base.hub import HubError
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.progress import Progress
-from ownwords.models.untrusted_files import ModelError
 
-NAME = "someone/tiny-model"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-API = f"/api/models/{NAME}/revision/main?blobs=true"
+INFO = f"/api/models/{NAME}"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with served(monkeypatch) as found:
-        monkeypatch.setenv("HF_ENDPOINT", found.address)
-        yield found
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    # huggingface_hub waits between its tries: here for nothing.
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
+    with serving(monkeypatch) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        yield server
 
 
 @pytest.fixture
@@ -38,228 +39,217 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def publish(server: Server, folder: Path, *, commit: str = COMMIT, tells: bool = True) -> None:
-    """Put a folder on the hub as huggingface.co shows it: weights in LFS, the rest in git."""
-    siblings = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_dir():
-            continue
-        data, name = path.read_bytes(), path.relative_to(folder).as_posix()
-        server.put(f"/{NAME}/resolve/{commit}/{name}", data, etag=f'"{name}"')
-        told: dict[str, object] = {"rfilename": name}
-        if tells:
-            git = hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
-            told |= {"size": len(data), "blobId": git}
-        if tells and name.endswith((".safetensors", ".bin")):
-            sha256 = hashlib.sha256(data).hexdigest()
-            told |= {"lfs": {"sha256": sha256, "size": len(data), "pointerSize": 134}}
-        siblings.append(told)
-    server.put(API, json.dumps({"id": NAME, "sha": commit, "siblings": siblings}))
-
-
-def fetched(server: Server) -> set[str]:
-    return {path.rpartition("/")[2] for path in server.paths() if "/resolve/" in path}
-
-
-def wanted(folder: Path) -> set[str]:
+def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_checkpoint_is_fetched_checked_and_kept(server: Server, model: Path, home: Path) -> None:
-    files = wanted(model)
+def test_a_model_is_downloaded_checked_and_added(
+    server: FakeServer, model: Path, home: Path
+) -> None:
+    files = names(model)
     (model / "modeling_tiny.py").write_text("raise SystemExit")
     (model / "pytorch_model.bin").write_bytes(b"a pickle")
     (model / "onnx").mkdir()
-    (model / "onnx" / "model.onnx").write_bytes(b"another form")
-    publish(server, model)
+    (model / "onnx" / "config.json").write_bytes(b"of another format")
+    server.publish(model)
     folder = install.add(NAME, "", home)
     assert folder == home / "bases" / "tiny-model"
-    assert fetched(server) == files
+    assert server.downloaded() == files
+    assert names(folder) == files | {"base.json"}
     for name in files:
         assert (folder / name).read_bytes() == (model / name).read_bytes()
     assert checks.verify(folder) == []
-    (found,) = (each for each in catalogue.entries(home) if each.origin == "added")
-    assert found.source == f"{NAME} ({server.address})"
+    (base,) = (entry for entry in catalogue.entries(home) if entry.origin == "added")
+    assert base.source == f"{NAME} ({server.address})"
     known = Manifest.read(folder)
     assert known is not None
     assert known.revision == COMMIT
     sums = {name: hashlib.sha256((model / name).read_bytes()).hexdigest() for name in files}
     assert known.files == sums
-    assert wanted(home / "bases") == {"tiny-model", ".tiny-model.lock"}
+    assert names(home / "bases") == {"tiny-model", ".tiny-model.lock"}
 
 
 def test_weights_in_several_files_come_with_their_index(
-    server: Server, tmp_path: Path, home: Path
+    server: FakeServer, tmp_path: Path, home: Path
 ) -> None:
     small_bases.write(tmp_path / "m", "llama", shard_bytes=4000)
-    publish(server, tmp_path / "m")
+    server.publish(tmp_path / "m")
     folder = install.add(NAME, "x", home)
     assert len(list(folder.glob("*.safetensors"))) > 1
     assert checks.verify(folder) == []
 
 
-def test_a_hub_that_tells_no_sizes_will_do(server: Server, model: Path, home: Path) -> None:
-    publish(server, model, tells=False)
-    assert checks.verify(install.add(NAME, "x", home)) == []
-
-
-def test_what_a_hub_says_of_a_file_when_it_sends_us_elsewhere_is_held_to(
-    server: Server, model: Path, home: Path
+def test_a_broken_connection_is_resumed(
+    server: FakeServer, model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(server, model, tells=False)
-    path = f"/{NAME}/resolve/{COMMIT}/model.safetensors"
-    weights = server.files[path]
-    server.put("/elsewhere", weights.data)
-    linked = hashlib.sha256(weights.data).hexdigest()
-    away = {"Location": "/elsewhere", "X-Linked-Etag": f'"{linked}"'}
-    server.put(path, status=302, headers=away)
-    install.add(NAME, "right", home)
-    server.put("/elsewhere", weights.data[:-1] + b"\x7f")
-    with pytest.raises(FetchError, match="checksum"), downloads(Clock()) as through:
-        hub.fetch(NAME, home / "bases" / "wrong", Progress(), through)
-
-
-def test_what_came_is_not_fetched_again(server: Server, model: Path, home: Path) -> None:
-    publish(server, model)
-    weights = server.files[f"/{NAME}/resolve/{COMMIT}/model.safetensors"]
-    weights.breaks_after = [1000, 0, 0, 0, 0]
-    with downloads(Clock()) as through, pytest.raises(FetchError):
-        (home / "bases").mkdir(parents=True)
-        hub.fetch(NAME, home / "bases" / "x", Progress(), through)
-    assert not any(each.origin == "added" for each in catalogue.entries(home))
-    weights.breaks_after.clear()
-    server.forget()
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 100)
+    server.publish(model)
+    server.weights().breaks_after = [1000]
     install.add(NAME, "x", home)
-    assert fetched(server) == {"model.safetensors"}
-    assert server.asked[-1].headers["Range"] == "bytes=1000-"
+    ranges = [headers["Range"] for _, _, headers in server.requests if "Range" in headers]
+    assert ranges == ["bytes=1000-"]
 
 
-def test_a_newer_version_is_fetched_whole(server: Server, model: Path, home: Path) -> None:
-    publish(server, model)
-    server.files[f"/{NAME}/resolve/{COMMIT}/model.safetensors"].status = 404
-    with pytest.raises(FetchError, match="not all of it"):
+def test_files_that_arrived_are_kept_when_the_download_ends_early(
+    server: FakeServer, model: Path, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.publish(model)
+    weights = server.weights()
+    weights.breaks_after = [0] * 20
+    with pytest.raises(HubError) as raised:
+        install.add(NAME, "x", home)
+    assert "goes on with the files that are missing" in raised.value.hint
+    assert capfd.readouterr().err == ""
+    assert not any(entry.origin == "added" for entry in catalogue.entries(home))
+    weights.breaks_after.clear()
+    server.requests.clear()
+    install.add(NAME, "x", home)
+    assert server.downloaded() == {"model.safetensors"}
+
+
+def test_a_newer_version_is_downloaded_whole(server: FakeServer, model: Path, home: Path) -> None:
+    server.publish(model)
+    server.weights().status = 404
+    with pytest.raises(HubError, match="does not have"):
         install.add(NAME, "x", home)
     newer = COMMIT[::-1]
     small_bases.write(model, seed=2)
-    publish(server, model, commit=newer)
+    server.publish(model, newer)
     folder = install.add(NAME, "x", home)
     assert (folder / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
     known = Manifest.read(folder)
     assert known is not None and known.revision == newer
-    assert wanted(home / "bases") == {"x", ".x.lock"}
+    assert names(home / "bases") == {"x", ".x.lock"}
 
 
-def test_other_weights_than_were_promised_are_not_kept(
-    server: Server, model: Path, home: Path
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_file_that_is_not_as_listed_is_refused(
+    server: FakeServer, model: Path, home: Path, name: str
 ) -> None:
-    publish(server, model)
-    weights = server.files[f"/{NAME}/resolve/{COMMIT}/model.safetensors"]
-    weights.data = bytes([*weights.data[:-1], weights.data[-1] ^ 1])
-    path = home / "bases" / "x"
-    with downloads(Clock()) as through, pytest.raises(FetchError, match="checksum"):
-        path.parent.mkdir(parents=True)
-        hub.fetch(NAME, path, Progress(), through)
-    assert not path.exists()
+    server.publish(model)
+    file = server.files[f"/{NAME}/resolve/{COMMIT}/{name}"]
+    file.data = bytes([*file.data[:-1], file.data[-1] ^ 1])
+    with pytest.raises(HubError, match=f"{name} of .* its checksum is wrong"):
+        install.add(NAME, "x", home)
+    assert names(home / "bases") == {".x.lock"}
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("files", "message"),
     [
         ({"pytorch_model.bin": b"x"}, "can run any program"),
         ({"model-q4.gguf": b"x"}, "model directory"),
-        ({}, "holds no model.safetensors"),
+        ({}, "has no model.safetensors"),
     ],
 )
-def test_weights_of_other_kinds_are_refused_before_anything_is_fetched(
-    server: Server, model: Path, home: Path, names: dict[str, bytes], said: str
+def test_weights_of_other_formats_are_refused_before_any_download(
+    server: FakeServer, model: Path, home: Path, files: dict[str, bytes], message: str
 ) -> None:
     (model / "model.safetensors").unlink()
-    for name, data in names.items():
+    for name, data in files.items():
         (model / name).write_bytes(data)
-    publish(server, model)
-    with pytest.raises(OwnwordsError, match=said):
+    server.publish(model)
+    with pytest.raises(OwnwordsError, match=message):
         install.add(NAME, "x", home)
-    assert fetched(server) == set()
+    assert server.downloaded() == set()
 
 
 @pytest.mark.parametrize("missing", ["config.json", "tokenizer.json"])
-def test_a_model_that_lacks_something_is_refused_before_anything_is_fetched(
-    server: Server, model: Path, home: Path, missing: str
+def test_an_incomplete_model_is_refused_before_any_download(
+    server: FakeServer, model: Path, home: Path, missing: str
 ) -> None:
     (model / missing).unlink()
-    publish(server, model)
-    with pytest.raises(OwnwordsError, match=f"holds no {missing}"):
+    server.publish(model)
+    with pytest.raises(OwnwordsError, match=f"has no {missing}"):
         install.add(NAME, "x", home)
-    assert fetched(server) == set()
+    assert server.downloaded() == set()
 
 
-def test_a_family_nobody_here_reads_costs_one_small_file(
-    server: Server, model: Path, home: Path
+def test_an_unknown_family_costs_one_small_file(
+    server: FakeServer, model: Path, home: Path
 ) -> None:
     model_directories.edit(model / "config.json", model_type="mamba")
-    publish(server, model)
+    server.publish(model)
     with pytest.raises(ConfigError, match="mamba"):
         install.add(NAME, "x", home)
-    assert fetched(server) == {"config.json"}
+    assert server.downloaded() == {"config.json"}
 
 
-def test_an_index_cannot_name_files_elsewhere(server: Server, tmp_path: Path, home: Path) -> None:
+def test_an_index_cannot_name_files_elsewhere(
+    server: FakeServer, tmp_path: Path, home: Path
+) -> None:
     small_bases.write(tmp_path / "m", "llama", shard_bytes=4000)
     index = {"weight_map": {"a": "../../etc/passwd"}}
     (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index))
-    publish(server, tmp_path / "m")
+    server.publish(tmp_path / "m")
     with pytest.raises(OwnwordsError, match="passwd"):
         install.add(NAME, "x", home)
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "hint"),
+    ("status", "headers", "message", "hint"),
     [
-        (401, "gives .* to nobody unnamed", "HF_TOKEN"),
-        (403, "licence", "HF_TOKEN"),
-        (404, "has no model", "ORG/NAME"),
+        (401, {}, "has no model .*, or it is private", "HF_TOKEN"),
+        (401, {"X-Error-Code": "GatedRepo"}, "only to accounts that were given access", "HF_TOKEN"),
+        (403, {"X-Error-Code": "GatedRepo"}, "only to accounts that were given access", "HF_TOKEN"),
+        (404, {"X-Error-Code": "RepoNotFound"}, "has no model", "ORG/NAME"),
+        (500, {}, "answers 500", "goes on"),
     ],
 )
-def test_what_a_hub_refuses_is_told(
-    server: Server, home: Path, status: int, said: str, hint: str
+def test_a_refusal_of_the_hub_is_one_sentence(
+    server: FakeServer, home: Path, status: int, headers: dict[str, str], message: str, hint: str
 ) -> None:
-    server.put(API, status=status)
-    with pytest.raises(FetchError, match=said) as told:
+    server.put(INFO, "{}", status=status).headers = headers
+    with pytest.raises(HubError, match=message) as raised:
         install.add(NAME, "x", home)
-    assert hint in told.value.hint
+    assert hint in raised.value.hint
 
 
-@pytest.mark.parametrize("answer", ["no JSON", "[]", "{}", '{"sha": "../x", "siblings": []}'])
-def test_what_is_no_answer_of_a_hub_is_told(server: Server, home: Path, answer: str) -> None:
-    server.put(API, answer)
-    with pytest.raises((FetchError, ModelError)):
+@pytest.mark.parametrize("answer", ["no JSON", "[]", "{}", '{"id": "a", "sha": "../x"}'])
+def test_what_is_no_answer_of_a_hub_is_one_sentence(
+    server: FakeServer, home: Path, answer: str
+) -> None:
+    server.put(INFO, answer)
+    with pytest.raises(HubError):
         install.add(NAME, "x", home)
 
 
-def test_what_was_begun_can_be_taken_away(server: Server, model: Path, home: Path) -> None:
-    publish(server, model)
-    server.files[f"/{NAME}/resolve/{COMMIT}/model.safetensors"].status = 404
-    with pytest.raises(FetchError):
+def test_a_hub_that_cannot_be_reached_is_one_sentence(
+    server: FakeServer, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(HubError, match=r"http://127\.0\.0\.1:1 cannot be reached"):
+        install.add(NAME, "x", home)
+
+
+def test_a_partial_download_can_be_removed(server: FakeServer, model: Path, home: Path) -> None:
+    server.publish(model)
+    server.weights().status = 404
+    with pytest.raises(HubError):
         install.add(NAME, "x", home)
     assert install.remove("x", home) > 0
-    assert wanted(home / "bases") == {".x.lock"}
+    assert names(home / "bases") == {".x.lock"}
 
 
-def test_a_token_goes_only_where_nobody_can_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_never_sent_unencrypted(
+    server: FakeServer, model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
-    monkeypatch.delenv("HF_ENDPOINT", raising=False)
-    assert hub._named() == {"Authorization": "Bearer secret"}
-    monkeypatch.setenv("HF_ENDPOINT", "http://hub.example")
-    assert hub._named() == {}
+    server.publish(model)
+    install.add(NAME, "x", home)
+    assert not any("authorization" in map(str.lower, each) for _, _, each in server.requests)
+    assert hub.token_for("https://huggingface.co") is None  # the user's own
 
 
-def test_a_full_disk_is_told_before(server: Server, model: Path, home: Path) -> None:
-    publish(server, model)
-    listed = json.loads(server.files[API].data)
-    for one in listed["siblings"]:
-        if "lfs" in one:
-            one["lfs"]["size"] = 1 << 60
-    server.put(API, json.dumps(listed))
+def test_a_full_disk_is_found_before_the_weights_are_downloaded(
+    server: FakeServer, model: Path, home: Path
+) -> None:
+    server.publish(model)
+    listed = json.loads(server.files[INFO].data)
+    for sibling in listed["siblings"]:
+        if "lfs" in sibling:
+            sibling["lfs"]["size"] = 1 << 60
+    server.put(INFO, json.dumps(listed))
     with pytest.raises(OwnwordsError, match="the disk of"):
         install.add(NAME, "x", home)
-    assert fetched(server) == {"config.json"}
+    assert server.downloaded() == {"config.json"}

@@ -1,15 +1,15 @@
-"""Is a base whole, and can it be read? What may be wrong with one, found before it is used.
+"""Checks that a base is complete, unchanged and readable, before anything is trained from it.
 
-Nothing here needs torch where the part in C++ is there.
+Nothing here needs torch where the part in C++ is compiled.
 """
 
+import hashlib
 import shutil
 from pathlib import Path
 
 import numpy as np
 
 from ownwords.base import catalogue, manifest
-from ownwords.base.downloads import sha256_of
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.model import Model
@@ -17,31 +17,31 @@ from ownwords.models import directory, weight_mapping
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import tokenizer
 
-_SOME_TEXT = "The trouble with the world"  # any will do: what comes out must be numbers
+_SAMPLE_TEXT = "The trouble with the world"  # any text: the logits must be finite
 
 
 def verify(folder: Path) -> list[str]:
-    """What is wrong with a base, a sentence each; empty where it is whole, fits and can be read."""
+    """The problems of a base, one sentence each; empty if it is complete and can be read."""
     try:
         problems = changed_files(folder)
-        return problems or [*_unfit(folder)]
+        return problems or _unreadable(folder)
     except OwnwordsError as error:
         return [str(error)]
 
 
 def changed_files(folder: Path) -> list[str]:
-    """The files that are not as they were when the base was put there; none if nobody knows."""
+    """The files that differ from the manifest; none where there is no manifest."""
     known = Manifest.read(folder)
     if known is None:
         return []
-    found = []
+    problems = []
     for name, sha256 in known.files.items():
         path = folder / name
         if path.parent != folder or not path.is_file():
-            found.append(f"{name} is missing")
+            problems.append(f"{name} is missing")
         elif sha256_of(path) != sha256:
-            found.append(f"{name} has changed: its SHA-256 is not the one in {manifest.FILE}")
-    return found
+            problems.append(f"{name} has changed: its SHA-256 is not the one in {manifest.FILE}")
+    return problems
 
 
 def check_fits(folder: Path) -> None:
@@ -49,7 +49,7 @@ def check_fits(folder: Path) -> None:
 
     Only the heads of the files of weights are read.
     """
-    said = directory.read(folder)
+    model_files = directory.read(folder)
     stored = weight_mapping.find_tensors(folder)
     if any(name.endswith(".packed") for name in stored):
         raise ModelError(
@@ -57,33 +57,40 @@ def check_fits(folder: Path) -> None:
             hint="take the model as it was before that",
         )
     weight_mapping.check_shapes(
-        weight_mapping.map_weights(stored, said.config, folder), said.config, folder
+        weight_mapping.map_weights(stored, model_files.config, folder), model_files.config, folder
     )
-    said.check_tokenizer(tokenizer.from_files(said.tokenizer_files))
+    model_files.check_tokenizer(tokenizer.from_files(model_files.tokenizer_files))
 
 
 def check_usable(folder: Path) -> None:
-    """OwnwordsError unless a base that was just put together opens and can be read."""
+    """OwnwordsError unless the base in this folder can be opened and read."""
     if problems := verify(folder):
-        raise OwnwordsError(f"it was not added: {'; '.join(problems)}")
+        raise OwnwordsError(f"the model was not added: {'; '.join(problems)}")
 
 
-def check_room(folder: Path, wanted: int) -> None:
-    """OwnwordsError if so many bytes do not fit the disk of a folder."""
+def check_disk_space(folder: Path, needed: int) -> None:
+    """OwnwordsError if the disk of a folder has fewer free bytes than needed."""
     free = shutil.disk_usage(folder).free
-    if wanted > free:
+    if needed > free:
         raise OwnwordsError(
-            f"it takes {wanted / 1e6:,.0f} MB, and the disk of {folder} has {free / 1e6:,.0f} MB",
-            hint=f"make room, or name another place in the environment: {catalogue.HOME}=PATH",
+            f"the model needs {needed / 1e6:,.0f} MB, and the disk of {folder} has"
+            f" {free / 1e6:,.0f} MB left",
+            hint=f"free some space, or choose another folder: {catalogue.HOME}=PATH ownwords ...",
         )
 
 
-def _unfit(folder: Path) -> list[str]:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _unreadable(folder: Path) -> list[str]:
     check_fits(folder)
     model = Model.load(folder)
-    ids = [int(each) for each in model.tokenizer.encode(_SOME_TEXT)]
+    ids = [int(each) for each in model.tokenizer.encode(_SAMPLE_TEXT)]
     start = model.tokenizer.start
     ids = (ids or ([] if start is None else [start]) or [0])[: model.engine.context]
     if not np.isfinite(model.logits(ids)).all():
-        return ["its weights are damaged: what it makes of a few words are no numbers"]
+        return ["its weights are damaged: a few words give logits that are not finite"]
     return []

@@ -1,249 +1,301 @@
-"""An open checkpoint from a hub: its weights, settings and tokenizer, and never a line of code.
+"""Downloads a model from the Hugging Face Hub: its weights, settings and tokenizer, never code.
 
-The hub is huggingface.co, or one that speaks like it, named in HF_ENDPOINT. A model whose licence
-must be accepted first is given only to who names himself: HF_TOKEN. Both are the variables that
-other tools know, too.
+`huggingface_hub` does the work: HF_ENDPOINT names another hub, HF_TOKEN or `hf auth login` give a
+token for models that need one, a broken connection is resumed. What arrives is checked here.
 """
 
+import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ownwords.base import checks, manifest
-from ownwords.base.downloads import (
-    Checksum,
-    Counted,
-    Downloads,
-    FetchError,
-    RefusedError,
-    nobody,
-    sha256_of,
-)
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.progress import Progress
+from ownwords.core.progress import Progress, Stage, printable
 from ownwords.core.workspace import telling_of_the_disk, write_atomically
 from ownwords.models import registry
 from ownwords.models.directory import CARD, CONFIG, GENERATION, PROVENANCE, TOKENIZER
 from ownwords.models.directory import TOKENIZER_FILES as TOKENIZERS
-from ownwords.models.untrusted_files import MAX_JSON_BYTES, parse_json, preview, read_json
+from ownwords.models.untrusted_files import preview, read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE
 
 ENDPOINT = "https://huggingface.co"
 
-_REVISION = "main"
-_BESIDE = frozenset({GENERATION, CARD, PROVENANCE, "LICENSE", "LICENSE.txt", *TOKENIZERS})
+_OPTIONAL = frozenset({GENERATION, CARD, PROVENANCE, "LICENSE", "LICENSE.txt", *TOKENIZERS})
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.safetensors")
 _PICKLE = re.compile(r"[^/]*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-_SHA256, _GIT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
-_SMALL_BYTES = 64 << 20  # any file but one of weights: Gemma's tokenizer has 33 MB
-_LARGE_BYTES = 1 << 37  # where the hub does not say how large one is
-_BEGUN = ".fetching"
+_SMALL_BYTES = 64 << 20  # any file without weights: Gemma's tokenizer has 33 MB
+_PARTIAL = ".fetching"
+_CACHE = ".cache"  # where huggingface_hub keeps what it needs to resume
+_WORKERS = 4
+_RESUMES = "the same command goes on with the files that are missing"
+_TRANSPORT = frozenset({"httpx", "httpx2", "httpcore", "requests", "urllib3"})
+
+
+class HubError(OwnwordsError):
+    """The hub did not send what was asked of it."""
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A file of a model, as the hub lists it."""
+class RemoteFile:
+    """A file in the hub's listing, with as much as the hub says about it."""
 
     name: str
     bytes: int | None
-    checksum: Checksum | None
+    sha256: str | None  # of weights
+    git_sha1: str | None  # of small files: their name as an object of git
+
+    def problem(self, path: Path) -> str:
+        """Why the file at `path` is not this one; empty if it is."""
+        size = path.stat().st_size
+        if self.bytes not in (None, size):
+            return f"it has {size:,} bytes instead of {self.bytes:,}"
+        if self.sha256:
+            return "" if checks.sha256_of(path) == self.sha256 else "its checksum is wrong"
+        if self.git_sha1:
+            content = f"blob {size}\0".encode() + path.read_bytes()
+            found = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+            return "" if found == self.git_sha1 else "its checksum is wrong"
+        return ""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model on a hub as it stands at one commit: its files by name, none in a folder."""
+def fetch(name: str, folder: Path, progress: Progress) -> Manifest:
+    """Download the model ORG/NAME to `folder`, which appears complete and checked, or not at all.
 
-    name: str
-    commit: str
-    files: dict[str, Listed]
-
-
-class Hub:
-    """One hub, asked through `downloads`."""
-
-    def __init__(self, downloads: Downloads, endpoint: str = "") -> None:
-        self._downloads = downloads
-        self._endpoint = (endpoint or endpoint_in_force()).rstrip("/")
-
-    def find(self, name: str) -> Checkpoint:
-        """The model of that name; OwnwordsError where there is none, or none that can be used."""
-        try:
-            page = self._downloads.page(
-                f"{self._endpoint}/api/models/{name}/revision/{_REVISION}?blobs=true",
-                MAX_JSON_BYTES,
-            )
-        except RefusedError as error:
-            raise self._refused(name, error) from error
-        said = parse_json(page, f"what {self._endpoint} says of {name}")
-        commit, siblings = said.get("sha"), said.get("siblings")
-        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-            raise FetchError(f"{self._endpoint} does not say which version of {name} it has")
-        listed = [_listed(each) for each in siblings] if isinstance(siblings, list) else []
-        files = {each.name: each for each in listed if each}
-        _check_usable(name, files)
-        return Checkpoint(name, commit, files)
-
-    def fetch(self, found: Checkpoint, into: Path, progress: Progress) -> Manifest:
-        """Fetch what is missing of a model to a folder; every file's SHA-256.
-
-        The settings come first, so that a family nobody here can read costs no time.
-        """
-        sums = {CONFIG: self._one(found, CONFIG, into, nobody)}
-        registry.config_from_json(read_json(into / CONFIG))
-        weights = [SINGLE]
-        if SINGLE not in found.files:
-            sums[INDEX] = self._one(found, INDEX, into, nobody)
-            weights = _shards(into / INDEX, found)
-        names = sorted(_BESIDE & found.files.keys()) + weights
-        sizes = [found.files[name].bytes for name in names]
-        known = [size for size in sizes if size is not None]
-        here = sum(each.stat().st_size for each in into.iterdir())
-        checks.check_room(into, sum(known) - here)
-        total = sum(known) >> 20 if len(known) == len(sizes) else None
-        with progress.stage(f"Fetching {found.name}", total=total, unit="MiB") as stage:
-            count = Counted(stage)
-            sums |= {name: self._one(found, name, into, count) for name in names}
-        return Manifest(f"{found.name} ({self._endpoint})", found.commit, sums)
-
-    def _one(self, found: Checkpoint, name: str, into: Path, came: Callable[[int], None]) -> str:
-        listed, path = found.files[name], into / name
-        if path.exists() and (listed.checksum is None or listed.checksum.is_of(path)):
-            came(path.stat().st_size)
-            return sha256_of(path)
-        try:
-            return self._downloads.file(
-                f"{self._endpoint}/{found.name}/resolve/{found.commit}/{name}",
-                path,
-                size=listed.bytes,
-                checksum=listed.checksum,
-                limit=_LARGE_BYTES if _SHARD.fullmatch(name) else _SMALL_BYTES,
-                came=came,
-            ).sha256
-        except RefusedError as error:
-            raise self._refused(found.name, error) from error
-
-    def _refused(self, name: str, error: RefusedError) -> OwnwordsError:
-        page = f"{self._endpoint}/{name}"
-        if error.status in (401, 403):
-            return FetchError(
-                f"{self._endpoint} gives {name} to nobody unnamed: it is not there, or private, or"
-                " its licence has to be accepted first",
-                hint=f"see {page}; with an account there, put its token into HF_TOKEN",
-            )
-        if error.status == 404:
-            return FetchError(
-                f"{self._endpoint} has no model {name}, or not all of it",
-                hint="the name is ORG/NAME, as at the top of the model's page",
-            )
-        return error
-
-
-def fetch(
-    name: str, folder: Path, progress: Progress, downloads: Downloads | None = None
-) -> Manifest:
-    """Fetch a model to a folder that is not there yet; it is there whole, checked, or not at all.
-
-    What has come when this ends early lies beside it, and is not fetched again.
+    The files that arrived before an interruption are kept beside it for the next call.
     """
-    with downloads or Downloads(headers=_named()) as through:
-        hub = Hub(through)
-        found = hub.find(name)
-        beside = folder.with_name(f".{folder.name}.{found.commit[:12]}{_BEGUN}")
-        with telling_of_the_disk(folder):
-            for old in begun(folder):
-                if old != beside:  # of a version that is no longer the newest
-                    shutil.rmtree(old)
-            beside.mkdir(parents=True, exist_ok=True)
-        known = hub.fetch(found, beside, progress)
-    write_atomically(beside / manifest.FILE, known.to_bytes())
-    with progress.stage(f"Opening {name}"):
-        checks.check_usable(beside)
+    endpoint = endpoint_in_force()
     with telling_of_the_disk(folder):
-        beside.rename(folder)
+        commit, files = _listing(endpoint, name)
+        _check_usable(name, files)
+        draft = folder.with_name(f".{folder.name}.{commit[:12]}{_PARTIAL}")
+        for other in partial_downloads(folder):
+            if other != draft:  # of an older version
+                shutil.rmtree(other)
+        draft.mkdir(parents=True, exist_ok=True)
+        # Settings first: an unknown family is refused before gigabytes are downloaded.
+        names = {CONFIG} if SINGLE in files else {CONFIG, INDEX}
+        _download(endpoint, name, commit, [files[each] for each in sorted(names)], draft)
+        registry.config_from_json(read_json(draft / CONFIG))
+        weights = [SINGLE] if SINGLE in files else _shards(draft / INDEX, name, files)
+        names |= {*weights, *(_OPTIONAL & files.keys())}
+        wanted = [files[each] for each in sorted(names)]
+        total = sum(file.bytes or 0 for file in wanted)
+        present = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+        checks.check_disk_space(draft, total - present)
+        with progress.stage(f"Downloading {name}", total=total >> 20, unit="MiB") as stage:
+            _download(endpoint, name, commit, wanted, draft, stage)
+        sums = {file.name: checks.sha256_of(draft / file.name) for file in wanted}
+        known = Manifest(f"{name} ({endpoint})", commit, sums)
+        write_atomically(draft / manifest.FILE, known.to_bytes())
+        shutil.rmtree(draft / _CACHE, ignore_errors=True)
+        with progress.stage(f"Opening {name}"):
+            checks.check_usable(draft)
+        draft.rename(folder)
     return known
 
 
-def begun(folder: Path) -> list[Path]:
-    """What lies beside a base's folder of times when fetching it ended early."""
-    if not folder.parent.is_dir():
-        return []
-    start = f".{folder.name}."
-    return [
-        each
-        for each in sorted(folder.parent.iterdir())
-        if each.name.startswith(start)
-        and each.name.endswith(_BEGUN)
-        and "." not in each.name[len(start) : -len(_BEGUN)]
-    ]
+def partial_downloads(folder: Path) -> list[Path]:
+    """The folders of interrupted downloads beside a base's folder."""
+    pattern = re.compile(rf"\.{re.escape(folder.name)}\.[0-9a-f]+{re.escape(_PARTIAL)}")
+    here = sorted(folder.parent.iterdir()) if folder.parent.is_dir() else []
+    return [path for path in here if pattern.fullmatch(path.name)]
 
 
 def endpoint_in_force() -> str:
-    """The hub that is asked."""
+    """The address of the hub: HF_ENDPOINT, or huggingface.co."""
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or ENDPOINT
 
 
-def _named() -> dict[str, str]:
-    """Who asks, where the user said so; never told where everybody on the way can read it."""
-    token = os.environ.get("HF_TOKEN", "").strip()
-    if not token or not endpoint_in_force().startswith("https://"):
-        return {}
-    return {"Authorization": f"Bearer {token}"}
+def token_for(endpoint: str) -> bool | None:
+    """What huggingface_hub takes as a token: None (the user's), or False over plain HTTP."""
+    return None if endpoint.startswith("https://") else False
 
 
-def _listed(said: object) -> Listed | None:
-    """A file of the list; None for one in a folder, and for what is no file of a list."""
-    name = said.get("rfilename") if isinstance(said, dict) else None
-    if not isinstance(said, dict) or not isinstance(name, str) or "/" in name or "\\" in name:
-        return None
-    size, lfs, git = said.get("size"), said.get("lfs"), said.get("blobId")
-    checksum = None
-    if isinstance(lfs, dict):
-        sha256, size = lfs.get("sha256"), lfs.get("size", size)
-        if isinstance(sha256, str) and _SHA256.fullmatch(sha256):
-            checksum = Checksum("sha256", sha256)
-    elif isinstance(git, str) and _GIT.fullmatch(git):
-        checksum = Checksum("git", git)
-    return Listed(name, size if type(size) is int and size >= 0 else None, checksum)
+def _listing(endpoint: str, name: str) -> tuple[str, dict[str, RemoteFile]]:
+    """The newest commit of a model, and the files of its top folder by name."""
+    with _hub_errors(endpoint, name):
+        from huggingface_hub import HfApi  # noqa: PLC0415 - half a second
+
+        api = HfApi(endpoint=endpoint, token=token_for(endpoint))
+        info = api.model_info(name, files_metadata=True)
+        siblings, commit = info.siblings or [], info.sha
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        raise HubError(f"{endpoint} does not say which version of {name} it has")
+    files = {}
+    for sibling in siblings:
+        if "/" not in sibling.rfilename and "\\" not in sibling.rfilename:
+            lfs: Any = sibling.lfs
+            size = lfs.size if lfs else sibling.size
+            sha256 = lfs.sha256 if lfs else None
+            git_sha1 = None if lfs else sibling.blob_id
+            files[sibling.rfilename] = RemoteFile(sibling.rfilename, size, sha256, git_sha1)
+    return commit, files
 
 
-def _check_usable(name: str, files: dict[str, Listed]) -> None:
+def _download(
+    endpoint: str,
+    name: str,
+    commit: str,
+    files: list[RemoteFile],
+    draft: Path,
+    stage: Stage | None = None,
+) -> None:
+    """Download these files into `draft`; HubError for one that is not as the hub lists it."""
+    with _hub_errors(endpoint, name):
+        from huggingface_hub import snapshot_download  # noqa: PLC0415
+
+        snapshot_download(
+            name,
+            revision=commit,
+            local_dir=draft,
+            allow_patterns=[file.name for file in files],
+            endpoint=endpoint,
+            token=token_for(endpoint),
+            max_workers=_WORKERS,
+            tqdm_class=_progress_bar(stage),
+        )
+    for file in files:
+        path = draft / file.name
+        if not path.is_file():
+            raise HubError(f"{endpoint} did not send {file.name} of {name}", hint=_RESUMES)
+        problem = file.problem(path)
+        if not problem and not _SHARD.fullmatch(file.name) and path.stat().st_size > _SMALL_BYTES:
+            problem = f"it is larger than {_SMALL_BYTES >> 20} MiB"
+        if problem:
+            shutil.rmtree(draft)  # nothing of it can be trusted
+            raise HubError(
+                f"{file.name} of {name} did not arrive as listed: {problem}",
+                hint="it was changed on the way, or the hub is out of order: try again later",
+            )
+
+
+def _progress_bar(stage: Stage | None) -> Any:  # noqa: ANN401 - a subclass of tqdm
+    """A silent tqdm class that reports the bytes written to `stage`."""
+    from tqdm.auto import tqdm  # noqa: PLC0415
+
+    lock, written = threading.Lock(), 0
+
+    class StageBar(tqdm):  # type: ignore[type-arg,misc,unused-ignore]
+        def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
+            # Of two bars for bytes, this one counts what is written, not what is received.
+            is_transfer = "Downloading bytes" in str(options.get("desc"))
+            self._counts = options.get("unit") == "B" and not is_transfer
+            options.pop("name", None)
+            super().__init__(*args, **{**options, "disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            nonlocal written
+            if self._counts and stage:
+                with lock:
+                    before = written >> 20
+                    written += int(n or 0)
+                    stage.advance((written >> 20) - before)
+
+    return StageBar
+
+
+@contextmanager
+def _hub_errors(endpoint: str, name: str) -> Iterator[None]:
+    """Turn what huggingface_hub raises into one sentence, and keep it from printing its own."""
+    try:
+        from huggingface_hub.utils import logging  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise OwnwordsError(
+            "downloading a model needs the package huggingface_hub",
+            hint='pip install "ownwords[train]"',
+        ) from error
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    except OwnwordsError:
+        raise
+    except Exception as error:
+        if (explained := _explained(error, endpoint, name)) is None:
+            raise
+        raise explained from error
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _explained(error: BaseException, endpoint: str, name: str) -> HubError | None:
+    """The error as a sentence; None where it does not come from the hub or the network."""
+    from huggingface_hub import errors  # noqa: PLC0415
+
+    page = f"{endpoint}/{name}"
+    status = getattr(getattr(error, "response", None), "status_code", 0)
+    if isinstance(error, errors.GatedRepoError) or status == 403:
+        return HubError(
+            f"{endpoint} sends {name} only to accounts that were given access",
+            hint=f"ask for it at {page}, then put the token of your account into HF_TOKEN",
+        )
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return HubError("HF_HUB_OFFLINE forbids downloads", hint="unset it, or add a folder")
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        # What huggingface_hub says when it finds no hub, and no earlier download either.
+        cause = error.__cause__ and _explained(error.__cause__, endpoint, name)
+        return cause or HubError(f"{endpoint} cannot be reached", hint=_RESUMES)
+    if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
+        return HubError(
+            f"{endpoint} has no model {name}, or it is private",
+            hint=f"the name is ORG/NAME; with access to {page}, put your token into HF_TOKEN",
+        )
+    if isinstance(error, errors.EntryNotFoundError) or status == 404:
+        return HubError(f"{endpoint} lists a file of {name} that it does not have", hint=_RESUMES)
+    if isinstance(error, errors.HfHubHTTPError):
+        return HubError(f"{endpoint} answers {status or 'with an error'}", hint=_RESUMES)
+    if isinstance(error, errors.HFValidationError):
+        return HubError(f"{name!r:.200} is not the name of a model", hint="it is ORG/NAME")
+    line = printable(" ".join(str(error).split()))[:160]
+    if isinstance(error, ValueError | KeyError | AttributeError | TypeError):
+        return HubError(f"{endpoint} does not answer like a hub: {line}")
+    if type(error).__module__.partition(".")[0] in _TRANSPORT:
+        return HubError(f"{endpoint} cannot be reached: {line}", hint=_RESUMES)
+    is_incomplete = isinstance(error, OSError) and error.errno is None
+    return HubError(f"the download broke off: {line}", hint=_RESUMES) if is_incomplete else None
+
+
+def _check_usable(name: str, files: dict[str, RemoteFile]) -> None:
     """OwnwordsError unless there are settings, a tokenizer, and weights that can do no harm."""
-    hint = "look for another copy of the model there"
     if CONFIG not in files:
-        raise OwnwordsError(f"{name} holds no {CONFIG}, so nobody can tell what it is", hint=hint)
+        raise OwnwordsError(f"{name} has no {CONFIG}", hint="look for another copy of the model")
     if SINGLE not in files and INDEX not in files:
-        pickles = [each for each in files if _PICKLE.fullmatch(each)]
-        ggufs = [each for each in files if each.endswith(".gguf")]
+        pickles = [file for file in files if _PICKLE.fullmatch(file)]
         if pickles:
             raise OwnwordsError(
-                f"{name} has its weights only as {preview(pickles)}: such files can run any program"
-                " when they are opened, and so are not fetched",
+                f"{name} has its weights only as {preview(pickles)}: opening such a file can run"
+                " any program, so it is not downloaded",
                 hint="look for a copy of the model with safetensors files",
             )
-        if ggufs:
+        if ggufs := [file for file in files if file.endswith(".gguf")]:
             raise OwnwordsError(
                 f"{name} has its weights only as {preview(ggufs)}, and a base is a model directory",
                 hint="download one, then: ownwords export FILE --to hf",
             )
-        raise OwnwordsError(f"{name} holds no {SINGLE}", hint=hint)
+        raise OwnwordsError(f"{name} has no {SINGLE}", hint="look for another copy of the model")
     if TOKENIZER not in files:
         raise OwnwordsError(
-            f"{name} holds no {TOKENIZER}, and a model without its tokenizer is noise", hint=hint
+            f"{name} has no {TOKENIZER}, and a model needs its tokenizer",
+            hint="look for another copy of the model",
         )
 
 
-def _shards(index: Path, found: Checkpoint) -> list[str]:
-    """The files of weights that an index names, all of which the hub must have."""
+def _shards(index: Path, name: str, files: dict[str, RemoteFile]) -> list[str]:
+    """The files of weights that an index names, all of which the hub must list."""
     places = read_json(index).get("weight_map")
-    names = sorted({str(each) for each in places.values()}) if isinstance(places, dict) else []
-    strange = [each for each in names if not _SHARD.fullmatch(each) or each not in found.files]
-    if strange or not names:
+    shards = sorted({str(each) for each in places.values()}) if isinstance(places, dict) else []
+    strange = [each for each in shards if not _SHARD.fullmatch(each) or each not in files]
+    if strange or not shards:
         raise OwnwordsError(
-            f"{found.name}: {INDEX} names {preview(strange) or 'no files'}, and the hub lists none"
+            f"{name}: {INDEX} names {preview(strange) or 'no files'}, and the hub lists none"
         )
-    return names
+    return shards

@@ -1,4 +1,4 @@
-"""Another model to begin with: copied from a folder or fetched from a hub, and kept by name."""
+"""Adds and removes bases: models copied from a folder or downloaded from a hub."""
 
 import os
 from collections.abc import Iterator
@@ -7,10 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from ownwords.base import catalogue, checks, hub, manifest
-from ownwords.base.downloads import Counted
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.progress import Progress
+from ownwords.core.progress import Progress, Stage
 from ownwords.core.workspace import telling_of_the_disk, try_lock
 from ownwords.models import atomic_dir
 from ownwords.models.directory import (
@@ -31,24 +30,23 @@ _BLOCK_BYTES = 1 << 20
 def add(
     source: str, name: str = "", home: Path | None = None, progress: Progress | None = None
 ) -> Path:
-    """Put a model among the bases, under a name: a model directory, or ORG/NAME of a hub.
+    """Add a model directory, or ORG/NAME of a hub, to the bases; returns its folder.
 
-    A folder is copied, so that it stays when the original goes; of a hub's model only weights,
-    settings and tokenizer are fetched. It is opened once before it is kept. OwnwordsError says
-    what stands in the way; what was fetched by then is not fetched again.
+    A model directory is copied. Of a hub's model, weights, settings and tokenizer are downloaded.
+    The model is opened once before it is added. Files that arrived before an interruption are kept.
     """
     progress = progress or Progress()
     path = Path(source).expanduser()
     local = _model_in(path)
     name = name or catalogue.name_for(str(local) if local else source)
     check_free(name, home)
-    # A folder that is there is what was meant: no hub is asked for a model of its name.
+    # An existing folder is never looked up on a hub.
     if local is None and (path.exists() or not catalogue.is_hub_name(source)):
-        raise _neither(source, path)
+        raise _not_a_model(source, path)
     bases = catalogue.bases_folder(home)
     folder = bases / name
-    with _alone(bases, name):
-        check_free(name, home)  # still
+    with _lock(bases, name):
+        check_free(name, home)  # another process may have added it
         if local is not None:
             _copy(local, folder, progress)
         else:
@@ -57,30 +55,30 @@ def add(
 
 
 def check_free(name: str, home: Path | None = None) -> None:
-    """OwnwordsError unless a base may be called so, and none is."""
+    """OwnwordsError if the name is not allowed, or taken."""
     catalogue.check_name(name)
     if atomic_dir.readable_dir(catalogue.bases_folder(home) / name).exists():
         raise OwnwordsError(
-            f"there is a base called {name} already",
-            hint=f"give another --name, or take that away: ownwords base remove {name}",
+            f"a base called {name} already exists",
+            hint=f"choose another --name, or remove it: ownwords base remove {name}",
         )
 
 
 def remove(name: str, home: Path | None = None) -> int:
-    """Take an added base away, and what was begun of one; the bytes that are free now."""
+    """Delete an added base and its partial downloads; returns the number of bytes freed."""
     if name == catalogue.SHIPPED:
-        raise OwnwordsError("the model in the box belongs to ownwords, and stays")
+        raise OwnwordsError("the shipped base is part of ownwords and cannot be removed")
     catalogue.check_name(name)
     bases = catalogue.bases_folder(home)
-    with _alone(bases, name):
-        there = [bases / name, *hub.begun(bases / name)]
-        there = [folder for folder in there if atomic_dir.readable_dir(folder).is_dir()]
-        if not there:
-            known = [one.name for one in catalogue.entries(home) if one.origin == "added"]
-            listed = f"added were: {', '.join(known)}" if known else "none was ever added"
-            raise OwnwordsError(f"there is no base called {name} to remove", hint=listed)
+    with _lock(bases, name):
+        folders = [bases / name, *hub.partial_downloads(bases / name)]
+        folders = [folder for folder in folders if atomic_dir.readable_dir(folder).is_dir()]
+        if not folders:
+            known = [base.name for base in catalogue.entries(home) if base.origin == "added"]
+            listed = f"added bases: {', '.join(known)}" if known else "no base has been added"
+            raise OwnwordsError(f"there is no added base called {name}", hint=listed)
         size = 0
-        for folder in there:
+        for folder in folders:
             stands = atomic_dir.readable_dir(folder)
             size += sum(each.stat().st_size for each in stands.iterdir() if each.is_file())
             atomic_dir.delete_dir(stands)
@@ -95,17 +93,17 @@ def _model_in(path: Path) -> Path | None:
     return None
 
 
-def _neither(source: str, path: Path) -> OwnwordsError:
+def _not_a_model(source: str, path: Path) -> OwnwordsError:
     if path.suffix.lower() == ".gguf" and path.exists():
         return OwnwordsError(
             f"{path} is a GGUF file, and a base is a model directory",
-            hint=f"make one of it first: ownwords export {path} --to hf",
+            hint=f"convert it first: ownwords export {path} --to hf",
         )
     if path.exists():
-        return OwnwordsError(f"{path} holds no {CONFIG}", hint="is it the folder of a whole model?")
+        return OwnwordsError(f"{path} has no {CONFIG}", hint="give the folder of a complete model")
     return OwnwordsError(
-        f"{source!r:.200} is neither a folder here nor a name on a hub",
-        hint="a folder that holds config.json, or ORG/NAME, such as openai-community/gpt2",
+        f"{source!r:.200} is neither a folder nor the name of a model on a hub",
+        hint="give a folder that holds config.json, or ORG/NAME, such as openai-community/gpt2",
     )
 
 
@@ -117,34 +115,33 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
     rest |= {path for path in source.glob("LICENSE*") if path.is_file()}
     files = sorted(weights | index | rest)
     total = sum(path.stat().st_size for path in files)
-    checks.check_room(folder.parent, total)
+    checks.check_disk_space(folder.parent, total)
     with (
         atomic_dir.replace_dir(folder) as made,
         progress.stage(f"Copying {folder.name}", total=total >> 20, unit="MiB") as stage,
     ):
-        count = Counted(stage)
-        sums = {path.name: _copied(path, made / path.name, count) for path in files}
+        sums = {path.name: _copy_file(path, made / path.name, stage) for path in files}
         known = Manifest(str(source.resolve()), "", sums)
         atomic_dir.write_file(made / manifest.FILE, known.to_bytes())
         checks.check_usable(made)
 
 
-def _copied(source: Path, target: Path, came: Counted) -> str:
-    """Copy a file, and its SHA-256; a link is followed only where a model directory may hold it."""
+def _copy_file(source: Path, target: Path, stage: Stage) -> str:
+    """Copy a file; returns its SHA-256. A link is followed only within a model directory."""
     hasher = sha256()
     with open_file(source) as file, target.open("xb") as copy:
         while block := file.read(_BLOCK_BYTES):
             hasher.update(block)
             copy.write(block)
-            came(len(block))
+            stage.advance(len(block) >> 20)
         copy.flush()
         os.fsync(copy.fileno())
     return hasher.hexdigest()
 
 
 @contextmanager
-def _alone(bases: Path, name: str) -> Iterator[None]:
-    """While nobody else adds or removes a base of that name."""
+def _lock(bases: Path, name: str) -> Iterator[None]:
+    """Hold the lock of a base, so that no other process adds or removes it."""
     path = bases / f".{name}.lock"
     with telling_of_the_disk(path):
         bases.mkdir(parents=True, exist_ok=True)
@@ -152,6 +149,7 @@ def _alone(bases: Path, name: str) -> Iterator[None]:
     with file:
         if not try_lock(file.fileno()):
             raise OwnwordsError(
-                f"another ownwords is working on the base {name}", hint="wait for it to end"
+                f"another ownwords process is working on the base {name}",
+                hint="wait until it has finished",
             )
         yield

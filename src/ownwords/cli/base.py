@@ -1,7 +1,6 @@
 """`ownwords base`."""
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.base.catalogue import Entry
-    from ownwords.base.gutenberg import Fetched
     from ownwords.training.recipes import TrainedModel
 
 _HEADINGS = ("name", "parameters", "family", "size", "bits a byte", "from")
@@ -158,45 +156,9 @@ def remove(
 
 
 @app.command(
-    usage="Usage: ownwords base fetch --books N [OPTIONS]",
-    help_epilogue="Example: ownwords base fetch --books 500 --out books",
-    sort_key=4,
-)
-def fetch(
-    *,
-    books: Annotated[int, Parameter(help="As many as the folder is to hold.")],
-    out: Annotated[Path, Parameter(help="The folder; it goes on where it was.")] = Path("books"),
-    language: Annotated[
-        tuple[str, ...],
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Take books in this language; may be given again. [default: en]",
-        ),
-    ] = ("en",),
-    mirror: Annotated[
-        str,
-        Parameter(
-            show_default=False,
-            help="Fetch from this mirror of Project Gutenberg: the address of the folder that"
-            " holds its books. [default: its robot harvest]",
-        ),
-    ] = "",
-    common: Common = DEFAULTS,
-) -> None:
-    """Fetch books by Project Gutenberg's rules for programs: two seconds between two requests."""
-    from ownwords.base import gutenberg
-
-    with common.watched() as (progress, _), _kept():
-        fetched = gutenberg.fetch(out, books, languages=language, mirror=mirror, progress=progress)
-    figures = asdict(fetched) | {"folder": str(out)}
-    common.show(figures, lambda console: _print_fetched(fetched, books, mirror, console))
-
-
-@app.command(
     usage="Usage: ownwords base pretrain PATH [PATH ...] [--name NAME] [OPTIONS]",
     help_epilogue="Example: ownwords base pretrain books --minutes 600 --name large",
-    sort_key=5,
+    sort_key=4,
 )
 def pretrain(
     *paths: Texts,
@@ -227,12 +189,12 @@ def pretrain(
 
 @contextmanager
 def _kept() -> Iterator[None]:
-    """Around what may be interrupted: it says that nothing of it was in vain."""
+    """Say that an interrupted download is kept."""
     try:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            "what has come by now is kept; the same command goes on with it"
+            "what was downloaded is kept; the same command resumes it"
         ) from None
 
 
@@ -306,25 +268,3 @@ def _print_verified(names: Sequence[str], console: "Console") -> None:
         console.print(
             Text(name, style=LOUD).append("  whole; it opens and reads", style="not bold")
         )
-
-
-def _print_fetched(fetched: "Fetched", asked: int, mirror: str, console: "Console") -> None:
-    now = f", {fetched.new:,} of them new" if fetched.new else "; nothing was fetched"
-    console.print(
-        Text(f"{fetched.books:,} books, {size(fetched.bytes)}, in {fetched.folder}{now}"),
-        soft_wrap=True,
-    )
-    for reason, count in fetched.left_out.items():
-        console.print(Text(f"{count:,} left out: {printable(reason)}", style=QUIET))
-    if fetched.books < asked:
-        where = "The mirror" if mirror else "The robot harvest"
-        advice = "" if mirror else "; a mirror may have more (--mirror ADDRESS)"
-        console.print(Text(f"{where} has no more that can be used{advice}."))
-    folder = shlex.quote(str(fetched.folder))
-    console.print(Text(f"Train on them: ownwords base pretrain {folder}"), soft_wrap=True)
-    console.print(
-        Text(
-            "They are free of copyright in the United States; elsewhere, your own law says.",
-            style=QUIET,
-        )
-    )
