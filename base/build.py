@@ -59,7 +59,7 @@ def main() -> int:
         import publishing  # noqa: PLC0415 - beside this file; training does without it
 
         with watching(DEFAULTS) as (progress, _, _), Archive(workspace.archive) as archive:
-            texts = corpus.of(archive)
+            texts = corpus.load_corpus(archive)
             test = list(Chapters(archive, texts.test))
             size = publishing.publish(workspace, texts, test, given.into, progress)
         print(f"{given.into}: {size / 1e6:.1f} MB")
@@ -93,7 +93,7 @@ def trained(
 ) -> recipes.TrainedModel:
     """A model of the chapters in the workspace's archive."""
     with Archive(workspace.archive) as archive:
-        texts = corpus.of(archive)
+        texts = corpus.load_corpus(archive)
         return recipes.pretrain(
             Chapters(archive, texts.train),
             Chapters(archive, texts.validation),

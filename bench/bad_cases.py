@@ -88,7 +88,7 @@ def some_posts(place: Path, most: int, source: Path = BLOG) -> Path:
     folder = place / "posts"
     look([source], workspace=place / "source.ownwords")
     with Archive(place / "source.ownwords" / "archive.sqlite") as archive:
-        parts = corpus.of(archive)
+        parts = corpus.load_corpus(archive)
         texts = [text.text for side in (parts.train, parts.validation, parts.test) for text in side]
     folder.mkdir(parents=True, exist_ok=True)
     for number, text in enumerate(texts):

@@ -109,7 +109,7 @@ def posts(scratch: Path) -> list[str]:
 
     look([BLOG], workspace=scratch / "blog.ownwords")
     with Archive(scratch / "blog.ownwords" / "archive.sqlite") as archive:
-        return [text.text for text in list(corpus.of(archive).train)[:POSTS]]
+        return [text.text for text in list(corpus.load_corpus(archive).train)[:POSTS]]
 
 
 def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> None:

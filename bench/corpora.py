@@ -343,7 +343,7 @@ def searched(given: argparse.Namespace, place: Path) -> int:
             minutes=2 * given.each * (given.search + 10), each_s=each_s, trials=given.search
         )
         with Archive(root / "archive.sqlite") as archive:
-            texts = texts_of.of(archive)
+            texts = texts_of.load_corpus(archive)
             work = TrainRequest(
                 workspace=root,
                 seconds=each_s,

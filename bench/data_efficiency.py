@@ -192,7 +192,7 @@ def sides() -> Sides:
         workspace = Path(folder) / "columnist.ownwords"
         look([SITE], workspace=workspace)
         with Archive(workspace / "archive.sqlite") as archive:
-            found = corpus.of(archive)
+            found = corpus.load_corpus(archive)
             return Sides(list(found.train), list(found.validation), list(found.test))
 
 

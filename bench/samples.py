@@ -34,7 +34,7 @@ def main() -> None:
     given = parser.parse_args()
     place = Workspace(given.workspace)
     with Archive(place.archive) as archive:
-        posts = EvaluationPosts.of(corpus.of(archive), archive.documents())
+        posts = EvaluationPosts.of(corpus.load_corpus(archive), archive.documents())
     model = ownwords.load(place.root / "model")
     titles = [post.title for post in posts.test if post.title]
     begun = [""] * (HOW_MANY // 2)

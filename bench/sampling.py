@@ -120,7 +120,7 @@ def read(workspace: Path) -> Real:
     from ownwords.training import corpus
 
     with Archive(workspace / "archive.sqlite") as archive:
-        texts = corpus.of(archive)
+        texts = corpus.load_corpus(archive)
         unseen = [text.text for side in (texts.test, texts.validation) for text in side]
         training = [text.text for text in texts.train]
     words = lexicon.Lexicon.load(REFERENCE) if (REFERENCE / lexicon.FILE).exists() else None

@@ -53,7 +53,7 @@ def main() -> int:
         place = Workspace(Path(folder) / "blog.ownwords")
         look([given.blog], workspace=place.root)
         with closing(Archive(place.archive)) as archive:
-            texts = corpus.of(archive)
+            texts = corpus.load_corpus(archive)
             print(f"base: {_scored(given.base, texts.test):.4f}", flush=True)
             for replay in given.replay:
                 found = []

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.training.ema import EMA, interpolated, mean
+from ownwords.training.ema import EMA, interpolated
 from stored_state import through_a_file
 
 
@@ -81,15 +81,6 @@ def test_other_weights_are_refused_by_name() -> None:
         average.load_state({k: v for k, v in average.state().items() if k != "sum/c"})
     with pytest.raises(OwnwordsError, match="half-life"):
         EMA(random_weights(0), 0)
-
-
-def test_mean_of_models() -> None:
-    models = [random_weights(seed) for seed in range(4)]
-    for name, found in mean(iter(models)).items():
-        torch.testing.assert_close(found, torch.stack([m[name] for m in models]).mean(0))
-    assert torch.equal(models[0]["a.weight"], random_weights(0)["a.weight"])
-    with pytest.raises(OwnwordsError):
-        mean([])
 
 
 def test_interpolation_ends_are_exact_and_its_middle_is_between() -> None:

@@ -125,7 +125,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 def publish(workspace: Workspace, into: Path) -> int:
     with Archive(workspace.archive) as archive:
-        texts = corpus.of(archive)
+        texts = corpus.load_corpus(archive)
         test = list(build.Chapters(archive, texts.test))
         size: int = publishing.publish(workspace, texts, test, into, Progress())
     return size
@@ -135,7 +135,7 @@ def test_texts_come_apart_into_files_and_chapters(workspace: Workspace) -> None:
     names = {path.name for path in (workspace.root.parent / "texts" / "books").iterdir()}
     assert "Book 0.md" in names and "pep-0003.md" in names and len(names) == 14
     with Archive(workspace.archive) as archive:
-        texts = list(build.Chapters(archive, corpus.of(archive).train))
+        texts = list(build.Chapters(archive, corpus.load_corpus(archive).train))
     # "Chapter 1" names nothing: each stands under the name of its book.
     titles = {one.text.partition("\n")[0] for one in texts}
     assert not any("Chapter" in title for title in titles)
@@ -161,7 +161,7 @@ def test_what_is_published_is_whole_and_says_what_is_so(
     tokenizer = ByteTokenizer()
     nats, count = 0.0, 0
     with Archive(workspace.archive) as archive, torch.no_grad():
-        part = corpus.of(archive).test
+        part = corpus.load_corpus(archive).test
         for one in build.Chapters(archive, part):
             ids = torch.tensor([tokenizer.start, *one.text.encode(), tokenizer.end])
             logits = model.logits(model(ids[None, :-1]))[0].double()

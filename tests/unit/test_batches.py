@@ -76,16 +76,15 @@ def test_in_an_epoch_only_the_last_token_of_a_piece_has_no_target() -> None:
     st.integers(1, 12),
     st.integers(2, 9),
     st.sampled_from([0.0, 0.3, 0.75]),
-    st.sampled_from([0.0, 0.4]),
 )
 def test_any_step_can_be_had_at_once_and_ranks_share_it(
-    lengths: list[int], context: int, rows: int, replay: float, replacement: float
+    lengths: list[int], context: int, rows: int, replay: float
 ) -> None:
     shards, base = shards_of(lengths, special=3), shards_of([70, 30], key="base")
     if shards.tokens <= context:
         return
     base = replace(base, ids=base.ids % shards.vocabulary)
-    config = DataConfig(replay=replay, replacement=replacement)
+    config = DataConfig(replay=replay)
 
     def fresh(rank: int = 0, world: int = 1) -> Batches:
         return batches_of(
@@ -148,34 +147,6 @@ def test_replay_is_exact_over_time_and_reads_the_base_in_its_own_order(
     assert batches.rows_per_epoch == 100 / 8
 
 
-def test_replacement_touches_inputs_alone_at_its_rate_and_never_special_tokens() -> None:
-    shards = shards_of([500] * 8, special=5)
-    ids = shards.ids.copy()
-    ids[::10] = shards.special[0]
-    shards = replace(shards, ids=ids)
-    plain = batches_of(shards, rows=16, context=125)
-    changed = batches_of(shards, rows=16, context=125, config=DataConfig(replacement=0.2))
-    replaced = eligible = 0
-    found: list[int] = []
-    for step in range(20):
-        before, after = plain.batch(step), changed.batch(step)
-        assert torch.equal(before.targets_BT, after.targets_BT)
-        assert before.tokens == after.tokens
-        special = before.ids_BT >= min(shards.special)
-        assert torch.equal(before.ids_BT[special], after.ids_BT[special])
-        different = before.ids_BT != after.ids_BT
-        replaced += int(different.sum())
-        eligible += int((~special).sum())
-        found += after.ids_BT[different].tolist()
-    # Four standard deviations; one in 4,000 is replaced by itself.
-    assert abs(replaced / eligible - 0.2) < 4 * (0.2 * 0.8 / eligible) ** 0.5 + 0.2 / 4000
-    assert max(found) < min(shards.special)
-    # Drawn evenly from all ordinary tokens, and differently at each step.
-    quarters = np.histogram(found, bins=4, range=(0, 4000))[0] / len(found)
-    assert np.allclose(quarters, 0.25, atol=0.02)
-    assert len(set(found)) > 0.5 * 4000
-
-
 def test_the_key_covers_what_decides_the_batches_and_nothing_else() -> None:
     shards, base = shards_of([60, 40]), shards_of([80], key="base")
     other_base = shards_of([80], key="other")
@@ -188,7 +159,6 @@ def test_the_key_covers_what_decides_the_batches_and_nothing_else() -> None:
         batches_of(shards, seed=2).key,
         batches_of(shards, config=half, replay=base).key,
         batches_of(shards, config=half, replay=other_base).key,
-        batches_of(shards, config=DataConfig(replacement=0.1)).key,
         batches_of(shards, config=DataConfig(document_masking=False)).key,
         batches_of(shards, config=DataConfig(shuffle=False)).key,
     ]
@@ -204,11 +174,11 @@ def test_batches_are_the_same_today_as_ever() -> None:
         shards,
         rows=2,
         context=6,
-        config=DataConfig(replay=0.5, replacement=0.3),
+        config=DataConfig(replay=0.5),
         replay=base,
     )
-    assert batches.batch(12345).ids_BT.tolist() == [[76, 77, 81, 79, 80, 81], [7, 8, 9, 10, 11, 36]]
-    assert batches.key == "d93251991397a14d9267b76c828a0659"
+    assert batches.batch(12345).ids_BT.tolist() == [[76, 77, 78, 79, 80, 81], [7, 8, 9, 10, 11, 12]]
+    assert batches.key == "3a54412d8d7c86885e0602aefc480633"
 
 
 def test_too_little_text_is_told_with_both_numbers() -> None:
@@ -227,15 +197,10 @@ def test_too_little_text_is_told_with_both_numbers() -> None:
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
-    for wrong in (-0.1, 1.0, float("nan")):
-        with pytest.raises(ConfigError, match=r"data\.replay"):
-            DataConfig(replay=wrong)
-        with pytest.raises(ConfigError, match=r"data\.replacement"):
-            DataConfig(replacement=wrong)
     shards = shards_of([50])
-    with pytest.raises(ConfigError, match=r"train\.rows \(0\)"):
+    with pytest.raises(ConfigError, match=r"train\.batch_size \(0\)"):
         batches_of(shards, rows=0)
-    with pytest.raises(ConfigError, match=r"train\.context \(0\)"):
+    with pytest.raises(ConfigError, match=r"train\.sequence_length \(0\)"):
         batches_of(shards, context=0)
     with pytest.raises(ConfigError, match="2 rows cannot be shared among 3 processes"):
         batches_of(shards, rows=2, world=3)

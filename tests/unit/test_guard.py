@@ -251,7 +251,7 @@ def test_posts_that_the_author_wrote_next_are_not_hindered(columnist: Path, tmp_
     workspace = tmp_path / "columnist.ownwords"
     look([columnist], workspace=workspace)
     with Archive(workspace / "archive.sqlite") as archive:
-        sides = corpus.of(archive)
+        sides = corpus.load_corpus(archive)
         known = [text.text for text in sides.train]
         new = [text.text for side in (sides.validation, sides.test) for text in side]
     learned = bpe.train(known, 2048)

@@ -101,7 +101,7 @@ def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], MakeResu
     post = dominant_post_ablation.outweighing(result.report)
     assert post is not None
     with Archive(place / "archive.sqlite") as archive:
-        texts = corpus.of(archive)
+        texts = corpus.load_corpus(archive)
         whole = {text.id: text.text for text in dominant_post_ablation.in_full(texts.train, post)}
         parted = {text.id: text.text for text in texts.train}
     assert "On day 95 " in whole[post.id]
@@ -132,7 +132,7 @@ def test_score_finds_it_again_unless_it_was_made_for_another(
     folder, _, result = made
     place = Workspace(folder / "w")
     with Archive(place.archive) as archive:
-        key = corpus.of(archive).key
+        key = corpus.load_corpus(archive).key
     beside = place.runs / "in-full" / "model"
     found = score._rivals(result.model, str(folder / "base" / "model"), place, key)
     assert found.undivided == beside

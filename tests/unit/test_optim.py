@@ -13,7 +13,7 @@ from ownwords.training.adamw import AdamW
 from ownwords.training.ema import EMA
 from ownwords.training.grad_clip import GradClip
 from ownwords.training.muon import orthogonalized
-from ownwords.training.optim import Optimizer, beta_of
+from ownwords.training.optim import Optimizer
 from ownwords.training.settings import OptimConfig
 from stored_state import through_a_file
 
@@ -314,7 +314,7 @@ def test_the_part_in_cpp_changes_nothing(
     for step in range(10):
         run(one, with_it, range(step, step + 1))
         with monkeypatch.context() as patched:
-            patched.setattr("ownwords.models.fused._library", lambda: None)
+            patched.setattr("ownwords.models.fused._load", lambda: None)
             run(other, without, range(step, step + 1))
         torch.testing.assert_close(one.gradient_norm, other.gradient_norm)
     alike(one.weights(), other.weights(), atol=1e-6)
@@ -432,16 +432,6 @@ def test_what_cannot_be_is_told() -> None:
         optimizer.load_state(shapes)
     with pytest.raises(OwnwordsError, match="no parameter"):
         Optimizer(model.requires_grad_(False), F32)
-    with pytest.raises(OwnwordsError, match=r"optim\.beta1"):
-        OptimConfig(beta1=1.0)
-    with pytest.raises(OwnwordsError, match=r"optim\.grad_clip"):
-        OptimConfig(grad_clip=-1)
-
-
-def test_a_beta_forgets_half_in_its_half_life() -> None:
-    assert beta_of(4096) ** (1e7 / 4096) == pytest.approx(0.5)
-    assert beta_of(4096) == pytest.approx(0.9997, abs=5e-5)
-    assert beta_of(500, 1000) == pytest.approx(0.5**0.5)
 
 
 def test_nothing_lies_across_its_neighbour() -> None:

@@ -10,7 +10,7 @@ import families
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.models.configs.qwen3 import config_for_budget, parameter_count
-from ownwords.training.forecast import ActualResult, Rental, compared
+from ownwords.training.forecast import ActualResult, compared
 from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, PlannedValue, read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS, PlanConstants
 from ownwords.training.planner import make_plan, planned_vocab_size
@@ -215,16 +215,8 @@ def test_tuning_starts_gently_and_reads_the_text_a_few_times() -> None:
         make_plan(known, 600, {"model.parameters": 5})
 
 
-def test_a_rented_gpu_has_hours_and_a_price() -> None:
-    known = facts(180_000_000, rental=Rental("H100", 2.5, 9.9e14))
-    cost = make_plan(known, 36_000, {}).expected.cost
-    assert cost is not None
-    assert 0 < cost.hours < 1
-    assert cost.dollars == pytest.approx(2.5 * cost.hours)
-
-
 def test_a_plan_is_kept_with_its_reasons(tmp_path: Path) -> None:
-    made = make_plan(facts(300_000, rental=Rental("H100", 2.5, 9.9e14)), 600, {"train.seed": 7})
+    made = make_plan(facts(300_000), 600, {"train.seed": 7})
     assert read_plan(made.to_toml()) == made
     config = tmp_path / "config.toml"
     config.write_text(made.resolved().to_toml())

@@ -208,10 +208,10 @@ def test_texts_of_an_archive_are_titles_and_own_words(tmp_path: Path) -> None:
         (folder / f"{i}.md").write_text(body)
     ownwords.look(folder, workspace=tmp_path / "w")
     with Archive(tmp_path / "w" / "archive.sqlite") as archive:
-        found = corpus.of(archive)
+        found = corpus.load_corpus(archive)
         sides = [list(found.train), list(found.validation), list(found.test)]
         assert sides[0] == list(found.train)  # gone through again
-        assert corpus.of(archive).key == found.key
+        assert corpus.load_corpus(archive).key == found.key
     ids = [text.id for side in sides for text in side]
     assert len(ids) == len(set(ids)) == 30
     assert all(sides)
@@ -229,8 +229,8 @@ def test_a_capped_text_is_cut_at_a_segment() -> None:
 
     parts = [Segment("prose", "one two three"), Segment("quote", "no"), Segment("prose", "four")]
     document = Document("d", " A  title ", (Segment("heading", "A title"), *parts))
-    assert corpus.as_read(document, 99) == "A title\n\none two three\n\nfour"
-    assert corpus.as_read(document, 5) == "A title\n\none two three"
+    assert corpus.training_text(document, 99) == "A title\n\none two three\n\nfour"
+    assert corpus.training_text(document, 5) == "A title\n\none two three"
 
 
 def test_samples_end_when_they_took_their_share(tmp_path: Path) -> None:

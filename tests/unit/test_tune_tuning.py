@@ -42,7 +42,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
 @pytest.fixture
 def texts(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> Corpus:
     """The texts of the sample blog; reading a test post is a mistake."""
-    made = corpus.of(archive)
+    made = corpus.load_corpus(archive)
     tests = set(made.test.words)
     assert tests
     documents = Archive.documents

@@ -58,7 +58,7 @@ def score(
     spent = {one.name: one.seconds for one in before.seconds} if before else {}
     try:
         with common.watched() as (progress, _), Archive(place.archive) as archive:
-            texts = corpus.of(archive)
+            texts = corpus.load_corpus(archive)
             card = scored(
                 place.root,
                 folder,

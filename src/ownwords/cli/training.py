@@ -218,12 +218,12 @@ def reading(
 
     with ExitStack() as stack:
         _read(paths, place, settings, progress, ask, patience_s)
-        texts = corpus.of(stack.enter_context(Archive(place.archive)))
+        texts = corpus.load_corpus(stack.enter_context(Archive(place.archive)))
         base_text = None
         if replay:
             beside = Workspace(place.root / "replay.ownwords")
             _read([replay], beside, settings, progress, None, patience_s)
-            base_text = corpus.of(stack.enter_context(Archive(beside.archive))).train
+            base_text = corpus.load_corpus(stack.enter_context(Archive(beside.archive))).train
         yield texts, base_text
 
 

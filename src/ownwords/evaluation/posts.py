@@ -19,7 +19,7 @@ class SplitText(Protocol):
 
 
 class SplitTexts(Protocol):
-    """The texts of an archive on their three sides, as `training.corpus.of` gives them."""
+    """The texts of an archive on their three sides, as `training.corpus.load_corpus` gives them."""
 
     @property
     def train(self) -> Iterable[SplitText]: ...

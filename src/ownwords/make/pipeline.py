@@ -42,7 +42,7 @@ def make(
     making = MakeStages(order, progress or Progress(), callbacks or MakeCallbacks())
     report = making.read(ask)
     with making.alone(), Archive(order.place.archive) as archive:
-        texts = corpus.of(archive)
+        texts = corpus.load_corpus(archive)
         trained = making.train(texts, report)
         paragraph = making.write(trained, report)
         compared = making.compare(texts, report)
@@ -65,7 +65,7 @@ def plan(
     making.read(ask)
     with making.alone(), Archive(order.place.archive) as archive:
         try:
-            making.run(corpus.of(archive), order.base, making.tuning_s, None)
+            making.run(corpus.load_corpus(archive), order.base, making.tuning_s, None)
         except _OnlyThePlan as found:
             return found.plan
     raise AssertionError("a training that was not planned")

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import decode
 from ownwords.make.result import PlanValue, TrainingSummary
 from ownwords.models.atomic_dir import readable_dir
 from ownwords.models.directory import PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.untrusted_files import read_json
-from ownwords.training.forecast import Cost, Forecast
+from ownwords.training.forecast import Forecast
 from ownwords.tune.verdict import percent
 
 # What a search must have been made of, and how it notes that beside the model: the names under
@@ -51,9 +52,7 @@ def _trained(
     said: Mapping[str, Any], search: Mapping[str, Any], key: str, posts: int
 ) -> TrainingSummary:
     outcome, share = said["outcome"], said["share_of_tuned_weights"]
-    foretold = dict(said["expected"])
-    cost = foretold.pop("cost")
-    expected = Forecast(**foretold, cost=Cost(**cost) if cost else None)
+    expected = decode(Forecast, said["expected"], unknown="ignore")
     return TrainingSummary(
         key=key,
         run=search["run"],

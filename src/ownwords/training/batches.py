@@ -22,7 +22,7 @@ from ownwords.core.fingerprint import digest
 from ownwords.models.loss import IGNORED
 from ownwords.training.settings import DataConfig
 from ownwords.training.shards import Shards
-from ownwords.training.token_stream import TokenStream, draws
+from ownwords.training.token_stream import TokenStream
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Batches:
 
         The shares of all ranks one after the other are the batch that a single process gets.
         """
-        for name, number in (("rows", rows), ("context", context)):
+        for name, number in (("batch_size", rows), ("sequence_length", context)):
             if number < 1:
                 raise ConfigError(f"train.{name} ({number}) must be at least 1")
         if rows < world:
@@ -94,7 +94,6 @@ class Batches:
             )
         self.shards, self.rows, self.context, self.config = shards, rows, context, config
         self._low, self._high = rank * rows // world, (rank + 1) * rows // world
-        self._seed = seed
         self._own = TokenStream(
             shards, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="own"
         )
@@ -109,9 +108,6 @@ class Batches:
             )
             decisive.append(replay.key)
         self.key = digest(json.dumps(decisive, sort_keys=True))
-        self._replaceable_V = np.ones(shards.vocabulary, np.bool_)
-        self._replaceable_V[list(shards.special)] = False
-        self._replacements = np.flatnonzero(self._replaceable_V)
 
     @property
     def rows_per_epoch(self) -> float:
@@ -132,8 +128,6 @@ class Batches:
         if self._base is not None:
             self._base.read(base, ids_BT1[len(own) :], documents_BT1[len(own) :])
         ids_BT = ids_BT1[:, :-1].copy()
-        if self.config.replacement:
-            self._replace(ids_BT, step)
         counted_BT = documents_BT1[:, 1:] == documents_BT1[:, :-1]
         return _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.document_masking)
 
@@ -152,19 +146,6 @@ class Batches:
             range(own + min(low, border), own + min(high, border)),
             range(base + max(low, border), base + max(high, border)),
         )
-
-    def _replace(self, ids_BT: npt.NDArray[np.int64], step: int) -> None:
-        """Put random tokens in place of some: each as likely as the other, none of them special."""
-        blocks = -(-self.context // 4)  # the generator counts in fours
-        drawn = draws(
-            f"replacement/{self._seed}/{step}", 4 * blocks * len(ids_BT), skip=blocks * self._low
-        )
-        drawn_BT = drawn.reshape(len(ids_BT), 4 * blocks)[:, : self.context]
-        # One half of the bits decides whether, the other by what.
-        chosen_BT = (drawn_BT >> np.uint64(32)) < np.uint64(self.config.replacement * 2**32)
-        chosen_BT &= self._replaceable_V[ids_BT]
-        which = (drawn_BT[chosen_BT] & np.uint64(0xFFFFFFFF)) * np.uint64(len(self._replacements))
-        ids_BT[chosen_BT] = self._replacements[which >> np.uint64(32)]
 
 
 def whole(shards: Shards, *, rows: int, context: int, isolate: bool = True) -> Iterator[Batch]:

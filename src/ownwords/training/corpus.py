@@ -32,7 +32,7 @@ class CorpusSplit:
         # By id, so that their order does not depend on dates that are put right later.
         for id_ in sorted(self.words):
             for document in self.archive.documents([id_]):
-                yield TrainingText(id_, as_read(document, self.words[id_]))
+                yield TrainingText(id_, training_text(document, self.words[id_]))
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,14 @@ class Corpus:
     key: str
 
 
-def of(archive: Archive, *, by_date: bool = False) -> Corpus:
-    """The texts of an archive that `look` has read; `by_date` holds out the newest ones.
+def load_corpus(archive: Archive) -> Corpus:
+    """The texts of an archive that `look` has read.
 
     CorpusError if nothing in it is to be learned from.
     """
     selection = archive.selection()
     parts: dict[str, dict[str, int]] = {side: {} for side in get_args(Side)}
-    for id_, (decision, words, randomly, dated) in selection.items():
-        side = dated if by_date else randomly
+    for id_, (decision, words, side, *_) in selection.items():
         if decision != "leave out" and words and side in parts:
             parts[side][id_] = words
     if not parts["train"]:
@@ -73,7 +72,7 @@ def of(archive: Archive, *, by_date: bool = False) -> Corpus:
     )
 
 
-def as_read(document: Document, words: int) -> str:
+def training_text(document: Document, words: int) -> str:
     """A document as a model reads it, of its own words about so many at most."""
     kept: list[str] = []
     count = 0

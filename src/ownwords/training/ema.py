@@ -3,7 +3,7 @@
 Everything is computed in float32; weights are mappings from parameters' names to tensors.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -61,24 +61,6 @@ class EMA:
             value = state[f"sum/{name}"]
             piece(each).copy_(piece(value) if is_split(each) else assembled(value))
         self.updates = int(state["updates"])
-
-
-@torch.no_grad()
-def mean(models: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several models' weights; one of them is looked at at a time."""
-    total: dict[str, Tensor] = {}
-    count = 0
-    for weights in models:
-        if count == 0:
-            total = {name: each.detach().float().clone() for name, each in weights.items()}
-        else:
-            _same(total, weights)
-            for name, each in weights.items():
-                total[name] += each.detach()
-        count += 1
-    if count == 0:
-        raise OwnwordsError("there are no weights to take the mean of")
-    return {name: each / count for name, each in total.items()}
 
 
 @torch.no_grad()

@@ -6,29 +6,6 @@ from ownwords.core.progress import in_words
 
 
 @dataclass(frozen=True)
-class Rental:
-    """A rented GPU: its price in dollars an hour, and how fast it really trains."""
-
-    name: str
-    price_per_hour: float
-    flops_per_s: float  # of its arithmetic, at best
-    utilisation: float = 0.4  # what a training step makes of that
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of the same run on a rented GPU."""
-
-    name: str
-    hours: float
-    price_per_hour: float
-
-    @property
-    def dollars(self) -> float:
-        return self.hours * self.price_per_hour
-
-
-@dataclass(frozen=True)
 class Forecast:
     """What the plan says beforehand; bits a byte are those of text held out."""
 
@@ -40,7 +17,6 @@ class Forecast:
     memory_bytes: int
     tokens_per_s: float
     held_out_bytes: int  # read at each evaluation: all there is, or as much as time allows
-    cost: Cost | None = None
 
     def sentences(self) -> tuple[str, ...]:
         """The same in plain words."""
@@ -51,11 +27,6 @@ class Forecast:
             f"From {self.bits_low:.2f} to {self.bits_high:.2f} bits a byte on texts held out, and"
             f" about {size(self.memory_bytes)} of memory.",
         ]
-        if self.cost:
-            said.append(
-                f"Rented, as {self.cost.name} at ${self.cost.price_per_hour:.2f} an hour:"
-                f" {in_words(self.cost.hours * 3600)}, ${self.cost.dollars:.2f}."
-            )
         return tuple(said)
 
 
@@ -98,12 +69,6 @@ def compared(expected: Forecast, happened: ActualResult) -> tuple[str, ...]:
         held, room = happened.memory_bytes, expected.memory_bytes
         said.append(f"Memory: {size(held)} at most, expected {size(room)} ({_off(held, room)}).")
     return tuple(said)
-
-
-def rented(flops: float, other_s: float, rental: Rental) -> Cost:
-    """Hours of so much arithmetic on a rented GPU, and of what takes as long as it does here."""
-    seconds = flops / (rental.flops_per_s * rental.utilisation) + other_s
-    return Cost(rental.name, seconds / 3600, rental.price_per_hour)
 
 
 def _off(real: float, expected: float) -> str:

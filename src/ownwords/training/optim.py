@@ -21,12 +21,6 @@ from ownwords.training.sharding import assembled, is_split, joined, norm_over, p
 
 # Processors that multiply bfloat16 several times as fast as float32.
 _QUICK_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
-HALF_LIFE_TOKENS = 1e7
-
-
-def beta_of(tokens_per_step: float, half_life_tokens: float = HALF_LIFE_TOKENS) -> float:
-    """The beta that forgets half in so many tokens, whatever the batch; arXiv 2507.07101."""
-    return float(2.0 ** (-tokens_per_step / half_life_tokens))
 
 
 class Optimizer:

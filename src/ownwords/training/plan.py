@@ -9,7 +9,7 @@ from typing import Literal
 from ownwords.core.config import Resolved, as_toml, resolve, settings_of
 from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.models.configs.config import ModelConfig
-from ownwords.training.forecast import Cost, Forecast, Rental
+from ownwords.training.forecast import Forecast
 from ownwords.training.settings import Recipe
 from ownwords.training.throughput import DeviceSpeeds
 
@@ -44,7 +44,6 @@ class PlanInputs:
     spent_s: float = 0.0  # of the seconds given, gone already
     replay_bytes: int = 0  # of the base's own text, where it is at hand
     base: BaseModelInfo | None = None
-    rental: Rental | None = None
     processes: int = 1  # that train together
 
 
@@ -84,11 +83,7 @@ class Plan:
             lines.append("\nis_second = true\n")
         for one in self.reasons:
             lines.append("\n[[number]]\n" + _table(dataclasses.asdict(one)))
-        expected = dataclasses.asdict(self.expected)
-        cost = expected.pop("cost")
-        lines.append("\n[expected]\n" + _table(expected))
-        if cost:
-            lines.append("\n[expected.cost]\n" + _table(cost))
+        lines.append("\n[expected]\n" + _table(dataclasses.asdict(self.expected)))
         return "".join(lines)
 
 
@@ -103,16 +98,14 @@ def read_plan(text: str) -> Plan:
     try:
         said = tomllib.loads(text)
         reasons = tuple(PlannedValue(**one) for one in said["number"])
-        expected = dict(said["expected"])
-        cost = expected.pop("cost", None)
-        made = Forecast(**expected, cost=Cost(**cost) if cost else None)
+        forecast = Forecast(**said["expected"])
         is_second = bool(said.get("is_second", False))
         recipe = resolve(Recipe, flags={one.key: one.value for one in reasons}).settings
     except (tomllib.TOMLDecodeError, LookupError, TypeError, ConfigError) as error:
         raise WorkspaceError(
             f"the plan of this run is damaged ({error})", hint="delete the run's folder"
         ) from error
-    return Plan(recipe, reasons, made, is_second)
+    return Plan(recipe, reasons, forecast, is_second)
 
 
 def _table(values: Mapping[str, object]) -> str:

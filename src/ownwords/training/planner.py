@@ -12,7 +12,7 @@ from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import in_words
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
-from ownwords.training.forecast import Forecast, number, rented, size, times
+from ownwords.training.forecast import Forecast, number, size, times
 from ownwords.training.model_sizing import ModelSizer, SizedRun
 from ownwords.training.plan import (
     BaseModelInfo,
@@ -24,7 +24,7 @@ from ownwords.training.plan import (
 )
 from ownwords.training.plan_constants import ESTIMATE, LOG, PLAN_CONSTANTS, SPEED, PlanConstants
 from ownwords.training.settings import Recipe
-from ownwords.training.throughput import MEASURED, StepTimeModel, step_flops
+from ownwords.training.throughput import MEASURED, StepTimeModel
 
 T = TypeVar("T", int, float, bool, str)
 
@@ -428,7 +428,6 @@ class Planner:
         other = facts.spent_s + laws.close_s + (compile_s if length.compiles else 0.0)
         other += self.evaluate_s
         taken = length.steps * length.step_s
-        flops = length.steps * step_flops(length.shape, length.rows, self.context)
         return Forecast(
             bits_low=round(length.bits * laws.spread_low, 3),
             bits_high=round(length.bits * laws.spread_high, 3),
@@ -438,7 +437,6 @@ class Planner:
             memory_bytes=round(self.memory),
             tokens_per_s=round(length.rows * self.context / length.step_s, 1),
             held_out_bytes=self.held_out,
-            cost=rented(flops, other, facts.rental) if facts.rental else None,
         )
 
 

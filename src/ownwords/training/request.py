@@ -8,7 +8,6 @@ from typing import Literal
 from ownwords.core.progress import Progress
 from ownwords.models import lora
 from ownwords.models.decoder import CausalLM
-from ownwords.training.forecast import Rental
 from ownwords.training.job import TrainOutcome
 from ownwords.training.plan import Plan
 from ownwords.training.run import Run
@@ -26,7 +25,6 @@ class TrainRequest:
     mode: Literal["ddp", "fsdp"] = "ddp"  # of several processes
     own_share: float = 1.0
     corpus: str = ""  # a key of the archive the texts come from
-    rental: Rental | None = None
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
     began: float | None = None  # of time.perf_counter(), where the user began to wait
     # Called with the plan before anything is trained; what it raises ends the work there.

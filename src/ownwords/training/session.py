@@ -128,7 +128,6 @@ class TrainingSession:
             spent_s=time.perf_counter() - self.began,
             replay_bytes=self.replay.text_bytes if self.replay else 0,
             base=self.base,
-            rental=self.work.rental,
             processes=self.world.size,
         )
 

@@ -25,7 +25,7 @@ from ownwords.serve.api.report import facts
 from ownwords.serve.api.report_cache import CachedReport, ReportCache
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
-from ownwords.training.corpus import as_read
+from ownwords.training.corpus import training_text
 
 _PASSAGES = 20  # that a search shows
 _WORD = re.compile(r"[^\W_]+")
@@ -180,7 +180,7 @@ def _words_of(text: str, wanted: set[str]) -> list[str]:
 
 
 def _segments(document: Document, words: int, decision: str) -> list[dict[str, Any]]:
-    learned = "" if decision == "leave out" else as_read(document, words)
+    learned = "" if decision == "leave out" else training_text(document, words)
     made, at = [], 0
     for segment in document.segments:
         is_learned, at = _is_learned(segment, learned, at)
