@@ -75,7 +75,8 @@ def try_damaged(
 
     Any error but our own, a message of more than a line, a hang or a surge of memory fails.
     """
-    bundle.save(folder, model, ByteTokenizer(), shard_bytes=shard_bytes)
+    bundle.save(folder, model, ByteTokenizer())
+    models.shard(folder, shard_bytes)
     files = sorted(folder.iterdir())
     whole = {path: path.read_bytes() for path in files}
     load(folder)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ownwords.models import bundle, registry
 from ownwords.models.decoder import CausalLM, build
+from ownwords.models.safetensors_header import TensorInfo, encode_header, read_header
 
 VOCABULARY = 97
 
@@ -93,6 +94,29 @@ def write(folder: Path, family: str = "qwen3", seed: int = 1, **changed: object)
     made = model(family, seed, **changed)
     bundle.save(folder, made, Letters())
     return made
+
+
+def shard(folder: Path, shard_bytes: int | None) -> None:
+    """Divide the weights of a directory into files of at most so many bytes, or one tensor."""
+    path = folder / "model.safetensors"
+    if shard_bytes is None or not path.exists():
+        return
+    shards: list[list[TensorInfo]] = [[]]
+    for tensor in read_header(path).values():
+        if shards[-1] and sum(each.nbytes for each in shards[-1]) + tensor.nbytes > shard_bytes:
+            shards.append([])
+        shards[-1].append(tensor)
+    data = path.read_bytes()
+    places: dict[str, str] = {}
+    for number, tensors in enumerate(shards, 1):
+        name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        header = encode_header([(each.name, each.dtype, each.shape) for each in tensors], {})
+        parts = [data[each.start : each.start + each.nbytes] for each in tensors]
+        (folder / name).write_bytes(header + b"".join(parts))
+        places |= {each.name: name for each in tensors}
+    index = {"metadata": {"total_size": len(data)}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    path.unlink()
 
 
 def edit(path: Path, **changed: object) -> None:

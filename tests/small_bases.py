@@ -17,5 +17,6 @@ def write(
 ) -> CausalLM:
     """Save a tiny model there."""
     made = model(family, seed)
-    bundle.save(folder, made, ByteTokenizer(), shard_bytes=shard_bytes)
+    bundle.save(folder, made, ByteTokenizer())
+    model_directories.shard(folder, shard_bytes)
     return made

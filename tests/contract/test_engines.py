@@ -279,7 +279,8 @@ def test_a_quantised_directory_is_read_as_it_is(
 
 
 def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> None:
-    bundle.save(tmp_path / "m", tiny("gpt2"), models.Letters(), shard_bytes=6000)
+    bundle.save(tmp_path / "m", tiny("gpt2"), models.Letters())
+    models.shard(tmp_path / "m", 6000)
     assert len(list((tmp_path / "m").glob("*.safetensors"))) > 2
     ids = text(20)
     close(

@@ -159,7 +159,8 @@ def test_a_header_of_any_length_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_index_leads_nowhere_else(tmp_path: Path) -> None:
-    bundle.save(tmp_path / "m", models.model("llama"), models.Letters(), shard_bytes=6000)
+    bundle.save(tmp_path / "m", models.model("llama"), models.Letters())
+    models.shard(tmp_path / "m", 6000)
     path = tmp_path / "m" / "model.safetensors.index.json"
     index = json.loads(path.read_bytes())
     name, file = next(iter(index["weight_map"].items()))

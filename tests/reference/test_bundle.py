@@ -69,7 +69,8 @@ def test_a_directory_of_ours_opens_in_transformers(
     family: str, tied: bool, shard_bytes: int | None, tmp_path: Path
 ) -> None:
     model = models.model(family, tie_word_embeddings=tied)
-    bundle.save(tmp_path / "m", model, models.Letters(), shard_bytes=shard_bytes)
+    bundle.save(tmp_path / "m", model, models.Letters())
+    models.shard(tmp_path / "m", shard_bytes)
     peer = theirs(tmp_path / "m")
     assert type(peer).__name__ == CLASSES[family]
     assert {p.dtype for p in peer.parameters()} == {torch.float32}

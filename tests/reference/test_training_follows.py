@@ -14,9 +14,9 @@ pytest.importorskip("torch")
 
 import torch
 
+from llmc import save_checkpoint
 from ownwords.models import registry
 from ownwords.models.decoder import CausalLM, build
-from ownwords.models.llmc import save_checkpoint
 from ownwords.models.weight_mapping import hf_names
 
 pytestmark = pytest.mark.reference

@@ -28,7 +28,6 @@ def _plain(
     hidden: Tensor,
     head: Tensor,
     targets: Tensor,
-    weights: Tensor | None,
     softcap: float | None,
     z_weight: float,
 ) -> Tensor:
@@ -37,43 +36,35 @@ def _plain(
         logits = softcap * torch.tanh(logits / softcap)
     each = cross_entropy(logits, targets, ignore_index=-100, reduction="none")
     each = each + z_weight * logits.logsumexp(-1).square() * (targets != -100)
-    return (each if weights is None else each * weights).sum()
+    return each.sum()
 
 
 @pytest.mark.parametrize("rows", [1, 5, 23, 1000])
 @pytest.mark.parametrize("softcap", [None, 2.5])
 @pytest.mark.parametrize("z_weight", [0.0, 0.01])
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("dtype", "exact"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
 def test_loss_and_gradients_are_the_plain_ones(
     monkeypatch: pytest.MonkeyPatch,
     rows: int,
     softcap: float | None,
     z_weight: float,
-    weighted: bool,
     dtype: torch.dtype,
     exact: float,
 ) -> None:
     monkeypatch.setattr(module, "CHUNK_LOGITS", rows * V)
     monkeypatch.setattr(module, "LEAST_ROWS", 1)
     hidden, head, targets = _inputs(dtype)
-    weights = torch.linspace(0, 2, N, dtype=dtype) if weighted else None
-    made, count = chunked_cross_entropy(
-        hidden, head, targets, weights, softcap=softcap, z_weight=z_weight
-    )
+    made, count = chunked_cross_entropy(hidden, head, targets, softcap=softcap, z_weight=z_weight)
     backward(3 * made)
     twins = [x.detach().clone().requires_grad_() for x in (hidden, head)]
-    expected = _plain(twins[0], twins[1], targets, weights, softcap, z_weight)
+    expected = _plain(twins[0], twins[1], targets, softcap, z_weight)
     backward(3 * expected)
     torch.testing.assert_close(made, expected, rtol=10 * exact, atol=0)
     for one, twin in zip((hidden, head), twins, strict=True):
         assert one.grad is not None
         assert twin.grad is not None
         assert (one.grad - twin.grad).norm() <= exact * twin.grad.norm()
-    if weights is None:
-        assert int(count) == N - 3
-    else:
-        torch.testing.assert_close(count, weights[targets != -100].sum())
+    assert int(count) == N - 3
 
 
 def test_only_wanted_gradients_are_made() -> None:
@@ -128,7 +119,7 @@ def test_mixed_precision_multiplies_in_bfloat16_and_adds_in_float32() -> None:
     assert head.grad is not None
     assert head.grad.dtype == torch.float32
     rounded = [x.detach().bfloat16().float().requires_grad_() for x in (hidden, head)]
-    expected = _plain(rounded[0], rounded[1], targets, None, None, 0.0)
+    expected = _plain(rounded[0], rounded[1], targets, None, 0.0)
     backward(expected)
     torch.testing.assert_close(made, expected, rtol=5e-3, atol=0)
     assert rounded[1].grad is not None

@@ -69,16 +69,14 @@ def save(
     provenance: Mapping[str, object] | None = None,
     generation: Mapping[str, object] | None = None,
     dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
     copy_guard: bytes = b"",
 ) -> None:
     """Write a model directory, whole or not at all; one that stands there is replaced.
 
     `dtype` (float32, bfloat16, float16) rounds the weights; without it they are written as they
-    are. `shard_bytes` divides them into files, `copy_guard` is what
-    `inference.copy_guard` made of the training text. A `card` that begins with front matter ("---")
-    is written as it is, any other text is given one. Raises ModelError if tokenizer and model do
-    not fit or the folder holds anything that is not a model's, WorkspaceError if the disk refuses.
+    are. `copy_guard` is what `inference.copy_guard` computed from the training text. A `card`
+    without front matter ("---") is given one. Raises ModelError if tokenizer and model do not fit
+    or the folder holds anything that is not a model's, WorkspaceError if the disk refuses.
     """
     folder, config = Path(folder), model.config
     files = dict(tokenizer.files())
@@ -115,7 +113,7 @@ def save(
     if copy_guard:
         files[COPY_GUARD] = copy_guard
     with atomic_dir.replace_dir(folder) as beside:
-        weights.write(beside, model, dtype, shard_bytes)
+        weights.write(beside, model, dtype)
         for name, data in files.items():
             atomic_dir.write_file(beside / name, data)
 

@@ -13,7 +13,6 @@ from ownwords.models.untrusted_files import ModelError, open_file, preview, read
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-SHARD = "model-{:05d}-of-{:05d}.safetensors"
 
 HEAD, EMBEDDING = "lm_head.weight", "embedding.weight"
 

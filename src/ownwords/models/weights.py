@@ -4,22 +4,19 @@ Loading needs the model and one block of memory; so does writing.
 """
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from pathlib import Path
 
 import torch
 
-from ownwords.models import atomic_dir, quantize, quantized_file
+from ownwords.models import quantize, quantized_file
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
 from ownwords.models.safetensors_header import BLOCK_BYTES, TensorInfo
 from ownwords.models.untrusted_files import ModelError, open_file, preview
 from ownwords.models.weight_mapping import (
-    INDEX,
-    SHARD,
     SINGLE,
     MappedTensor,
     check_plausible,
@@ -97,18 +94,15 @@ def _narrowed(block: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tenso
     return cast
 
 
-def write(
-    folder: Path, model: CausalLM, dtype: torch.dtype | None, shard_bytes: int | None
-) -> None:
+def write(folder: Path, model: CausalLM, dtype: torch.dtype | None) -> None:
     """Write the weights into a new folder under Hugging Face's names, in `dtype` or as they are.
 
     A quantised model is written as it is, under our names: no other program has its layers.
-    With `shard_bytes` they are divided into files of at most so many bytes, or one tensor, and
-    an index. ModelError if the model has parameters that its family has no name for.
+    ModelError if the model has parameters that its family has no name for.
     """
     if quantize.metadata(model):
-        if dtype or shard_bytes:
-            raise ModelError("a quantised model is saved as it is, in one file")
+        if dtype:
+            raise ModelError("a quantised model cannot be saved in another dtype")
         quantized_file.write(folder / SINGLE, model)
         return
     parameters = dict(model.named_parameters())
@@ -116,24 +110,16 @@ def write(
     ours = {name for name, _, _ in names}
     if ours != parameters.keys():
         raise ModelError(
-            f"a {model.config.MODEL_TYPE} has no place for {preview(ours ^ parameters.keys())}",
+            f"a {model.config.MODEL_TYPE} has no weights named {preview(ours ^ parameters.keys())}",
             hint="merge an adapter into its model before it is saved",
         )
-    tensors = [
-        _writable(parameters[ours], theirs, transposed, dtype) for ours, theirs, transposed in names
-    ]
-    shards = list(_shards(tensors, shard_bytes))
-    if len(shards) == 1:
-        write_tensors(folder / SINGLE, tensors)
-        return
-    places: dict[str, str] = {}
-    for number, shard in enumerate(shards, 1):
-        file = SHARD.format(number, len(shards))
-        write_tensors(folder / file, shard)
-        places |= {tensor.name: file for tensor in shard}
-    total = sum(tensor.nbytes for tensor in tensors)
-    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
-    atomic_dir.write_file(folder / INDEX, (json.dumps(index, indent=2) + "\n").encode())
+    write_tensors(
+        folder / SINGLE,
+        [
+            _writable(parameters[ours], theirs, transposed, dtype)
+            for ours, theirs, transposed in names
+        ],
+    )
 
 
 def _writable(
@@ -152,13 +138,3 @@ def _writable(
     return TensorToWrite(
         name, dtype, tuple(parameter.shape)[:: -1 if transposed else 1], read_blocks()
     )
-
-
-def _shards(tensors: list[TensorToWrite], shard_bytes: int | None) -> Iterator[list[TensorToWrite]]:
-    shard: list[TensorToWrite] = []
-    for tensor in tensors:
-        if shard and shard_bytes and sum(t.nbytes for t in shard) + tensor.nbytes > shard_bytes:
-            yield shard
-            shard = []
-        shard.append(tensor)
-    yield shard

@@ -76,23 +76,3 @@ def from_files(files: Mapping[str, bytes]) -> Tokenizer:
         if found := ours.from_document(document, roles):
             return found
     return HFTokenizer(document, roles, files)
-
-
-def check_fits(tokenizer: Tokenizer, vocabulary_size: int, fingerprint: str | None) -> None:
-    """An error that says what does not match, if this is not the tokenizer of a model.
-
-    `vocabulary_size` is the model's, which may be padded beyond the tokenizer's; `fingerprint` is
-    that of the tokenizer it was trained with, None where nobody wrote it down.
-    """
-    if fingerprint is not None and tokenizer.fingerprint() != fingerprint:
-        raise TokenizerError(
-            "this is not the tokenizer that the model was trained with: its fingerprint is"
-            f" {tokenizer.fingerprint()}, the model's {fingerprint}",
-            hint="use the tokenizer.json that was saved with the model",
-        )
-    if tokenizer.vocabulary_size > vocabulary_size:
-        raise TokenizerError(
-            f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model only"
-            f" {vocabulary_size:,}: they do not belong together",
-            hint="use the tokenizer.json that was saved with the model",
-        )
