@@ -16,7 +16,7 @@ from ownwords.base import checks, manifest
 from ownwords.base.checks import sha256_of
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.progress import Progress, in_words
+from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation import bits_per_byte
 from ownwords.evaluation.baselines import xz_bytes
@@ -197,7 +197,7 @@ def card(
     )
     trained = (
         f"{number(outcome['tokens'])} tokens in {outcome['steps']:,} steps,"
-        f" {in_words(outcome['seconds'])} of training. The recipe, as the plan derived it or it"
+        f" {duration(outcome['seconds'])} of training. The recipe, as the plan derived it or it"
         " was set:"
     )
     told = "".join(f"````text\n{sample.strip()}\n````\n\n" for sample in samples)

@@ -149,8 +149,8 @@ def test_the_devices_are_those_torch_sees_the_best_first(hip: str | None, kind: 
         ones=_ones,
     )
     assert list(hardware._devices(torch)) == [  # type: ignore[arg-type]
-        hardware.Device(kind, "Card", 8_000, ("float32", "bfloat16", "float16")),
-        hardware.Device("cpu", "processor", 0, ("float32", "bfloat16")),
+        hardware.ComputeDevice(kind, "Card", 8_000, ("float32", "bfloat16", "float16")),
+        hardware.ComputeDevice("cpu", "processor", 0, ("float32", "bfloat16")),
     ]
 
 
@@ -191,7 +191,7 @@ def test_the_whole_machine_is_described(monkeypatch: pytest.MonkeyPatch, tmp_pat
         return None, "importing it fails"
 
     monkeypatch.setattr(hardware, "import_torch", no_torch)
-    found = hardware.inspect(tmp_path / "not" / "yet")
+    found = hardware.inspect_machine(tmp_path / "not" / "yet")
     assert found.cpu.usable_cores >= found.threads >= 1
     assert found.disk.total_bytes >= found.disk.available_bytes > 0
     assert found.full_text_search

@@ -10,7 +10,14 @@ import pytest
 
 from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.errors import WorkspaceError
-from ownwords.core.progress import Event, JsonLines, Pace, Progress, in_words, printable
+from ownwords.core.progress import (
+    Event,
+    JsonLines,
+    Progress,
+    RateEstimator,
+    duration,
+    printable,
+)
 
 
 def test_a_stage_tells_its_start_its_notes_its_figures_and_its_end() -> None:
@@ -59,14 +66,14 @@ def test_an_advance_costs_next_to_nothing(is_silent: bool) -> None:
 
 
 def test_the_estimate_follows_the_pace_of_late() -> None:
-    pace = Pace(0.0)
+    pace = RateEstimator(0.0)
     assert pace.remaining_s(100) is None
     for second in range(1, 11):
-        pace.seen(second, second)
+        pace.update(second, second)
     assert pace.remaining_s(None) is None
     assert pace.remaining_s(20) == pytest.approx(10)
     for second in range(11, 71):
-        pace.seen(10 + (second - 10) * 10, second)
+        pace.update(10 + (second - 10) * 10, second)
     assert pace.remaining_s(1610) == pytest.approx(100, rel=0.1)
     assert pace.remaining_s(5) == 0
 
@@ -174,7 +181,7 @@ def test_on_a_terminal_a_lasting_stage_gets_a_bar_that_goes_away() -> None:
 
 
 def test_durations_read_well() -> None:
-    said = [in_words(s) for s in (0.44, 9.94, 12.3, 99, 120, 5900, 7500)]
+    said = [duration(s) for s in (0.44, 9.94, 12.3, 99, 120, 5900, 7500)]
     assert said == ["0.4 s", "9.9 s", "12 s", "99 s", "2 min", "98 min", "2 h 5 min"]
 
 

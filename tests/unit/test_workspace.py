@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ownwords.core.errors import WorkspaceError
-from ownwords.core.workspace import Workspace, name_of, shown, write_atomically
+from ownwords.core.workspace import Workspace, path_text, source_name, write_atomically
 
 
 def _hold(root: Path, held: "multiprocessing.synchronize.Event", go: object) -> None:
@@ -23,7 +23,7 @@ def test_a_second_process_is_told_that_the_workspace_is_taken(tmp_path: Path) ->
     try:
         assert held.wait(20)
         with (
-            pytest.raises(WorkspaceError, match="another ownwords is working in"),
+            pytest.raises(WorkspaceError, match="another ownwords process is working in"),
             Workspace(tmp_path / "w.ownwords").opened(),
         ):
             pass
@@ -36,7 +36,7 @@ def test_a_second_process_is_told_that_the_workspace_is_taken(tmp_path: Path) ->
 
 def test_a_folder_of_other_files_is_not_taken_over(tmp_path: Path) -> None:
     (tmp_path / "thesis.docx").write_bytes(b"mine")
-    with pytest.raises(WorkspaceError, match="holds other files"), Workspace(tmp_path).opened():
+    with pytest.raises(WorkspaceError, match="is not empty"), Workspace(tmp_path).opened():
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.docx"]
 
@@ -91,7 +91,7 @@ def test_a_source_gives_its_workspace_a_name(path: str, name: str, tmp_path: Pat
     (tmp_path / "sites/hats/input").mkdir(parents=True)
     (tmp_path / "sites/hats/input/db.sqlite").touch()
     (tmp_path / "export of 2020.xml").touch()
-    assert name_of(tmp_path / path) == name
+    assert source_name(tmp_path / path) == name
 
 
 def test_a_second_process_that_comes_at_once_takes_nothing_away(
@@ -121,10 +121,13 @@ def test_what_goes_wrong_meanwhile_is_not_blamed_on_the_lock(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["file/w.ownwords", "w" * 300])
 def test_a_place_that_cannot_be_is_said(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(WorkspaceError, match="cannot be made"), Workspace(tmp_path / name).opened():
+    with (
+        pytest.raises(WorkspaceError, match="cannot be created"),
+        Workspace(tmp_path / name).opened(),
+    ):
         pass
 
 
 def test_a_name_that_is_no_utf_8_can_be_written_down() -> None:
-    assert shown(Path(os.fsdecode("caf\u00e9".encode()))) == "caf\u00e9"
-    shown(Path("w\udcff")).encode()
+    assert path_text(Path(os.fsdecode("caf\u00e9".encode()))) == "caf\u00e9"
+    path_text(Path("w\udcff")).encode()

@@ -23,7 +23,7 @@ from ownwords.archive.text_repair import repair_line
 from ownwords.core.errors import SourceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
-from ownwords.core.workspace import name_of, shown
+from ownwords.core.workspace import path_text, source_name
 
 # Raised whenever the same body would be read differently, so that stored documents are read anew.
 READER_VERSION = "3"
@@ -58,7 +58,7 @@ def ingest(
     before = archive.keys()
     for path, name in zip(paths, _names(paths), strict=True):
         source_name, seen_as = sources.detect_source(path)
-        intake.sources.append(SourceSummary(shown(path), seen_as))
+        intake.sources.append(SourceSummary(path_text(path), seen_as))
         intake.is_whole = True
         with progress.stage(f"Reading {name}", unit="posts") as stage:
             for item in sources.load_source(source_name).read(path):
@@ -77,7 +77,7 @@ def _names(paths: Sequence[Path]) -> Iterator[str]:
     """A short name for each path, none of them twice; it begins the ids of its documents."""
     taken: dict[str, int] = {}
     for path in paths:
-        name = name_of(path)
+        name = source_name(path)
         taken[name] = taken.get(name, 0) + 1
         yield name if taken[name] == 1 else f"{name}-{taken[name]}"
 

@@ -27,9 +27,9 @@ from ownwords.core.version import __version__
 from ownwords.core.workspace import (
     SUFFIX,
     Workspace,
-    name_of,
-    shown,
-    telling_of_the_disk,
+    path_text,
+    source_name,
+    translate_os_errors,
     write_atomically,
     writing_atomically,
 )
@@ -54,7 +54,7 @@ def look(
     """
     if not paths:
         raise SourceError("nothing to look at", hint="give the path of a blog, export or folder")
-    place = Workspace(workspace) if workspace else Workspace.beside(paths[0])
+    place = Workspace(workspace) if workspace else Workspace.default_for(paths[0])
     paths = list({path.resolve(): path for path in paths}.values())  # one named twice is one
     _refuse_to_read_itself(paths, place)
     if export:
@@ -141,7 +141,7 @@ def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
     """Let the events of this look go to its log as well, in place of those of the last one."""
     folder = place.runs / "look"
     log = folder / "metrics.jsonl"
-    with telling_of_the_disk(log):
+    with translate_os_errors(log):
         folder.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
     with closing(JsonLines(log)) as lines:
@@ -164,7 +164,7 @@ def _state(
     return digest(
         __version__,
         command,
-        shown(place.root),
+        path_text(place.root),
         _fingerprint(intake),
         repr((provenance, split, sorted(choices, key=lambda choice: choice.id))),
         repr((intake.sources, intake.skipped, intake.notes, intake.statuses_excluded)),
@@ -178,27 +178,27 @@ def _fingerprint(intake: IngestResult) -> str:
 def _new_report(paths: Sequence[Path], place: Workspace, intake: IngestResult) -> Report:
     first = intake.sources[0]
     # Several sources have no name of their own but the folder's they are brought together in.
-    name = name_of(paths[0]) if len(paths) == 1 else place.root.name.removesuffix(SUFFIX)
+    name = source_name(paths[0]) if len(paths) == 1 else place.root.name.removesuffix(SUFFIX)
     return Report(
-        name=first.site_name or shown(Path(name)),
+        name=first.site_name or path_text(Path(name)),
         fingerprint=_fingerprint(intake),
         version=__version__,
         made_on=datetime.now(UTC).date().isoformat(),
-        workspace=shown(place.root),
+        workspace=path_text(place.root),
         sources=intake.sources,
     )
 
 
 def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) -> str:
     """What to type to read the same again, as far as flags say it; settings files say the rest."""
-    words = ["ownwords", "look", *(shown(path) for path in paths)]
+    words = ["ownwords", "look", *(path_text(path) for path in paths)]
     for name in ("drafts", "hidden", "private"):
         if getattr(archive, name):
             words.append(f"--{name}")
     if not archive.pages:
         words.append("--no-pages")
-    if place.root.absolute() != Workspace.beside(paths[0]).root:
-        words += ["--workspace", shown(place.root)]
+    if place.root.absolute() != Workspace.default_for(paths[0]).root:
+        words += ["--workspace", path_text(place.root)]
     return shlex.join(words)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 
 from ownwords.ask.errors import ContextLengthError, EndpointError, EndpointRefusedError
-from ownwords.core.progress import in_words, printable
+from ownwords.core.progress import duration, printable
 from ownwords.core.version import __version__
 
 _MOST_BYTES = 64 << 20  # a thousand vectors of 4,096 numbers, written out
@@ -129,7 +129,7 @@ def _answered(
     except httpx.TimeoutException as error:
         waited = limits.connect_s if isinstance(error, httpx.ConnectTimeout) else limits.silence_s
         raise EndpointError(
-            f"{where} said nothing for {in_words(waited)}",
+            f"{where} said nothing for {duration(waited)}",
             hint="it may still be loading its model: try again in a moment",
         ) from error
     except httpx.InvalidURL as error:
@@ -180,7 +180,7 @@ def _lines(response: httpx.Response, until: float, limits: RequestLimits) -> Ite
 def _check_time(response: httpx.Response, until: float, limits: RequestLimits) -> None:
     if time.monotonic() > until:
         raise EndpointError(
-            f"{who(str(response.url))} did not come to an end within {in_words(limits.whole_s)}",
+            f"{who(str(response.url))} did not come to an end within {duration(limits.whole_s)}",
             hint="a smaller model would",
         )
 

@@ -18,7 +18,7 @@ from ownwords.ask.endpoints import Endpoint, FinishReason, Message, ServedModel,
 from ownwords.ask.errors import EndpointRefusedError
 from ownwords.ask.http_client import USUAL, RequestLimits
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import name_of
+from ownwords.core.workspace import source_name
 
 if TYPE_CHECKING:
     from ownwords.inference.generation import Request
@@ -207,7 +207,7 @@ class LocalBackend:
     @property
     def name(self) -> str:
         own = self._path.name == "model"
-        return name_of(self._path.parent if own else self._path).removesuffix(".ownwords")
+        return source_name(self._path.parent if own else self._path).removesuffix(".ownwords")
 
     @property
     def context(self) -> int:

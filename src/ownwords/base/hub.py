@@ -19,7 +19,7 @@ from ownwords.base import checks, manifest
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress, Stage, printable
-from ownwords.core.workspace import telling_of_the_disk, write_atomically
+from ownwords.core.workspace import translate_os_errors, write_atomically
 from ownwords.models import registry
 from ownwords.models.directory import CARD, CONFIG, GENERATION, PROVENANCE, TOKENIZER
 from ownwords.models.directory import TOKENIZER_FILES as TOKENIZERS
@@ -73,7 +73,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> Manifest:
     The files that arrived before an interruption are kept beside it for the next call.
     """
     endpoint = endpoint_in_force()
-    with telling_of_the_disk(folder):
+    with translate_os_errors(folder):
         commit, files = _listing(endpoint, name)
         _check_usable(name, files)
         draft = folder.with_name(f".{folder.name}.{commit[:12]}{_PARTIAL}")

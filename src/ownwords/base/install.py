@@ -10,7 +10,7 @@ from ownwords.base import catalogue, checks, hub, manifest
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress, Stage
-from ownwords.core.workspace import telling_of_the_disk, try_lock
+from ownwords.core.workspace import translate_os_errors, try_lock
 from ownwords.models import atomic_dir
 from ownwords.models.directory import (
     CARD,
@@ -143,7 +143,7 @@ def _copy_file(source: Path, target: Path, stage: Stage) -> str:
 def _lock(bases: Path, name: str) -> Iterator[None]:
     """Hold the lock of a base, so that no other process adds or removes it."""
     path = bases / f".{name}.lock"
-    with telling_of_the_disk(path):
+    with translate_os_errors(path):
         bases.mkdir(parents=True, exist_ok=True)
         file = path.open("a+", encoding="utf-8")
     with file:

@@ -18,7 +18,7 @@ from ownwords.cli.options import DEFAULTS, Common
 from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import printable
-from ownwords.core.workspace import name_of
+from ownwords.core.workspace import source_name
 from ownwords.training.forecast import number, size
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def pretrain(
         from ownwords.training import recipes
     from ownwords.base import install
 
-    name = name or name_of(paths[0])
+    name = name or source_name(paths[0])
     install.check_free(name)  # now, and not when the hours are spent
     made: list[TrainedModel] = []
 

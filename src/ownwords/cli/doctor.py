@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def doctor(*, common: Common = DEFAULTS) -> None:
     """Look at the machine, measure it, show both with the settings in force."""
-    from ownwords.core.hardware import inspect
+    from ownwords.core.hardware import inspect_machine
     from ownwords.inference.engine_loader import describe_cpu_engine
 
     resolved = common.resolve({}, workspace=common.workspace)
     with common.watched() as (progress, _), progress.stage("Measuring this machine"):
-        machine = inspect(common.workspace or Path.cwd())
+        machine = inspect_machine(common.workspace or Path.cwd())
     figures = asdict(machine)
     engine, why = describe_cpu_engine()
     figures["writing"] = {"engine": engine, "why": why}
@@ -81,7 +81,7 @@ def _rows(
     engine, why = writing
     rows.append(("Writing", (engine or "not possible") + (f": {why}" if why else "")))
     for part in machine.parts:
-        state = part.found or ("broken: " + part.problem if part.problem else "missing")
+        state = part.installed or ("broken: " + part.problem if part.problem else "missing")
         rows.append((part.name, f"{state} ({part.purpose})"))
         if part.command:
             rows.append(("", f"to add it: {part.command}"))

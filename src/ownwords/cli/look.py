@@ -50,7 +50,7 @@ def look(
             "archive.private": private,
             "archive.pages": pages,
         },
-        workspace=common.workspace or Workspace.beside(paths[0]).root,
+        workspace=common.workspace or Workspace.default_for(paths[0]).root,
     ).settings
     with common.watched() as (progress, ask):
         report = build_archive(

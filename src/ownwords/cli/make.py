@@ -95,7 +95,7 @@ def make(
     from ownwords.make import pipeline
     from ownwords.make.callbacks import MakeCallbacks
 
-    place = Workspace(common.workspace) if common.workspace else Workspace.beside(paths[0])
+    place = Workspace(common.workspace) if common.workspace else Workspace.default_for(paths[0])
     resolved = common.resolve({}, workspace=place.root)
     order = MakeRequest(
         paths=paths,

@@ -13,7 +13,7 @@ from ownwords.archive.report.terminal_writer import LOUD, QUIET, TerminalWriter
 from ownwords.base.catalogue import BOXED
 from ownwords.cli.output import relative_path
 from ownwords.cli.word_wrap import StreamingWordWrap
-from ownwords.core.progress import in_words
+from ownwords.core.progress import duration
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.wording import headline, judged_on
 from ownwords.make.callbacks import MakeCallbacks
@@ -99,7 +99,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
             what = f"a model of {size} parameters {knows}, bent to your manner"
         self.stage(
             "Plan",
-            f"{what[:1].upper()}{what[1:]}: {in_words(expected.seconds)}, in which it reads your"
+            f"{what[:1].upper()}{what[1:]}: {duration(expected.seconds)}, in which it reads your"
             f" texts {times(expected.epochs)}. About {expected.bits_low:.2f} to"
             f" {expected.bits_high:.2f} bits a byte are to be expected.",
         )
@@ -141,7 +141,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
         if self._stages:
             self.stage(
                 "To compare",
-                f"A model that starts from nothing, on the same texts: {in_words(seconds)}.",
+                f"A model that starts from nothing, on the same texts: {duration(seconds)}.",
             )
 
     def on_comparison_end(
@@ -155,7 +155,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
             self.stage(
                 "To compare",
                 f"The same once more, with all of {say.quoted(post.title, 60)}, to see whether it"
-                f" was right that yours {what}: about {in_words(seconds)}.",
+                f" was right that yours {what}: about {duration(seconds)}.",
             )
 
     def on_ablation_end(
@@ -178,7 +178,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
             self.stage(
                 "To judge it",
                 f"It foresees posts that it never read, and writes many texts: about"
-                f" {in_words(seconds)}.",
+                f" {duration(seconds)}.",
             )
 
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:
@@ -235,7 +235,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
 
     def stage(self, label: str, what: str, seconds: float | None = None) -> None:
         """A line of what is being told; longer ones go on below, beside the label."""
-        took = in_words(seconds) if seconds is not None else ""
+        took = duration(seconds) if seconds is not None else ""
         if self.width < 60:
             name = f"{label}: " if label else ""
             self.line(f"{name}{what}" + (f" ({took})" if took else ""))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from ownwords.core.progress import Event, in_words, printable
+from ownwords.core.progress import Event, duration, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -84,7 +84,7 @@ class ProgressBars:
             ended = "stopped after" if event.message else "done in"
             counted = _counted(event.done, None, event.unit)
             self._say(
-                f"{name}: {counted}{', ' if counted else ''}{ended} {in_words(event.seconds)}"
+                f"{name}: {counted}{', ' if counted else ''}{ended} {duration(event.seconds)}"
             )
 
     def _draw(self, event: Event) -> None:
@@ -146,7 +146,7 @@ def _how_far(event: Event) -> str:
     counted = _counted(event.done, event.total, event.unit)
     if event.remaining_s is None:
         return counted
-    return f"{counted}, about {in_words(event.remaining_s)} left"
+    return f"{counted}, about {duration(event.remaining_s)} left"
 
 
 def _counted(done: int, total: int | None, unit: str) -> str:

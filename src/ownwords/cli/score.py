@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from ownwords.cli.options import DEFAULTS, Common
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import Workspace, shown
+from ownwords.core.workspace import Workspace, path_text
 
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
@@ -72,7 +72,7 @@ def score(
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt("what was measured is kept; the same command goes on") from None
-    page = shown(place.root / files.PAGE)
+    page = path_text(place.root / files.PAGE)
     common.show(card.to_dict(), lambda console: print_card(card, console, page))
 
 

@@ -112,7 +112,7 @@ def train(
         raise ConfigError(f"--minutes should be more than 0, and is {options.minutes:g}")
     if options.minutes > _MOST_MINUTES:
         raise ConfigError(f"--minutes should be {_MOST_MINUTES:,} at most")
-    place = Workspace(common.workspace) if common.workspace else Workspace.beside(paths[0])
+    place = Workspace(common.workspace) if common.workspace else Workspace.default_for(paths[0])
     resolved = common.resolve({}, workspace=place.root)
     with watching(common) as (progress, ask, view), ExitStack() as stack:
         texts, base_text = stack.enter_context(

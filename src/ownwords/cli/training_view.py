@@ -19,7 +19,7 @@ from rich.text import Text
 from ownwords.cli.line_chart import LOUD, QUIET, TRAINED, VALIDATED, bar, line_chart
 from ownwords.cli.options import Common
 from ownwords.cli.progress_bars import ProgressBars
-from ownwords.core.progress import Event, Progress, in_words, printable
+from ownwords.core.progress import Event, Progress, duration, printable
 from ownwords.training.run_history import SAMPLE, STAGE, RunHistory
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class TrainingView:
             self._say(f"training: sample: {' '.join(history.sample.split())[:300]}")
         if event.kind == "done":
             ended = "stopped after" if event.message else "done in"
-            self._say(f"training: {history.step:,} steps, {ended} {in_words(event.seconds)}")
+            self._say(f"training: {history.step:,} steps, {ended} {duration(event.seconds)}")
         elif event.kind == "metric" and event.seconds - self._said_at >= self._every_s:
             self._said_at = event.seconds
             self._say("training: " + ", ".join(_in_a_line(self.run)))
@@ -188,7 +188,7 @@ def _in_a_line(run: LiveRun) -> Iterator[str]:
     if share := history.latest.get("share_of_limit"):
         yield f"{share:.0%} of the machine's limit"
     if run.remaining_s is not None:
-        yield f"about {in_words(run.remaining_s)} left"
+        yield f"about {duration(run.remaining_s)} left"
 
 
 def picture(run: LiveRun, console: "Console") -> "RenderableType":
@@ -227,11 +227,11 @@ def _progress(run: LiveRun, width: int, plain: bool) -> Table:
     step, total = run.history.step, run.history.total
     of = f" of {total:,}" if total else ""
     left = Text("Training", style=LOUD).append(f"  step {step:,}{of}", style="not bold")
-    right = in_words(run.seconds)
+    right = duration(run.seconds)
     if run.remaining_s is not None:
-        right = f"{right} gone, about {in_words(run.remaining_s)} left"
+        right = f"{right} gone, about {duration(run.remaining_s)} left"
         if left.cell_len + len(right) + 2 > width:
-            right = f"{in_words(run.remaining_s)} left"
+            right = f"{duration(run.remaining_s)} left"
     head = Table.grid(expand=False)
     head.add_column(width=width - len(right), no_wrap=True, overflow="crop")
     head.add_column(width=len(right), no_wrap=True, overflow="crop")

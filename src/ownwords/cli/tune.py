@@ -18,7 +18,7 @@ from ownwords.cli.output import relative_path
 from ownwords.cli.training import Texts, fixed, reading
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.progress import in_words, printable
+from ownwords.core.progress import duration, printable
 from ownwords.core.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def tune(
         keep=keep,
     )
     begin = base_of(base)
-    place = Workspace(common.workspace) if common.workspace else Workspace.beside(paths[0])
+    place = Workspace(common.workspace) if common.workspace else Workspace.default_for(paths[0])
     resolved = common.resolve({}, workspace=place.root)
     with (
         watching(common) as (progress, ask, _),
@@ -209,7 +209,10 @@ def _table(tuned: "TuneResult", width: int) -> Table:
         mean = f"{sum(again) / len(again):.4f}" if again else ""
         what = "the plan's own choice" if one is plan else shown(tuned.space.axes, one.settings)
         grid.add_row(
-            str(one.number), f"{one.score:.4f}", mean, Text(f"{what}, {in_words(one.seconds)}")
+            str(one.number),
+            f"{one.score:.4f}",
+            mean,
+            Text(f"{what}, {duration(one.seconds)}"),
         )
     return grid
 

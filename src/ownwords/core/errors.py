@@ -1,11 +1,11 @@
-"""What goes wrong in a way the user can mend: one clear sentence, and what to do about it."""
+"""Errors that the user can fix: one sentence each, and what to do about it."""
 
 
 class OwnwordsError(Exception):
-    """A mistake in the input or the surroundings, told in one sentence; never a bug of ours.
+    """An error in the input or the environment, never a bug.
 
     `message` says what happened and what was seen; `hint` says what to do. The command line prints
-    both without a traceback and ends with status 2.
+    both without a traceback and exits with status 2.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -18,20 +18,20 @@ class OwnwordsError(Exception):
 
 
 class SourceError(OwnwordsError):
-    """What was given as a blog, export or folder cannot be read."""
+    """A blog, export or folder cannot be read."""
 
 
 class CorpusError(OwnwordsError):
-    """The texts were read, but nothing can be done with them."""
+    """The texts were read but cannot be used."""
 
 
 class WorkspaceError(OwnwordsError):
-    """The workspace folder cannot be used: locked, unwritable, full, or not one of ours."""
+    """The workspace folder cannot be used: locked, read-only, full, or not a workspace."""
 
 
 class InUseError(WorkspaceError):
-    """Another process is working in the workspace."""
+    """Another process has locked the workspace."""
 
 
 class ConfigError(OwnwordsError):
-    """A setting has an unknown name or a value of the wrong kind."""
+    """A setting or field has an unknown name or an invalid value."""

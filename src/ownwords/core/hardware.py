@@ -1,6 +1,6 @@
-"""What this machine has and how fast it is. Whatever cannot be found out is empty, 0 or absent.
+"""Describes and measures this machine. What cannot be determined is empty, 0 or absent.
 
-The folders /proc and /sys are read below `root`, so that other machines can be described in tests.
+Tests pass another `root` for /proc and /sys.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from ownwords.core.speed import Speed, memory_read, numpy_product, torch_product
 
 _ROOT = Path("/")
 
-# How /proc/cpuinfo, sysctl and Windows name them -> how everybody else does.
+# Names in /proc/cpuinfo, sysctl and Windows -> common names.
 _INSTRUCTION_SETS = {
     "avx2": "AVX2",
     "avx512f": "AVX-512",
@@ -45,7 +45,7 @@ _INSTRUCTION_SETS = {
     "hw.optional.arm.feat_sme": "SME",
 }
 
-# Above this floor, so it is looked for and not asked.
+# Of a higher layer, so its files are looked for instead of importing it.
 _NATIVE = Path(__file__).parent.parent / "native"
 _COMPILERS = ("c++", "g++", "clang++", "cl")
 _COMPILER_COMMANDS = {
@@ -72,53 +72,53 @@ class Cpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
-    """Memory, or a disk: how much there is, and how much of it can be had."""
+class Capacity:
+    """The size of memory or of a disk, and how much of it is available."""
 
     total_bytes: int
     available_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """What a model can be trained on."""
+class ComputeDevice:
+    """A device that a model can be trained on."""
 
     kind: str  # cpu, cuda, rocm, xpu, mps
     name: str
     memory_bytes: int
-    dtypes: tuple[str, ...]  # in which a matrix product was tried and worked
+    dtypes: tuple[str, ...]  # those in which a matrix product works
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Something optional: what was found (empty where missing), and the command that adds it."""
+class OptionalComponent:
+    """An optional component; `installed` is its version or path, or empty."""
 
     name: str
     purpose: str
-    found: str
+    installed: str
     problem: str
     command: str
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """All that `ownwords doctor` says."""
+    """All that `ownwords doctor` reports about the machine."""
 
     system: str
     python: str
     cpu: Cpu
-    memory: Space
-    disk: Space  # where the workspace is, or would be
+    memory: Capacity
+    disk: Capacity  # of the workspace
     sqlite: str
     full_text_search: bool
     threads: int
-    devices: tuple[Device, ...]  # the best first; empty without torch
+    devices: tuple[ComputeDevice, ...]  # the best first; empty without torch
     speeds: tuple[Speed, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[OptionalComponent, ...]
 
 
-def inspect(workspace: Path) -> Machine:
-    """Look at this machine and measure it; takes about two seconds, most of it importing torch."""
+def inspect_machine(workspace: Path) -> Machine:
+    """Describe and measure this machine; takes about two seconds, mostly for importing torch."""
     torch, problem = import_torch()
     cpu = read_cpu()
     devices = tuple(_devices(torch)) if torch else ()
@@ -138,16 +138,16 @@ def inspect(workspace: Path) -> Machine:
 
 
 def threads(cpu: Cpu) -> int:
-    """How many threads compute fastest: one for each core there really is and may be used."""
+    """The best number of threads: one for each physical core that may be used."""
     return max(1, min(cpu.usable_cores, cpu.physical_cores or cpu.usable_cores))
 
 
 def import_torch() -> tuple[ModuleType | None, str]:
-    """torch, or None; then why, if it is there and broken."""
+    """torch, or None with the problem if it is installed but broken."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import torch  # noqa: PLC0415 - it takes a second, and need not be there
+            import torch  # noqa: PLC0415
     except Exception as error:  # a broken one raises anything: OSError, RuntimeError, ImportError
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             return None, ""
@@ -172,7 +172,7 @@ def has_full_text_search() -> bool:
 
 
 def read_cpu(root: Path = _ROOT, system: str = sys.platform) -> Cpu:
-    """The processor, by the means of that system."""
+    """The processor, as the operating system describes it."""
     logical = os.cpu_count() or 1
     if system == "darwin":
         facts = _sysctl()
@@ -186,8 +186,8 @@ def read_cpu(root: Path = _ROOT, system: str = sys.platform) -> Cpu:
         physical = 0
     else:
         text = _text(root / "proc/cpuinfo")
-        found = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
-        model = found[1].strip() if found else ""
+        name = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
+        model = name[1].strip() if name else ""
         flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
         names = flags[1].split() if flags else []
         siblings = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
@@ -204,7 +204,7 @@ def read_cpu(root: Path = _ROOT, system: str = sys.platform) -> Cpu:
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """The cores this process may use: those it is bound to, less what its container is denied."""
+    """The number of cores this process may use, by its affinity and its container's quota."""
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -218,7 +218,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 
 def _cgroups(controller: str, root: Path) -> Iterator[Path]:
-    """The folders with this process's limits: its own group and those around it."""
+    """The folders with this process's limits: its own control group and the parents."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -226,7 +226,7 @@ def _cgroups(controller: str, root: Path) -> Iterator[Path]:
         top = root / "sys/fs/cgroup"
         if controllers:
             top /= controller
-        # Within a container the path is often that of the host: only the top is there then.
+        # Within a container the path may be that of the host: then only the top exists.
         group = top / path.lstrip("/")
         yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
 
@@ -256,8 +256,8 @@ def _windows_cpu() -> tuple[str, list[str]]:
 # --- memory and disk ---------------------------------------------------------------------------
 
 
-def read_memory(root: Path = _ROOT, system: str = sys.platform) -> Space:
-    """The machine's memory, or what a container leaves of it."""
+def read_memory(root: Path = _ROOT, system: str = sys.platform) -> Capacity:
+    """The memory of the machine or of its container."""
     if system == "darwin":
         total = int(_sysctl().get("hw.memsize", "0"))
         pages = dict(
@@ -265,45 +265,45 @@ def read_memory(root: Path = _ROOT, system: str = sys.platform) -> Space:
         )
         size = re.search(r"page size of (\d+)", _output("vm_stat"))
         free = sum(map(int, pages.values())) * int(size[1] if size else 0)
-        return Space(total, free)
+        return Capacity(total, free)
     if system == "win32":
         return _windows_memory()
-    found = dict(re.findall(r"^(Mem\w+):\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE))
-    total = int(found.get("MemTotal", 0)) * 1024
-    available = int(found.get("MemAvailable", 0)) * 1024
+    sizes = dict(re.findall(r"^(Mem\w+):\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE))
+    total = int(sizes.get("MemTotal", 0)) * 1024
+    available = int(sizes.get("MemAvailable", 0)) * 1024
     for folder in _cgroups("memory", root):
         limit = _text(folder / "memory.max") or _text(folder / "memory.limit_in_bytes")
         used = _text(folder / "memory.current") or _text(folder / "memory.usage_in_bytes")
         if limit.isdigit() and int(limit) < total:
             total = int(limit)
             available = min(available, max(0, total - int(used or 0)))
-    return Space(total, available)
+    return Capacity(total, available)
 
 
-def _windows_memory() -> Space:
+def _windows_memory() -> Capacity:
     if sys.platform == "win32":
         # MEMORYSTATUSEX: its length and the load in per cent, then seven 64-bit counts of bytes.
         status = (ctypes.c_uint64 * 8)()
         ctypes.cast(status, ctypes.POINTER(ctypes.c_uint32))[0] = ctypes.sizeof(status)
         if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
-            return Space(status[1], status[2])
-    return Space(0, 0)
+            return Capacity(status[1], status[2])
+    return Capacity(0, 0)
 
 
-def _disk(workspace: Path) -> Space:
+def _disk(workspace: Path) -> Capacity:
     folder = workspace.absolute()
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     usage = shutil.disk_usage(folder)
-    return Space(usage.total, usage.free)
+    return Capacity(usage.total, usage.free)
 
 
 # --- devices and their speed -------------------------------------------------------------------
 
 
-def _devices(torch: ModuleType) -> Iterator[Device]:
+def _devices(torch: ModuleType) -> Iterator[ComputeDevice]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an old driver: the device is then simply not there
+        warnings.simplefilter("ignore")  # about an old driver: the device is then left out
         cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
         xpu = hasattr(torch, "xpu") and torch.xpu.is_available()
     for kind, count in (
@@ -312,13 +312,13 @@ def _devices(torch: ModuleType) -> Iterator[Device]:
     ):
         for index in range(count):
             facts = getattr(torch, kind).get_device_properties(index)
-            said = "rocm" if kind == "cuda" and torch.version.hip else kind
+            label = "rocm" if kind == "cuda" and torch.version.hip else kind
             dtypes = _working_dtypes(torch, f"{kind}:{index}")
-            yield Device(said, facts.name, facts.total_memory, dtypes)
+            yield ComputeDevice(label, facts.name, facts.total_memory, dtypes)
     if mps:
         memory = torch.mps.recommended_max_memory()
-        yield Device("mps", "Apple GPU", memory, _working_dtypes(torch, "mps"))
-    yield Device("cpu", "processor", 0, _working_dtypes(torch, "cpu"))
+        yield ComputeDevice("mps", "Apple GPU", memory, _working_dtypes(torch, "mps"))
+    yield ComputeDevice("cpu", "processor", 0, _working_dtypes(torch, "cpu"))
 
 
 def _working_dtypes(torch: ModuleType, device: str) -> tuple[str, ...]:
@@ -331,7 +331,9 @@ def _working_dtypes(torch: ModuleType, device: str) -> tuple[str, ...]:
     return tuple(working)
 
 
-def _speeds(torch: ModuleType | None, devices: tuple[Device, ...], cores: int) -> Iterator[Speed]:
+def _speeds(
+    torch: ModuleType | None, devices: tuple[ComputeDevice, ...], cores: int
+) -> Iterator[Speed]:
     if torch:
         for dtype in devices[0].dtypes:
             if dtype != "float16":
@@ -344,29 +346,29 @@ def _speeds(torch: ModuleType | None, devices: tuple[Device, ...], cores: int) -
 # --- optional parts ----------------------------------------------------------------------------
 
 
-def _parts(torch: ModuleType | None, problem: str) -> Iterator[Part]:
-    yield Part(
+def _parts(torch: ModuleType | None, problem: str) -> Iterator[OptionalComponent]:
+    yield OptionalComponent(
         name="torch",
-        purpose="training; looking works without it, and writing with the part in C++",
-        found=torch.__version__ if torch else "",
+        purpose="for training; reading and writing work without it",
+        installed=torch.__version__ if torch else "",
         problem=problem,
         command="" if torch else 'pip install "ownwords[train]"',
     )
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), "")
     off = os.environ.get("OWNWORDS_NATIVE") == "0"
     built = [] if off else [*_NATIVE.glob("kernels-*.so"), *_NATIVE.glob("kernels-*.dll")]
-    yield Part(
+    yield OptionalComponent(
         name="Part in C++",
-        purpose="writes without PyTorch, and trains quicker on the processor",
-        found=f"built for {len(built)} levels of instructions" if built else "",
+        purpose="for writing without PyTorch, and for faster training on the processor",
+        installed=f"built for {len(built)} instruction sets" if built else "",
         problem="switched off by OWNWORDS_NATIVE=0" if off else "",
-        command="" if built or off else "with a C++ compiler at hand, install ownwords again",
+        command="" if built or off else "install a C++ compiler, then install ownwords again",
     )
     adders = (command for tool, command in _COMPILER_COMMANDS.items() if shutil.which(tool))
-    yield Part(
+    yield OptionalComponent(
         name="C++ compiler",
-        purpose="builds the part in C++ when ownwords is installed",
-        found=compiler,
+        purpose="for building the part in C++ when ownwords is installed",
+        installed=compiler,
         problem="",
         command="" if compiler else next(adders, "install g++ or clang++"),
     )

@@ -1,4 +1,4 @@
-"""How far the work is: one stream of events, for the terminal, a file, or whoever subscribes."""
+"""Progress of a job as one stream of events, for the terminal, a file, or any subscriber."""
 
 import json
 import math
@@ -13,16 +13,16 @@ from ownwords.core.errors import WorkspaceError
 
 EventKind = Literal["start", "advance", "done", "note", "metric"]
 
-EVERY_S = 0.1  # advances of a stage reach the subscribers no more often than this
-_MEMORY_S = 15.0  # the pace is that of about the last so many seconds
+ADVANCE_INTERVAL_S = 0.1  # "advance" events are at least this far apart
+_RATE_WINDOW_S = 15.0  # time constant of the exponentially weighted rate
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in a stage; `time` is in seconds since 1970.
+    """An event of a stage; `time` is in seconds since 1970.
 
-    "advance" and "done" say how many of how many `unit`s are done; a stage that was cut short is
-    "done" with the message "stopped". `total` and `remaining_s` are None where nobody can know.
+    `done` of `total` units are complete; `total` and `remaining_s` are None while unknown. A stage
+    that ends early is "done" with the message "stopped".
     """
 
     time: float
@@ -52,7 +52,7 @@ def parse_event(line: str | bytes) -> Event | None:
     if when is None:
         return None
     values = record.get("values")
-    figures = values.items() if isinstance(values, dict) else ()
+    entries = values.items() if isinstance(values, dict) else ()
     return Event(
         time=when,
         stage=str(record.get("stage", "")),
@@ -61,7 +61,7 @@ def parse_event(line: str | bytes) -> Event | None:
         total=None if total is None else int(total),
         unit=str(record.get("unit", "")),
         message=str(record.get("message", "")),
-        values={name: value for name, each in figures if (value := _finite(each)) is not None},
+        values={name: value for name, entry in entries if (value := _finite(entry)) is not None},
     )
 
 
@@ -72,72 +72,72 @@ def _finite(value: object) -> float | None:
 
 
 class Progress:
-    """Hands events to its subscribers, in the thread that reports them; with none it is silent."""
+    """Passes events to its subscribers, in the thread that reports them."""
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self.subscribers = list(subscribers)
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator["Stage"]:
-        """A part of the work, from start to done; stages open at the same time differ in name.
+        """A part of the work, from "start" to "done"; stages open at the same time differ in name.
 
-        A total that shows only on the way is set as `stage.total`.
+        A total that becomes known later is set as `stage.total`.
         """
         stage = Stage(self, name, total, unit)
         stage.tell("start")
         try:
             yield stage
         except BaseException:
-            # What went wrong in the work is what must be told, not that it could not be logged.
+            # The error of the work matters, not that it could not be logged.
             with suppress(WorkspaceError):
                 stage.tell("done", "stopped")
             raise
         stage.tell("done")
 
     def note(self, message: str) -> None:
-        """A sentence for whoever watches."""
+        """Report a sentence."""
         self.tell(Event(time.time(), "", "note", message=message))
 
     def tell(self, event: Event) -> None:
-        """Hand an event to every subscriber."""
+        """Pass an event to every subscriber."""
         for subscriber in self.subscribers:
             subscriber(event)
 
 
 class Stage:
-    """A stage under way; made by `Progress.stage`, used by one thread."""
+    """A running stage, made by `Progress.stage`; not thread-safe."""
 
     def __init__(self, progress: Progress, name: str, total: int | None, unit: str) -> None:
         self.name, self.total, self.unit = name, total, unit
         self.done = 0
         self._progress = progress
         self._began = time.monotonic()
-        self._pace = Pace(self._began)
-        self._next = self._began + EVERY_S
+        self._rate = RateEstimator(self._began)
+        self._next = self._began + ADVANCE_INTERVAL_S
 
     def advance(self, n: int = 1) -> None:
-        """So many more units are done. Cheap enough for the innermost loop."""
+        """Count `n` more units as done. Cheap enough for the innermost loop."""
         self.done += n
         if self._progress.subscribers and time.monotonic() >= self._next:
-            self._next = time.monotonic() + EVERY_S
+            self._next = time.monotonic() + ADVANCE_INTERVAL_S
             self.tell("advance")
 
     def note(self, message: str) -> None:
-        """A sentence for whoever watches; never thinned out."""
+        """Report a sentence; never throttled."""
         self.tell("note", message)
 
     def metric(self, **values: float) -> None:
-        """Figures measured at this point; never thinned out, so the caller says how often."""
+        """Report measured values; never throttled, so the caller decides how often."""
         self.tell("metric", values=values)
 
     def tell(
         self, kind: EventKind, message: str = "", values: Mapping[str, float] | None = None
     ) -> None:
-        """Hand an event of this stage to every subscriber."""
+        """Pass an event of this stage to every subscriber."""
         if not self._progress.subscribers:
             return
         now = time.monotonic()
-        self._pace.seen(self.done, now)
+        self._rate.update(self.done, now)
         self._progress.tell(
             Event(
                 time=time.time(),
@@ -149,46 +149,45 @@ class Stage:
                 message=message,
                 values=values or {},
                 seconds=now - self._began,
-                remaining_s=self._pace.remaining_s(self.total),
+                remaining_s=self._rate.remaining_s(self.total),
             )
         )
 
 
-class Pace:
-    """How fast a count grows, the last seconds weighing most; the one place estimates come from."""
+class RateEstimator:
+    """The rate at which a count grows, exponentially weighted; the source of all time estimates."""
 
     def __init__(self, now: float) -> None:
         self._now = now
         self._done = 0
         self._weighted_units = self._weighted_s = 0.0
 
-    def seen(self, done: int, now: float) -> None:
-        """The count stood at `done` at that time."""
+    def update(self, done: int, now: float) -> None:
+        """Record the count at a time."""
         elapsed = now - self._now
-        fade = math.exp(-elapsed / _MEMORY_S)
+        fade = math.exp(-elapsed / _RATE_WINDOW_S)
         self._weighted_units = self._weighted_units * fade + (done - self._done)
         self._weighted_s = self._weighted_s * fade + elapsed
         self._now, self._done = now, done
 
     def remaining_s(self, total: int | None) -> float | None:
-        """Seconds until `total` is reached; None while nobody can know."""
+        """Seconds until `total` is reached; None while unknown."""
         if total is None or self._weighted_units <= 0:
             return None
         return max(0, total - self._done) * self._weighted_s / self._weighted_units
 
 
 class JsonLines:
-    """Writes events to a file, one JSON object a line, each there at once; opened for appending.
+    """Appends events to a file, one JSON object a line, unbuffered.
 
-    Advances are left out: how far the work was at each tenth of a second is of no use afterwards.
-    A disk that refuses ends the work with a WorkspaceError.
+    "advance" events are left out. WorkspaceError where the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             self._file = path.open("a+b", buffering=0)
-            # After a crash in the middle of a line, the next event still gets one of its own.
+            # After a crash in the middle of a line, begin a new one.
             if self._file.tell():
                 self._file.seek(-1, 2)
                 if self._file.read(1) != b"\n":
@@ -207,7 +206,7 @@ class JsonLines:
             "total": event.total,
             "unit": event.unit,
             "message": event.message,
-            # JSON knows neither nan nor infinity.
+            # JSON has neither NaN nor infinity.
             "values": {k: v if math.isfinite(v) else None for k, v in event.values.items()},
         }
         line = json.dumps(
@@ -215,7 +214,7 @@ class JsonLines:
         )
         try:
             data = line.encode("ascii") + b"\n"
-            while data:  # a disk that fills up takes a part first, and refuses then
+            while data:  # a disk that fills up accepts a part first
                 data = data[self._file.write(data) :]
         except OSError as error:
             raise self._failed(error) from error
@@ -226,12 +225,12 @@ class JsonLines:
     def _failed(self, error: OSError) -> WorkspaceError:
         return WorkspaceError(
             f"the log {self._path} could not be written: {error.strerror}",
-            hint="make room or give another --workspace, then run the same command again",
+            hint="free some space or give another --workspace, then run the same command again",
         )
 
 
-def in_words(seconds: float) -> str:
-    """A duration to read: "0.4 s", "12 s", "3 min", "2 h 5 min"."""
+def duration(seconds: float) -> str:
+    """Seconds as text: "0.4 s", "12 s", "3 min", "2 h 5 min"."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 100:
@@ -243,5 +242,5 @@ def in_words(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without what a terminal would obey rather than show."""
+    """The text with "?" in place of control characters."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

@@ -1,4 +1,4 @@
-"""How fast this machine computes and reads its memory, measured."""
+"""Measures how fast this machine multiplies matrices and reads memory."""
 
 import statistics
 import time
@@ -10,7 +10,7 @@ from types import ModuleType
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A speed as measured: the median over a fifth of a second or more."""
+    """A measured speed: the median over at least 0.2 s."""
 
     what: str  # "matrix product, float32, 1024 x 1024, torch on cpu"
     value: float
@@ -18,8 +18,8 @@ class Speed:
 
 
 def numpy_product() -> Speed:
-    """How fast numpy multiplies matrices: the speed of a machine without torch."""
-    import numpy as np  # noqa: PLC0415 - not needed to say what a machine has
+    """The speed of a matrix product in NumPy, for machines without torch."""
+    import numpy as np  # noqa: PLC0415
 
     def product(size: int) -> Callable[[], object]:
         square = np.ones((size, size), np.float32)
@@ -29,7 +29,7 @@ def numpy_product() -> Speed:
 
 
 def torch_product(torch: ModuleType, kind: str, dtype: str) -> Speed:
-    """How fast torch multiplies matrices on that kind of device: the speed of training."""
+    """The speed of a matrix product in torch on a kind of device."""
     device = "cuda" if kind == "rocm" else kind
     wait = (lambda: None) if device == "cpu" else getattr(torch, device).synchronize
 
@@ -47,7 +47,7 @@ def torch_product(torch: ModuleType, kind: str, dtype: str) -> Speed:
 
 
 def _product_speed(product: Callable[[int], Callable[[], object]], dtype: str, where: str) -> Speed:
-    """Of the smallest square matrices whose product takes long enough to be timed well."""
+    """Time the smallest square matrices whose product takes over 4 ms."""
     size = 512
     while True:
         run = product(size)
@@ -62,7 +62,7 @@ def _product_speed(product: Callable[[int], Callable[[], object]], dtype: str, w
 
 
 def memory_read(cores: int) -> Speed:
-    """How fast memory is read by all cores together: what bounds the writing of a model."""
+    """The speed at which all cores together read memory, which bounds decoding."""
     import numpy as np  # noqa: PLC0415
 
     megabytes = 128  # more than most caches hold
@@ -78,11 +78,11 @@ def _threads(count: int) -> str:
 
 
 def _median_s(run: Callable[[], object], for_s: float = 0.2) -> float:
-    """Median seconds of one run, over so long a time and three runs at least."""
+    """The median seconds of a run, over `for_s` seconds and at least three runs."""
     run()
-    taken: list[float] = []
-    while len(taken) < 3 or sum(taken) < for_s:
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < for_s:
         began = time.perf_counter()
         run()
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)

@@ -1,4 +1,4 @@
-"""The workspace: every path in it, whole-or-nothing writes, one process at a time."""
+"""The workspace folder: its paths, its lock, and atomic writes."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ _NO_SUCH_PLACE = {
     errno.ELOOP,
     errno.EINVAL,
 }
-# Any of these in a folder says that it is a workspace, or is meant to become one.
+# A folder with any of these is a workspace.
 _MARKS = ("archive.sqlite", "ownwords.toml", "choices.toml", ".lock")
 
 
@@ -39,32 +39,32 @@ class Workspace:
         self.runs = root / "runs"
 
     @classmethod
-    def beside(cls, source: Path) -> "Workspace":
+    def default_for(cls, source: Path) -> "Workspace":
         """The default workspace of a source: `./<name>.ownwords`."""
-        return cls(Path.cwd() / (name_of(source) + SUFFIX))
+        return cls(Path.cwd() / (source_name(source) + SUFFIX))
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold the workspace for writing; a folder made for a job that fails is taken away."""
-        made = self._made()
-        if not made and any(self.root.iterdir()) and not self._is_ours():
+        """Lock the workspace for writing; a folder created for a job that fails is deleted."""
+        is_new = self._create_folder()
+        if not is_new and any(self.root.iterdir()) and not self._is_workspace():
             raise WorkspaceError(
-                f"{self.root} holds other files and is not an ownwords workspace",
+                f"{self.root} is not an ownwords workspace, and it is not empty",
                 hint="give an empty or new folder to --workspace",
             )
         try:
             with self._locked():
-                for left in self.root.glob(f".*{_UNFINISHED}"):  # by a process that was killed
-                    left.unlink(missing_ok=True)
+                for draft in self.root.glob(f".*{_UNFINISHED}"):  # of a process that was killed
+                    draft.unlink(missing_ok=True)
                 yield
         except BaseException:
-            if made:
+            if is_new:
                 shutil.rmtree(self.root, ignore_errors=True)
             raise
 
-    def _made(self) -> bool:
-        """Make the folder; False if it was there, as when another process has just made it."""
-        with telling_of_the_disk(self.root):
+    def _create_folder(self) -> bool:
+        """Create the folder; False if it exists, even if another process has just created it."""
+        with translate_os_errors(self.root):
             try:
                 self.root.mkdir(parents=True)
             except FileExistsError:
@@ -75,25 +75,25 @@ class Workspace:
                 ) from None
         return True
 
-    def _is_ours(self) -> bool:
+    def _is_workspace(self) -> bool:
         return any((self.root / mark).exists() for mark in _MARKS)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         path = self.root / ".lock"
-        with telling_of_the_disk(path):
+        with translate_os_errors(path):
             file = path.open("a+", encoding="utf-8")
-        with file:  # what goes wrong while it is held has nothing to do with it
+        with file:  # outside of the translation: errors of the job are not about the lock
             if not try_lock(file.fileno()):
                 raise InUseError(
-                    f"another ownwords is working in {self.root}",
-                    hint="wait for it to end, or give another folder to --workspace",
+                    f"another ownwords process is working in {self.root}",
+                    hint="wait until it has finished, or give another folder to --workspace",
                 )
             yield
 
 
-def name_of(source: Path) -> str:
-    """A short name for what is read: of the site rather than of its `input/db.sqlite`."""
+def source_name(source: Path) -> str:
+    """A short name for a source: that of the site rather than of its `input/db.sqlite`."""
     path = source.resolve()
     if path.name == "db.sqlite":
         path = path.parent
@@ -103,23 +103,25 @@ def name_of(source: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "corpus"
 
 
-def shown(path: Path) -> str:
-    """A path as text that any file can hold, also where its name is no valid UTF-8."""
+def path_text(path: Path) -> str:
+    """The path as valid UTF-8, whatever its bytes are."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a file whole: after a crash at any moment it holds the old content or the new."""
+    """Replace a file atomically: after a crash it holds either the old content or the new."""
     with writing_atomically(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 @contextmanager
 def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """The same for what is written piece by piece; nothing is replaced if the writing fails."""
-    with telling_of_the_disk(path):
-        beside = f".{path.name}."  # on the same disk, or it could not be renamed into place
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=beside, suffix=_UNFINISHED)
+    """Open a file to be replaced atomically; nothing is replaced if the block raises."""
+    with translate_os_errors(path):
+        # In the same folder: a rename works only within one file system.
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED
+        )
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
@@ -134,25 +136,25 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def telling_of_the_disk(path: Path) -> Iterator[None]:
-    """Turn what the file system refuses into a sentence about `path`."""
+def translate_os_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError about `path` into a WorkspaceError."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise WorkspaceError(
                 f"the disk is full: {path} could not be written",
-                hint="make room, then run the same command again; nothing was lost",
+                hint="free some space, then run the same command again",
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise WorkspaceError(
                 f"{path} cannot be written: {error.strerror}",
-                hint="give a folder of your own to --workspace",
+                hint="give a folder that you may write to",
             ) from error
         if error.errno in _NO_SUCH_PLACE:
             raise WorkspaceError(
-                f"{path} cannot be made: {error.strerror}",
-                hint="give a path whose folders are there",
+                f"{path} cannot be created: {error.strerror}",
+                hint="give a path in an existing folder",
             ) from error
         raise
 
@@ -163,7 +165,7 @@ def _read_umask() -> int:
     return mask
 
 
-# Read once, at import: asking for it later would change it for a moment under other threads.
+# Read once, at import: reading it means changing it for a moment, under other threads too.
 UMASK = _read_umask()
 
 
@@ -171,7 +173,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def try_lock(handle: int) -> bool:
-        """Whether this process now holds the file, without waiting for another to let go."""
+        """Lock an open file without waiting; False if another process has it."""
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -182,7 +184,7 @@ else:
     import fcntl
 
     def try_lock(handle: int) -> bool:
-        """Whether this process now holds the file, without waiting for another to let go."""
+        """Lock an open file without waiting; False if another process has it."""
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

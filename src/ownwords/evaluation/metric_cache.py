@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.version import __version__
-from ownwords.core.workspace import telling_of_the_disk, write_atomically
+from ownwords.core.workspace import translate_os_errors, write_atomically
 from ownwords.evaluation.serialization import from_plain, to_plain
 
 _MOST = 200  # files; those that were used last stay
@@ -45,7 +45,7 @@ class MetricCache:
         figures = measure()
         seconds = round(time.perf_counter() - began, 3)
         said = {"key": key, "seconds": seconds, "figures": to_plain(figures)}
-        with telling_of_the_disk(self.folder):
+        with translate_os_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(said, ensure_ascii=False, indent=1) + "\n")
         self.seconds[name] = seconds

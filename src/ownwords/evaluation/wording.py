@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ownwords.archive.report.formatting import count, day, plain, quoted, size
-from ownwords.core.progress import in_words
+from ownwords.core.progress import duration
 from ownwords.evaluation.bootstrap import Estimate
 from ownwords.evaluation.scorecard import (
     BitsRow,
@@ -112,7 +112,7 @@ def fewer(row: BitsRow) -> str:
 
 def note(row: BitsRow) -> str:
     """What a row is, and how far ours is ahead."""
-    trained = f"trained for {in_words(row.seconds)}" if row.seconds else ""
+    trained = f"trained for {duration(row.seconds)}" if row.seconds else ""
     return " · ".join(part for part in (plain(row.how, 120), trained, ahead(row)) if part)
 
 
@@ -250,7 +250,7 @@ def made_of(card: Scorecard) -> list[tuple[str, str]]:
         ("Held out to judge by", count(about.test_posts, "post")),
         ("Size", f"{about.parameters / 1e6:,.1f} million parameters"),
         ("Tuned from", plain(about.base, 80) or "nothing: trained on your posts alone"),
-        *((plain(one.name, 40).capitalize(), in_words(one.seconds)) for one in card.seconds),
+        *((plain(one.name, 40).capitalize(), duration(one.seconds)) for one in card.seconds),
     ]
 
 

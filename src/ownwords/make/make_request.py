@@ -52,7 +52,7 @@ class MakeRequest:
 
     @property
     def place(self) -> Workspace:
-        return Workspace(self.workspace) if self.workspace else Workspace.beside(self.paths[0])
+        return Workspace(self.workspace) if self.workspace else Workspace.default_for(self.paths[0])
 
     @property
     def is_compared(self) -> bool:

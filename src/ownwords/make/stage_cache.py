@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ownwords.core.workspace import telling_of_the_disk, write_atomically
+from ownwords.core.workspace import translate_os_errors, write_atomically
 from ownwords.evaluation.serialization import from_plain, to_plain
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class StageCache:
         """Note that a stage is done; the file is replaced whole."""
         self._stages[stage] = _Stage(dict(depends_on), round(seconds, 2), to_plain(figures))
         said = {name: to_plain(one) for name, one in self._stages.items()}
-        with telling_of_the_disk(self._path):
+        with translate_os_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, json.dumps(said, ensure_ascii=False, indent=1) + "\n")
 

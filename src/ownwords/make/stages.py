@@ -17,7 +17,7 @@ from ownwords.archive.store import Archive
 from ownwords.base import catalogue
 from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import Progress
-from ownwords.core.workspace import telling_of_the_disk, try_lock
+from ownwords.core.workspace import translate_os_errors, try_lock
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import ComparisonModels
 from ownwords.inference.model import Model
@@ -98,7 +98,7 @@ class MakeStages:
         """No other process makes anything in the workspace meanwhile."""
         path = self.folder / ".lock"
         with ExitStack() as stack:
-            with telling_of_the_disk(path):
+            with translate_os_errors(path):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 lock = stack.enter_context(path.open("a+", encoding="utf-8"))
             if not try_lock(lock.fileno()):

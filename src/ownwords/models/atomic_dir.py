@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ownwords.core.errors import WorkspaceError
-from ownwords.core.workspace import UMASK, telling_of_the_disk
+from ownwords.core.workspace import UMASK, translate_os_errors
 
 UNFINISHED = ".writing"
 _ASIDE = ".replaced"
@@ -51,7 +51,7 @@ def replace_dir(folder: Path) -> Iterator[Path]:
 @contextmanager
 def _telling(folder: Path) -> Iterator[None]:
     try:
-        with telling_of_the_disk(folder):
+        with translate_os_errors(folder):
             yield
     except OSError as error:  # as where the folder is a mount point, or open in another program
         raise WorkspaceError(
@@ -72,7 +72,7 @@ def delete_dir(folder: Path) -> None:
     WorkspaceError if the disk refuses. What a killed process left is called `.<name>.deleted`.
     """
     aside = folder.with_name(f".{folder.name}{DELETED}")
-    with telling_of_the_disk(folder.parent):
+    with translate_os_errors(folder.parent):
         shutil.rmtree(aside, ignore_errors=True)
         folder.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from ownwords.core.version import __version__
-from ownwords.core.workspace import telling_of_the_disk
+from ownwords.core.workspace import translate_os_errors
 from ownwords.models import atomic_dir, directory, weights
 from ownwords.models.decoder import CausalLM
 from ownwords.models.directory import (
@@ -89,7 +89,7 @@ def save(
     reserved = RESERVED & (provenance or {}).keys()
     if reserved:
         raise ModelError(f"{preview(reserved)} in {PROVENANCE} cannot be given")
-    with telling_of_the_disk(folder):
+    with translate_os_errors(folder):
         _check_replaceable(folder)
 
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.end}

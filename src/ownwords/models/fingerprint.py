@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from ownwords.core.fingerprint import digest
-from ownwords.core.workspace import telling_of_the_disk
+from ownwords.core.workspace import translate_os_errors
 from ownwords.models import atomic_dir
 from ownwords.models.directory import PROVENANCE
 
@@ -21,7 +21,7 @@ def model_fingerprint(folder: Path, *, provenance: bool = False) -> str:
     if not there.is_dir():
         return ""
     parts = []
-    with telling_of_the_disk(folder):
+    with translate_os_errors(folder):
         for path in sorted(there.iterdir()):
             if path.name == PROVENANCE and not provenance:
                 continue

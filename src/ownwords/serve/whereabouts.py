@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import SUFFIX, Workspace, name_of
+from ownwords.core.workspace import SUFFIX, Workspace, source_name
 from ownwords.models.directory import CONFIG
 
 Sources = tuple[Path, ...]
@@ -32,7 +32,7 @@ def served(paths: Sequence[Path], workspace: Path | None, here: Path) -> tuple[W
     if workspaces:
         return Workspace(workspaces[0].absolute()), blogs
     if blogs:
-        return Workspace(here.absolute() / (name_of(blogs[0]) + SUFFIX)), blogs
+        return Workspace(here.absolute() / (source_name(blogs[0]) + SUFFIX)), blogs
     return Workspace(_only_one(here).absolute()), ()
 
 
@@ -61,7 +61,7 @@ def _only_one(here: Path) -> Path:
             hint=f"say which: ownwords serve {found[0].name}",
         )
     # Where there is none yet, the page says how one is made.
-    return found[0] if found else here / (name_of(here) + SUFFIX)
+    return found[0] if found else here / (source_name(here) + SUFFIX)
 
 
 def _is_workspace(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ownwords.core.progress import in_words
+from ownwords.core.progress import duration
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Forecast:
     def sentences(self) -> tuple[str, ...]:
         """The same in plain words."""
         said = [
-            f"About {in_words(self.seconds)}, start and saving included: {number(self.tokens)}"
+            f"About {duration(self.seconds)}, start and saving included: {number(self.tokens)}"
             f" tokens at {number(self.tokens_per_s)} a second, which reads the text"
             f" {times(self.epochs)}.",
             f"From {self.bits_low:.2f} to {self.bits_high:.2f} bits a byte on texts held out, and"
@@ -58,7 +58,7 @@ def compared(expected: Forecast, happened: ActualResult) -> tuple[str, ...]:
     early = ", for it stopped early" if happened.stopped_early else ""
     fewer = early or (", for the machine became slower" if happened.shortened else "")
     said.append(
-        f"Time: {in_words(happened.seconds)}, expected {in_words(expected.seconds)}"
+        f"Time: {duration(happened.seconds)}, expected {duration(expected.seconds)}"
         f" ({_off(happened.seconds, expected.seconds)}{early})."
     )
     said.append(

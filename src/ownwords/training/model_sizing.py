@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import cast
 
 from ownwords.core.errors import ConfigError
-from ownwords.core.progress import in_words
+from ownwords.core.progress import duration
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.training.forecast import size
@@ -147,7 +147,7 @@ class ModelSizer:
             "the part in C++ is faster than what is compiled"
             if gain < 1
             else f"it costs about {cost:.0f} s here and makes steps {gain:.1f} times as fast: in"
-            f" {in_words(max(self.train_s, 0))} that saves {max(saved, 0):.0f} s"
+            f" {duration(max(self.train_s, 0))} that saves {max(saved, 0):.0f} s"
         )
         return precision, step_s / (gain if compiles else 1), compiles, cost if compiles else 0.0
 

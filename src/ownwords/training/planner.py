@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError
-from ownwords.core.progress import in_words
+from ownwords.core.progress import duration
 from ownwords.models.configs.qwen3 import Qwen3Config, config_for_budget, parameter_count
 from ownwords.training.forecast import Forecast, number, size, times
 from ownwords.training.model_sizing import ModelSizer, SizedRun
@@ -195,7 +195,7 @@ class Planner:
         self.put(
             key,
             wanted,
-            f"of the sizes this machine can train in {in_words(max(self.train_s, 0))} the one with"
+            f"of the sizes this machine can train in {duration(max(self.train_s, 0))} the one with"
             f" the lowest expected loss ({chosen.bits:.2f} bits a byte): {shape.layers} layers of"
             f" width {shape.width}, {of:,} parameters",
             f"arXiv 2203.15556, 2305.16264, refitted: {laws.source('size_scale')}",
@@ -230,9 +230,9 @@ class Planner:
             needs = least * length.step_s / (1 - self.evaluating) + facts.spent_s + laws.close_s
             enough = math.ceil(needs / (1 - laws.unforeseen) / 6) / 10
             raise ConfigError(
-                f"{in_words(self.seconds)} are too few: {in_words(max(0, facts.spent_s))} go for"
+                f"{duration(self.seconds)} are too few: {duration(max(0, facts.spent_s))} go for"
                 f" the start, {least:.0f} steps of the smallest model that helps take"
-                f" {in_words(least * length.step_s)}, and something is kept for looking how good"
+                f" {duration(least * length.step_s)}, and something is kept for looking how good"
                 " it is, for saving, and for what cannot be foreseen",
                 hint=f"give --minutes {enough:g} or more; fewer do if the machine is busy only now",
             )
@@ -402,7 +402,7 @@ class Planner:
         evaluations = 0
         if facts.validation_bytes:
             evaluations = min(30, max(2, int(free / max(once, 1e-9))), max(1, length.steps // 10))
-        why = f"each reads {size(self.held_out)} in about {in_words(once)}"
+        why = f"each reads {size(self.held_out)} in about {duration(once)}"
         if not facts.validation_bytes:
             why = "no text is held out"
         evaluations = self.put("train.evaluations", evaluations, why, ESTIMATE)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
-from ownwords.core.workspace import telling_of_the_disk, write_atomically
+from ownwords.core.workspace import translate_os_errors, write_atomically
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
@@ -43,7 +43,7 @@ def rehearsal(
     if not path.exists():
         model = Model.load(base)
         written = DIVIDER.join(written_by(model, tokens, seconds, progress))
-        with telling_of_the_disk(path):
+        with translate_os_errors(path):
             cache.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lzma.compress(written.encode("utf-8")))
         older = sorted(cache.glob("rehearsal-*.txt.xz"), key=lambda each: each.stat().st_mtime)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.progress import JsonLines, Progress, printable
-from ownwords.core.workspace import telling_of_the_disk, try_lock, write_atomically
+from ownwords.core.workspace import translate_os_errors, try_lock, write_atomically
 from ownwords.models.untrusted_files import read_json
 from ownwords.training.checkpoint import Checkpoints
 
@@ -30,7 +30,7 @@ class Run:
         """The run of that key: found again, with its checkpoints, if it was begun before."""
         if not re.fullmatch(r"[\w.-]{1,100}", key) or not key.strip("."):
             raise WorkspaceError(f"{key!r:.120} cannot be the name of a run")
-        with telling_of_the_disk(runs / key):
+        with translate_os_errors(runs / key):
             (runs / key / "checkpoints").mkdir(parents=True, exist_ok=True)
         return cls(runs / key)
 
@@ -48,10 +48,10 @@ class Run:
         if not writes:
             yield progress
             return
-        with telling_of_the_disk(self.folder):
+        with translate_os_errors(self.folder):
             self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            with telling_of_the_disk(self.folder / ".lock"):
+            with translate_os_errors(self.folder / ".lock"):
                 lock = stack.enter_context((self.folder / ".lock").open("a+", encoding="utf-8"))
             if not try_lock(lock.fileno()):
                 raise WorkspaceError(
@@ -65,7 +65,7 @@ class Run:
     def add_samples(self, step: int, texts: Sequence[str]) -> None:
         """Append what the model wrote at that step to `samples.txt`."""
         shown = "".join(f"\n--- step {step}\n{printable(text)}\n" for text in texts)
-        with telling_of_the_disk(self.samples), self.samples.open("a", encoding="utf-8") as file:
+        with translate_os_errors(self.samples), self.samples.open("a", encoding="utf-8") as file:
             file.write(shown)
 
 

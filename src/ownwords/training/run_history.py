@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ownwords.core.progress import Event, Pace
+from ownwords.core.progress import Event, RateEstimator
 
 STAGE = "train"  # the stage whose metrics are the training's
 SAMPLE = "sample: "  # prefix of a note that holds text the model wrote
@@ -56,7 +56,7 @@ class RunHistory:
     notes: list[tuple[float, str]] = field(default_factory=list)
     sample: str = ""
     smooth: float = math.nan  # bits per byte in training, smoothed
-    _pace: Pace | None = None
+    _pace: RateEstimator | None = None
     _before: int = 0  # steps done by earlier processes
     _left: int | None = None
     _metrics: int = 0
@@ -108,7 +108,7 @@ class RunHistory:
 
     def _start(self, event: Event) -> None:
         self.began, self.is_ended, self.is_stopped = event.time, False, False
-        self._pace, self._before, self._left = Pace(event.time), 0, event.total
+        self._pace, self._before, self._left = RateEstimator(event.time), 0, event.total
         if self.total is None or not self.step:
             self.total = event.total
         if event.total is not None:
@@ -125,7 +125,7 @@ class RunHistory:
             self._left = event.total
             self.total = self._before + event.total
         if self._pace is not None:
-            self._pace.seen(event.done, event.time)
+            self._pace.update(event.done, event.time)
         if "bits_per_byte" in values:
             self._add_point(values)
         if values.keys() & _EVALUATED:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ownwords.core.errors import CorpusError, WorkspaceError
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
-from ownwords.core.workspace import telling_of_the_disk
+from ownwords.core.workspace import translate_os_errors
 from ownwords.models import atomic_dir
 from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -205,13 +205,13 @@ def _lasting(texts: Iterable[TrainingText], root: Path) -> Iterator[Iterable[Tra
         yield texts
         return
     # In `root` because the system's temporary folder may lie in memory.
-    with telling_of_the_disk(root):
+    with translate_os_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         file = tempfile.TemporaryFile("w+", encoding="ascii", dir=root)  # noqa: SIM115
     with file:
         for text in texts:
             line = json.dumps([text.id, text.text]) + "\n"
-            with telling_of_the_disk(root):
+            with translate_os_errors(root):
                 file.write(line)
 
         class Copied:

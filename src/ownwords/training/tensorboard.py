@@ -6,7 +6,7 @@ from typing import Any
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Event
-from ownwords.core.workspace import telling_of_the_disk
+from ownwords.core.workspace import translate_os_errors
 
 
 class TensorBoard:
@@ -25,7 +25,7 @@ class TensorBoard:
                 hint='pip install "ownwords[tensorboard]", or go on without: metrics.jsonl has'
                 " the same figures",
             ) from error
-        with telling_of_the_disk(folder):
+        with translate_os_errors(folder):
             self._writer: Any = SummaryWriter(str(folder))
         self._step = 0
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ownwords.core.errors import ConfigError
-from ownwords.core.workspace import telling_of_the_disk, try_lock
+from ownwords.core.workspace import translate_os_errors, try_lock
 from ownwords.tune.study import Study
 from ownwords.tune.trial import (
     FIRST_SEED,
@@ -98,7 +98,7 @@ class _Search:
         ended = [one for one in book.tried() if one.place == terms.place]
         self.earlier_s = sum(one.seconds for one in ended if one.state in ("done", "failed"))
         self.first_seen: dict[int, float] = {}
-        with telling_of_the_disk(terms.folder):
+        with translate_os_errors(terms.folder):
             terms.folder.mkdir(parents=True, exist_ok=True)
 
     def run(self) -> SearchResult:
@@ -285,7 +285,7 @@ class _Search:
         """Whether this process alone is at a trial of this place, from here on."""
         path = self.terms.folder / f"trial-{number:04d}.lock"
         with ExitStack() as stack:
-            with telling_of_the_disk(path):
+            with translate_os_errors(path):
                 file = stack.enter_context(path.open("a+", encoding="utf-8"))
             yield try_lock(file.fileno())
 

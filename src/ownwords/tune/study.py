@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from ownwords.core.errors import WorkspaceError
-from ownwords.core.workspace import telling_of_the_disk
+from ownwords.core.workspace import translate_os_errors
 from ownwords.tune.axis import SearchAxis
 from ownwords.tune.sampler import SPREAD, PlanThenTPESampler
 from ownwords.tune.trial import FIRST_SEED, TrialRecord, TrialResult, TrialStatus
@@ -45,7 +45,7 @@ def storage(where: str | Path) -> BaseStorage:
     if "://" in where:
         return _database(where, where.partition("://")[0] + " storage", {})
     path = Path(where).expanduser()
-    with telling_of_the_disk(path):
+    with translate_os_errors(path):
         lock = JournalFileOpenLock(str(path)) if sys.platform == "win32" else _Lock(path)
         try:
             return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))

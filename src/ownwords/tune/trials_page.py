@@ -6,7 +6,7 @@ from ownwords.archive.report import formatting as say
 from ownwords.archive.report.html import Html, folded, join, table, tag
 from ownwords.archive.report.page_template import render_page
 from ownwords.archive.report.sections import PageSection
-from ownwords.core.progress import in_words
+from ownwords.core.progress import duration
 from ownwords.core.version import __version__
 from ownwords.tune import plot
 from ownwords.tune.axis import SearchAxis
@@ -63,7 +63,7 @@ def _totals(tried: Sequence[TrialRecord], verdict: TuneVerdict | None) -> Html:
     plan = next((one for one in scored if one.kind == "plan"), None)
     choices = [one for one in scored if one.kind != "again"]
     again = len(scored) - len(choices)
-    spent = in_words(sum(one.seconds for one in tried))
+    spent = duration(sum(one.seconds for one in tried))
     figures = [
         (str(len(choices)), "choices tried", f"and {again} repetitions" if again else ""),
         (spent, "of training", ""),
@@ -157,6 +157,6 @@ def _row(axes: Sequence[SearchAxis], one: TrialRecord) -> list[str]:
         f"{one.score:.4f}" if one.score is not None else "–",
         *values,
         str(one.seed),
-        in_words(one.seconds) if one.seconds else "",
+        duration(one.seconds) if one.seconds else "",
         what,
     ]

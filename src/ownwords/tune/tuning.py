@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.core.fingerprint import digest
-from ownwords.core.progress import Progress, in_words
+from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import write_atomically
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.fingerprint import model_fingerprint
@@ -153,7 +153,7 @@ class _TuneRun:
         except ConfigError as error:
             raise ConfigError(
                 f"the plan's own trial cannot be made: {error.message}",
-                hint=f"{error.hint}; a trial has {in_words(self.order.trial_s)} (--each)",
+                hint=f"{error.hint}; a trial has {duration(self.order.trial_s)} (--each)",
             ) from error
 
     def _name(self) -> str:
@@ -204,7 +204,7 @@ class _TuneRun:
         best = "; the best so far" if choices[0].number == one.number and len(choices) > 1 else ""
         self.progress.note(
             f"Trial {one.number} ({what}): {one.score:.4f} bits a byte after"
-            f" {in_words(one.seconds)}{best}"
+            f" {duration(one.seconds)}{best}"
         )
         if one.kind == "plan" and one.seconds:
             left_s = self.order.minutes * 60 - (time.perf_counter() - self.began)

@@ -16,7 +16,7 @@ from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.sentence_matching import stems, telling
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
-from ownwords.core.workspace import SUFFIX, shown
+from ownwords.core.workspace import SUFFIX, path_text
 from ownwords.evaluation.card import files as card
 from ownwords.serve.api.decisions import Weighed, change, gone, of_post, overview, weighed
 from ownwords.serve.api.fields import JsonFields
@@ -76,11 +76,11 @@ class _Rooms:
         try:
             name = say.name(self.known().report)
         except ApiError:  # nothing has been read yet
-            name = shown(workspace.root.resolve()).rpartition("/")[2].removesuffix(SUFFIX)
+            name = path_text(workspace.root.resolve()).rpartition("/")[2].removesuffix(SUFFIX)
         return {
             "name": name,
             "version": __version__,
-            "workspace": shown(workspace.root),
+            "workspace": path_text(workspace.root),
             "has": {
                 "archive": workspace.archive.exists(),
                 "model": bool(self.state.own),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from ownwords.core.errors import InUseError, OwnwordsError
-from ownwords.core.workspace import Workspace, telling_of_the_disk, try_lock, write_atomically
+from ownwords.core.workspace import Workspace, translate_os_errors, try_lock, write_atomically
 
 Ended = Literal["done", "stopped", "failed", "killed"]
 
@@ -86,7 +86,7 @@ class TrainingProcess:
         with self._mutex:
             if holder := self.whoever_works():
                 raise InUseError(holder, hint="wait for it to end, or stop it")
-            with telling_of_the_disk(self._folder):
+            with translate_os_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 lock = self._lock_path.open("a+b")
             with lock:
@@ -106,7 +106,7 @@ class TrainingProcess:
         if order.base:
             arguments += ["--base", order.base]
         with (
-            telling_of_the_disk(self._folder),
+            translate_os_errors(self._folder),
             self._result.open("wb") as result,
             self._said.open("wb") as said,
         ):
