@@ -29,11 +29,11 @@ from ownwords.inference.model import Model
 from ownwords.inference.text_generation import stop_token_ids
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
+from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.serve import app_state as house_module
 from ownwords.serve import http_server, static_files
 from ownwords.serve.app import create_app
 from ownwords.serve.app_state import AppState
-from ownwords.serve.loaded_model import Stamp, stamp_of
 from ownwords.serve.middleware import HEADERS
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
@@ -54,7 +54,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
     made.never = list(stop_token_ids(tokenizer))  # a text is as long as it was asked for
 
     def load(folder: Path, _: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
-        return directory.read(folder), Model(made, tokenizer), stamp_of(folder)
+        return directory.read(folder), Model(made, tokenizer), model_stamp(folder)
 
     monkeypatch.setattr(house_module, "load", load)
     return made

@@ -21,11 +21,12 @@ from ownwords.inference.model import Model
 from ownwords.inference.text_generation import request, write
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
+from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.serve import app_state as house_module
 from ownwords.serve import loaded_model as opened_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.loaded_model import LoadedModel, Stamp, room_for, stamp_of
+from ownwords.serve.loaded_model import LoadedModel, room_for
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
@@ -60,7 +61,7 @@ class Loads:
             raise self.fails
         tokenizer = ByteTokenizer()
         engine = CountingEngine(tokenizer.vocabulary_size)
-        return self._said, Model(engine, tokenizer), stamp_of(folder)
+        return self._said, Model(engine, tokenizer), model_stamp(folder)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 Torch is not imported before there is something to measure.
 """
 
-import hashlib
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -33,9 +32,10 @@ from ownwords.evaluation.scores import Score
 from ownwords.evaluation.voice import Voice, voice
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models.atomic_dir import readable_dir
-from ownwords.models.directory import CONFIG, COPY_GUARD, PROVENANCE, TOKENIZER
+from ownwords.models.directory import COPY_GUARD, PROVENANCE
+from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.safetensors_header import read_header
-from ownwords.models.untrusted_files import open_file, read_json
+from ownwords.models.untrusted_files import read_json
 
 if TYPE_CHECKING:
     from ownwords.evaluation.model_metrics import ModelMetrics
@@ -83,16 +83,13 @@ class Candidate:
 
     @cached_property
     def key(self) -> str:
-        """Of everything in the directory that decides what the model says."""
-        with_guard = self._hashed(COPY_GUARD) if (self._there / COPY_GUARD).exists() else ""
-        return digest(self.weights, with_guard)
+        """Changes with everything in the directory that decides what the model writes."""
+        return model_fingerprint(self.folder)
 
     @cached_property
     def weights(self) -> str:
         """The same without its copy guard."""
-        files = sorted(path.name for path in self._there.glob("*.safetensors"))
-        names = [CONFIG, TOKENIZER, *(name for name in files if name != COPY_GUARD)]
-        return digest(*map(self._hashed, names))
+        return model_fingerprint(self.folder, copy_guard=False)
 
     @cached_property
     def subject(self) -> "ModelMetrics":
@@ -146,13 +143,6 @@ class Candidate:
     def _provenance(self) -> dict[str, object]:
         path = self._there / PROVENANCE
         return read_json(path) if path.exists() else {}
-
-    def _hashed(self, name: str) -> str:
-        made = hashlib.blake2b(digest_size=16)
-        with open_file(self._there / name) as file:
-            while block := file.read(_BLOCK):
-                made.update(block)
-        return made.hexdigest()
 
 
 class MetricSuite:

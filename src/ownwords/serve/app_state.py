@@ -19,11 +19,12 @@ from ownwords.inference.generation import Request
 from ownwords.inference.text_generation import TextGenerator, TextOutcome
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE
+from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_pool import ArchivePool
 from ownwords.serve.errors import ApiError
 from ownwords.serve.fair_lock import FairLock
-from ownwords.serve.loaded_model import LoadedModel, Stamp, load, room_for, stamp_of
+from ownwords.serve.loaded_model import LoadedModel, load, room_for
 from ownwords.serve.metrics import Metrics
 from ownwords.serve.model_worker import ModelWorker
 from ownwords.serve.settings import ServeSettings
@@ -170,7 +171,7 @@ class AppState:
                 f"there is no model called {name[:80]!r}",
                 hint="there is " + ", ".join(models),
             )
-        return name, models[name], stamp_of(models[name])
+        return name, models[name], model_stamp(models[name])
 
     async def _open(self, name: str, folder: Path) -> LoadedModel:
         said, model, stamp = await self._long.run(lambda: load(folder, self.settings))

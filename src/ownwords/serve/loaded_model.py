@@ -6,16 +6,13 @@ from pathlib import Path
 
 from ownwords.core import hardware
 from ownwords.inference.model import Model
-from ownwords.models import atomic_dir, directory
+from ownwords.models import directory
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.directory import ModelDirectory
+from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.serve.model_worker import ModelWorker
 from ownwords.serve.settings import ServeSettings
 
-Stamp = tuple[tuple[str, int, int, int], ...]
-
-# Of a model directory, what a text depends on; its card may be edited.
-_DECIDES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
 _SETTLING_S = 5.0  # in which who has just asked for a model begins to use it
 
 
@@ -38,29 +35,16 @@ class LoadedModel:
         await self.worker.close()
 
 
-def stamp_of(folder: Path) -> Stamp:
-    """What changes when the folder's contents are replaced; empty where there is none."""
-    there = atomic_dir.readable_dir(folder)
-    if not there.is_dir():
-        return ()
-    found = []
-    for path in sorted(there.iterdir()):
-        if path.suffix in _DECIDES:
-            told = path.stat()
-            found.append((path.name, told.st_ino, told.st_mtime_ns, told.st_size))
-    return tuple(found)
-
-
 def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
     """Read all of it; once more where a training has just put another in its place."""
     while True:
-        stamp = stamp_of(folder)
+        stamp = model_stamp(folder)
         with directory.open_directory(folder) as there:
             said = directory.read(there)
         model = Model.load(
             folder, device=settings.device, weights=settings.weights, threads=settings.threads
         )
-        if stamp == stamp_of(folder):
+        if stamp == model_stamp(folder):
             return said, model, stamp
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ownwords.core.config import RENAMED
 from ownwords.core.errors import ConfigError
-from ownwords.core.fingerprint import digest
 from ownwords.models import bundle, lora, peft
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
+from ownwords.models.fingerprint import model_fingerprint
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import planner, throughput
 from ownwords.training.plan import BaseModelInfo, Plan
@@ -95,7 +95,7 @@ def finetune(
                 making.progress,
             )
     making.encode(tokenizer, replay)
-    making.find_run("lora" if by_lora else "finetune", _key_of(base, found))
+    making.find_run("lora" if by_lora else "finetune", model_fingerprint(base))
     before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
 
     making.base = _base(found, model, by_lora)
@@ -128,12 +128,6 @@ def finetune(
     share, bits, was = making.best_share(course, before)
     how = f"tuned from {base.name}" + (" through a LoRA" if by_lora else "")
     return making.save(course, bits, "lora" if by_lora else "finetune", how, share, was)
-
-
-def _key_of(base: Path, found: bundle.Bundle) -> str:
-    """Of the base's weights, where that is cheap: a sum of each tensor, in order."""
-    sums = [f"{name} {p.double().sum().item()!r}" for name, p in found.model.named_parameters()]
-    return digest(base.name, repr(found.config), *sums)
 
 
 def _base(found: bundle.Bundle, model: CausalLM, by_lora: bool) -> BaseModelInfo:

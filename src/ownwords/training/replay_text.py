@@ -18,6 +18,7 @@ from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.inference.text_generation import request
+from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.untrusted_files import ModelError
 from ownwords.training.shards import TrainingText
 
@@ -90,6 +91,4 @@ def _read(path: Path) -> list[TrainingText]:
 
 
 def _key(base: Path, tokens: int, seconds: float) -> str:
-    files = [*sorted(base.glob("*.safetensors")), base / "tokenizer.json"]
-    told = [f"{each.name} {each.stat().st_size} {each.stat().st_mtime_ns}" for each in files]
-    return digest(str(base.resolve()), *told, f"{tokens} {seconds}")[:16]
+    return digest(model_fingerprint(base), f"{tokens} {seconds}")[:16]

@@ -158,11 +158,7 @@ class _TuneRun:
 
     def _name(self) -> str:
         """Of this search: the same texts, base, length and settings find it again."""
-        base = ""
-        if self.base is not None:
-            files = sorted(self.base.glob("*.safetensors"))
-            sizes = [f"{file.name} {file.stat().st_size}" for file in files]
-            base = digest(self.base.name, (self.base / CONFIG).read_bytes(), *sizes)
+        base = model_fingerprint(self.base, provenance=True) if self.base else ""
         settings = repr(sorted(self.work.fixed.items()))
         ranges = [repr((axis.name, axis.is_ratio)) for axis in self.space.axes]
         parts = (self.texts.key, base, settings, f"{self.order.trial_s}", *ranges)
