@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ownwords.inference.engine import ForwardInput, Logits, WeightFormat, check_feeds
+from ownwords.inference.engine import ForwardInput, Logits, WeightFormat, check_inputs
 
 
 class CountingEngine:
@@ -40,24 +40,24 @@ class CountingCache:
         self._engine = engine
         self._held: list[list[int]] = [[] for _ in range(rows)]
 
-    def held(self, row: int) -> int:
+    def cached_length(self, row: int) -> int:
         return len(self._held[row])
 
-    def read(self, feeds: Sequence[ForwardInput], *, every: bool = False) -> Logits:
+    def forward(self, inputs: Sequence[ForwardInput], *, every: bool = False) -> Logits:
         engine = self._engine
         assert engine.may_go_on.wait(10)
         engine.reads += 1
         time.sleep(engine.takes_s)
-        engine.at_once = max(engine.at_once, len(feeds))
+        engine.at_once = max(engine.at_once, len(inputs))
         if engine.fails is not None:
             error, engine.fails = engine.fails, None
             raise error
-        check_feeds(feeds, self, engine)
+        check_inputs(inputs, self, engine)
         scores = []
-        for feed in feeds:
-            row = self._held[feed.row]
+        for each in inputs:
+            row = self._held[each.row]
             before = len(row)
-            row.extend(feed.ids)
+            row.extend(each.ids)
             for end in range(before + 1 if every else len(row), len(row) + 1):
                 drawn = np.random.default_rng(row[max(0, end - 3) : end])
                 scores.append(drawn.normal(size=engine.vocabulary))
@@ -65,14 +65,14 @@ class CountingCache:
         made[:, list(engine.never)] = -1e9
         if engine.text:
             made[:] = -1e9
-            places = [self.held(feed.row) for feed in feeds]
-            made[range(len(feeds)), [engine.text[place] for place in places]] = 0
+            places = [self.cached_length(each.row) for each in inputs]
+            made[range(len(inputs)), [engine.text[place] for place in places]] = 0
         return made
 
-    def cut(self, row: int, length: int) -> None:
+    def truncate(self, row: int, length: int) -> None:
         del self._held[row][length:]
 
-    def copy(self, source: int, row: int, length: int) -> None:
+    def copy_prefix(self, source: int, row: int, length: int) -> None:
         self._held[row] = self._held[source][:length]
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ LENGTH = 64  # the context of the tiny models
 
 def _native(folder: Path, weights: WeightFormat = "stored", threads: int = 2) -> Engine:
     found = native_engine.load(
-        folder, directory.read(folder).config, weights=weights, threads=threads
+        folder, directory.forward(folder).config, weights=weights, threads=threads
     )
     if found is None:
         pytest.skip("the part in C++ is not built")
@@ -80,10 +80,10 @@ def test_a_text_is_read_as_by_the_plain_forward(
     engine = open_(folders[name])
     assert (engine.vocabulary, engine.context, engine.weights) == (97, LENGTH, "f32")
     cache = engine.cache(1, LENGTH)
-    close(cache.read([ForwardInput(0, ids)], every=True), wanted)
-    assert cache.held(0) == LENGTH
-    cache.cut(0, 0)
-    close(cache.read([ForwardInput(0, ids)]), wanted[-1:])
+    close(cache.forward([ForwardInput(0, ids)], all_positions=True), wanted)
+    assert cache.cached_length(0) == LENGTH
+    cache.truncate(0, 0)
+    close(cache.forward([ForwardInput(0, ids)]), wanted[-1:])
 
 
 @pytest.mark.parametrize("pieces", [(1,), (3, 1, 16), (17, 33)], ids=str)
@@ -97,7 +97,7 @@ def test_it_makes_no_difference_where_a_text_is_divided(
         if at == len(ids):
             break
         piece = ids[at : at + count]
-        close(cache.read([ForwardInput(0, piece)], every=True), wanted[at : at + len(piece)])
+        close(cache.forward([ForwardInput(0, piece)], all_positions=True), wanted[at : at + len(piece)])
         at += len(piece)
 
 
@@ -111,7 +111,7 @@ def test_rows_of_any_lengths_are_read_at_once(
     first = [
         ForwardInput(row, ids[: len(ids) // 2 + 1]) for row, ids in zip(order, texts, strict=True)
     ]
-    scores = cache.read(first, every=True)
+    scores = cache.forward(first, all_positions=True)
     close(scores, np.concatenate([w[: len(f.ids)] for w, f in zip(wanted, first, strict=True)]))
     rest = [
         (ForwardInput(row, ids[len(ids) // 2 + 1 :]), w[-1:])
@@ -119,9 +119,9 @@ def test_rows_of_any_lengths_are_read_at_once(
         if len(ids) > len(ids) // 2 + 1
     ]
     rest.reverse()
-    scores = cache.read([feed for feed, _ in rest])
+    scores = cache.forward([each for each, _ in rest])
     close(scores, np.concatenate([w for _, w in rest]))
-    assert [cache.held(row) for row in range(5)] == [3, 0, 40, 1, 22]
+    assert [cache.cached_length(row) for row in range(5)] == [3, 0, 40, 1, 22]
 
 
 def test_greedy_tokens_are_those_of_the_plain_forward(
@@ -132,12 +132,12 @@ def test_greedy_tokens_are_those_of_the_plain_forward(
     for ids, _ in itertools.product(wanted, range(30)):
         ids.append(int(plain(model, ids)[-1].argmax()))
     cache = open_(folders[name]).cache(3, LENGTH)
-    scores = cache.read([ForwardInput(row, ids) for row, ids in enumerate(starts)])
+    scores = cache.forward([ForwardInput(row, ids) for row, ids in enumerate(starts)])
     found = [list(start) for start in starts]
     for _ in range(30):
         for ids, scores_V in zip(found, scores, strict=True):
             ids.append(int(scores_V.argmax()))
-        scores = cache.read([ForwardInput(row, ids[-1:]) for row, ids in enumerate(found)])
+        scores = cache.forward([ForwardInput(row, ids[-1:]) for row, ids in enumerate(found)])
     assert found == wanted
 
 
@@ -147,17 +147,17 @@ def test_rows_go_on_from_any_cut_and_any_copy(
     """Whatever was done before, a row's scores are those of the text it now holds."""
     model, cache = tiny(name), open_(folders[name]).cache(3, 40)
     generator = random.Random(name)
-    held: list[list[int]] = [[], [], []]
+    cached_length: list[list[int]] = [[], [], []]
     for _ in range(40):
         row, source = generator.randrange(3), generator.randrange(3)
         match generator.randrange(4):
             case 0:
                 length = generator.randrange(len(held[row]) + 2)
-                cache.cut(row, length)
+                cache.truncate(row, length)
                 held[row] = held[row][:length]
             case 1:
                 length = generator.randrange(len(held[source]) + 1)
-                cache.copy(source, row, length)
+                cache.copy_prefix(source, row, length)
                 held[row] = held[source][:length]
             case _:
                 rows = generator.sample(range(3), generator.randint(1, 3))
@@ -168,11 +168,11 @@ def test_rows_go_on_from_any_cut_and_any_copy(
                 }
                 if not new:
                     continue
-                scores = cache.read([ForwardInput(r, ids) for r, ids in new.items()])
+                scores = cache.forward([ForwardInput(r, ids) for r, ids in new.items()])
                 for r, ids in new.items():
                     held[r] = held[r] + ids
                 close(scores, np.stack([plain(model, held[r])[-1] for r in new]))
-        assert [cache.held(r) for r in range(3)] == [len(ids) for ids in held]
+        assert [cache.cached_length(r) for r in range(3)] == [len(ids) for ids in held]
 
 
 def test_a_long_text_is_read_whole(open_: Open, tmp_path: Path) -> None:
@@ -183,22 +183,22 @@ def test_a_long_text_is_read_whole(open_: Open, tmp_path: Path) -> None:
     ids, wanted = text(1400), plain(model, text(1400))
     cache = open_(tmp_path / "m").cache(2, 1500)
     close(
-        cache.read([ForwardInput(1, ids), ForwardInput(0, ids[:2])]),
+        cache.forward([ForwardInput(1, ids), ForwardInput(0, ids[:2])]),
         np.stack([wanted[-1], wanted[1]]),
     )
-    cache.cut(1, 700)
-    close(cache.read([ForwardInput(1, ids[700:])], every=True), wanted[700:])
+    cache.truncate(1, 700)
+    close(cache.forward([ForwardInput(1, ids[700:])], all_positions=True), wanted[700:])
 
 
 def test_caches_know_nothing_of_each_other(open_: Open, folders: dict[str, Path]) -> None:
     engine, model = open_(folders["gemma3"]), tiny("gemma3")
     ids, others = text(20), text(20, 5)
     one, other = engine.cache(1, 30), engine.cache(2, 64)
-    one.read([ForwardInput(0, ids)])
-    other.read([ForwardInput(1, others)])
-    close(one.read([ForwardInput(0, [7])]), plain(model, [*ids, 7])[-1:])
+    one.forward([ForwardInput(0, ids)])
+    other.forward([ForwardInput(1, others)])
+    close(one.forward([ForwardInput(0, [7])]), plain(model, [*ids, 7])[-1:])
     one.close()
-    close(other.read([ForwardInput(1, [9])]), plain(model, [*others, 9])[-1:])
+    close(other.forward([ForwardInput(1, [9])]), plain(model, [*others, 9])[-1:])
     one.close()
 
 
@@ -206,10 +206,10 @@ def test_several_threads_may_read(open_: Open, folders: dict[str, Path]) -> None
     engine, model = open_(folders["llama"]), tiny("llama")
     wrong: list[str] = []
 
-    def read(seed: int) -> None:
+    def forward(seed: int) -> None:
         ids, cache = text(30, seed), engine.cache(1, 30)
         for each in ids:
-            scores = cache.read([ForwardInput(0, [each])])
+            scores = cache.forward([ForwardInput(0, [each])])
         if not np.allclose(scores, plain(model, ids)[-1:], rtol=1e-4, atol=2e-4):
             wrong.append(f"seed {seed}")
 
@@ -229,12 +229,12 @@ def test_narrow_files_are_read_as_they_are(
     ids = text(24)
     wanted = plain(bundle.load(tmp_path / "m", dtype=torch.float32).model, ids)
     found = (
-        open_(tmp_path / "m", weights="f32").cache(1, 24).read([ForwardInput(0, ids)], every=True)
+        open_(tmp_path / "m", weights="f32").cache(1, 24).forward([ForwardInput(0, ids)], all_positions=True)
     )
     close(found, wanted)
     engine = open_(tmp_path / "m")
     assert engine.weights == ("bf16" if dtype is torch.bfloat16 else "stored")
-    near(engine.cache(1, 24).read([ForwardInput(0, ids)], every=True), wanted, 0.03)
+    near(engine.cache(1, 24).forward([ForwardInput(0, ids)], all_positions=True), wanted, 0.03)
 
 
 def near(found: Logits, wanted: Logits, share: float) -> None:
@@ -254,10 +254,10 @@ def test_weights_can_be_rounded(
     engine = open_(folders[name], weights=weights)
     assert engine.weights == weights
     cache = engine.cache(2, LENGTH)
-    near(cache.read([ForwardInput(1, ids)], every=True), plain(rounded.float(), ids), share)
-    whole = cache.read([ForwardInput(0, ids)])
-    cache.cut(0, 11)
-    near(cache.read([ForwardInput(0, ids[11:])]), whole, share / 2)
+    near(cache.forward([ForwardInput(1, ids)], all_positions=True), plain(rounded.float(), ids), share)
+    whole = cache.forward([ForwardInput(0, ids)])
+    cache.truncate(0, 11)
+    near(cache.forward([ForwardInput(0, ids[11:])]), whole, share / 2)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_quantised_directory_is_read_as_it_is(
     engine = open_(tmp_path / "m")
     assert engine.weights == schemes[0].name
     near(
-        engine.cache(1, 40).read([ForwardInput(0, text(40))], every=True),
+        engine.cache(1, 40).forward([ForwardInput(0, text(40))], all_positions=True),
         plain(model, text(40)),
         0.08,
     )
@@ -284,7 +284,7 @@ def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> No
     assert len(list((tmp_path / "m").glob("*.safetensors"))) > 2
     ids = text(20)
     close(
-        open_(tmp_path / "m").cache(1, 20).read([ForwardInput(0, ids)], every=True),
+        open_(tmp_path / "m").cache(1, 20).forward([ForwardInput(0, ids)], all_positions=True),
         plain(tiny("gpt2"), ids),
     )
 
@@ -303,39 +303,39 @@ def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> No
     ],
 )
 def test_what_cannot_be_read_is_refused_and_nothing_is_read(
-    open_: Open, feeds: list[ForwardInput], match: str, folders: dict[str, Path]
+    open_: Open, inputs: list[ForwardInput], match: str, folders: dict[str, Path]
 ) -> None:
     cache = open_(folders["qwen3"]).cache(2, 25)
-    cache.read([ForwardInput(0, [1, 2, 3, 4, 5])])
+    cache.forward([ForwardInput(0, [1, 2, 3, 4, 5])])
     with pytest.raises(OwnwordsError, match=match):
-        cache.read(feeds)
-    assert [cache.held(0), cache.held(1)] == [5, 0]
-    close(cache.read([ForwardInput(0, [6])]), plain(tiny("qwen3"), [1, 2, 3, 4, 5, 6])[-1:])
+        cache.forward(inputs)
+    assert [cache.cached_length(0), cache.cached_length(1)] == [5, 0]
+    close(cache.forward([ForwardInput(0, [6])]), plain(tiny("qwen3"), [1, 2, 3, 4, 5, 6])[-1:])
 
 
 def test_what_is_not_there_is_refused(open_: Open, folders: dict[str, Path]) -> None:
     engine = open_(folders["qwen3"])
     cache = engine.cache(2, 25)
-    cache.read([ForwardInput(0, [1, 2, 3])])
+    cache.forward([ForwardInput(0, [1, 2, 3])])
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: engine.cache(0, 9), "at least one row"),
         (lambda: engine.cache(1, 0), "the context is 64"),
         (lambda: engine.cache(1, 65), "the context is 64"),
-        (lambda: cache.held(2), "row 2"),
-        (lambda: cache.cut(-1, 0), "row -1"),
-        (lambda: cache.cut(0, -1), "cannot be cut to -1"),
-        (lambda: cache.copy(2, 0, 1), "row 2"),
-        (lambda: cache.copy(0, 3, 1), "row 3"),
-        (lambda: cache.copy(0, 1, 4), "which holds 3"),
-        (lambda: cache.copy(0, 1, -1), "-1 tokens"),
+        (lambda: cache.cached_length(2), "row 2"),
+        (lambda: cache.truncate(-1, 0), "row -1"),
+        (lambda: cache.truncate(0, -1), "cannot be cut to -1"),
+        (lambda: cache.copy_prefix(2, 0, 1), "row 2"),
+        (lambda: cache.copy_prefix(0, 3, 1), "row 3"),
+        (lambda: cache.copy_prefix(0, 1, 4), "which holds 3"),
+        (lambda: cache.copy_prefix(0, 1, -1), "-1 tokens"),
     ]
     for call, match in wrong:
         with pytest.raises(OwnwordsError, match=match):
             call()
-    assert [cache.held(0), cache.held(1)] == [3, 0]
+    assert [cache.cached_length(0), cache.cached_length(1)] == [3, 0]
     cache.close()
     with pytest.raises(OwnwordsError, match="closed"):
-        cache.read([ForwardInput(0, [1])])
+        cache.forward([ForwardInput(0, [1])])
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -26,7 +26,7 @@ from ownwords.models.decoder import CausalLM
 GREEDY = SamplingParams(temperature=0)
 LIVELY = SamplingParams(temperature=1.5, repetition_penalty=1.2, no_repeat_ngram_size=4)
 
-ENGINES = {name: TorchEngine(tiny(name).double().eval(), settled=True) for name in TINY}
+ENGINES = {name: TorchEngine(tiny(name).double().eval(), frozen=True) for name in TINY}
 
 
 def plainly(network: CausalLM, request: Request) -> list[int]:
@@ -77,7 +77,7 @@ class Counting:
 
     @property
     def tokens(self) -> int:
-        return sum(len(feed.ids) for feeds in self.reads for feed in feeds)
+        return sum(len(each.ids) for inputs in self.reads for each in inputs)
 
 
 class CountingCache:
@@ -89,32 +89,32 @@ class CountingCache:
         self._engine = engine
         self._cache = engine.engine.cache(rows, length) if engine.engine else None
 
-    def held(self, row: int) -> int:
+    def cached_length(self, row: int) -> int:
         return len(self.texts[row])
 
-    def read(self, feeds: Sequence[ForwardInput], *, every: bool = False) -> Logits:
-        self._engine.reads.append(list(feeds))
-        assert len({feed.row for feed in feeds}) == len(feeds)
-        for feed in feeds:
-            self.texts[feed.row] += feed.ids
-            assert len(self.texts[feed.row]) <= self.length
+    def forward(self, inputs: Sequence[ForwardInput], *, every: bool = False) -> Logits:
+        self._engine.reads.append(list(inputs))
+        assert len({each.row for each in inputs}) == len(inputs)
+        for each in inputs:
+            self.texts[each.row] += each.ids
+            assert len(self.texts[each.row]) <= self.length
         if self._cache:
-            return self._cache.read(feeds, every=every)
-        ids = [i for feed in feeds for i in (feed.ids if every else feed.ids[-1:])]
+            return self._cache.forward(inputs, all_positions=every)
+        ids = [i for each in inputs for i in (each.ids if every else each.ids[-1:])]
         scores = np.zeros((len(ids), self._engine.vocabulary), np.float32)
         scores[np.arange(len(ids)), (np.array(ids) + 1) % self._engine.vocabulary] = 9
         return scores
 
-    def cut(self, row: int, length: int) -> None:
+    def truncate(self, row: int, length: int) -> None:
         del self.texts[row][length:]
         if self._cache:
-            self._cache.cut(row, length)
+            self._cache.truncate(row, length)
 
-    def copy(self, source: int, row: int, length: int) -> None:
+    def copy_prefix(self, source: int, row: int, length: int) -> None:
         assert length <= len(self.texts[source])
         self.texts[row] = self.texts[source][:length]
         if self._cache:
-            self._cache.copy(source, row, length)
+            self._cache.copy_prefix(source, row, length)
 
     def close(self) -> None:
         self._engine.closed += 1
@@ -273,7 +273,7 @@ def test_a_long_prompt_stalls_nobody() -> None:
     while not slow.finished:
         told = {ticket: drawn for ticket, drawn, _ in scheduler.step()}
         assert len(told[quick]) == 1
-        assert sum(len(feed.ids) for feed in engine.reads[-1]) <= 65
+        assert sum(len(each.ids) for each in engine.reads[-1]) <= 65
         steps += 1
     assert steps < 25
 
@@ -434,7 +434,7 @@ def test_memory_stays_flat_over_many_requests() -> None:
         return tracemalloc.get_traced_memory()[0]
 
     # The engine that counts would keep them all.
-    scheduler._cache.read.__self__._engine.reads = Forgetful()  # type: ignore[attr-defined]
+    scheduler._cache.forward.__self__._engine.reads = Forgetful()  # type: ignore[attr-defined]
     serve(50)
     tracemalloc.start()
     try:

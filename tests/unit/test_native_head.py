@@ -104,17 +104,17 @@ def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float])
     """How many scores were found at most; asserts what is promised of them."""
     cache, most = core.cache(1, 4), 0
     for one in ids:
-        (whole,) = cache.read([0], [[one]])
+        (whole,) = cache.forward([0], [[one]])
         for margin in margins:
             for among in (VOCABULARY, 9_001, 3):
-                cache.cut(0, 0)
-                (some,) = cache.read([0], [[one]], near=(margin, among))
+                cache.truncate(0, 0)
+                (some,) = cache.forward([0], [[one]], near=(margin, among))
                 wanted = whole[:among] >= whole[:among].max() - margin
                 np.testing.assert_array_equal(some[:among][wanted], whole[:among][wanted])
                 found = some > -np.inf
                 np.testing.assert_array_equal(some[found], whole[found])
                 most = max(most, int(found.sum()))
-        cache.cut(0, 0)
+        cache.truncate(0, 0)
     return most
 
 
@@ -125,16 +125,16 @@ def test_scores_and_embeddings(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     cache = core_of(parts[0]).cache(8, 4)
     ids = [0, 5, 16, VOCABULARY - 1, 9_000, 77, 78, 4_096]
     for count in (1, 2, 3, 8):  # which go different ways
-        made = cache.read(range(count), [[one] for one in ids[:count]])
+        made = cache.forward(range(count), [[one] for one in ids[:count]])
         rows_ND = weights[ids[:count]]
         expected = rows_ND / np.sqrt((rows_ND**2).mean(1, keepdims=True)) @ weights.T
         assert np.sqrt(((made - expected) ** 2).mean() / (expected**2).mean()) < 8e-3
         for row in range(count):
-            cache.cut(row, 0)
-    each = [cache.read([row], [[one]])[0] for row, one in enumerate(ids)]
+            cache.truncate(row, 0)
+    each = [cache.forward([row], [[one]])[0] for row, one in enumerate(ids)]
     for row in range(8):
-        cache.cut(row, 0)
-    np.testing.assert_array_equal(cache.read(range(8), [[one] for one in ids]), each)
+        cache.truncate(row, 0)
+    np.testing.assert_array_equal(cache.forward(range(8), [[one] for one in ids]), each)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -181,10 +181,10 @@ def test_hostile_heads(parts: tuple[tuple[Codes, Scales], ...]) -> None:
 def test_no_numbers(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     """Scores beyond all numbers are told as such, and not left out."""
     cache = core_of(parts[0], embedding=parts[1], final=3e38, spread=0.3).cache(1, 4)
-    (whole,) = cache.read([0], [[5]])
+    (whole,) = cache.forward([0], [[5]])
     assert not np.isfinite(whole).all()
-    cache.cut(0, 0)
-    np.testing.assert_array_equal(cache.read([0], [[5]], near=(0.0, VOCABULARY))[0], whole)
+    cache.truncate(0, 0)
+    np.testing.assert_array_equal(cache.forward([0], [[5]], near=(0.0, VOCABULARY))[0], whole)
     with pytest.raises(OwnwordsError, match="not numbers"):
         choose(whole, SamplingParams(temperature=0), uniform=0.5)
 
@@ -235,7 +235,7 @@ def test_what_is_forbidden_leaves_others(
     parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
-    likely = np.argsort(engine.cache(1, 4).read([ForwardInput(0, [7])])[0])[-50:].tolist()
+    likely = np.argsort(engine.cache(1, 4).forward([ForwardInput(0, [7])])[0])[-50:].tolist()
     guard = Forbidding(likely)
     some = drawn_by(engine, SAMPLINGS[1], 7, guard=guard)
     monkeypatch.setattr(SamplingParams, "reach", None)
@@ -246,10 +246,10 @@ def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> N
     engine = NativeEngine(core_of(parts[0], embedding=parts[1], spread=0.3), "int8")
     cache = engine.cache(2, 4)
     near = LogitRange(0.0, VOCABULARY)
-    (some,) = cache.read([ForwardInput(0, [9], near)])
+    (some,) = cache.forward([ForwardInput(0, [9], near)])
     assert np.isneginf(some).any()
-    cache.cut(0, 0)
-    both = cache.read([ForwardInput(0, [9], near), ForwardInput(1, [9])])
+    cache.truncate(0, 0)
+    both = cache.forward([ForwardInput(0, [9], near), ForwardInput(1, [9])])
     assert not np.isneginf(both).any()  # of several texts all are found
     assert some.argmax() == both[0].argmax()
 
@@ -257,10 +257,10 @@ def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> N
 @pytest.mark.parametrize("margin", [-1.0, float("nan")])
 def test_no_margin_is_all(parts: tuple[tuple[Codes, Scales], ...], margin: float) -> None:
     cache = core_of(parts[0], embedding=parts[1], spread=0.3).cache(1, 4)
-    (whole,) = cache.read([0], [[9]])
+    (whole,) = cache.forward([0], [[9]])
     for among in (VOCABULARY, 0, -5, 1 << 40):
-        cache.cut(0, 0)
-        (made,) = cache.read([0], [[9]], near=(margin, among))
+        cache.truncate(0, 0)
+        (made,) = cache.forward([0], [[9]], near=(margin, among))
         np.testing.assert_array_equal(made, whole)
 
 

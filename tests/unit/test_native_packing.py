@@ -16,7 +16,7 @@ import torch
 import model_directories as models
 from families import TINY, some_ids, tiny
 from ownwords.inference import native_engine
-from ownwords.inference.engine import ROUNDED, ForwardInput, Logits, WeightFormat
+from ownwords.inference.engine import QUANTIZED, ForwardInput, Logits, WeightFormat
 from ownwords.models import bundle, quantize
 from ownwords.models.decoder import CausalLM
 from ownwords.native import engine
@@ -30,7 +30,7 @@ def scores(folder: Path, model: CausalLM, weights: WeightFormat) -> Logits:
     found = native_engine.load(folder, model.config, weights=weights, threads=1)
     assert found is not None
     ids = some_ids(1, 12)[0].tolist()
-    return found.cache(1, len(ids)).read([ForwardInput(0, ids)], every=True)
+    return found.cache(1, len(ids)).read([ForwardInput(0, ids)], all_positions=True)
 
 
 def hard_to_round(weight_OI: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
@@ -64,14 +64,14 @@ def model_of(name: str, dtype: torch.dtype, is_hard: bool) -> CausalLM:
 
 @pytest.mark.parametrize("is_hard", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("weights", list(ROUNDED))
+@pytest.mark.parametrize("weights", list(QUANTIZED))
 @pytest.mark.parametrize("name", list(TINY))
 def test_rounds_as_quantize_does(
     tmp_path: Path, name: str, weights: WeightFormat, dtype: torch.dtype, is_hard: bool
 ) -> None:
     plain = scores(tmp_path / "plain", model_of(name, dtype, is_hard), weights)
     model = model_of(name, dtype, is_hard)
-    quantize.quantize(model, *ROUNDED[weights])
+    quantize.quantize(model, *QUANTIZED[weights])
     stored = scores(tmp_path / "rounded", model, "stored")
     assert np.isfinite(plain).all()
     np.testing.assert_array_equal(plain, stored)
@@ -79,7 +79,7 @@ def test_rounds_as_quantize_does(
 
 def test_another_code_would_be_seen(tmp_path: Path) -> None:
     model = tiny("llama")
-    quantize.quantize(model, *ROUNDED["int8"])
+    quantize.quantize(model, *QUANTIZED["int8"])
     right = scores(tmp_path / "right", model, "stored")
     packed = dict(model.named_buffers())["blocks.0.mlp.up.packed"]
     packed[3, 5] ^= 1

@@ -36,7 +36,7 @@ def close(made: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("name", TINY)
 def test_any_reads_cuts_and_copies_give_what_each_text_gives_alone(name: str, steps: bool) -> None:
     network, random = MODELS[name], Random(name)
-    cache = TorchEngine(network, settled=True).cache(4, 50)
+    cache = TorchEngine(network, frozen=True).cache(4, 50)
     if steps:  # what is recorded where there is CUDA, played as it comes
         cache._steps = _Steps(cache._engine, cache._open())
     texts: list[list[int]] = [[], [], [], []]
@@ -44,28 +44,28 @@ def test_any_reads_cuts_and_copies_give_what_each_text_gives_alone(name: str, st
         row, source = random.choices(range(4), k=2)
         match random.choice(["read", "read", "read", "cut", "copy"]):
             case "read":
-                feeds = []
+                inputs = []
                 for each in random.sample(range(4), random.randint(1, 4)):
                     most = min(50 - len(texts[each]), random.choice([1, 3, 25]))
                     if most:
                         ids = [random.randrange(97) for _ in range(random.randint(1, most))]
-                        feeds.append(ForwardInput(each, ids))
+                        inputs.append(ForwardInput(each, ids))
                         texts[each] = texts[each] + ids
-                if feeds:
+                if inputs:
                     every = random.random() < 0.5
-                    made = cache.read(feeds, every=every)
+                    made = cache.forward(inputs, all_positions=every)
                     parts = [
-                        at_once(network, texts[feed.row])[-len(feed.ids) if every else -1 :]
-                        for feed in feeds
+                        at_once(network, texts[each.row])[-len(each.ids) if every else -1 :]
+                        for each in inputs
                     ]
                     close(made, np.concatenate(parts))
             case "cut":
                 texts[row] = texts[row][: random.randint(0, len(texts[row]))]
-                cache.cut(row, len(texts[row]))
+                cache.truncate(row, len(texts[row]))
             case "copy":
                 texts[row] = texts[source][: random.randint(0, len(texts[source]))]
-                cache.copy(source, row, len(texts[row]))
-        assert [cache.held(row) for row in range(4)] == [len(text) for text in texts]
+                cache.copy_prefix(source, row, len(texts[row]))
+        assert [cache.cached_length(row) for row in range(4)] == [len(text) for text in texts]
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -74,12 +74,12 @@ def test_a_long_text_is_read_in_pieces_unnoticed(
 ) -> None:
     monkeypatch.setattr("ownwords.inference.torch_engine._PIECE", 7)
     network, ids = MODELS[name], some_ids(2, 60).tolist()
-    feeds = [ForwardInput(1, ids[0]), ForwardInput(0, ids[1][:31])]
+    inputs = [ForwardInput(1, ids[0]), ForwardInput(0, ids[1][:31])]
     expected = [at_once(network, ids[0]), at_once(network, ids[1][:31])]
     cache = TorchEngine(network).cache(2, 60)
-    close(cache.read(feeds, every=True), np.concatenate(expected))
+    close(cache.forward(inputs, all_positions=True), np.concatenate(expected))
     cache = TorchEngine(network).cache(2, 60)
-    close(cache.read(feeds), np.stack([expected[0][-1], expected[1][-1]]))
+    close(cache.forward(inputs), np.stack([expected[0][-1], expected[1][-1]]))
 
 
 def test_a_step_that_is_compiled_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,9 +89,9 @@ def test_a_step_that_is_compiled_gives_the_same(monkeypatch: pytest.MonkeyPatch)
     traced = partial(torch.compile, fullgraph=True, backend="eager")
     monkeypatch.setattr(torch, "compile", traced)
     network, ids = MODELS["qwen3-window"], some_ids(1, 24)[0].tolist()
-    cache = TorchEngine(network, settled=True, compiled=True).cache(2, 40)
+    cache = TorchEngine(network, frozen=True, compiled=True).cache(2, 40)
     for first, end in ((0, 17), (17, 20), (20, 21), (21, 22), (22, 24)):
-        made = cache.read([ForwardInput(1, ids[first:end])], every=True)
+        made = cache.forward([ForwardInput(1, ids[first:end])], all_positions=True)
         close(made, at_once(network, ids)[first:end])
 
 
@@ -99,13 +99,13 @@ def test_a_step_that_is_compiled_gives_the_same(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", TINY)
 def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
     network, ids = copy.deepcopy(MODELS[name]).to("cuda"), some_ids(1, 50)[0].tolist()
-    cache = TorchEngine(network, settled=True).cache(3, 50)
+    cache = TorchEngine(network, frozen=True).cache(3, 50)
     for first, end in ((0, 20), (20, 21), (21, 24), (24, 25), (25, 50)):
-        made = cache.read(
-            [ForwardInput(1, ids[first:end]), ForwardInput(2, ids[first : first + 1])], every=True
+        made = cache.forward(
+            [ForwardInput(1, ids[first:end]), ForwardInput(2, ids[first : first + 1])], all_positions=True
         )
         close(made[:-1], at_once(MODELS[name], ids)[first:end])
-        cache.cut(2, 0)
+        cache.truncate(2, 0)
     assert cache._steps is not None
     assert all(record._graph for record in cache._steps._records.values())
 
@@ -134,7 +134,7 @@ def test_a_network_in_training_is_left_as_it_was() -> None:
     before = torch.random.get_rng_state()
     weights = copy.deepcopy(network.state_dict())
     cache = TorchEngine(network).cache(1, 20)
-    made = cache.read([ForwardInput(0, [1, 2, 3])], every=True)
+    made = cache.forward([ForwardInput(0, [1, 2, 3])], all_positions=True)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert [module.training for module in network.modules()] == modes
     assert not torch.is_inference_mode_enabled()
@@ -173,7 +173,7 @@ def test_a_directory_in_the_weights_asked_for(tmp_path: Path) -> None:
     for weights in ("stored", "f32", "bf16", "int8", "int4"):
         engine = TorchEngine.load(tmp_path / "m", weights=weights)
         assert engine.weights == ("f32" if weights == "stored" else weights)
-        made = engine.cache(1, 8).read([ForwardInput(0, ids)], every=True)
+        made = engine.cache(1, 8).forward([ForwardInput(0, ids)], all_positions=True)
         errors[weights] = float(np.abs(made - whole).max() / np.abs(whole).max())
     assert errors["stored"] == errors["f32"] < 1e-6
     assert 0 < errors["bf16"] < 0.05
@@ -186,16 +186,16 @@ def test_what_cannot_be_read_is_refused_and_nothing_is() -> None:
     with pytest.raises(OwnwordsError, match=r"cache of 65 tokens .* context is 64"):
         engine.cache(1, 65)
     cache = engine.cache(2, 8)
-    cache.read([ForwardInput(0, [1, 2])])
-    for feeds in (
+    cache.forward([ForwardInput(0, [1, 2])])
+    for inputs in (
         [ForwardInput(0, [97])],
         [ForwardInput(0, [-1])],
         [ForwardInput(0, [1] * 7)],
         [ForwardInput(2, [1])],
     ):
         with pytest.raises(OwnwordsError):
-            cache.read([ForwardInput(1, [1]), *feeds])
-    assert [cache.held(0), cache.held(1)] == [2, 0]
+            cache.forward([ForwardInput(1, [1]), *inputs])
+    assert [cache.cached_length(0), cache.cached_length(1)] == [2, 0]
     cache.close()
     with pytest.raises(OwnwordsError, match="this cache was closed"):
-        cache.held(0)
+        cache.cached_length(0)

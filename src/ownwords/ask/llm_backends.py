@@ -298,7 +298,7 @@ def _from_gguf(path: Path) -> "Model":
     bundle = gguf.load(path)
     its_own = tokenizer.from_files(bundle.tokenizer_files)
     bundle.check_tokenizer(its_own)
-    engine = TorchEngine(bundle.model, settled=True)
+    engine = TorchEngine(bundle.model, frozen=True)
     return Model(engine, its_own, ends=eos_token_ids(bundle.generation))
 
 

@@ -13,7 +13,7 @@ from ownwords.core.errors import OwnwordsError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.inference.export import Exported
+    from ownwords.inference.export import ExportResult
 
 
 def export(

@@ -1,55 +1,103 @@
-"""Tokens as they come to text that can be shown: whole characters, up to a stop string."""
+"""Incremental detokenization: token ids to whole characters, up to a stop string."""
 
 import codecs
 from collections.abc import Sequence
 
-from ownwords.inference.stopping import StopMatcher
+from ownwords.core.errors import ConfigError
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 
-class IncrementalDetokenizer:
-    """Follows one text, token by token; `after` are the ids that it goes on from.
+class StopMatcher:
+    """Ends a text where a stop string begins, wherever tokens divide it.
 
-    What is shown does not depend on where tokens divide it. Held back is only what may yet become a
-    character or a stop string; bytes that are no text become U+FFFD. Special tokens that do not end
-    a text stand in it by their names. ConfigError for stop strings that are none.
+    The first stop string to be complete ends the text; of several completed at once, the one that
+    began first. Only text that may still become a stop string is held back, so the output does not
+    depend on the pieces in which the text arrives. `matched` is the stop string that ended it.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        if isinstance(stops, str) or not all(stops):
+            raise ConfigError(
+                f"stop strings should be texts that are not empty, and are {[*stops]!r:.80}",
+                hint="an empty one would end every text before it begins",
+            )
+        self.matched: str | None = None
+        self._stops = tuple(dict.fromkeys(stops))
+        self._pending = ""
+
+    def feed(self, piece: str) -> str:
+        """Add a piece; return the text that is now final, nothing after the end."""
+        if self.matched is not None:
+            return ""
+        text = self._pending + piece
+        ends = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if ends:
+            _, begin, self.matched = min(ends)
+            self._pending = ""
+            return text[:begin]
+        partial = max((_partial_match(text, stop) for stop in self._stops), default=0)
+        self._pending = text[len(text) - partial :]
+        return text[: len(text) - partial]
+
+    def finish(self) -> str:
+        """Return the text held back, when the text ended without a stop string."""
+        pending, self._pending = self._pending, ""
+        return pending
+
+
+class IncrementalDetokenizer:
+    """Decodes one text token by token; `prompt_ids` are the ids before the first one.
+
+    The output does not depend on where tokens divide the text. Held back is only what may still
+    become a character or a stop string; invalid bytes become U+FFFD. Special tokens that do not end
+    a text appear by their names. Raises ConfigError for invalid stop strings.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, after: Sequence[int], stops: Sequence[str] = ()
+        self, tokenizer: Tokenizer, prompt_ids: Sequence[int], stops: Sequence[str] = ()
     ) -> None:
-        self.characters = 0  # of the text so far, those among them that are held back
+        self.characters = 0  # decoded so far, including those held back
         self._tokenizer = tokenizer
-        self._stopping = StopMatcher(stops)
+        self._stop_matcher = StopMatcher(stops)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        # Some tokenizers drop the space before the first word of a text: what follows other words
-        # is looked at together with the last of them. At a text's beginning there are none.
+        # Some tokenizers (Llama 2's) drop the space before the first word of a text, so each token
+        # is decoded together with the one before it. At the beginning of a text there is none.
         special = set(tokenizer.special.values())
-        self._before = [after[-1]] if len(after) and after[-1] not in special else []
+        self._previous = (
+            [prompt_ids[-1]] if len(prompt_ids) and prompt_ids[-1] not in special else []
+        )
 
     @property
     def stop(self) -> str | None:
-        """The stop string that ended the text, None as long as none did."""
-        return self._stopping.found
+        """The stop string that ended the text, or None."""
+        return self._stop_matcher.matched
 
     def bytes_of(self, token: int) -> bytes:
-        """What the token would add here."""
-        known = len(self._tokenizer.decode_bytes(self._before)) if self._before else 0
-        return self._tokenizer.decode_bytes([*self._before, token])[known:]
+        """The bytes that the token would add here."""
+        known = len(self._tokenizer.decode_bytes(self._previous)) if self._previous else 0
+        return self._tokenizer.decode_bytes([*self._previous, token])[known:]
 
     def feed(self, token: int) -> str:
-        """What can be shown now that this token has come; nothing after a stop string."""
+        """Add a token; return the text that is now final, nothing after a stop string."""
         data = self.bytes_of(token)
-        self._before = [token]
-        return self._shown(self._decoder.decode(data))
+        self._previous = [token]
+        return self._feed_text(self._decoder.decode(data))
 
     def finish(self) -> str:
-        """What was held back, where the text ends otherwise than by a stop string.
+        """Return the text held back, when the text ended otherwise than by a stop string.
 
-        Half a character that is left is shown as one that cannot be read.
+        An incomplete character at the end becomes U+FFFD.
         """
-        return self._shown(self._decoder.decode(b"", final=True)) + self._stopping.finish()
+        return self._feed_text(self._decoder.decode(b"", final=True)) + self._stop_matcher.finish()
 
-    def _shown(self, text: str) -> str:
+    def _feed_text(self, text: str) -> str:
         self.characters += len(text)
-        return self._stopping.feed(text)
+        return self._stop_matcher.feed(text)
+
+
+def _partial_match(text: str, stop: str) -> int:
+    """Length of the longest end of the text that begins the stop string."""
+    for size in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:size]):
+            return size
+    return 0

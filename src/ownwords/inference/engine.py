@@ -1,9 +1,9 @@
-"""The contract of an engine: ids in, scores of what follows out.
+"""The contract of an engine: token ids in, logits of the next token out.
 
-Two engines meet it, and the same tests ask it of both: the native one, on the processor and without
-PyTorch, and the one of PyTorch, on any device. No engine knows a tokenizer or draws a token.
+Two engines implement it and pass the same contract tests: the native one (CPU, no PyTorch) and the
+PyTorch one (any device). An engine knows no tokenizer and samples nothing.
 
-Shapes: R rows of a cache, N ids asked about, V vocabulary.
+Shapes: R rows of a cache, N positions, V vocabulary.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ from ownwords.models.untrusted_files import ModelError
 # "stored": as the files have them.
 WeightFormat = Literal["stored", "f32", "bf16", "int8", "int4"]
 
-# Of the matrices, and of embedding and head: what they are rounded to where they are not yet.
-ROUNDED: Mapping[WeightFormat, tuple[QuantizationScheme, QuantizationScheme]] = {
+# Schemes of the matrices, and of embedding and head, when quantizing while loading.
+QUANTIZED: Mapping[WeightFormat, tuple[QuantizationScheme, QuantizationScheme]] = {
     "int8": (INT8, INT8),
     "int4": (INT4, INT4),
 }
@@ -32,137 +32,142 @@ Logits = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class LogitRange:
-    """The scores that are needed: of the first `among` ids, within `margin` of the highest."""
+    """The logits needed: of the first `vocabulary` ids, within `margin` of their maximum."""
 
     margin: float
-    among: int
+    vocabulary: int
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardInput:
-    """What one row of a cache is to read next; with `near`, other scores may come as -inf."""
+    """The ids that one row reads next; logits outside `logit_range` may come back as -inf."""
 
     row: int
     ids: Sequence[int]
-    near: LogitRange | None = None
+    logit_range: LogitRange | None = None
 
 
-class Cache(Protocol):
-    """What an engine has read of some texts, one a row, each up to `length` tokens."""
+class EngineCache(Protocol):
+    """The KV cache of several texts, one a row, each up to `length` tokens."""
 
     rows: int
     length: int
 
-    def held(self, row: int) -> int:
-        """How many tokens of the row have been read."""
+    def cached_length(self, row: int) -> int:
+        """Number of tokens that the row holds."""
 
-    def read(self, feeds: Sequence[ForwardInput], *, every: bool = False) -> Logits:
-        """Read on in some rows, all of them at once; each feed has its own number of ids.
+    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
+        """Append ids to some rows in one batch; return the logits of what follows.
 
-        Scores of what follows the last id of each feed, [feeds, V]; with `every` of what follows
-        each id, [N, V], feed after feed. OwnwordsError for what `check_feeds` refuses; nothing has
-        been read then.
+        After the last id of each input, [inputs, V]; with `all_positions` after every id, [N, V],
+        input after input. Raises OwnwordsError for what `check_inputs` refuses, before anything is
+        read.
         """
 
-    def cut(self, row: int, length: int) -> None:
-        """Forget what the row holds beyond its first `length` tokens."""
+    def truncate(self, row: int, length: int) -> None:
+        """Forget everything beyond the first `length` tokens of the row."""
 
-    def copy(self, source: int, row: int, length: int) -> None:
-        """Let a row begin with the first `length` tokens of another, and hold nothing else."""
+    def copy_prefix(self, source: int, row: int, length: int) -> None:
+        """Set the row to the first `length` tokens of another row."""
 
     def close(self) -> None:
-        """Give its memory back; it cannot be used any more."""
+        """Release the memory; the cache is unusable afterwards."""
 
 
 class Engine(Protocol):
-    """A model that reads."""
+    """A loaded model that computes logits."""
 
     name: str  # for people: "native int8, AVX-512"
     vocabulary: int
     context: int
     weights: WeightFormat
 
-    def cache(self, rows: int, length: int) -> Cache:
-        """Room for so many texts of up to `length` tokens, at most the context."""
+    def cache(self, rows: int, length: int) -> EngineCache:
+        """Create a cache for `rows` texts of up to `length` tokens, at most the context."""
 
 
-def check_feeds(feeds: Sequence[ForwardInput], cache: Cache, engine: Engine) -> None:
-    """OwnwordsError for a row that is not there or stands twice, ids that are none, or too many."""
-    if not feeds:
+def check_token_ids(ids: Sequence[int], vocabulary: int) -> None:
+    """Raise OwnwordsError for an id outside the vocabulary."""
+    lowest, highest = min(ids), max(ids)
+    if lowest < 0 or highest >= vocabulary:
+        raise OwnwordsError(
+            f"id {lowest if lowest < 0 else highest} is not in the vocabulary"
+            f" ({vocabulary} tokens)",
+            hint="use the tokenizer that belongs to this model",
+        )
+
+
+def check_inputs(inputs: Sequence[ForwardInput], cache: EngineCache, engine: Engine) -> None:
+    """Raise OwnwordsError for unknown or repeated rows, invalid ids, or too many of them."""
+    if not inputs:
         raise OwnwordsError("there is nothing to read: no row was given")
-    rows = [feed.row for feed in feeds]
-    for feed in feeds:
-        check_row(feed.row, cache)
-        if len(feed.ids) == 0:
-            raise OwnwordsError(f"row {feed.row} was given no ids to read")
-        lowest, highest = min(feed.ids), max(feed.ids)
-        if lowest < 0 or highest >= engine.vocabulary:
-            wrong = highest if highest >= engine.vocabulary else lowest
-            raise OwnwordsError(
-                f"id {wrong} is not in the vocabulary ({engine.vocabulary} tokens)",
-                hint="use the tokenizer that belongs to this model",
-            )
-        total = cache.held(feed.row) + len(feed.ids)
+    for each in inputs:
+        check_row(each.row, cache)
+        if len(each.ids) == 0:
+            raise OwnwordsError(f"row {each.row} was given no ids to read")
+        check_token_ids(each.ids, engine.vocabulary)
+        total = cache.cached_length(each.row) + len(each.ids)
         if total > cache.length:
             raise OwnwordsError(
-                f"a text of {total} tokens does not fit a cache made for {cache.length}",
-                hint="ask the engine for a longer one, up to the model's context",
+                f"a text of {total} tokens does not fit a cache of {cache.length}",
+                hint="create a longer cache, up to the model's context",
             )
+    rows = [each.row for each in inputs]
     if len(set(rows)) < len(rows):
-        twice = next(row for row in rows if rows.count(row) > 1)
-        raise OwnwordsError(f"row {twice} was given twice in one read")
+        repeated = next(row for row in rows if rows.count(row) > 1)
+        raise OwnwordsError(f"row {repeated} was given twice in one batch")
 
 
-def check_row(row: int, cache: Cache) -> None:
-    """OwnwordsError for a row that the cache does not have."""
+def check_row(row: int, cache: EngineCache) -> None:
+    """Raise OwnwordsError for a row that the cache does not have."""
     if not 0 <= row < cache.rows:
         raise OwnwordsError(f"row {row} is not in a cache of {cache.rows} rows")
 
 
-def check_cut(row: int, length: int, cache: Cache) -> None:
-    """OwnwordsError for what cannot be cut."""
+def check_truncate(row: int, length: int, cache: EngineCache) -> None:
+    """Raise OwnwordsError for an unknown row or a negative length."""
     check_row(row, cache)
     if length < 0:
-        raise OwnwordsError(f"a text cannot be cut to {length} tokens")
+        raise OwnwordsError(f"a row cannot be truncated to {length} tokens")
 
 
-def check_copy(source: int, row: int, length: int, cache: Cache) -> None:
-    """OwnwordsError for what cannot be copied."""
+def check_copy(source: int, row: int, length: int, cache: EngineCache) -> None:
+    """Raise OwnwordsError for unknown rows or more tokens than the source holds."""
     check_row(source, cache)
     check_row(row, cache)
-    if not 0 <= length <= cache.held(source):
+    if not 0 <= length <= cache.cached_length(source):
         raise OwnwordsError(
-            f"{length} tokens of row {source} were asked for, which holds {cache.held(source)}"
+            f"cannot copy {length} tokens of row {source}: it holds {cache.cached_length(source)}"
         )
 
 
 def check_cache_size(rows: int, length: int, engine: Engine) -> None:
-    """OwnwordsError for a cache that no engine makes."""
+    """Raise OwnwordsError for a cache without rows or beyond the context."""
     if rows < 1:
-        raise OwnwordsError(f"a cache needs at least one row, and {rows} were asked for")
+        raise OwnwordsError(f"a cache needs at least one row, not {rows}")
     if not 1 <= length <= engine.context:
         raise OwnwordsError(
-            f"a cache of {length} tokens was asked for; the context is {engine.context}"
+            f"cannot create a cache of {length} tokens: the context is {engine.context}"
         )
 
 
 def check_weight_format(stored: WeightFormat, weights: WeightFormat, folder: Path) -> None:
-    """ModelError where rounded weights were asked for in another kind: they are not to be had."""
+    """Raise ModelError when quantized weights are requested in another format."""
     if stored in ("int8", "int4") and weights not in ("stored", stored):
         raise ModelError(
-            f"{folder} holds {stored} weights, and {weights} was asked for",
-            hint="use them as they are stored, or the model that they were made from",
+            f"{folder} holds {stored} weights and cannot be loaded as {weights}",
+            hint="load them as stored, or load the model they were quantized from",
         )
 
 
 def not_finite_error(name: str, folder: Path) -> ModelError:
-    """What is said of a tensor that no text can be made with."""
+    """The error for a tensor with NaN or infinity in it."""
     return ModelError(
         f"{folder}: {name!r} holds numbers that are not finite",
-        hint="its training went wrong, or the file is damaged: get it or make it again",
+        hint="its training diverged or the file is damaged: download or train it again",
     )
 
 
 def closed_cache_error() -> OwnwordsError:
-    """What any use of a cache raises after `close`."""
-    return OwnwordsError("this cache was closed, and holds nothing any more")
+    """The error for any use of a cache after `close`."""
+    return OwnwordsError("this cache is closed")

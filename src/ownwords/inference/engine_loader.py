@@ -1,4 +1,4 @@
-"""A model directory to an engine: which one serves, and that the directory can be trusted."""
+"""Loads a model directory into an engine and chooses which one: native, or PyTorch."""
 
 import importlib.util
 import sys
@@ -14,7 +14,7 @@ from ownwords.native import bindings
 from ownwords.native import engine as native
 
 DEVICES = ("auto", "cpu", "cuda", "mps", "xpu")
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 
 
 def load_engine(
@@ -24,7 +24,7 @@ def load_engine(
     weights: WeightFormat = "stored",
     threads: int | None = None,
 ) -> Engine:
-    """The engine for a model directory; see `load_directory_and_engine`."""
+    """Load the engine of a model directory; see `load_directory_and_engine`."""
     return load_directory_and_engine(folder, device=device, weights=weights, threads=threads)[1]
 
 
@@ -35,57 +35,55 @@ def load_directory_and_engine(
     weights: WeightFormat = "stored",
     threads: int | None = None,
 ) -> tuple[ModelDirectory, Engine]:
-    """What a model directory says, its tokenizer's files among it, and the engine for its weights.
+    """Load and check a model directory; return its files' contents and the engine of its weights.
 
-    It is checked as `models.bundle.load` checks it: ModelError or ConfigError says what is wrong.
-    "auto" is a CUDA device where there is one, and the processor otherwise. There the native engine
-    serves where it was compiled, elsewhere PyTorch. "int8" and "int4" round the weights as
-    `models.quantize` does, the embedding included.
+    ModelError or ConfigError says what is wrong, as from `models.bundle.load`. "auto" is CUDA where
+    there is a device, otherwise the CPU, where the native engine runs if it is compiled, and
+    PyTorch if not. "int8" and "int4" quantize the weights as `models.quantize` does, including the
+    embedding.
     """
     if device not in DEVICES and not device.startswith("cuda:"):
         raise OwnwordsError(
-            f"{device!r} is no device", hint=f"the devices are {', '.join(DEVICES)}"
+            f"there is no device {device!r}", hint=f"the devices are {', '.join(DEVICES)}"
         )
     if weights not in get_args(WeightFormat):
         raise OwnwordsError(
             f"weights cannot be {weights!r}",
-            hint=f"they can be {', '.join(get_args(WeightFormat))}",
+            hint=f"choose from {', '.join(get_args(WeightFormat))}",
         )
-    if threads is not None and not 1 <= threads <= MOST_THREADS:
-        raise OwnwordsError(f"threads ({threads}) must be from 1 to {MOST_THREADS}")
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise OwnwordsError(f"threads ({threads}) must be from 1 to {MAX_THREADS}")
     if device == "auto":
         device = "cuda" if _has_cuda() else "cpu"
-    with directory.open_directory(folder) as there:
-        said = directory.read(there)
+    with directory.open_directory(folder) as readable:
+        files = directory.read(readable)
         if device == "cpu":
-            found = native_engine.load(there, said.config, weights=weights, threads=threads)
-            if found is not None:
-                return said, found
+            engine = native_engine.load(readable, files.config, weights=weights, threads=threads)
+            if engine is not None:
+                return files, engine
         try:
             from ownwords.inference.torch_engine import TorchEngine  # noqa: PLC0415 - a second
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            why = (
-                f"on {device} that takes PyTorch" if device != "cpu" else bindings.missing_reason()
-            )
+            reason = f"{device} needs PyTorch" if device != "cpu" else bindings.missing_reason()
             raise OwnwordsError(
-                f"there is nothing to run this model with: {why}, and PyTorch is not installed",
+                f"nothing here can run this model: {reason}, and PyTorch is not installed",
                 hint='pip install "ownwords[train]"; `ownwords doctor` says more',
             ) from error
-        return said, TorchEngine.load(there, device=device, weights=weights)
+        return files, TorchEngine.load(readable, device=device, weights=weights)
 
 
 def describe_cpu_engine() -> tuple[str, str]:
-    """What reads on the processor, for people, and where it is not the native engine, why not."""
+    """Name of the engine that runs on the CPU, and why it is not the native one, if so."""
     if native.available():
         return f"native engine, {bindings.describe()}", ""
-    with_torch = importlib.util.find_spec("torch") is not None
-    return "PyTorch" if with_torch else "", bindings.missing_reason()
+    has_torch = importlib.util.find_spec("torch") is not None
+    return "PyTorch" if has_torch else "", bindings.missing_reason()
 
 
 def _has_cuda() -> bool:
-    """Whether PyTorch finds a device; it is imported only where the machine has the driver."""
+    """Whether PyTorch finds a device; only a machine with a driver pays for importing it."""
     driver = Path("C:/Windows/System32/nvcuda.dll" if sys.platform == "win32" else "/dev/nvidiactl")
     amd = Path("/dev/kfd")
     if not driver.exists() and not amd.exists():

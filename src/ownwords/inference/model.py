@@ -1,6 +1,6 @@
-"""A model and its tokenizer together, as the Python face hands them out."""
+"""A model with its tokenizer, as the Python API returns it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,15 @@ from ownwords.inference import copy_guard
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
 from ownwords.inference.engine_loader import load_directory_and_engine
-from ownwords.inference.generation import Request
+from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.speculate import Proposer
 from ownwords.inference.text_generation import (
     DEFAULT_SAMPLING,
+    TextGenerator,
+    build_request,
     eos_token_ids,
-    request,
+    generate_texts,
     stream_request,
-    write_several,
 )
 from ownwords.models import directory
 from ownwords.models.directory import COPY_GUARD
@@ -27,19 +27,19 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 
 class Model:
-    """A loaded model. Made by `ownwords.load`; `ends` end a text beside the tokenizer's own."""
+    """A loaded model, from `ownwords.load`; `stop_ids` end a text beside the tokenizer's own."""
 
     def __init__(
         self,
         engine: Engine,
         tokenizer: Tokenizer,
         guard: CopyGuard | None = None,
-        ends: Iterable[int] = (),
+        stop_ids: Iterable[int] = (),
     ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
         self.guard = guard
-        self.ends = frozenset(ends)
+        self.stop_ids = frozenset(stop_ids)
 
     @classmethod
     def load(
@@ -50,81 +50,88 @@ class Model:
         weights: WeightFormat = "stored",
         threads: int | None = None,
     ) -> "Model":
-        """The model of a directory, with the tokenizer it was saved with and no other.
+        """Load a model directory with the tokenizer saved in it.
 
-        Where the directory has a copy guard it is used whenever text is written.
+        Its copy guard, where it has one, applies to everything the model writes.
         """
-        said, engine = load_directory_and_engine(
+        files, engine = load_directory_and_engine(
             folder, device=device, weights=weights, threads=threads
         )
-        its_own = tokenizer.from_files(said.tokenizer_files)
-        said.check_tokenizer(its_own)
-        with directory.open_directory(folder) as there:
-            path = there / COPY_GUARD
-            kept = copy_guard.load(path, its_own.fingerprint()) if path.exists() else None
-        return cls(engine, its_own, kept, eos_token_ids(said.generation))
+        own_tokenizer = tokenizer.from_files(files.tokenizer_files)
+        files.check_tokenizer(own_tokenizer)
+        with directory.open_directory(folder) as readable:
+            path = readable / COPY_GUARD
+            guard = copy_guard.load(path, own_tokenizer.fingerprint()) if path.exists() else None
+        return cls(engine, own_tokenizer, guard, eos_token_ids(files.generation))
 
     def write(
         self,
         prompt: str,
         *,
-        tokens: int = 400,
+        max_tokens: int = 400,
         seed: int = 1,
         stops: Sequence[str] = (),
         quote: bool = False,
-        proposer: Proposer | None = None,
-        **sampling: Any,  # noqa: ANN401 - Sampling checks them
-    ) -> Iterator[str]:
-        """What follows the prompt, in whole characters as they come, up to so many tokens.
+        **sampling: Any,  # noqa: ANN401 - SamplingParams checks them
+    ) -> TextGenerator:
+        """Continue the prompt, yielding whole characters as they come, up to `max_tokens` tokens.
 
-        It ends earlier where the model ends the document, and before any of `stops`. The same seed
-        writes the same text. With `quote` it may repeat what it was trained on. `sampling` are
-        fields of `inference.sampling.Sampling`, such as `temperature=0.5`.
+        The text ends earlier where the model ends the document, and before any of `stops`. The same
+        seed writes the same text. With `quote` it may repeat what it was trained on. `sampling` are
+        fields of `inference.sampling.SamplingParams`, such as `temperature=0.5`.
         """
-        chosen = replace(DEFAULT_SAMPLING, **sampling)
-        asked = self.request(prompt, tokens=tokens, seed=seed, sampling=chosen, quote=quote)
-        return stream_request(self.engine, self.tokenizer, asked, stops, proposer=proposer)
+        request = self.request(
+            prompt,
+            max_tokens=max_tokens,
+            seed=seed,
+            sampling=replace(DEFAULT_SAMPLING, **sampling),
+            quote=quote,
+        )
+        return stream_request(self.engine, self.tokenizer, request, stops)
 
     def write_several(
         self,
         prompt: str,
         *,
         seeds: Sequence[int],
-        tokens: int = 400,
+        max_tokens: int = 400,
         stops: Sequence[str] = (),
         quote: bool = False,
         **sampling: Any,  # noqa: ANN401 - as above
     ) -> list[str]:
-        """A text for each seed, as `write` would have it; written together, and sooner done."""
-        asked = self.request(
-            prompt, tokens=tokens, sampling=replace(DEFAULT_SAMPLING, **sampling), quote=quote
+        """Return a text for each seed, as `write` would, but generated in batches."""
+        request = self.request(
+            prompt,
+            max_tokens=max_tokens,
+            sampling=replace(DEFAULT_SAMPLING, **sampling),
+            quote=quote,
         )
-        return write_several(self.engine, self.tokenizer, asked, stops, seeds=seeds)
+        return generate_texts(self.engine, self.tokenizer, request, stops, seeds=seeds)
 
     def request(
         self,
         prompt: str | Sequence[int],
         *,
-        tokens: int,
+        max_tokens: int,
         seed: int = 1,
         sampling: SamplingParams = DEFAULT_SAMPLING,
         quote: bool = False,
         logprobs: int = 0,
-    ) -> Request:
-        """What to ask of its engine, or of a desk, for a text that begins so."""
-        return request(
+    ) -> GenerationRequest:
+        """The request that continues a prompt, for this model's engine or a scheduler of it."""
+        return build_request(
             self.tokenizer,
             prompt,
-            tokens=tokens,
+            max_tokens=max_tokens,
             seed=seed,
             sampling=sampling,
             guard=None if quote else self.guard,
-            ends_too=self.ends,
+            extra_stop_ids=self.stop_ids,
             logprobs=logprobs,
         )
 
     def logits(self, ids: Sequence[int]) -> Logits:
-        """For each of the ids the scores of what follows it, [ids, vocabulary].
+        """The logits of what follows each of the ids, [ids, vocabulary].
 
         Raises OwnwordsError for ids outside the vocabulary and for more than the context holds.
         """
@@ -134,6 +141,6 @@ class Model:
             )
         cache = self.engine.cache(1, max(1, len(ids)))
         try:
-            return cache.read([ForwardInput(0, ids)], every=True)
+            return cache.forward([ForwardInput(0, ids)], all_positions=True)
         finally:
             cache.close()

@@ -1,7 +1,7 @@
-"""The engine of the processor: a model directory in the hands of the part in C++, without PyTorch.
+"""The CPU engine: loads a model directory into the C++ engine, without PyTorch.
 
-Each family is told to it in the words of one graph, `native.engine.Shape`. Weights are read from
-the mapped files and packed anew, so that nothing of the files stays in memory.
+Every model family is described as one graph, `native.engine.ModelShape`. Weights are repacked from
+the memory-mapped files, so nothing of the files stays in memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +12,15 @@ import numpy as np
 from ownwords.core import hardware
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
-    ROUNDED,
+    QUANTIZED,
     ForwardInput,
     Logits,
     WeightFormat,
     check_cache_size,
     check_copy,
-    check_cut,
-    check_feeds,
+    check_inputs,
     check_row,
+    check_truncate,
     check_weight_format,
     closed_cache_error,
     not_finite_error,
@@ -49,62 +49,62 @@ _KINDS: Mapping[int, native.Kind] = {8: "int8", 4: "int4"}
 
 
 class NativeEngine:
-    """A model in the part in C++, on threads of its own."""
+    """A model in the C++ engine, which runs on threads of its own."""
 
-    def __init__(self, core: native.NativeModel, weights: WeightFormat) -> None:
+    def __init__(self, model: native.NativeModel, weights: WeightFormat) -> None:
         self.weights = weights
-        self.vocabulary = core.shape.vocabulary
-        self.context = core.shape.context
-        found = bindings.describe().removeprefix("compiled kernels for ")
-        self.name = f"native {core.shape.matrices}, {found}"
-        self._core = core
+        self.vocabulary = model.shape.vocabulary
+        self.context = model.shape.context
+        kernels = bindings.describe().removeprefix("compiled kernels for ")
+        self.name = f"native {model.shape.matrices}, {kernels}"
+        self._model = model
 
-    def cache(self, rows: int, length: int) -> "NativeCache":
+    def cache(self, rows: int, length: int) -> "NativeEngineCache":
         check_cache_size(rows, length, self)
-        return NativeCache(self, self._core.cache(rows, length))
+        return NativeEngineCache(self, self._model.cache(rows, length))
 
 
-class NativeCache:
-    """The contract's cache; it keeps its engine."""
+class NativeEngineCache:
+    """The engine contract's cache on the C++ one; it keeps its engine alive."""
 
-    def __init__(self, engine: NativeEngine, kept: native.NativeCache) -> None:
-        self.rows = kept.rows
-        self.length = kept.length
+    def __init__(self, engine: NativeEngine, native_cache: native.NativeCache) -> None:
+        self.rows = native_cache.rows
+        self.length = native_cache.length
         self._engine = engine
-        self._kept: native.NativeCache | None = kept
+        self._native: native.NativeCache | None = native_cache
 
-    def held(self, row: int) -> int:
+    def cached_length(self, row: int) -> int:
         check_row(row, self)
         return self._open().held(row)
 
-    def read(self, feeds: Sequence[ForwardInput], *, every: bool = False) -> Logits:
-        kept = self._open()
-        check_feeds(feeds, self, self._engine)
-        near = feeds[0].near if len(feeds) == 1 else None
-        return kept.read(
-            [feed.row for feed in feeds],
-            [feed.ids for feed in feeds],
-            every=every,
-            near=None if near is None else (near.margin, near.among),
+    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
+        native_cache = self._open()
+        check_inputs(inputs, self, self._engine)
+        wanted = inputs[0].logit_range if len(inputs) == 1 else None
+        return native_cache.read(
+            [each.row for each in inputs],
+            [each.ids for each in inputs],
+            every=all_positions,
+            near=None if wanted is None else (wanted.margin, wanted.vocabulary),
         )
 
-    def cut(self, row: int, length: int) -> None:
-        check_cut(row, length, self)
-        self._open().cut(row, min(length, self.held(row)))
+    def truncate(self, row: int, length: int) -> None:
+        check_truncate(row, length, self)
+        self._open().cut(row, min(length, self.cached_length(row)))
 
-    def copy(self, source: int, row: int, length: int) -> None:
+    def copy_prefix(self, source: int, row: int, length: int) -> None:
         check_copy(source, row, length, self)
         self._open().copy(source, row, length)
 
     def close(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        if self._native is not None:
+            self._native.close()
+            self._native = None
 
     def _open(self) -> native.NativeCache:
-        if self._kept is None:
+        if self._native is None:
             raise closed_cache_error()
-        return self._kept
+        return self._native
 
 
 def load(
@@ -114,116 +114,115 @@ def load(
     weights: WeightFormat = "stored",
     threads: int | None = None,
 ) -> NativeEngine | None:
-    """The engine for the weights of a folder, or None where the part in C++ was not compiled.
+    """Load the weights of a folder; None where the C++ engine is not compiled.
 
-    ModelError for what `models.weights.load` refuses, and for numbers that are not finite.
+    Raises ModelError for what `models.weights.load` refuses and for numbers that are not finite.
     """
     if not native.available():
         return None
     stored = find_tensors(folder)
     if any(name.endswith(".packed") for name in stored):
-        made_with = read_schemes(folder / SINGLE)
-        kinds = _kinds_of(made_with)
-        told: WeightFormat = kinds[0]
-        check_weight_format(told, weights, folder)
-        fitted = map_quantized_weights(stored, made_with, config, folder)
-        arrays = mmap_tensors.map_arrays(each.stored for each in fitted)
-        tensors = list(_of_codes(fitted, arrays, weight_shapes(config), made_with))
+        schemes = read_schemes(folder / SINGLE)
+        kinds = _kinds_of_schemes(schemes)
+        weight_format: WeightFormat = kinds[0]
+        check_weight_format(weight_format, weights, folder)
+        mapped = map_quantized_weights(stored, schemes, config, folder)
+        arrays = mmap_tensors.map_arrays(tensor.stored for tensor in mapped)
+        sources = list(_quantized_sources(mapped, arrays, weight_shapes(config), schemes))
     else:
-        fitted = map_weights(stored, config, folder)
-        check_shapes(fitted, config, folder)
-        kinds, told = _kinds({each.stored.dtype for each in fitted}, weights)
-        arrays = mmap_tensors.map_arrays(each.stored for each in fitted)
+        mapped = map_weights(stored, config, folder)
+        check_shapes(mapped, config, folder)
+        kinds, weight_format = _packed_kinds({tensor.stored.dtype for tensor in mapped}, weights)
+        arrays = mmap_tensors.map_arrays(tensor.stored for tensor in mapped)
         sizes = weight_shapes(config)
-        tensors = [_tensor(each, sizes[each.ours], arrays) for each in fitted]
+        sources = [_source(tensor, sizes[tensor.ours], arrays) for tensor in mapped]
     # The scales of int8 are float32 whatever the model was.
-    numbers = [each for each in fitted if not each.ours.endswith(".scale")]
-    floats = {each.stored.dtype for each in numbers if each.stored.dtype in FLOATS}
-    is_narrow = weights == "bf16" or (weights != "f32" and floats == {"BF16"})
+    dtypes = {tensor.stored.dtype for tensor in mapped if not tensor.ours.endswith(".scale")}
+    is_bf16 = weights == "bf16" or (weights != "f32" and dtypes & set(FLOATS) == {"BF16"})
     try:
-        core = native.NativeModel(
-            _shape(config, kinds, is_narrow),
-            tensors,
+        model = native.NativeModel(
+            _shape(config, kinds, is_bf16),
+            sources,
             threads=threads or hardware.threads(hardware.read_cpu()),
         )
     except OwnwordsError as error:
-        for each in fitted:
-            if not _is_finite(each, arrays):
-                raise not_finite_error(each.ours, folder) from error
+        for tensor in mapped:
+            if not _is_finite(tensor, arrays):
+                raise not_finite_error(tensor.ours, folder) from error
         raise ModelError(f"{folder}: {error.message}", hint=error.hint) from error
-    return NativeEngine(core, told)
+    return NativeEngine(model, weight_format)
 
 
-def _kinds_of(
-    made_with: tuple[QuantizationScheme, QuantizationScheme],
+def _kinds_of_schemes(
+    schemes: tuple[QuantizationScheme, QuantizationScheme],
 ) -> tuple[native.Kind, native.Kind]:
-    body, ends = made_with
+    body, ends = schemes
     return _KINDS[body.bits], _KINDS[ends.bits]
 
 
-def _kinds(
+def _packed_kinds(
     stored: set[str], weights: WeightFormat
 ) -> tuple[tuple[native.Kind, native.Kind], WeightFormat]:
-    """What matrices and ends are packed as, and what that is called."""
-    if weights in ROUNDED:
-        return _kinds_of(ROUNDED[weights]), weights
+    """What to pack matrices and ends as, and the name of that format."""
+    if weights in QUANTIZED:
+        return _kinds_of_schemes(QUANTIZED[weights]), weights
     if weights == "bf16" or (weights == "stored" and stored == {"BF16"}):
         return ("bf16", "bf16"), "bf16"
     # There is no kind for float16; float32 holds it exactly.
     return ("f32", "f32"), "stored" if weights == "stored" and stored == {"F16"} else "f32"
 
 
-def _tensor(
-    each: MappedTensor, shape: tuple[int, ...], arrays: Mapping[str, Array]
+def _source(
+    tensor: MappedTensor, shape: tuple[int, ...], arrays: Mapping[str, Array]
 ) -> native.SourceTensor:
     rows, columns = (1, *shape)[-2:]
     return native.SourceTensor(
-        name=each.ours,
-        stored=_NUMBERS[each.stored.dtype],
+        name=tensor.ours,
+        stored=_NUMBERS[tensor.stored.dtype],
         rows=rows,
         columns=columns,
-        data=arrays[each.stored.name],
-        transposed=each.transposed,
-        mapped=is_mapped(arrays[each.stored.name]),
+        data=arrays[tensor.stored.name],
+        transposed=tensor.transposed,
+        mapped=is_mapped(arrays[tensor.stored.name]),
     )
 
 
-def _of_codes(
-    fitted: list[MappedTensor],
+def _quantized_sources(
+    mapped: list[MappedTensor],
     arrays: Mapping[str, Array],
     sizes: Mapping[str, tuple[int, ...]],
-    made_with: tuple[QuantizationScheme, QuantizationScheme],
+    schemes: tuple[QuantizationScheme, QuantizationScheme],
 ) -> Iterator[native.SourceTensor]:
-    for each in fitted:
-        owner, _, part = each.ours.rpartition(".")
+    for tensor in mapped:
+        owner, _, part = tensor.ours.rpartition(".")
         if part == "packed":
-            scheme = made_with[owner in ENDS]
+            scheme = schemes[owner in ENDS]
             rows, columns = sizes[f"{owner}.weight"]
             yield native.SourceTensor(
                 name=f"{owner}.weight",
                 stored="codes8" if scheme.bits == 8 else "codes4",
                 rows=rows,
                 columns=columns,
-                data=arrays[each.ours],
+                data=arrays[tensor.ours],
                 scales=arrays[f"{owner}.scale"],
                 group=scheme.group,
-                mapped=is_mapped(arrays[each.ours]),
+                mapped=is_mapped(arrays[tensor.ours]),
             )
         elif part != "scale":
-            yield _tensor(each, sizes[each.ours], arrays)
+            yield _source(tensor, sizes[tensor.ours], arrays)
 
 
-def _is_finite(each: MappedTensor, arrays: Mapping[str, Array]) -> bool:
-    array = arrays[each.stored.name]
-    if each.stored.dtype == "BF16":
+def _is_finite(tensor: MappedTensor, arrays: Mapping[str, Array]) -> bool:
+    array = arrays[tensor.stored.name]
+    if tensor.stored.dtype == "BF16":
         return not bool((array & 0x7F80 == 0x7F80).any())
     return bool(np.isfinite(array).all())
 
 
 def _shape(
-    config: ModelConfig, kinds: tuple[native.Kind, native.Kind], is_narrow: bool
+    config: ModelConfig, kinds: tuple[native.Kind, native.Kind], is_bf16: bool
 ) -> native.ModelShape:
-    """A family in the engine's words; `is_narrow`: its numbers are bfloat16."""
+    """Describe a model family to the C++ engine; `is_bf16`: the model computes in bfloat16."""
     tables = config.rope_frequencies()
     # Rounded before it multiplies, as in training: 33.94 is 34 in bfloat16.
     scale = config.embedding_scale
@@ -244,7 +243,7 @@ def _shape(
         norm_eps=config.norm_eps,
         norm_offset=config.NORM_OFFSET,
         attention_scale=config.attention_scale,
-        embedding_scale=_in_bfloat16(scale) if is_narrow else scale,
+        embedding_scale=_round_to_bf16(scale) if is_bf16 else scale,
         softcap=config.logit_softcap,
         windows=tuple(window or 0 for window in config.windows()),
         turns=config.rope_of_layers(),
@@ -252,8 +251,8 @@ def _shape(
     )
 
 
-def _in_bfloat16(number: float) -> float:
-    """The nearest bfloat16; of two as near, the one with an even last bit."""
+def _round_to_bf16(number: float) -> float:
+    """Round to the nearest bfloat16, ties to even."""
     bits = np.float32(number).view(np.uint32)
     rounded = (bits + 0x7FFF + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
     return float(np.uint32(rounded).view(np.float32))

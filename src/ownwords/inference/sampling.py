@@ -1,23 +1,23 @@
-"""Which token comes next: scores in, an id out. Pure functions on NumPy.
+"""Sampling: logits in, a token id out. Pure functions on NumPy.
 
-The parts of `SamplingParams` apply in this order, each at its default changing nothing:
+The parts of `SamplingParams` apply in this order; the default of each changes nothing:
 
-1. `bias` is added to the scores.
-2. Scores of tokens of the history are lowered: by `repetition_penalty` once for each that is there
-   (divided, if negative multiplied), then by `frequency_penalty` times how often it was generated
-   and by `presence_penalty` if it was at all.
-3. Banned ids, and those that would repeat an n-gram of `no_repeat_ngram_size` tokens, get -inf.
-4. At `temperature` 0 the highest score is taken, of equals the lowest id. Else scores are divided
-   by it, and only some tokens kept: the `top_k` likeliest, of these the `typical_p`, of these the
-   `top_p`, of these the `min_p` ones; probabilities are of what the step before has kept.
-5. The draw: the id at which the summed probability, in the order of ids, passes the luck.
+1. `bias` is added to the logits.
+2. Penalties lower the logits of tokens in the history: `repetition_penalty` once for each token
+   that occurs (dividing it, or multiplying where it is negative), then `frequency_penalty` times
+   the number of times it was generated, and `presence_penalty` if it was generated at all.
+3. Banned ids, and ids that would repeat an n-gram of `no_repeat_ngram_size` tokens, become -inf.
+4. At `temperature` 0 the highest logit wins, the lowest id of equals. Otherwise logits are divided
+   by it and filtered: `top_k`, then `typical_p`, then `top_p`, then `min_p`, each on the
+   probabilities that the filter before it left.
+5. The draw takes the id at which the cumulative probability, in the order of ids, passes `uniform`.
 
-The luck is a function of the text's seed and of how many tokens were drawn before, of nothing else:
-a text comes out the same alone or in a batch, in any row of it.
+`uniform` is a function of the text's seed and of the number of tokens drawn before, so a text is
+the same alone or in any row of a batch.
 
-A score of -inf is a token that is never chosen. nan, inf and -inf throughout are no distribution:
-OwnwordsError, as when everything is banned. Of equal scores the lower ids are kept. Scores that a
-penalty drives beyond what float32 holds stay at its end.
+A logit of -inf is never sampled. NaN, inf, and -inf everywhere are no distribution: OwnwordsError,
+as when everything is banned. Of equal logits the lower ids are kept. Logits that a penalty drives
+beyond the range of float32 stay at its end.
 
 Shapes: V vocabulary, N ids.
 """
@@ -36,77 +36,76 @@ from ownwords.native import sampling as native
 
 Logits = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
-_Wide = npt.NDArray[np.float64]
+_Ints = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
 
-_NEVER = float("-inf")
-_LARGEST = float(np.finfo(np.float32).max)
-_COLDEST = 1e-6  # a temperature closer to zero must not turn differences into infinite ones
-_MOST = 1000  # of a penalty: more would only drive scores beyond all numbers
-_GROUP = 64  # scores that are looked at together when the likeliest are sought
+_NEG_INF = float("-inf")
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_MIN_TEMPERATURE = 1e-6  # smaller ones would turn differences into infinities
+_MAX_PENALTY = 1000  # larger ones only drive logits out of range
+_GROUP = 64  # logits whose maximum is taken together when looking for the top ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How to choose; what each part does, and in which order, is told above."""
+    """Sampling settings; the module's docstring says what each does, and in which order."""
 
-    temperature: float = 1.0  # below 1 bolder in what is likely, above 1 more even
-    top_k: int = 0  # only so many of the likeliest; 0: all
-    top_p: float = 1.0  # only the fewest likeliest that together are so probable
-    min_p: float = 0.0  # only those at least so probable as a share of the likeliest
-    typical_p: float = 1.0  # only those nearest to the mean surprise, together so probable
+    temperature: float = 1.0  # below 1 sharpens the distribution, above 1 flattens it
+    top_k: int = 0  # keep the k most likely; 0: all
+    top_p: float = 1.0  # keep the smallest set of most likely tokens with this probability
+    min_p: float = 0.0  # keep tokens with at least this share of the top probability
+    typical_p: float = 1.0  # keep those nearest to the mean surprise, with this probability
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    no_repeat_ngram_size: int = 0  # no run of so many tokens comes twice; 0: any may
-    bias: Mapping[int, float] = field(default_factory=dict)  # by id; -inf: never
+    no_repeat_ngram_size: int = 0  # forbid repeating n-grams of this size; 0: off
+    bias: Mapping[int, float] = field(default_factory=dict)  # by id; -inf: never sampled
 
     def __post_init__(self) -> None:
-        limits = {
-            "temperature": 0 <= self.temperature < math.inf,
-            "top_k": self.top_k >= 0,
-            "top_p": 0 < self.top_p <= 1,
-            "min_p": 0 <= self.min_p <= 1,
-            "typical_p": 0 < self.typical_p <= 1,
-            "repetition_penalty": 1 / _MOST <= self.repetition_penalty <= _MOST,
-            "frequency_penalty": abs(self.frequency_penalty) <= _MOST,
-            "presence_penalty": abs(self.presence_penalty) <= _MOST,
-            "no_repeat_ngram_size": self.no_repeat_ngram_size >= 0,
-            "bias": all(i >= 0 and value < math.inf for i, value in self.bias.items()),
+        penalty = f"from -{_MAX_PENALTY} to {_MAX_PENALTY} (0 changes nothing)"
+        checks = {
+            "temperature": (
+                0 <= self.temperature < math.inf,
+                "0 (always the most likely) or more",
+            ),
+            "top_k": (self.top_k >= 0, "0 (all) or more"),
+            "top_p": (0 < self.top_p <= 1, "more than 0 and at most 1"),
+            "min_p": (0 <= self.min_p <= 1, "from 0 to 1"),
+            "typical_p": (0 < self.typical_p <= 1, "more than 0 and at most 1"),
+            "repetition_penalty": (
+                1 / _MAX_PENALTY <= self.repetition_penalty <= _MAX_PENALTY,
+                f"from {1 / _MAX_PENALTY} to {_MAX_PENALTY} (1 changes nothing)",
+            ),
+            "frequency_penalty": (abs(self.frequency_penalty) <= _MAX_PENALTY, penalty),
+            "presence_penalty": (abs(self.presence_penalty) <= _MAX_PENALTY, penalty),
+            "no_repeat_ngram_size": (self.no_repeat_ngram_size >= 0, "0 (off) or more"),
+            "bias": (
+                all(i >= 0 and value < math.inf for i, value in self.bias.items()),
+                "numbers below infinity by ids from 0 on",
+            ),
         }
-        meant = {
-            "temperature": "0 (always the likeliest) or more",
-            "top_k": "0 (all) or more",
-            "top_p": "more than 0 and at most 1",
-            "min_p": "from 0 to 1",
-            "typical_p": "more than 0 and at most 1",
-            "repetition_penalty": f"from {1 / _MOST} to {_MOST} (1 changes nothing)",
-            "frequency_penalty": f"from -{_MOST} to {_MOST} (0 changes nothing)",
-            "presence_penalty": f"from -{_MOST} to {_MOST} (0 changes nothing)",
-            "no_repeat_ngram_size": "0 (nothing is forbidden) or more",
-            "bias": "numbers below infinity by ids from 0 on",
-        }
-        for name, holds in limits.items():
-            if not holds:
-                raise ConfigError(f"{name} should be {meant[name]}, and is {getattr(self, name)}")
+        for name, (is_valid, expected) in checks.items():
+            if not is_valid:
+                raise ConfigError(f"{name} should be {expected}, and is {getattr(self, name)}")
 
     @property
-    def reach(self) -> float | None:
-        """How far below the highest score a token can be that is chosen; None: any, or unknown.
+    def logit_margin(self) -> float | None:
+        """How far below the maximum a sampled logit can lie; None: anywhere, or unknown.
 
-        What lies further down can be left out and nothing changes.
+        Logits further down can be left out without changing the result.
         """
-        if self.looks_back or self.bias or self.typical_p < 1 or self.top_p < 1:
+        if self.uses_history or self.bias or self.typical_p < 1 or self.top_p < 1:
             return None
         if self.temperature == 0:
             return 0.0
         if self.min_p == 0:
             return None
-        # A little more than that, as scores are compared in single precision.
-        return max(self.temperature, _COLDEST) * -math.log(self.min_p) * 1.0001 + 1e-3
+        # A little more, as logits are compared in single precision.
+        return max(self.temperature, _MIN_TEMPERATURE) * -math.log(self.min_p) * 1.0001 + 1e-3
 
     @property
-    def looks_back(self) -> bool:
-        """Whether a choice depends on the history."""
+    def uses_history(self) -> bool:
+        """Whether the next token depends on the history."""
         return bool(
             self.repetition_penalty != 1
             or self.frequency_penalty
@@ -115,48 +114,47 @@ class SamplingParams:
         )
 
 
-def choose(
+def sample_token(
     logits_V: Logits,
-    sampling: SamplingParams,
+    params: SamplingParams,
     *,
     history: Sequence[int] | Ids = (),
     uniform: float,
     banned: Collection[int] | Ids = (),
     prompt: int = 0,
 ) -> int:
-    """The next id. `uniform` is a number between 0 and 1, such as `draw_uniform` gives.
+    """Sample the next id. `uniform` is a number between 0 and 1, as from `draw_uniform`.
 
-    The first `prompt` ids of the history were given and not generated: frequency and presence do
-    not count them. Ids beyond the vocabulary, in history or bans, are left aside; in `bias` they
-    are an error. OwnwordsError where the scores leave nothing to choose.
+    The first `prompt` ids of the history were not generated; frequency and presence penalties do
+    not count them. Ids beyond the vocabulary are ignored in history and bans, and an error in
+    `bias`. Raises OwnwordsError when no token can be sampled.
     """
-    scores_V = apply_logits_processors(
-        logits_V, sampling, history=history, banned=banned, prompt=prompt
+    logits_V = apply_logits_processors(
+        logits_V, params, history=history, banned=banned, prompt=prompt
     )
-    if sampling.temperature == 0:
-        return int(scores_V.argmax())
-    return draw(probabilities(scores_V, sampling), uniform)
+    if params.temperature == 0:
+        return int(logits_V.argmax())
+    return draw_token(probabilities(logits_V, params), uniform)
 
 
 class Sampler:
-    """The same choice for one request again and again: in C++ where that is built, else here.
+    """Samples the tokens of one request: in C++ where that is compiled, otherwise here.
 
-    What `guard` forbids after a history is banned; in C++ that takes no call of its own. Nothing is
-    remembered from call to call. Both choose the same id for the same luck, unless it falls within
-    1e-5 of a border between two tokens, or a token's probability within that of a limit: there
-    single and double precision may round to different sides.
+    What `guard` forbids after a history is banned. Nothing is remembered between calls. Both
+    implementations sample the same id for the same `uniform`, unless it falls within 1e-5 of the
+    border between two tokens, or a probability within that of a limit, where single and double
+    precision may round to different sides.
     """
 
     def __init__(
-        self, sampling: SamplingParams, vocabulary: int, guard: CopyGuard | None = None
+        self, params: SamplingParams, vocabulary: int, guard: CopyGuard | None = None
     ) -> None:
-        self.sampling = sampling
-        self.vocabulary = vocabulary
+        self._params = params
         self._guard = guard
-        _check_bias(sampling, vocabulary)
-        self._native = native.native_sampler(sampling, vocabulary, guard.native if guard else None)
+        _check_bias(params, vocabulary)
+        self._native = native.native_sampler(params, vocabulary, guard.native if guard else None)
 
-    def choose(
+    def sample(
         self,
         logits_V: Logits,
         history: Ids,
@@ -165,176 +163,175 @@ class Sampler:
         banned: Collection[int] | Ids = (),
         prompt: int = 0,
     ) -> int:
-        """The next id after the first `length` of `history`, an array that may be longer."""
+        """Sample the id after the first `length` of `history`, an array that may be longer."""
         if self._native is None:
+            history = history[:length]
             if self._guard is not None:
-                banned = [*banned, *self._guard.banned(history[:length])]
-            return choose(
+                banned = [*banned, *self._guard.banned(history)]
+            return sample_token(
                 logits_V,
-                self.sampling,
-                history=history[:length],
+                self._params,
+                history=history,
                 uniform=uniform,
                 banned=banned,
                 prompt=prompt,
             )
-        chosen = self._native(logits_V, history, length, uniform, banned, prompt)
-        if chosen < 0:
-            raise _no_numbers() if chosen == native.NO_NUMBERS else _nothing_left()
-        return chosen
+        token = self._native(logits_V, history, length, uniform, banned, prompt)
+        if token < 0:
+            raise _not_numbers() if token == native.NO_NUMBERS else _all_banned()
+        return token
 
 
 def apply_logits_processors(
     logits_V: Logits,
-    sampling: SamplingParams,
+    params: SamplingParams,
     *,
     history: Sequence[int] | Ids = (),
     banned: Collection[int] | Ids = (),
     prompt: int = 0,
 ) -> Logits:
-    """The scores after bias, penalties and bans; what was given stays as it was."""
-    scores_V = np.array(logits_V, np.float32)
-    if not bool((scores_V < np.inf).all()):  # nan compares as false, too
-        raise _no_numbers()
-    size = len(scores_V)
-    _check_bias(sampling, size)
-    for i, value in sampling.bias.items():
-        scores_V[i] = _clipped(float(scores_V[i]) + value)
-    if sampling.looks_back:
+    """Return a copy of the logits after bias, penalties and bans."""
+    logits_V = np.array(logits_V, np.float32)
+    if not bool((logits_V < np.inf).all()):  # NaN compares as false, too
+        raise _not_numbers()
+    size = len(logits_V)
+    _check_bias(params, size)
+    for i, value in params.bias.items():
+        logits_V[i] = _clip(float(logits_V[i]) + value)
+    if params.uses_history:
         history_N = np.asarray(history, np.int64)
-        _penalise(scores_V, sampling, history_N, prompt)
-        if sampling.no_repeat_ngram_size:
-            scores_V[_within(_repeating(history_N, sampling.no_repeat_ngram_size), size)] = _NEVER
+        _apply_penalties(logits_V, params, history_N, prompt)
+        if n := params.no_repeat_ngram_size:
+            logits_V[_in_vocabulary(_repeated_ngram_ids(history_N, n), size)] = _NEG_INF
     if len(banned):
         banned_N = np.asarray(banned if isinstance(banned, np.ndarray) else [*banned], np.int64)
-        scores_V[_within(banned_N, size)] = _NEVER
-    if not bool((scores_V > _NEVER).any()):
-        raise _nothing_left()
-    return scores_V
+        logits_V[_in_vocabulary(banned_N, size)] = _NEG_INF
+    if not bool((logits_V > _NEG_INF).any()):
+        raise _all_banned()
+    return logits_V
 
 
-def _penalise(
-    scores_V: Logits, sampling: SamplingParams, history_N: npt.NDArray[np.int64], prompt: int
+def _apply_penalties(
+    logits_V: Logits, params: SamplingParams, history_N: _Ints, prompt: int
 ) -> None:
-    size = len(scores_V)
-    seen = np.unique(_within(history_N, size))
-    scores = scores_V[seen].astype(np.float64)
-    penalty = sampling.repetition_penalty
-    scores = np.where(scores > 0, scores / penalty, scores * penalty)
-    counts = np.bincount(_within(history_N[max(0, prompt) :], size), minlength=size)[seen]
-    scores -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
-    scores_V[seen] = np.where(scores > _NEVER, scores.clip(-_LARGEST, _LARGEST), _NEVER)
+    size = len(logits_V)
+    ids = np.unique(_in_vocabulary(history_N, size))
+    logits = logits_V[ids].astype(np.float64)
+    penalty = params.repetition_penalty
+    logits = np.where(logits > 0, logits / penalty, logits * penalty)
+    counts = np.bincount(_in_vocabulary(history_N[max(0, prompt) :], size), minlength=size)[ids]
+    logits -= params.frequency_penalty * counts + params.presence_penalty * (counts > 0)
+    clipped = logits.clip(-_FLOAT32_MAX, _FLOAT32_MAX)
+    logits_V[ids] = np.where(logits > _NEG_INF, clipped, _NEG_INF)
 
 
-def _repeating(history_N: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
-    """What would complete a run of n tokens that the history holds already."""
-    count = len(history_N) - n + 1  # of runs, each followed or ended by a token
+def _repeated_ngram_ids(history_N: _Ints, n: int) -> _Ints:
+    """The ids that would complete an n-gram that the history already holds."""
+    count = len(history_N) - n + 1
     if count < 1:
         return history_N[:0]
-    alike = np.ones(count, bool)
+    has_same_prefix = np.ones(count, bool)
     for i in range(n - 1):
-        alike &= history_N[i : i + count] == history_N[len(history_N) - n + 1 + i]
-    return history_N[n - 1 :][alike]
+        has_same_prefix &= history_N[i : i + count] == history_N[len(history_N) - n + 1 + i]
+    return history_N[n - 1 :][has_same_prefix]
 
 
-def probabilities(scores_V: Logits, sampling: SamplingParams) -> _Wide:
-    """The distribution that is drawn from; it sums to one. Not for temperature 0."""
-    warm_V = scores_V.astype(np.float64)
-    warm_V = (warm_V - warm_V.max()) / max(sampling.temperature, _COLDEST)
-    # What is too improbable for any limit need not be sorted.
-    kept = np.flatnonzero(warm_V > _floor(sampling, len(warm_V)))
-    x_N = warm_V[kept]
-    total = np.exp(warm_V).sum()
-    if 0 < sampling.top_k < len(kept):
-        order = np.argsort(-x_N, kind="stable")[: sampling.top_k]
-        kept, x_N = kept[order], x_N[order]
+def probabilities(logits_V: Logits, params: SamplingParams) -> _Floats:
+    """The distribution to draw from, summing to one. Not for temperature 0."""
+    x_V = logits_V.astype(np.float64)
+    x_V = (x_V - x_V.max()) / max(params.temperature, _MIN_TEMPERATURE)
+    # What is too improbable for any filter need not be sorted.
+    ids_N = np.flatnonzero(x_V > _log_floor(params, len(x_V)))
+    x_N = x_V[ids_N]
+    total = np.exp(x_V).sum()
+    if 0 < params.top_k < len(ids_N):
+        order = np.argsort(-x_N, kind="stable")[: params.top_k]
+        ids_N, x_N = ids_N[order], x_N[order]
         total = np.exp(x_N).sum()
-    if sampling.typical_p < 1:
-        surprise = np.log(total) - x_N
-        mean = float((np.exp(x_N) / total * surprise).sum())
-        apart = np.abs(surprise - mean)
-        order = np.lexsort((kept, apart))
-        kept, x_N = _fewest(kept[order], x_N[order], sampling.typical_p * total)
+    if params.typical_p < 1:
+        surprise_N = np.log(total) - x_N
+        mean = float((np.exp(x_N) / total * surprise_N).sum())
+        order = np.lexsort((ids_N, np.abs(surprise_N - mean)))
+        ids_N, x_N = _smallest_set(ids_N[order], x_N[order], params.typical_p * total)
         total = np.exp(x_N).sum()
-    if sampling.top_p < 1:
-        order = np.lexsort((kept, -x_N))
-        kept, x_N = _fewest(kept[order], x_N[order], sampling.top_p * total)
-    if sampling.min_p > 0:
-        likely = x_N >= x_N.max() + math.log(sampling.min_p)
-        kept, x_N = kept[likely], x_N[likely]
-    out_V = np.zeros(len(warm_V))
-    out_V[kept] = np.exp(x_N - x_N.max())
+    if params.top_p < 1:
+        order = np.lexsort((ids_N, -x_N))
+        ids_N, x_N = _smallest_set(ids_N[order], x_N[order], params.top_p * total)
+    if params.min_p > 0:
+        is_likely = x_N >= x_N.max() + math.log(params.min_p)
+        ids_N, x_N = ids_N[is_likely], x_N[is_likely]
+    out_V = np.zeros(len(x_V))
+    out_V[ids_N] = np.exp(x_N - x_N.max())
     out_V /= out_V.sum()
     return out_V
 
 
-def _floor(sampling: SamplingParams, size: int) -> float:
-    """Below it none is kept: of so few, all together are less than what `top_p` leaves out."""
-    if sampling.top_k or sampling.typical_p < 1 or sampling.top_p >= 1:
-        return _NEVER
-    return min(-1.0, math.log((1 - sampling.top_p) / size))
+def _log_floor(params: SamplingParams, size: int) -> float:
+    """A logit below which none survives: all of these together weigh less than top_p drops."""
+    if params.top_k or params.typical_p < 1 or params.top_p >= 1:
+        return _NEG_INF
+    return min(-1.0, math.log((1 - params.top_p) / size))
 
 
-def _fewest(
-    ids_N: npt.NDArray[np.int64], x_N: _Wide, wanted: float
-) -> tuple[npt.NDArray[np.int64], _Wide]:
-    """The first few that together weigh as much as wanted."""
+def _smallest_set(ids_N: _Ints, x_N: _Floats, weight: float) -> tuple[_Ints, _Floats]:
+    """The first ids whose total weight reaches `weight`."""
     weights_N = np.exp(x_N)
     before_N = weights_N.cumsum() - weights_N
-    count = max(1, int((before_N < wanted).sum()))
+    count = max(1, int((before_N < weight).sum()))
     return ids_N[:count], x_N[:count]
 
 
-def draw(probabilities_V: _Wide, uniform: float) -> int:
-    """The id at which the summed probability passes the luck."""
-    reached_V = probabilities_V.cumsum()
-    return int(np.searchsorted(reached_V, uniform * reached_V[-1], side="right"))
+def draw_token(probabilities_V: _Floats, uniform: float) -> int:
+    """The id at which the cumulative probability passes `uniform`."""
+    cumulative_V = probabilities_V.cumsum()
+    return int(np.searchsorted(cumulative_V, uniform * cumulative_V[-1], side="right"))
 
 
-def log_probabilities(logits_V: Logits, ids: Sequence[int] | npt.NDArray[np.int64]) -> _Wide:
-    """The logarithms of the probabilities that the model itself gives these ids."""
-    wide_V = np.asarray(logits_V)
-    top = float(wide_V.max())
+def log_probabilities(logits_V: Logits, ids: Sequence[int] | _Ints) -> _Floats:
+    """Log-probabilities of these ids under the model itself."""
+    logits_V = np.asarray(logits_V)
+    top = float(logits_V.max())
     if not top < math.inf:
-        raise _no_numbers()
-    if top == _NEVER:
-        raise _nothing_left()
-    total = float(np.exp(wide_V - np.float32(top)).sum(dtype=np.float64))
-    found: _Wide = wide_V[np.asarray(ids, np.int64)].astype(np.float64) - top - math.log(total)
-    return found
+        raise _not_numbers()
+    if top == _NEG_INF:
+        raise _all_banned()
+    total = float(np.exp(logits_V - np.float32(top)).sum(dtype=np.float64))
+    logits_N: _Floats = logits_V[np.asarray(ids, np.int64)].astype(np.float64)
+    return logits_N - top - math.log(total)
 
 
 def top_logprobs(logits_V: Logits, count: int) -> tuple[tuple[int, float], ...]:
-    """The `count` likeliest ids and the logarithms of their probabilities, best first."""
+    """The `count` most likely ids with their log-probabilities, best first."""
     count = min(count, len(logits_V))
     if count < 1:
         return ()
-    least = _NEVER
+    least = _NEG_INF
     groups = len(logits_V) // _GROUP
-    if groups > count:  # that many groups have a score so high, so it is in reach of the best
+    if groups > count:  # `count` groups reach this maximum, so the top ids do as well
         tops = logits_V[: groups * _GROUP].reshape(groups, _GROUP).max(1)
         least = float(np.partition(tops, groups - count)[groups - count])
-    found = np.flatnonzero(logits_V >= np.float32(least))
-    best = found[np.argsort(-logits_V[found], kind="stable")[:count]]
+    ids = np.flatnonzero(logits_V >= np.float32(least))
+    best = ids[np.argsort(-logits_V[ids], kind="stable")[:count]]
     return tuple(zip(best.tolist(), log_probabilities(logits_V, best).tolist(), strict=True))
 
 
 def draw_uniform(seed: int, drawn: int) -> float:
-    """A number between 0 and 1, neither included, evenly spread over seeds and draws."""
+    """A pseudo-random number in (0, 1) for the token after `drawn` others of a text."""
     key = hashlib.blake2b(f"{seed}/{drawn}".encode(), digest_size=4).digest()
-    # Of 32 bits, so that no rounding of a sum in float64 turns it into a whole one.
+    # 32 bits, so that rounding a sum in float64 never turns it into 1.
     return (int.from_bytes(key) + 0.5) / 2**32
 
 
-def _within(ids_N: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+def _in_vocabulary(ids_N: _Ints, size: int) -> _Ints:
     return ids_N[(ids_N >= 0) & (ids_N < size)]
 
 
-def _clipped(score: float) -> float:
-    return score if score == _NEVER else max(-_LARGEST, min(_LARGEST, score))
+def _clip(logit: float) -> float:
+    return logit if logit == _NEG_INF else max(-_FLOAT32_MAX, min(_FLOAT32_MAX, logit))
 
 
-def _check_bias(sampling: SamplingParams, vocabulary: int) -> None:
-    largest = max(sampling.bias, default=-1)
+def _check_bias(params: SamplingParams, vocabulary: int) -> None:
+    largest = max(params.bias, default=-1)
     if largest >= vocabulary:
         raise ConfigError(
             f"bias names the token {largest}, and the vocabulary has {vocabulary:,}",
@@ -342,15 +339,15 @@ def _check_bias(sampling: SamplingParams, vocabulary: int) -> None:
         )
 
 
-def _no_numbers() -> OwnwordsError:
+def _not_numbers() -> OwnwordsError:
     return OwnwordsError(
-        "the model's scores are not numbers: its weights are damaged or training went astray",
-        hint="use an earlier checkpoint, or the model as it was saved last",
+        "the model's logits are not finite numbers: its weights are damaged or training diverged",
+        hint="use an earlier checkpoint, or the model as last saved",
     )
 
 
-def _nothing_left() -> OwnwordsError:
+def _all_banned() -> OwnwordsError:
     return OwnwordsError(
-        "every token of the vocabulary is forbidden, and none can be chosen",
-        hint="forbid fewer: by bias, no_repeat, or what may not be copied",
+        "every token of the vocabulary is forbidden, so none can be sampled",
+        hint="forbid fewer: through bias, no_repeat_ngram_size, or the copy guard",
     )

@@ -1,200 +1,194 @@
-"""Many texts at once: they come and go while others are under way, and none is changed by it."""
+"""Continuous batching: texts join and leave while others are generated, and none affects another."""
 
-import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import Engine, ForwardInput, Logits
-from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationState, Request
-from ownwords.inference.speculate import Costs, Proposer, shared
+from ownwords.inference.generation import (
+    FinishReason,
+    GeneratedToken,
+    GenerationRequest,
+    GenerationState,
+)
 
-# Of a prompt, tokens read in a step: while others wait for their next token, and while none does.
-_PIECE, _WHOLE = 64, 512
-_WORTH_WAITING = 16  # tokens of a prompt that another text is just reading
+# Prompt tokens read in one step: while other texts wait for their next token, and otherwise.
+_CHUNK_WHILE_DECODING, _CHUNK = 64, 512
+_SHARED_PREFIX_WORTH_WAITING = 16  # prompt tokens that another text is just reading
 
 
 @dataclass(eq=False, slots=True)
 class RequestHandle:
-    """A request that was handed in; `error` is why it came to nothing, if it did."""
+    """A submitted request; `error` is why it failed, if it did."""
 
-    request: Request
-    finished: FinishReason | None = None
+    request: GenerationRequest
+    finish_reason: FinishReason | None = None
     error: OwnwordsError | None = None
     is_cancelled: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """A text that has a row of the cache."""
+    """A text that owns a row of the cache."""
 
     row: int
     handle: RequestHandle
-    text: GenerationState
-    guessed: int = 0  # tokens of the last read
+    state: GenerationState
 
 
-Told = list[tuple[RequestHandle, list[GeneratedToken], FinishReason | None]]
+# Of each text that advanced: its new tokens, and why it ended if it did.
+StepOutputs = list[tuple[RequestHandle, list[GeneratedToken], FinishReason | None]]
 
 
 class BatchScheduler:
-    """Where requests are handed in, and written together.
+    """Generates several texts together.
 
-    Each step gives every text its next tokens, and reads on in the prompts of those that have not
-    begun. A row keeps what it has read: a request that begins with it does not read it again.
-    Texts longer than `length` go on from their later half. `submit` and `cancel` may be called by
-    other threads than the one that calls `step`.
+    Each step produces the next token of every text and reads on in the prompts of new ones. A row
+    keeps what it read, so a request with the same prefix reads only the rest. Texts longer than
+    `length` continue from their later half. `submit` and `cancel` may be called from other threads
+    than the one that calls `step`.
     """
 
-    def __init__(
-        self, engine: Engine, *, rows: int, length: int, proposer: Proposer | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, *, rows: int, length: int) -> None:
         self.length = min(length, engine.context)
         self._vocabulary = engine.vocabulary
-        self._proposer = proposer
-        self._costs = Costs()
         self._cache = engine.cache(rows, self.length)
+        # Alone, a prompt is read at once: nobody waits, and one batch is faster than several.
+        self._chunk = _CHUNK if rows > 1 else self.length
         self._waiting: deque[tuple[RequestHandle, GenerationState]] = deque()
         self._slots: list[Slot] = []
-        self._free = list(range(rows))  # the one that was left first is the first
-        self._left: list[list[int]] = [[] for _ in range(rows)]  # what each row held then
+        self._free = list(range(rows))  # least recently used first
+        self._freed_ids: list[list[int]] = [[] for _ in range(rows)]  # what a free row holds
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything left to write."""
+        """Whether any text is unfinished."""
         return bool(self._slots or self._waiting)
 
-    def submit(self, request: Request) -> RequestHandle:
-        """Hand a request in. OwnwordsError for ids that are not in the vocabulary."""
+    def submit(self, request: GenerationRequest) -> RequestHandle:
+        """Queue a request. Raises OwnwordsError for ids outside the vocabulary."""
         handle = RequestHandle(request)
         self._waiting.append((handle, GenerationState(request, self.length, self._vocabulary)))
         return handle
 
     def cancel(self, handle: RequestHandle) -> None:
-        """Write no further; no step that begins from now on tells of it."""
+        """Stop generating; later steps report nothing of it."""
         handle.is_cancelled = True
 
     def close(self) -> None:
-        """Give the memory back; what is under way is lost."""
-        for slot in self._slots:
-            slot.text.close()
+        """Release the memory; unfinished texts are lost."""
         self._slots.clear()
         self._waiting.clear()
         self._cache.close()
 
-    def step(self) -> Told:
-        """Every text's next tokens, and whether it ends with them."""
+    def step(self) -> StepOutputs:
+        """Advance every text by a token; return the new tokens and which texts ended."""
         for slot in [slot for slot in self._slots if slot.handle.is_cancelled]:
-            self._leave(slot)
-        told: Told = []
+            self._release(slot)
+        outputs: StepOutputs = []
         if self._waiting:
-            self._admit(told)
-        writing = [slot for slot in self._slots if slot.text.unread == 1]
-        feeds, guesses = [], 0
-        for slot in writing:
-            ids = slot.text.to_read(1)
-            if self._proposer is not None:
-                guessed = slot.text.guess(self._costs, self._vocabulary)
-                slot.guessed = len(guessed)
-                guesses += slot.guessed
-                ids = [*ids, *guessed]
-            # Where there are several their scores are found together.
-            near = slot.text.near if len(self._slots) == 1 and not slot.guessed else None
-            feeds.append(ForwardInput(slot.row, ids, near))
-        reading, pieces = self._pieces(_PIECE if writing else _WHOLE)
-        began = time.perf_counter()
-        if guesses:
-            # Apart from the prompts, of which only the last scores are of use.
-            scores_NV = self._cache.read(feeds, every=True)
-            self._costs.stepped(time.perf_counter() - began, guesses)
-            self._draw(writing, scores_NV, told)
-            if pieces:
-                self._draw(reading, self._cache.read(pieces), told)
-        elif feeds or pieces:
-            scores_NV = self._cache.read(feeds + pieces)
-            if not pieces:
-                self._costs.stepped(time.perf_counter() - began, 0)
-            self._draw(writing + reading, scores_NV, told)
-        return told
-
-    def _pieces(self, budget: int) -> tuple[list[Slot], list[ForwardInput]]:
-        """Of the prompts that are not read yet as much as that, of the first to come first."""
-        slots, feeds = [], []
+            self._admit(outputs)
+        is_alone = len(self._slots) == 1
+        slots = [slot for slot in self._slots if slot.state.uncached == 1]
+        inputs = [slot.state.next_input(slot.row, 1, is_alone=is_alone) for slot in slots]
+        budget = _CHUNK_WHILE_DECODING if slots else self._chunk
         for slot in self._slots:
-            if slot.text.unread and budget:
-                ids = slot.text.to_read(budget)
-                budget -= len(ids)
+            if slot.state.uncached and budget:
+                prompt_chunk = slot.state.next_input(slot.row, budget, is_alone=is_alone)
+                budget -= len(prompt_chunk.ids)
                 slots.append(slot)
-                feeds.append(ForwardInput(slot.row, ids))
-        return slots, feeds
+                inputs.append(prompt_chunk)
+        if inputs:
+            self._sample(slots, self._cache.forward(inputs), outputs)
+        return outputs
 
-    def _draw(self, slots: Sequence[Slot], scores_NV: Logits, told: Told) -> None:
-        first = 0
-        for slot in slots:
-            text, end = slot.text, first + 1 + slot.guessed
-            holds = text.held + slot.guessed
-            if not text.unread:
-                drawn: list[GeneratedToken] = []
-                try:
-                    drawn = text.draw(scores_NV[first:end])
-                except OwnwordsError as error:  # of this request, and none of the others'
-                    slot.handle.error, text.finished = error, "error"
-                if text.held < holds:
-                    self._cache.cut(slot.row, text.held)
-                told.append((slot.handle, drawn, text.finished))
-                if text.finished:
-                    slot.handle.finished = text.finished
-                    self._leave(slot)
-            first, slot.guessed = end, 0
+    def _sample(self, slots: Sequence[Slot], logits_NV: Logits, outputs: StepOutputs) -> None:
+        for slot, logits_V in zip(slots, logits_NV, strict=True):
+            state, handle = slot.state, slot.handle
+            if state.uncached:
+                continue
+            token = None
+            try:
+                token = state.sample(logits_V)
+            except OwnwordsError as error:  # concerns this request only
+                handle.error, state.finish_reason = error, "error"
+            handle.finish_reason = state.finish_reason
+            outputs.append((handle, [token] if token else [], state.finish_reason))
+            if state.finish_reason:
+                self._release(slot)
+            elif not state.cached:  # it outgrew the row and continues from its later half
+                self._cache.truncate(slot.row, 0)
 
-    def _leave(self, slot: Slot) -> None:
-        self._left[slot.row] = list(slot.text.row)
-        slot.text.close()
+    def _release(self, slot: Slot) -> None:
+        self._freed_ids[slot.row] = list(slot.state.cached_ids)
         self._slots.remove(slot)
         self._free.append(slot.row)
 
-    def _admit(self, told: Told) -> None:
-        """Give free rows to those who wait, the first to come first."""
-        later = []
+    def _admit(self, outputs: StepOutputs) -> None:
+        """Give free rows to waiting requests, first come first served."""
+        postponed = []
         while self._waiting and self._free:
-            handle, text = self._waiting.popleft()
+            handle, state = self._waiting.popleft()
             if handle.is_cancelled:
                 continue
-            if text.finished:
-                handle.finished = text.finished
-                told.append((handle, [], text.finished))
-            elif not self._begin(handle, text):
-                later.append((handle, text))
-        self._waiting.extendleft(reversed(later))
+            if state.finish_reason:
+                handle.finish_reason = state.finish_reason
+                outputs.append((handle, [], state.finish_reason))
+            elif not self._start(handle, state):
+                postponed.append((handle, state))
+        self._waiting.extendleft(reversed(postponed))
 
-    def _begin(self, handle: RequestHandle, text: GenerationState) -> bool:
-        """Give a text a row, with what is there of it already.
+    def _start(self, handle: RequestHandle, state: GenerationState) -> bool:
+        """Give a text a row with the longest cached prefix of it.
 
-        Not yet where another text is just reading much the same, as when several are to be
-        written after one prompt.
+        Returns False, to be tried again, while another text is reading much of the same prompt.
         """
-        ids = text.to_read(text.unread - 1)  # the last is read in any case, for its scores
-        text.held, source = 0, -1
-        for row, left in enumerate(self._left):
-            if (same := shared(left, ids)) > text.held:
-                text.held, source = same, row
+        ids = state.context_ids[:-1]  # the last one is read in any case, for its logits
+        state.cached, source = 0, -1
+        for row, freed_ids in enumerate(self._freed_ids):
+            if (shared := shared_prefix(freed_ids, ids)) > state.cached:
+                state.cached, source = shared, row
         for slot in self._slots:
-            if (same := shared(slot.text.row, ids)) > text.held:
-                text.held, source = same, slot.row
-            if shared(slot.text.coming, ids) - text.held >= _WORTH_WAITING:
-                text.held = 0
+            if (shared := shared_prefix(slot.state.cached_ids, ids)) > state.cached:
+                state.cached, source = shared, slot.row
+            coming = shared_prefix(slot.state.context_ids, ids)
+            if coming - state.cached >= _SHARED_PREFIX_WORTH_WAITING:
+                state.cached = 0
                 return False
-        if source in self._free:
-            row = source
-            self._free.remove(row)
-        else:
-            row = self._free.pop(0)
+        row = source if source in self._free else self._free[0]
+        self._free.remove(row)
         if source not in (row, -1):
-            self._cache.copy(source, row, text.held)
-        self._cache.cut(row, text.held)
-        self._left[row] = []
-        if self._proposer is not None:
-            text.begin(self._proposer)
-        self._slots.append(Slot(row, handle, text))
+            self._cache.copy_prefix(source, row, state.cached)
+        self._cache.truncate(row, state.cached)
+        self._freed_ids[row] = []
+        self._slots.append(Slot(row, handle, state))
         return True
+
+
+def generate(engine: Engine, request: GenerationRequest) -> Iterator[GeneratedToken]:
+    """Generate one text, token by token; nothing is read before the first token is requested."""
+    scheduler = BatchScheduler(engine, rows=1, length=len(request.ids) + request.max_tokens)
+    try:
+        handle = scheduler.submit(request)
+        while scheduler.busy:
+            for _, tokens, _ in scheduler.step():
+                if handle.error:
+                    raise handle.error
+                yield from tokens
+    finally:
+        scheduler.close()
+
+
+def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Number of leading ids that two texts have in common."""
+    low, high = 0, min(len(first), len(second))
+    if first[:high] == second[:high]:
+        return high
+    while high - low > 1:  # the first `low` ids agree, the first `high` do not
+        middle = (low + high) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,4 +1,4 @@
-"""Text that goes on: the one room where ids and their tokenizer meet."""
+"""Text in, text out: prompts to token ids, generated ids to text."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,164 +7,139 @@ from typing import Final
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import FinishReason, GeneratedToken, Request, generate
+from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationRequest
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle
-from ownwords.inference.speculate import Proposer
+from ownwords.inference.scheduler import BatchScheduler, RequestHandle, generate
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-# How every text is drawn unless somebody says otherwise, the scorecard's samples among them. As the
-# model foresees, without what is far less likely than the likeliest: colder or narrower choices end
-# in loops where a model is small (docs/log.md).
+# The default everywhere, also for the scorecard's samples. It samples from the model's own
+# distribution without the unlikely tail; lower temperatures or narrower cuts make small models
+# loop (docs/log.md).
 DEFAULT_SAMPLING: Final = SamplingParams(temperature=1.0, min_p=0.02)
 
-_AT_ONCE = 8  # texts of one prompt; more wait
+_BATCH = 8  # texts of one prompt generated together
 
 
 @dataclass(frozen=True, slots=True)
 class TextOutcome:
-    """What became of a text: the tokens that were drawn for it, and why it ended."""
+    """Number of tokens sampled for a text, and why it ended."""
 
     tokens: int
-    finished: FinishReason
+    finish_reason: FinishReason
 
 
-TextGenerator = Generator[str, None, TextOutcome]  # the pieces of a text as they come
+TextGenerator = Generator[str, None, TextOutcome]  # yields the text piece by piece
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The ids of a text that begins so."""
+    """Token ids of a prompt, with the token that begins a text where there is one."""
     ids = [] if tokenizer.start is None else [tokenizer.start]
     ids += tokenizer.encode(prompt)
     if not ids and tokenizer.end is not None:
-        ids = [tokenizer.end]  # where one document ends the next begins
+        ids = [tokenizer.end]  # where one document ends, the next begins
     return ids
 
 
 def stop_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """The ids that end a text: of its end, and of another's beginning."""
-    return frozenset(stop for stop in (tokenizer.end, tokenizer.start) if stop is not None)
+    """Ids that end a text: the end token, and the token that begins another text."""
+    return frozenset(i for i in (tokenizer.end, tokenizer.start) if i is not None)
 
 
 def eos_token_ids(generation: Mapping[str, object]) -> Sequence[int]:
-    """The ids that end a text or a turn by a model's generation_config.json."""
-    given = generation.get("eos_token_id")
-    several = given if isinstance(given, list) else [given]
-    return [i for i in several if isinstance(i, int) and not isinstance(i, bool) and i >= 0]
+    """Ids that end a text or a turn according to a model's generation_config.json."""
+    value = generation.get("eos_token_id")
+    ids = value if isinstance(value, list) else [value]
+    return [i for i in ids if isinstance(i, int) and not isinstance(i, bool) and i >= 0]
 
 
-def request(
+def build_request(
     tokenizer: Tokenizer,
     prompt: str | Sequence[int],
     *,
-    tokens: int,
+    max_tokens: int,
     seed: int = 1,
     sampling: SamplingParams = DEFAULT_SAMPLING,
     guard: CopyGuard | None = None,
-    ends_too: Iterable[int] = (),
+    extra_stop_ids: Iterable[int] = (),
     logprobs: int = 0,
-) -> Request:
-    """What is asked of an engine for a text that begins so, or goes on from these ids.
+) -> GenerationRequest:
+    """The request that continues a prompt, given as text or as ids.
 
-    All that it draws is text. `ends_too` are ids that end it beside the tokenizer's own.
+    It never samples ids that stand for no text; `extra_stop_ids` end it beside the tokenizer's own.
     """
     if tokenizer.gaps:
         never = dict.fromkeys(tokenizer.gaps, float("-inf"))
         sampling = replace(sampling, bias={**sampling.bias, **never})
-    return Request(
+    return GenerationRequest(
         ids=encode_prompt(tokenizer, prompt) if isinstance(prompt, str) else prompt,
-        tokens=tokens,
+        max_tokens=max_tokens,
         sampling=sampling,
         vocabulary=tokenizer.vocabulary_size,
         seed=seed,
-        stops=stop_token_ids(tokenizer).union(ends_too),
+        stop_ids=stop_token_ids(tokenizer).union(extra_stop_ids),
         logprobs=logprobs,
         guard=guard,
     )
 
 
-def write(
-    engine: Engine,
-    tokenizer: Tokenizer,
-    prompt: str,
-    *,
-    tokens: int,
-    seed: int = 1,
-    sampling: SamplingParams = DEFAULT_SAMPLING,
-    stops: Sequence[str] = (),
-    guard: CopyGuard | None = None,
-    proposer: Proposer | None = None,
-) -> TextGenerator:
-    """What follows the prompt, in whole characters as they come, up to so many tokens.
-
-    It ends earlier where the model ends the document or begins another, and before any of `stops`.
-    The same seed writes the same text. Beyond the context the text goes on from its later half.
-    """
-    asked = request(tokenizer, prompt, tokens=tokens, seed=seed, sampling=sampling, guard=guard)
-    return stream_request(engine, tokenizer, asked, stops, proposer=proposer)
-
-
 def stream_request(
-    engine: Engine,
-    tokenizer: Tokenizer,
-    asked: Request,
-    stops: Sequence[str] = (),
-    *,
-    proposer: Proposer | None = None,
+    engine: Engine, tokenizer: Tokenizer, request: GenerationRequest, stops: Sequence[str] = ()
 ) -> TextGenerator:
-    """The same for a request as it stands."""
-    # What cannot be is said here, and not when the first piece is asked for.
-    decoding = IncrementalDetokenizer(tokenizer, asked.ids, stops)
-    return _written(decoding, asked.tokens, generate(engine, asked, proposer=proposer))
+    """Generate the text of a request piece by piece, in whole characters, up to a stop string.
+
+    Invalid stop strings raise here, not when the first piece is requested.
+    """
+    detokenizer = IncrementalDetokenizer(tokenizer, request.ids, stops)
+    return _stream(detokenizer, request.max_tokens, generate(engine, request))
 
 
-def _written(
-    decoding: IncrementalDetokenizer, most: int, drawing: Iterable[GeneratedToken]
+def _stream(
+    detokenizer: IncrementalDetokenizer, max_tokens: int, tokens: Iterable[GeneratedToken]
 ) -> TextGenerator:
     count = 0
-    for drawn in drawing:
+    for token in tokens:
         count += 1
-        if text := decoding.feed(drawn.id):
+        if text := detokenizer.feed(token.id):
             yield text
-        if decoding.stop is not None:
+        if detokenizer.stop is not None:
             return TextOutcome(count, "stop")
-    if text := decoding.finish():
+    if text := detokenizer.finish():
         yield text
-    return TextOutcome(count, "length" if count == most and decoding.stop is None else "stop")
+    is_full = count == max_tokens and detokenizer.stop is None
+    return TextOutcome(count, "length" if is_full else "stop")
 
 
-def write_several(
+def generate_texts(
     engine: Engine,
     tokenizer: Tokenizer,
-    asked: Request,
+    request: GenerationRequest,
     stops: Sequence[str] = (),
     *,
     seeds: Sequence[int],
 ) -> list[str]:
-    """The text of a request for each seed, as `stream_request` would have it; in one batch."""
+    """Generate a text for each seed, as `stream_request` would, but in batches."""
     if not seeds:
         return []
-    under_way = [IncrementalDetokenizer(tokenizer, asked.ids, stops) for _ in seeds]
+    detokenizers = [IncrementalDetokenizer(tokenizer, request.ids, stops) for _ in seeds]
     texts = [""] * len(seeds)
-    scheduler = BatchScheduler(
-        engine, rows=min(len(seeds), _AT_ONCE), length=len(asked.ids) + asked.tokens
-    )
+    length = len(request.ids) + request.max_tokens
+    scheduler = BatchScheduler(engine, rows=min(len(seeds), _BATCH), length=length)
     try:
-        numbers: dict[RequestHandle, int] = {
-            scheduler.submit(replace(asked, seed=seed)): number for number, seed in enumerate(seeds)
+        places: dict[RequestHandle, int] = {
+            scheduler.submit(replace(request, seed=seed)): place for place, seed in enumerate(seeds)
         }
-        while numbers:
-            for handle, several, finished in scheduler.step():
-                number = numbers[handle]
+        while places:
+            for handle, tokens, finish_reason in scheduler.step():
                 if handle.error:
                     raise handle.error
-                decoding = under_way[number]
-                texts[number] += "".join(decoding.feed(drawn.id) for drawn in several)
-                if finished:
-                    texts[number] += decoding.finish()
-                if finished or decoding.stop is not None:
+                place = places[handle]
+                detokenizer = detokenizers[place]
+                texts[place] += "".join(detokenizer.feed(token.id) for token in tokens)
+                if finish_reason:
+                    texts[place] += detokenizer.finish()
+                if finish_reason or detokenizer.stop is not None:
                     scheduler.cancel(handle)
-                    del numbers[handle]
+                    del places[handle]
     finally:
         scheduler.close()
     return texts
