@@ -66,7 +66,7 @@ def publish(
         with progress.stage("Writing samples"):
             model = Model.load(rounded)
             seeds = range(1, SAMPLES + 1)
-            samples = model.write_several("", seeds=seeds, tokens=SAMPLE_TOKENS)
+            samples = model.write_several("", seeds=seeds, max_tokens=SAMPLE_TOKENS)
         said = dict(found.provenance) | {"held_out": figures(by_book(score), xz)}
         bundle.save(
             stored,

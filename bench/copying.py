@@ -35,7 +35,7 @@ if __package__ in (None, ""):  # bench/tokenizers.py must not hide the library o
 from bench.fresh import ROOT
 
 if TYPE_CHECKING:
-    from ownwords.inference.generation import Request
+    from ownwords.inference.generation import GenerationRequest
     from ownwords.inference.model import Model
     from ownwords.inference.scheduler import RequestHandle
     from ownwords.tokenizers.tokenizer import Tokenizer
@@ -140,9 +140,9 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
     print(f"learned in {made.outcome.seconds:.0f} s", flush=True)
 
 
-def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Request]":
+def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[GenerationRequest]":
     """From up to MOST_GIVEN words at a random place of a random post."""
-    from ownwords.inference.generation import Request
+    from ownwords.inference.generation import GenerationRequest
     from ownwords.inference.sampling import SamplingParams
     from ownwords.inference.text_generation import encode_prompt
 
@@ -153,9 +153,9 @@ def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Req
         begin = dice.randrange(len(words) - MOST_GIVEN)
         prompt = " ".join(words[begin : begin + dice.randint(1, MOST_GIVEN)])
         requests.append(
-            Request(
+            GenerationRequest(
                 ids=encode_prompt(model.tokenizer, prompt),
-                tokens=TOKENS,
+                max_tokens=TOKENS,
                 sampling=SamplingParams(temperature=HEATS[number % len(HEATS)]),
                 seed=number,
             )
@@ -163,7 +163,9 @@ def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[Req
     return requests
 
 
-def written(model: "Model", requests: "Sequence[Request]") -> "list[tuple[Request, list[int]]]":
+def written(
+    model: "Model", requests: "Sequence[GenerationRequest]"
+) -> "list[tuple[GenerationRequest, list[int]]]":
     """What becomes of each, ROWS at a time; no end of a document ends them."""
     from ownwords.inference.scheduler import BatchScheduler
 
@@ -222,7 +224,7 @@ def _longest_run(known: Numbers, text: Sequence[int], given: int) -> int:
     return longest
 
 
-def tell_cost(model: "Model", requests: "Sequence[Request]") -> None:
+def tell_cost(model: "Model", requests: "Sequence[GenerationRequest]") -> None:
     least: dict[bool, Seconds] = {}
     for _ in range(REPEATS):
         for is_guarded in (False, True):
@@ -236,9 +238,9 @@ def tell_cost(model: "Model", requests: "Sequence[Request]") -> None:
     )
 
 
-def _steps(model: "Model", request: "Request") -> Seconds:
+def _steps(model: "Model", request: "GenerationRequest") -> Seconds:
     """The seconds of each step but the first, which reads the prompt."""
-    from ownwords.inference.generation import generate
+    from ownwords.inference.scheduler import generate
 
     times = [time.perf_counter()]
     for _ in generate(model.engine, request):

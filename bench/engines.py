@@ -32,12 +32,12 @@ class Ours:
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
         for row in range(len(prompts)):
-            self._cache.cut(row, 0)
-        self._cache.read([self._feed(row, ids) for row, ids in enumerate(prompts)])
+            self._cache.truncate(row, 0)
+        self._cache.forward([self._feed(row, ids) for row, ids in enumerate(prompts)])
 
     def step(self, ids: Sequence[int]) -> None:
         feed, near = self._feed, self._near
-        self._cache.read([feed(row, (number,), near) for row, number in enumerate(ids)])
+        self._cache.forward([feed(row, (number,), near) for row, number in enumerate(ids)])
 
 
 class LlamaCpp:

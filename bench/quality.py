@@ -175,8 +175,8 @@ def _ours(model: Path, kind: str, context: int) -> Reader:
 
     def read(ids: Sequence[int], begins: bool) -> npt.NDArray[np.float32]:
         if begins:
-            cache.cut(0, 0)
-        return cache.read([ForwardInput(0, ids)], all_positions=True)
+            cache.truncate(0, 0)
+        return cache.forward([ForwardInput(0, ids)], all_positions=True)
 
     return read
 
@@ -189,7 +189,7 @@ def _llama(path: Path, context: int, *, repacked: bool) -> Reader:
     def read(ids: Sequence[int], begins: bool) -> npt.NDArray[np.float32]:
         if begins:
             llama.clear()
-        return llama.read([(0, ids)], all_positions=True)
+        return llama.read([(0, ids)], every=True)
 
     return read
 

@@ -188,7 +188,7 @@ def written(
 ) -> tuple[list[str], float, int]:
     """The texts, as users have them; the surprise in them in nats, and how many tokens they are."""
     from ownwords.inference.scheduler import BatchScheduler
-    from ownwords.inference.text_generation import request
+    from ownwords.inference.text_generation import build_request
 
     half = count // 2
     prompts = ["", *(f"{title}\n\n" for title in titles)]
@@ -197,8 +197,13 @@ def written(
     scheduler = BatchScheduler(model.engine, rows=ROWS, length=model.engine.context)
     tickets = []
     for prompt, seed in asked:
-        made = request(
-            model.tokenizer, prompt, tokens=TOKENS, seed=seed, sampling=sampling, guard=model.guard
+        made = build_request(
+            model.tokenizer,
+            prompt,
+            max_tokens=TOKENS,
+            seed=seed,
+            sampling=sampling,
+            guard=model.guard,
         )
         tickets.append(scheduler.submit(replace(made, logprobs=1)))
     ids: dict[int, list[int]] = {id(ticket): [] for ticket in tickets}

@@ -43,7 +43,7 @@ class CountingCache:
     def cached_length(self, row: int) -> int:
         return len(self._held[row])
 
-    def forward(self, inputs: Sequence[ForwardInput], *, every: bool = False) -> Logits:
+    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
         engine = self._engine
         assert engine.may_go_on.wait(10)
         engine.reads += 1
@@ -58,7 +58,7 @@ class CountingCache:
             row = self._held[each.row]
             before = len(row)
             row.extend(each.ids)
-            for end in range(before + 1 if every else len(row), len(row) + 1):
+            for end in range(before + 1 if all_positions else len(row), len(row) + 1):
                 drawn = np.random.default_rng(row[max(0, end - 3) : end])
                 scores.append(drawn.normal(size=engine.vocabulary))
         made = np.array(scores, np.float32)

@@ -59,7 +59,7 @@ def load_engine(folder: Path) -> None:
     engine = native_engine.load(folder, said.config, threads=1)
     assert engine is not None
     length = min(30, engine.context)
-    scores = engine.cache(2, length).read([ForwardInput(1, [1] * length), ForwardInput(0, [2])])
+    scores = engine.cache(2, length).forward([ForwardInput(1, [1] * length), ForwardInput(0, [2])])
     assert scores.shape == (2, engine.vocabulary)
 
 

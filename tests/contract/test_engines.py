@@ -27,7 +27,7 @@ LENGTH = 64  # the context of the tiny models
 
 def _native(folder: Path, weights: WeightFormat = "stored", threads: int = 2) -> Engine:
     found = native_engine.load(
-        folder, directory.forward(folder).config, weights=weights, threads=threads
+        folder, directory.read(folder).config, weights=weights, threads=threads
     )
     if found is None:
         pytest.skip("the part in C++ is not built")
@@ -97,7 +97,10 @@ def test_it_makes_no_difference_where_a_text_is_divided(
         if at == len(ids):
             break
         piece = ids[at : at + count]
-        close(cache.forward([ForwardInput(0, piece)], all_positions=True), wanted[at : at + len(piece)])
+        close(
+            cache.forward([ForwardInput(0, piece)], all_positions=True),
+            wanted[at : at + len(piece)],
+        )
         at += len(piece)
 
 
@@ -147,7 +150,7 @@ def test_rows_go_on_from_any_cut_and_any_copy(
     """Whatever was done before, a row's scores are those of the text it now holds."""
     model, cache = tiny(name), open_(folders[name]).cache(3, 40)
     generator = random.Random(name)
-    cached_length: list[list[int]] = [[], [], []]
+    held: list[list[int]] = [[], [], []]
     for _ in range(40):
         row, source = generator.randrange(3), generator.randrange(3)
         match generator.randrange(4):
@@ -206,7 +209,7 @@ def test_several_threads_may_read(open_: Open, folders: dict[str, Path]) -> None
     engine, model = open_(folders["llama"]), tiny("llama")
     wrong: list[str] = []
 
-    def forward(seed: int) -> None:
+    def read(seed: int) -> None:
         ids, cache = text(30, seed), engine.cache(1, 30)
         for each in ids:
             scores = cache.forward([ForwardInput(0, [each])])
@@ -229,7 +232,9 @@ def test_narrow_files_are_read_as_they_are(
     ids = text(24)
     wanted = plain(bundle.load(tmp_path / "m", dtype=torch.float32).model, ids)
     found = (
-        open_(tmp_path / "m", weights="f32").cache(1, 24).forward([ForwardInput(0, ids)], all_positions=True)
+        open_(tmp_path / "m", weights="f32")
+        .cache(1, 24)
+        .forward([ForwardInput(0, ids)], all_positions=True)
     )
     close(found, wanted)
     engine = open_(tmp_path / "m")
@@ -254,7 +259,11 @@ def test_weights_can_be_rounded(
     engine = open_(folders[name], weights=weights)
     assert engine.weights == weights
     cache = engine.cache(2, LENGTH)
-    near(cache.forward([ForwardInput(1, ids)], all_positions=True), plain(rounded.float(), ids), share)
+    near(
+        cache.forward([ForwardInput(1, ids)], all_positions=True),
+        plain(rounded.float(), ids),
+        share,
+    )
     whole = cache.forward([ForwardInput(0, ids)])
     cache.truncate(0, 11)
     near(cache.forward([ForwardInput(0, ids[11:])]), whole, share / 2)
@@ -290,7 +299,7 @@ def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("feeds", "match"),
+    ("inputs", "match"),
     [
         ([], "nothing to read"),
         ([ForwardInput(0, [])], "no ids"),
@@ -299,7 +308,7 @@ def test_a_directory_in_several_files_is_read(open_: Open, tmp_path: Path) -> No
         ([ForwardInput(0, [1]), ForwardInput(0, [2])], "row 0 was given twice"),
         ([ForwardInput(0, [1]), ForwardInput(1, [97])], "id 97 is not in the vocabulary"),
         ([ForwardInput(0, [-1])], "id -1"),
-        ([ForwardInput(0, [1] * 21)], "a text of 26 tokens does not fit a cache made for 25"),
+        ([ForwardInput(0, [1] * 21)], "a text of 26 tokens does not fit a cache of 25"),
     ],
 )
 def test_what_cannot_be_read_is_refused_and_nothing_is_read(
@@ -323,10 +332,10 @@ def test_what_is_not_there_is_refused(open_: Open, folders: dict[str, Path]) -> 
         (lambda: engine.cache(1, 65), "the context is 64"),
         (lambda: cache.cached_length(2), "row 2"),
         (lambda: cache.truncate(-1, 0), "row -1"),
-        (lambda: cache.truncate(0, -1), "cannot be cut to -1"),
+        (lambda: cache.truncate(0, -1), "cannot be truncated to -1"),
         (lambda: cache.copy_prefix(2, 0, 1), "row 2"),
         (lambda: cache.copy_prefix(0, 3, 1), "row 3"),
-        (lambda: cache.copy_prefix(0, 1, 4), "which holds 3"),
+        (lambda: cache.copy_prefix(0, 1, 4), "it holds 3"),
         (lambda: cache.copy_prefix(0, 1, -1), "-1 tokens"),
     ]
     for call, match in wrong:

@@ -253,4 +253,4 @@ def test_numbers_as_large_as_they_can_be_do_no_harm(tmp_path: Path) -> None:
             except OwnwordsError:
                 continue
             assert engine is not None
-            engine.cache(1, 100).read([ForwardInput(0, [1] * 100)])
+            engine.cache(1, 100).forward([ForwardInput(0, [1] * 100)])

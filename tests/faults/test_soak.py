@@ -11,14 +11,14 @@ import pytest
 
 pytest.importorskip("torch")
 
+
 from ownwords.inference import copy_guard
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.engine import Engine
 from ownwords.inference.engine_loader import load_engine
-from ownwords.inference.generation import Request, generate
+from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle
-from ownwords.inference.speculate import PromptLookup, Proposer
+from ownwords.inference.scheduler import BatchScheduler, RequestHandle, generate
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import build
@@ -58,7 +58,7 @@ def kept() -> CopyGuard:
     return copy_guard.build([np.arange(250)], ByteTokenizer(), longest=4)
 
 
-def request(draw_uniform: Random, kept: CopyGuard) -> Request:
+def request(draw_uniform: Random, kept: CopyGuard) -> GenerationRequest:
     """Short and long, alike and unlike, beyond the context, with all that can be asked for."""
     prompt = [draw_uniform.randrange(3)] * draw_uniform.randint(1, 12)
     if draw_uniform.random() < 0.5:
@@ -71,12 +71,12 @@ def request(draw_uniform: Random, kept: CopyGuard) -> Request:
         repetition_penalty=draw_uniform.choice([1.0, 1.2]),
         no_repeat_ngram_size=draw_uniform.choice([0, 3]),
     )
-    return Request(
+    return GenerationRequest(
         ids=prompt,
-        tokens=draw_uniform.choice([0, 1, 5, 20, 60]),
+        max_tokens=draw_uniform.choice([0, 1, 5, 20, 60]),
         sampling=lively,
         seed=draw_uniform.randrange(1 << 31),
-        stops=frozenset(draw_uniform.sample(range(261), draw_uniform.choice([0, 1, 5]))),
+        stop_ids=frozenset(draw_uniform.sample(range(261), draw_uniform.choice([0, 1, 5]))),
         logprobs=draw_uniform.choice([0, 0, 3]),
         guard=draw_uniform.choice([None, kept]),
     )
@@ -85,8 +85,7 @@ def request(draw_uniform: Random, kept: CopyGuard) -> Request:
 def serve(engine: Engine, kept: CopyGuard, requests: int, seed: int) -> None:
     """One day at the desk: so many requests come, some leave; those checked are as if alone."""
     draw_uniform = Random(seed)
-    proposer: Proposer | None = draw_uniform.choice([None, PromptLookup()])
-    scheduler = BatchScheduler(engine, rows=ROWS, length=CONTEXT, proposer=proposer)
+    scheduler = BatchScheduler(engine, rows=ROWS, length=CONTEXT)
     written: dict[RequestHandle, list[int]] = {}
     left: set[RequestHandle] = set()
     checked: list[RequestHandle] = []

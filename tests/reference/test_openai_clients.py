@@ -149,7 +149,7 @@ def test_models(client: Any) -> None:  # noqa: ANN401
 
 def test_completions(client: Any, own: Model) -> None:  # noqa: ANN401
     answer = client.completions.create(model=OWN, prompt="On ", max_tokens=20, seed=3, logprobs=2)
-    expected = "".join(own.write("On ", tokens=20, seed=3))
+    expected = "".join(own.write("On ", max_tokens=20, seed=3))
     assert answer.choices[0].text == expected
     assert answer.usage.prompt_tokens == 4
     assert "".join(answer.choices[0].logprobs.tokens).count("bytes") == 0 or "\ufffd" in expected
@@ -167,7 +167,7 @@ def test_completions(client: Any, own: Model) -> None:  # noqa: ANN401
     for chunk in stream:
         for choice in chunk.choices:
             texts[choice.index] += choice.text
-    assert texts == [expected, "".join(own.write("At ", tokens=20, seed=3))]
+    assert texts == [expected, "".join(own.write("At ", max_tokens=20, seed=3))]
     assert chunk.usage.prompt_tokens == 8
 
 
@@ -178,7 +178,7 @@ def test_chats(client: Any, own: Model) -> None:  # noqa: ANN401
         "max_completion_tokens": 20,
         "seed": 3,
     }
-    expected = "".join(own.write("On ", tokens=20, seed=3))
+    expected = "".join(own.write("On ", max_tokens=20, seed=3))
     answer = client.chat.completions.create(**told, logprobs=True, top_logprobs=2)
     assert answer.choices[0].message.content == expected
     assert answer.choices[0].finish_reason in ("stop", "length")
@@ -212,7 +212,7 @@ def test_several_at_once(url: str, own: Model) -> None:
 
             return list(await asyncio.gather(*map(one, range(8))))
 
-    expected = ["".join(own.write("On ", tokens=12, seed=seed)) for seed in range(8)]
+    expected = ["".join(own.write("On ", max_tokens=12, seed=seed)) for seed in range(8)]
     assert asyncio.run(work()) == expected
 
 
@@ -292,7 +292,7 @@ def llm(url: str, tmp_path: Path) -> Iterator[Any]:
 
 def test_llm_writes_with_the_model(llm: Any, own: Model) -> None:  # noqa: ANN401
     how = ["-o", "seed", "3", "-o", "max_tokens", "20"]
-    expected = "".join(own.write("On ", tokens=20, seed=3)).strip()
+    expected = "".join(own.write("On ", max_tokens=20, seed=3)).strip()
     for model in ("own", "own-text"):
         for stream in ((), ("--no-stream",)):
             assert llm("prompt", "-m", model, *how, *stream, "On ").strip() == expected

@@ -14,7 +14,7 @@ from ownwords.core.errors import OwnwordsError
 from played_endpoint import HERE, playing
 
 if TYPE_CHECKING:
-    from ownwords.inference.generation import FinishReason, Request
+    from ownwords.inference.generation import FinishReason, GenerationRequest
     from ownwords.inference.text_generation import TextGenerator
 
 MESSAGES = (
@@ -138,7 +138,7 @@ def test_a_model_of_ones_own_goes_on_from_the_same_words(tmp_path: Path) -> None
         assert (writer.name, writer.context, writer.is_here) == ("mine", 256, True)
         text = written(writer, most=12)
         plain = "Be short.\n\nQuestion: Why?\n\nAnswer:"
-        expected = Model.load(folder).write(plain, tokens=12, seed=1, temperature=0.0)
+        expected = Model.load(folder).write(plain, max_tokens=12, seed=1, temperature=0.0)
         assert text == "".join(expected)
         assert writer.used is not None
         assert writer.used.prompt == writer.count(plain) + 1  # a token that begins it
@@ -153,9 +153,9 @@ def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
     from ownwords.inference.text_generation import TextOutcome
 
     folder = own_model(tmp_path)
-    asked: list[tuple[Request, Sequence[str]]] = []
+    asked: list[tuple[GenerationRequest, Sequence[str]]] = []
 
-    def write(request: "Request", stops: Sequence[str]) -> "TextGenerator":
+    def write(request: "GenerationRequest", stops: Sequence[str]) -> "TextGenerator":
         asked.append((request, stops))
         yield from ("It ", "rained.")
         return TextOutcome(7, finished)
@@ -165,7 +165,7 @@ def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
     assert writer.used is not None
     assert (writer.used.written, writer.ended) == (7, ended)
     ((request, stops),) = asked
-    assert (request.tokens, request.seed, request.sampling.temperature) == (7, 1, 0.0)
+    assert (request.max_tokens, request.seed, request.sampling.temperature) == (7, 1, 0.0)
     assert "\nQuestion:" in stops
 
 
@@ -173,7 +173,7 @@ def test_an_answer_ends_where_the_models_own_file_says(tmp_path: Path) -> None:
     folder = own_model(tmp_path)
     (folder / "generation_config.json").write_text('{"eos_token_id": [10, 46]}')
     request = LocalBackend(folder)._request(MESSAGES, most=3, seed=1, temperature=0.0)
-    assert {10, 46} <= request.stops
+    assert {10, 46} <= request.stop_ids
 
 
 def test_its_own_template_is_kept_to(tmp_path: Path) -> None:

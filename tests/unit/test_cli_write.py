@@ -73,7 +73,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_prompt_is_shown_and_written_on(
     here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = "".join(Model.load(folder).write("the trouble", tokens=30, seed=5))
+    expected = "".join(Model.load(folder).write("the trouble", max_tokens=30, seed=5))
     assert main(["write", "the", "trouble", "--max-tokens", "30", "--seed", "5"]) == 0
     shown = capsys.readouterr()
     assert shown.out == f"the trouble{expected}\n"
@@ -91,11 +91,11 @@ def test_each_option_of_sampling_arrives(
         "top_k": 9,
         "repetition_penalty": 1.3,
     }
-    plain = "".join(model.write("x", tokens=20, seed=2))
+    plain = "".join(model.write("x", max_tokens=20, seed=2))
     for name, value in said.items():
         flag = "--" + name.replace("_", "-")
         assert main(["write", "x", "--max-tokens", "20", "--seed", "2", flag, str(value)]) == 0
-        expected = "".join(model.write("x", tokens=20, seed=2, **{name: value}))
+        expected = "".join(model.write("x", max_tokens=20, seed=2, **{name: value}))
         assert capsys.readouterr().out == f"x{expected}\n", name
         assert name in ("top_p", "min_p", "top_k") or expected != plain, name
 
@@ -104,7 +104,7 @@ def test_several_texts_are_those_of_their_seeds(
     here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = Model.load(folder)
-    expected = ["".join(model.write("a", tokens=20, seed=seed)) for seed in (7, 8, 9)]
+    expected = ["".join(model.write("a", max_tokens=20, seed=seed)) for seed in (7, 8, 9)]
     command = ["write", "a", "--samples", "3", "--seed", "7", "--max-tokens", "20"]
     assert main([*command, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -246,7 +246,7 @@ def test_long_quotes_take_asking_for(
         (["--threads", "0"], "--threads should be 1 or more"),
         (["--temperature", "-1"], "temperature should be"),
         (["--weights", "int5"], "int8"),
-        (["--device", "abacus"], "is no device"),
+        (["--device", "abacus"], "there is no device"),
         (["--device", "cuda:abc"], "cannot use the device 'cuda:abc' here"),
         (["--device", "cuda:99"], "cannot use the device 'cuda:99' here"),
         (["--temperature", "nan"], "temperature should be"),

@@ -13,11 +13,10 @@ import torch
 
 from ownwords.inference import copy_guard
 from ownwords.inference.copy_guard import CopyGuard
-from ownwords.inference.generation import Request
+from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
-from ownwords.inference.speculate import PromptLookup
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import build
@@ -79,14 +78,14 @@ def copies(texts: list[str], model: Model, watching: CopyGuard | None, count: in
     assert known is not None
     dice = random.Random(1)
     # With guesses, as those are right where a text is copied.
-    scheduler = BatchScheduler(model.engine, rows=8, length=CONTEXT, proposer=PromptLookup())
+    scheduler = BatchScheduler(model.engine, rows=8, length=CONTEXT)
     written: dict[RequestHandle, list[int]] = {}
     for number in range(count):
         some = dice.choice(texts).split(" ")
         begin = dice.randrange(len(some) - 14)
-        request = Request(
+        request = GenerationRequest(
             ids=model.tokenizer.encode(" ".join(some[begin : begin + dice.randint(1, 14)])),
-            tokens=TOKENS,
+            max_tokens=TOKENS,
             sampling=SamplingParams(temperature=(0, 0.5, 1)[number % 3]),
             vocabulary=model.tokenizer.vocabulary_size,
             seed=number,

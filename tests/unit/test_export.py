@@ -132,7 +132,7 @@ def test_a_model_that_continues_text_begins_a_document(folder: Path) -> None:
     ("arguments", "said"),
     [
         (["nowhere", "--to", "gguf"], "nowhere"),
-        (["MODEL", "--to", "hf", "--type", "q8_0"], "holds no q8_0"),
+        (["MODEL", "--to", "hf", "--type", "q8_0"], "cannot hold q8_0"),
         (["MODEL", "--to", "hf", "--out", "MODEL"], "is the model itself"),
         (["MODEL", "--to", "onnx"], "onnx"),
     ],

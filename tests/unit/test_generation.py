@@ -1,4 +1,4 @@
-"""Texts being written: alone, among others, guessed ahead; always the tokens of the plain model."""
+"""Texts generated alone and in a batch: always the tokens of the plain forward pass."""
 
 import gc
 import sys
@@ -16,10 +16,14 @@ import torch
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference.engine import Engine, ForwardInput, Logits, WeightFormat
-from ownwords.inference.generation import GeneratedToken, Request, generate
-from ownwords.inference.sampling import SamplingParams, choose, draw_uniform, log_probabilities
-from ownwords.inference.scheduler import BatchScheduler, RequestHandle
-from ownwords.inference.speculate import Draft, PromptLookup, Proposer
+from ownwords.inference.generation import GeneratedToken, GenerationRequest
+from ownwords.inference.sampling import (
+    SamplingParams,
+    draw_uniform,
+    log_probabilities,
+    sample_token,
+)
+from ownwords.inference.scheduler import BatchScheduler, RequestHandle, generate
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.decoder import CausalLM
 
@@ -29,23 +33,23 @@ LIVELY = SamplingParams(temperature=1.5, repetition_penalty=1.2, no_repeat_ngram
 ENGINES = {name: TorchEngine(tiny(name).double().eval(), frozen=True) for name in TINY}
 
 
-def plainly(network: CausalLM, request: Request) -> list[int]:
+def plainly(network: CausalLM, request: GenerationRequest) -> list[int]:
     """The whole text read again for each token, without a cache."""
-    room = min(network.config.context, len(request.ids) + request.tokens)
+    room = min(network.config.context, len(request.ids) + request.max_tokens)
     text = held = list(request.ids)
-    for drawn in range(request.tokens):
+    for drawn in range(request.max_tokens):
         if len(held) > room:
             held = held[-(room // 2) :]
         with torch.inference_mode():
             scores = network.logits(network(torch.tensor([held])))[0, -1].float().numpy()
-        chosen = choose(
+        chosen = sample_token(
             scores,
             request.sampling,
             history=text,
             uniform=draw_uniform(request.seed, drawn),
             prompt=len(request.ids),
         )
-        if chosen in request.stops:
+        if chosen in request.stop_ids:
             break
         text, held = [*text, chosen], [*held, chosen]
     return text[len(request.ids) :]
@@ -55,8 +59,8 @@ def ids_of(drawn: Sequence[GeneratedToken]) -> list[int]:
     return [one.id for one in drawn]
 
 
-def written(engine: Engine, request: Request, proposer: Proposer | None = None) -> list[int]:
-    return ids_of(list(generate(engine, request, proposer=proposer)))
+def written(engine: Engine, request: GenerationRequest) -> list[int]:
+    return ids_of(list(generate(engine, request)))
 
 
 class Counting:
@@ -92,15 +96,15 @@ class CountingCache:
     def cached_length(self, row: int) -> int:
         return len(self.texts[row])
 
-    def forward(self, inputs: Sequence[ForwardInput], *, every: bool = False) -> Logits:
+    def forward(self, inputs: Sequence[ForwardInput], *, all_positions: bool = False) -> Logits:
         self._engine.reads.append(list(inputs))
         assert len({each.row for each in inputs}) == len(inputs)
         for each in inputs:
             self.texts[each.row] += each.ids
             assert len(self.texts[each.row]) <= self.length
         if self._cache:
-            return self._cache.forward(inputs, all_positions=every)
-        ids = [i for each in inputs for i in (each.ids if every else each.ids[-1:])]
+            return self._cache.forward(inputs, all_positions=all_positions)
+        ids = [i for each in inputs for i in (each.ids if all_positions else each.ids[-1:])]
         scores = np.zeros((len(ids), self._engine.vocabulary), np.float32)
         scores[np.arange(len(ids)), (np.array(ids) + 1) % self._engine.vocabulary] = 9
         return scores
@@ -123,31 +127,23 @@ class CountingCache:
 def finish(scheduler: BatchScheduler) -> dict[RequestHandle, list[int]]:
     texts: dict[RequestHandle, list[int]] = {}
     while scheduler.busy:
-        for ticket, drawn, _ in scheduler.step():
-            texts.setdefault(ticket, []).extend(ids_of(drawn))
+        for handle, drawn, _ in scheduler.step():
+            texts.setdefault(handle, []).extend(ids_of(drawn))
     return texts
 
 
-def finish_one(scheduler: BatchScheduler, request: Request) -> list[int]:
-    ticket = scheduler.submit(request)
-    return finish(scheduler)[ticket]
-
-
-PROPOSERS = {
-    "none": lambda _: None,
-    "look-up": lambda _: PromptLookup(longest=2, shortest=1),
-    "itself": Draft,
-    "another": lambda _: Draft(ENGINES["gpt2"]),
-}
+def finish_one(scheduler: BatchScheduler, request: GenerationRequest) -> list[int]:
+    handle = scheduler.submit(request)
+    return finish(scheduler)[handle]
 
 
 @cache
-def plain_texts(name: str, is_greedy: bool) -> list[tuple[Request, list[int]]]:
+def plain_texts(name: str, is_greedy: bool) -> list[tuple[GenerationRequest, list[int]]]:
     """Within the context of 64, across its end, and from a prompt that is longer."""
     requests = [
-        Request(
+        GenerationRequest(
             ids=some_ids(1, length, seed=length)[0].tolist(),
-            tokens=tokens,
+            max_tokens=tokens,
             sampling=GREEDY if is_greedy else LIVELY,
             seed=length,
         )
@@ -156,64 +152,61 @@ def plain_texts(name: str, is_greedy: bool) -> list[tuple[Request, list[int]]]:
     return [(request, plainly(ENGINES[name].network, request)) for request in requests]
 
 
-@pytest.mark.parametrize("proposer", PROPOSERS)
 @pytest.mark.parametrize("name", TINY)
 @pytest.mark.parametrize("is_greedy", [True, False], ids=["greedy", "lively"])
-def test_the_tokens_are_those_of_the_plain_model(name: str, proposer: str, is_greedy: bool) -> None:
+def test_the_tokens_are_those_of_the_plain_model(name: str, is_greedy: bool) -> None:
     engine = ENGINES[name]
     for request, ids in plain_texts(name, is_greedy):
-        guessing = PROPOSERS[proposer](engine)  # type: ignore[no-untyped-call]
-        assert written(engine, request, guessing) == ids
+        assert written(engine, request) == ids
 
 
-@pytest.mark.parametrize("proposer", PROPOSERS)
 @pytest.mark.parametrize("name", ["gpt2", "qwen3-window", "gemma3"])
-def test_in_company_each_text_is_as_if_alone(name: str, proposer: str) -> None:
-    engine, random = ENGINES[name], Random(name + proposer)
+def test_in_company_each_text_is_as_if_alone(name: str) -> None:
+    engine, random = ENGINES[name], Random(name)
     shared = some_ids(1, 30, seed=5)[0].tolist()
     waiting = []
     for number in range(12):
         own = some_ids(1, random.randint(1, 40), seed=number)[0].tolist()
-        request = Request(
+        request = GenerationRequest(
             ids=shared[: random.choice([0, 20, 30])] + own,
-            tokens=random.randint(0, 30),
+            max_tokens=random.randint(0, 30),
             sampling=random.choice([GREEDY, LIVELY]),
             seed=number,
-            stops=frozenset({random.randrange(97)}),
+            stop_ids=frozenset({random.randrange(97)}),
         )
         waiting.append((request, written(engine, request)))
-    scheduler = BatchScheduler(engine, rows=3, length=64, proposer=PROPOSERS[proposer](engine))  # type: ignore[no-untyped-call]
+    scheduler = BatchScheduler(engine, rows=3, length=64)
     texts: dict[RequestHandle, list[int]] = {}
     expected: dict[RequestHandle, list[int]] = {}
     while waiting or scheduler.busy:
         if waiting and random.random() < 0.4:
             request, alone = waiting.pop()
-            ticket = scheduler.submit(request)
-            texts[ticket], expected[ticket] = [], alone
+            handle = scheduler.submit(request)
+            texts[handle], expected[handle] = [], alone
             if random.random() < 0.2:
-                scheduler.cancel(ticket)
-                expected[ticket] = []
-        for ticket, drawn, finished in scheduler.step():
-            assert not ticket.is_cancelled
-            assert ticket.finished == finished
-            texts[ticket] += ids_of(drawn)
-            assert texts[ticket] == expected[ticket][: len(texts[ticket])]
+                scheduler.cancel(handle)
+                expected[handle] = []
+        for handle, drawn, finished in scheduler.step():
+            assert not handle.is_cancelled
+            assert handle.finish_reason == finished
+            texts[handle] += ids_of(drawn)
+            assert texts[handle] == expected[handle][: len(texts[handle])]
     assert texts == expected
 
 
 def test_what_ends_a_text_is_said() -> None:
     scheduler = BatchScheduler(Counting(), rows=2, length=100)
     stopped = scheduler.submit(
-        Request(ids=[3], tokens=9, sampling=GREEDY, stops=frozenset({7})),
+        GenerationRequest(ids=[3], max_tokens=9, sampling=GREEDY, stop_ids=frozenset({7})),
     )
-    full = scheduler.submit(Request(ids=[20], tokens=2, sampling=GREEDY))
-    empty = scheduler.submit(Request(ids=[20], tokens=0, sampling=GREEDY))
+    full = scheduler.submit(GenerationRequest(ids=[20], max_tokens=2, sampling=GREEDY))
+    empty = scheduler.submit(GenerationRequest(ids=[20], max_tokens=0, sampling=GREEDY))
     said = {}
     texts: dict[RequestHandle, list[int]] = {stopped: [], full: [], empty: []}
     while scheduler.busy:
-        for ticket, drawn, finished in scheduler.step():
-            texts[ticket] += ids_of(drawn)
-            said[ticket] = finished
+        for handle, drawn, finished in scheduler.step():
+            texts[handle] += ids_of(drawn)
+            said[handle] = finished
     assert texts == {stopped: [4, 5, 6], full: [21, 22], empty: []}
     assert said == {stopped: "stop", full: "length", empty: "length"}
 
@@ -225,7 +218,7 @@ def test_what_was_read_before_is_not_read_again() -> None:
 
     def read_for(ids: Sequence[int]) -> int:
         before = engine.tokens
-        scheduler.submit(Request(ids=ids, tokens=1, sampling=GREEDY))
+        scheduler.submit(GenerationRequest(ids=ids, max_tokens=1, sampling=GREEDY))
         finish(scheduler)
         return engine.tokens - before
 
@@ -235,14 +228,16 @@ def test_what_was_read_before_is_not_read_again() -> None:
     assert read_for([*prompt[:30], 9]) == 1
     assert read_for([49, *prompt]) == 41
     # The text that another request is writing counts, too: 35 of the prompt, by a copy.
-    scheduler.submit(Request(ids=[*prompt[:30], 9], tokens=50, sampling=GREEDY))
+    scheduler.submit(GenerationRequest(ids=[*prompt[:30], 9], max_tokens=50, sampling=GREEDY))
     scheduler.step()
     before = engine.tokens
-    ticket = scheduler.submit(Request(ids=[*prompt[:30], 9, 10, 11, 3], tokens=1, sampling=GREEDY))
+    handle = scheduler.submit(
+        GenerationRequest(ids=[*prompt[:30], 9, 10, 11, 3], max_tokens=1, sampling=GREEDY)
+    )
     scheduler.step()
     scheduler.step()
     scheduler.step()
-    assert ticket.finished
+    assert handle.finish_reason
     assert engine.tokens - before <= 3 + 4
 
 
@@ -251,13 +246,13 @@ def test_several_of_one_prompt_read_it_once() -> None:
     scheduler = BatchScheduler(engine, rows=4, length=64)
     ids = some_ids(1, 40)[0].tolist()
     requests = [
-        Request(ids=ids, tokens=8, sampling=SamplingParams(temperature=3), seed=seed)
+        GenerationRequest(ids=ids, max_tokens=8, sampling=SamplingParams(temperature=3), seed=seed)
         for seed in range(4)
     ]
-    tickets = [scheduler.submit(request) for request in requests]
+    handles = [scheduler.submit(request) for request in requests]
     texts = finish(scheduler)
     assert engine.tokens == 40 + 3 + 4 * 7
-    assert [texts[ticket] for ticket in tickets] == [
+    assert [texts[handle] for handle in handles] == [
         written(ENGINES["llama"], request) for request in requests
     ]
     assert len({tuple(text) for text in texts.values()}) == 4
@@ -266,12 +261,12 @@ def test_several_of_one_prompt_read_it_once() -> None:
 def test_a_long_prompt_stalls_nobody() -> None:
     engine = Counting()
     scheduler = BatchScheduler(engine, rows=2, length=2000)
-    quick = scheduler.submit(Request(ids=[1], tokens=100, sampling=GREEDY))
+    quick = scheduler.submit(GenerationRequest(ids=[1], max_tokens=100, sampling=GREEDY))
     scheduler.step()
-    slow = scheduler.submit(Request(ids=[5] * 1000, tokens=3, sampling=GREEDY))
+    slow = scheduler.submit(GenerationRequest(ids=[5] * 1000, max_tokens=3, sampling=GREEDY))
     steps = 0
-    while not slow.finished:
-        told = {ticket: drawn for ticket, drawn, _ in scheduler.step()}
+    while not slow.finish_reason:
+        told = {handle: drawn for handle, drawn, _ in scheduler.step()}
         assert len(told[quick]) == 1
         assert sum(len(each.ids) for each in engine.reads[-1]) <= 65
         steps += 1
@@ -281,33 +276,34 @@ def test_a_long_prompt_stalls_nobody() -> None:
 def test_cancelling_frees_the_row_and_is_silent() -> None:
     scheduler = BatchScheduler(Counting(), rows=1, length=100)
     first, second, third = (
-        scheduler.submit(Request(ids=[1], tokens=5, sampling=GREEDY)) for _ in range(3)
+        scheduler.submit(GenerationRequest(ids=[1], max_tokens=5, sampling=GREEDY))
+        for _ in range(3)
     )
-    assert [ticket for ticket, _, _ in scheduler.step()] == [first]
+    assert [handle for handle, _, _ in scheduler.step()] == [first]
     scheduler.cancel(first)
     scheduler.cancel(second)
-    assert [ticket for ticket, _, _ in scheduler.step()] == [third]
+    assert [handle for handle, _, _ in scheduler.step()] == [third]
     scheduler.cancel(third)
     assert scheduler.step() == []
     assert not scheduler.busy
 
 
 def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> None:
-    scheduler = BatchScheduler(Counting(), rows=3, length=300, proposer=PromptLookup())
-    tickets: list[list[RequestHandle]] = [[] for _ in range(4)]
-    all_in = Barrier(len(tickets) + 1)
+    scheduler = BatchScheduler(Counting(), rows=3, length=300)
+    handles: list[list[RequestHandle]] = [[] for _ in range(4)]
+    all_in = Barrier(len(handles) + 1)
 
     def come(number: int) -> None:
         random = Random(number)
         all_in.wait()
         for place in range(60):
             ids = [random.randrange(50) for _ in range(random.randint(1, 60))]
-            request = Request(ids=ids, tokens=random.randint(0, 20), sampling=GREEDY)
-            tickets[number].append(scheduler.submit(request))
+            request = GenerationRequest(ids=ids, max_tokens=random.randint(0, 20), sampling=GREEDY)
+            handles[number].append(scheduler.submit(request))
             if random.random() < 0.3:
-                scheduler.cancel(tickets[number][random.randint(0, place)])
+                scheduler.cancel(handles[number][random.randint(0, place)])
 
-    threads = [Thread(target=come, args=(number,)) for number in range(len(tickets))]
+    threads = [Thread(target=come, args=(number,)) for number in range(len(handles))]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # so that they meet everywhere
     try:
@@ -316,44 +312,45 @@ def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> No
         all_in.wait()
         texts: dict[RequestHandle, list[int]] = {}
         while scheduler.busy or any(thread.is_alive() for thread in threads):
-            for ticket, drawn, finished in scheduler.step():
-                assert ticket.finished == finished
-                texts.setdefault(ticket, []).extend(ids_of(drawn))
+            for handle, drawn, finished in scheduler.step():
+                assert handle.finish_reason == finished
+                texts.setdefault(handle, []).extend(ids_of(drawn))
     finally:
         sys.setswitchinterval(interval)
         for thread in threads:
             thread.join()
-    for ticket in chain(*tickets):
-        wanted, last = ticket.request.tokens, ticket.request.ids[-1]
+    for handle in chain(*handles):
+        wanted, last = handle.request.max_tokens, handle.request.ids[-1]
         whole = [(last + 1 + place) % 50 for place in range(wanted)]
-        assert texts.get(ticket, []) == whole[: len(texts.get(ticket, []))]
-        if not ticket.is_cancelled:
-            assert (texts[ticket], ticket.finished) == (whole, "length")
+        assert texts.get(handle, []) == whole[: len(texts.get(handle, []))]
+        if not handle.is_cancelled:
+            assert (texts[handle], handle.finish_reason) == (whole, "length")
     assert sorted(scheduler._free) == [0, 1, 2]
-    assert sum(ticket.is_cancelled for ticket in chain(*tickets)) > 30
+    assert sum(handle.is_cancelled for handle in chain(*handles)) > 30
 
 
 def test_what_only_pads_the_vocabulary_is_never_written() -> None:
     engine = Counting()
     for vocabulary, expected in ((50, [19, 20, 21, 22]), (60, [19, 20, 21, 22]), (21, [19, 20])):
-        request = Request(
-            ids=[18], tokens=4, sampling=GREEDY, vocabulary=vocabulary, stops=frozenset({0})
+        request = GenerationRequest(
+            ids=[18], max_tokens=4, sampling=GREEDY, vocabulary=vocabulary, stop_ids=frozenset({0})
         )
         assert written(engine, request) == expected  # what follows 20 is 21, else the first
-        assert written(engine, request, Draft(engine)) == expected
         assert list(finish_one(BatchScheduler(engine, rows=1, length=60), request)) == expected
-    told = Request(ids=[48], tokens=9, sampling=LIVELY, vocabulary=30, logprobs=40)
+    told = GenerationRequest(ids=[48], max_tokens=9, sampling=LIVELY, vocabulary=30, logprobs=40)
     for one in generate(engine, told):
         assert one.id < 30
         assert {i for i, _ in one.alternatives} == set(range(30))
         assert sum(np.exp(p) for _, p in one.alternatives) == pytest.approx(1)
     with pytest.raises(ConfigError, match="vocabulary should be 1 or more, and is 0"):
-        Request(ids=[1], tokens=3, sampling=GREEDY, vocabulary=0)
+        GenerationRequest(ids=[1], max_tokens=3, sampling=GREEDY, vocabulary=0)
     with pytest.raises(ConfigError, match="bias names the token 30, and the vocabulary has 30"):
         list(
             generate(
                 engine,
-                Request(ids=[1], tokens=3, sampling=SamplingParams(bias={30: 1.0}), vocabulary=30),
+                GenerationRequest(
+                    ids=[1], max_tokens=3, sampling=SamplingParams(bias={30: 1.0}), vocabulary=30
+                ),
             )
         )
 
@@ -361,36 +358,37 @@ def test_what_only_pads_the_vocabulary_is_never_written() -> None:
 def test_one_request_that_fails_leaves_the_others_alone() -> None:
     scheduler = BatchScheduler(Counting(vocabulary=4), rows=2, length=100)
     never = SamplingParams(temperature=0, bias=dict.fromkeys(range(4), float("-inf")))
-    good = scheduler.submit(Request(ids=[1], tokens=3, sampling=GREEDY))
-    bad = scheduler.submit(Request(ids=[1, 2], tokens=3, sampling=never))
+    good = scheduler.submit(GenerationRequest(ids=[1], max_tokens=3, sampling=GREEDY))
+    bad = scheduler.submit(GenerationRequest(ids=[1, 2], max_tokens=3, sampling=never))
     texts = finish(scheduler)
     assert texts[good] == [2, 3, 0]
-    assert (good.finished, good.error) == ("length", None)
-    assert bad.finished == "error"
+    assert (good.finish_reason, good.error) == ("length", None)
+    assert bad.finish_reason == "error"
     assert isinstance(bad.error, OwnwordsError)
 
 
 def test_what_cannot_be_written_is_refused_at_once() -> None:
-    with pytest.raises(OwnwordsError, match="nothing to begin with"):
-        Request(ids=[], tokens=3, sampling=GREEDY)
-    with pytest.raises(ConfigError, match="tokens should be 0 or more, and is -1"):
-        Request(ids=[1], tokens=-1, sampling=GREEDY)
+    with pytest.raises(OwnwordsError, match="the prompt is empty"):
+        GenerationRequest(ids=[], max_tokens=3, sampling=GREEDY)
+    with pytest.raises(ConfigError, match="max_tokens should be 0 or more, and is -1"):
+        GenerationRequest(ids=[1], max_tokens=-1, sampling=GREEDY)
     scheduler = BatchScheduler(Counting(), rows=1, length=10)
     for wrong in (50, -1):
         with pytest.raises(OwnwordsError, match=f"id {wrong} is not in the vocabulary"):
-            scheduler.submit(Request(ids=[1, wrong], tokens=3, sampling=GREEDY))
+            scheduler.submit(GenerationRequest(ids=[1, wrong], max_tokens=3, sampling=GREEDY))
     with pytest.raises(ConfigError, match="bias names the token 50"):
-        scheduler.submit(Request(ids=[1], tokens=3, sampling=SamplingParams(bias={50: 1.0})))
+        scheduler.submit(
+            GenerationRequest(ids=[1], max_tokens=3, sampling=SamplingParams(bias={50: 1.0}))
+        )
     assert not scheduler.busy
 
 
 def test_chances_are_those_of_the_model_whatever_is_drawn() -> None:
     engine = ENGINES["gemma3"]
     ids = some_ids(1, 5)[0].tolist()
-    request = Request(ids=ids, tokens=6, sampling=LIVELY, logprobs=4)
+    request = GenerationRequest(ids=ids, max_tokens=6, sampling=LIVELY, logprobs=4)
     drawn = list(generate(engine, request))
     assert ids_of(drawn) == plainly(engine.network, request)
-    assert ids_of(list(generate(engine, request, proposer=Draft(engine)))) == ids_of(drawn)
     with torch.inference_mode():
         whole = torch.tensor([[*ids, *ids_of(drawn)]])
         scores = engine.network.logits(engine.network(whole))[0].float()
@@ -401,33 +399,33 @@ def test_chances_are_those_of_the_model_whatever_is_drawn() -> None:
         assert [i for i, _ in one.alternatives] == best.indices.tolist()
         assert [p for _, p in one.alternatives] == pytest.approx(best.values.tolist(), abs=1e-5)
     assert log_probabilities(scores[0].numpy(), [0])[0] < 0
-    alone = Request(ids=ids, tokens=1, sampling=GREEDY)
+    alone = GenerationRequest(ids=ids, max_tokens=1, sampling=GREEDY)
     assert [one.logprob for one in generate(engine, alone)] == [None]
 
 
 def test_nothing_is_read_before_it_is_asked_for() -> None:
     engine = Counting()
-    pieces = generate(engine, Request(ids=[1], tokens=10**9, sampling=GREEDY))
+    pieces = generate(engine, GenerationRequest(ids=[1], max_tokens=10**9, sampling=GREEDY))
     assert not engine.reads
     assert [next(pieces).id for _ in range(3)] == [2, 3, 4]
     assert len(engine.reads) == 3
     del pieces
     assert engine.closed == 1
-    assert written(engine, Request(ids=[1], tokens=0, sampling=GREEDY)) == []
+    assert written(engine, GenerationRequest(ids=[1], max_tokens=0, sampling=GREEDY)) == []
 
 
 def test_memory_stays_flat_over_many_requests() -> None:
-    scheduler = BatchScheduler(Counting(), rows=4, length=60, proposer=PromptLookup())
+    scheduler = BatchScheduler(Counting(), rows=4, length=60)
     random = Random(3)
 
     def serve(count: int) -> int:
         for _ in range(count):
             ids = [random.randrange(50) for _ in range(random.randint(1, 90))]
-            ticket = scheduler.submit(
-                Request(ids=ids, tokens=random.randint(0, 9), sampling=GREEDY)
+            handle = scheduler.submit(
+                GenerationRequest(ids=ids, max_tokens=random.randint(0, 9), sampling=GREEDY)
             )
             if random.random() < 0.1:
-                scheduler.cancel(ticket)
+                scheduler.cancel(handle)
             scheduler.step()
         finish(scheduler)
         gc.collect()

@@ -378,7 +378,7 @@ def test_each_line_begins_a_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["prompt"] for one in asked] == ["The trouble", "", "", "On hats", "On hats"]
     # The luck of each is another.
     assert [one["seed"] for one in asked] == [40, 41, 42, 43, 44]
-    assert asked[0]["tokens"] == 9
+    assert asked[0]["max_tokens"] == 9
     assert capsys.readouterr().out.splitlines()[0] == "The trouble goes on"
 
 

@@ -65,10 +65,12 @@ def test_an_engine_reads_numbers_at_odd_places(tmp_path: Path) -> None:
     models.write(tmp_path / "m", "gemma3_text")
     path = tmp_path / "m" / "model.safetensors"
     wanted = (
-        load_engine(tmp_path / "m", device="cpu").cache(1, 9).read([ForwardInput(0, [1, 2, 3])])
+        load_engine(tmp_path / "m", device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
     )
     data = path.read_bytes()
     end = 8 + int.from_bytes(data[:8], "little")
     path.write_bytes(struct.pack("<Q", end - 7) + data[8:end] + b" " + data[end:])
-    found = load_engine(tmp_path / "m", device="cpu").cache(1, 9).read([ForwardInput(0, [1, 2, 3])])
+    found = (
+        load_engine(tmp_path / "m", device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
+    )
     np.testing.assert_array_equal(found, wanted)

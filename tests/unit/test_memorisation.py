@@ -20,8 +20,9 @@ from ownwords.evaluation.memorisation import (
     words,
 )
 from ownwords.evaluation.verbatim import longest_run
-from ownwords.inference.generation import Request, generate
+from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.scheduler import generate
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
@@ -86,7 +87,9 @@ def test_it_is_what_greedy_decoding_would_write(name: str, learned: CausalLM) ->
     assert len(places) == 20
     for place, run in zip(places, runs, strict=True):
         prefix = shards.ids[place : place + 6].tolist()
-        request = Request(ids=prefix, tokens=12, sampling=SamplingParams(temperature=0))
+        request = GenerationRequest(
+            ids=prefix, max_tokens=12, sampling=SamplingParams(temperature=0)
+        )
         written = [drawn.id for drawn in generate(TorchEngine(model), request)]
         truth = shards.ids[place + 6 : place + 18].tolist()
         wanted = next((i for i in range(12) if written[i] != truth[i]), 12)

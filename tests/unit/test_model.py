@@ -14,9 +14,8 @@ import families  # noqa: F401 - it sees to it that one thread computes
 import ownwords
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.inference import copy_guard
-from ownwords.inference.generation import generate
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.speculate import PromptLookup
+from ownwords.inference.scheduler import generate
 from ownwords.models import bundle
 from ownwords.models.configs import qwen3
 from ownwords.models.decoder import build
@@ -65,16 +64,15 @@ def test_ids_that_do_not_belong_are_refused(folder: Path) -> None:
 
 def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:
     model = ownwords.load(folder)
-    pieces = list(model.write("The trouble", tokens=30))
+    pieces = list(model.write("The trouble", max_tokens=30))
     text = "".join(pieces)
     assert len(pieces) > 1
-    assert "".join(model.write("The trouble", tokens=30, seed=1)) == text
-    assert "".join(model.write("The trouble", tokens=30, seed=2)) != text
-    assert "".join(model.write("The trouble", tokens=30, proposer=PromptLookup())) == text
-    cold = "".join(model.write("The trouble", tokens=30, temperature=0))
-    assert cold == "".join(model.write("The trouble", tokens=30, seed=5, temperature=0))
+    assert "".join(model.write("The trouble", max_tokens=30, seed=1)) == text
+    assert "".join(model.write("The trouble", max_tokens=30, seed=2)) != text
+    cold = "".join(model.write("The trouble", max_tokens=30, temperature=0))
+    assert cold == "".join(model.write("The trouble", max_tokens=30, seed=5, temperature=0))
     stop = text[3:5]
-    assert "".join(model.write("The trouble", tokens=30, stops=[stop])) == text.split(stop)[0]
+    assert "".join(model.write("The trouble", max_tokens=30, stops=[stop])) == text.split(stop)[0]
     with pytest.raises(ConfigError, match="top_p"):
         model.write("The trouble", top_p=7)
 
@@ -82,17 +80,17 @@ def test_it_writes_in_pieces_the_same_for_the_same_seed(folder: Path) -> None:
 def test_what_ends_a_text_by_the_models_own_file_ends_it(folder: Path, tmp_path: Path) -> None:
     """As of models with a token for the end of a turn, beside that for the end of a text."""
     plain, greedy = ownwords.load(folder), SamplingParams(temperature=0)
-    asked = plain.request("The trouble", tokens=30, sampling=greedy)
+    asked = plain.request("The trouble", max_tokens=30, sampling=greedy)
     ids = [drawn.id for drawn in generate(plain.engine, asked)]
-    before = "".join(plain.write("The trouble", tokens=ids.index(ids[5]), temperature=0))
+    before = "".join(plain.write("The trouble", max_tokens=ids.index(ids[5]), temperature=0))
     said = json.loads((folder / GENERATION).read_text())
     shutil.copytree(folder, tmp_path / "model")
     (tmp_path / "model" / GENERATION).write_text(
         json.dumps(said | {"eos_token_id": [said["eos_token_id"], ids[5]]})
     )
     model = ownwords.load(tmp_path / "model")
-    assert "".join(model.write("The trouble", tokens=30, temperature=0)) == before
-    together = model.write_several("The trouble", seeds=[1, 2], tokens=30, temperature=0)
+    assert "".join(model.write("The trouble", max_tokens=30, temperature=0)) == before
+    together = model.write_several("The trouble", seeds=[1, 2], max_tokens=30, temperature=0)
     assert together == [before] * 2
 
 
@@ -128,7 +126,7 @@ def test_a_text_is_written_without_pytorch(folder: Path) -> None:
             "-c",
             "import sys, ownwords\n"
             "model = ownwords.load(sys.argv[1])\n"
-            "print(len(''.join(model.write('The trouble', tokens=20))) > 0)\n"
+            "print(len(''.join(model.write('The trouble', max_tokens=20))) > 0)\n"
             "print('torch' in sys.modules)",
             str(folder),
         ],

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from native_levels import kernels_at, levels
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, LogitRange
-from ownwords.inference.generation import Request, generate
+from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.native_engine import NativeEngine
-from ownwords.inference.sampling import SamplingParams, choose
+from ownwords.inference.sampling import SamplingParams, sample_token
+from ownwords.inference.scheduler import generate
 from ownwords.native.engine import ModelShape, NativeModel, SourceTensor, Stored, available
 
 if not available():
@@ -104,17 +105,17 @@ def near_agrees(core: NativeModel, ids: Sequence[int], margins: Sequence[float])
     """How many scores were found at most; asserts what is promised of them."""
     cache, most = core.cache(1, 4), 0
     for one in ids:
-        (whole,) = cache.forward([0], [[one]])
+        (whole,) = cache.read([0], [[one]])
         for margin in margins:
             for among in (VOCABULARY, 9_001, 3):
-                cache.truncate(0, 0)
-                (some,) = cache.forward([0], [[one]], near=(margin, among))
+                cache.cut(0, 0)
+                (some,) = cache.read([0], [[one]], near=(margin, among))
                 wanted = whole[:among] >= whole[:among].max() - margin
                 np.testing.assert_array_equal(some[:among][wanted], whole[:among][wanted])
                 found = some > -np.inf
                 np.testing.assert_array_equal(some[found], whole[found])
                 most = max(most, int(found.sum()))
-        cache.truncate(0, 0)
+        cache.cut(0, 0)
     return most
 
 
@@ -125,16 +126,16 @@ def test_scores_and_embeddings(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     cache = core_of(parts[0]).cache(8, 4)
     ids = [0, 5, 16, VOCABULARY - 1, 9_000, 77, 78, 4_096]
     for count in (1, 2, 3, 8):  # which go different ways
-        made = cache.forward(range(count), [[one] for one in ids[:count]])
+        made = cache.read(range(count), [[one] for one in ids[:count]])
         rows_ND = weights[ids[:count]]
         expected = rows_ND / np.sqrt((rows_ND**2).mean(1, keepdims=True)) @ weights.T
         assert np.sqrt(((made - expected) ** 2).mean() / (expected**2).mean()) < 8e-3
         for row in range(count):
-            cache.truncate(row, 0)
-    each = [cache.forward([row], [[one]])[0] for row, one in enumerate(ids)]
+            cache.cut(row, 0)
+    each = [cache.read([row], [[one]])[0] for row, one in enumerate(ids)]
     for row in range(8):
-        cache.truncate(row, 0)
-    np.testing.assert_array_equal(cache.forward(range(8), [[one] for one in ids]), each)
+        cache.cut(row, 0)
+    np.testing.assert_array_equal(cache.read(range(8), [[one] for one in ids]), each)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -181,18 +182,18 @@ def test_hostile_heads(parts: tuple[tuple[Codes, Scales], ...]) -> None:
 def test_no_numbers(parts: tuple[tuple[Codes, Scales], ...]) -> None:
     """Scores beyond all numbers are told as such, and not left out."""
     cache = core_of(parts[0], embedding=parts[1], final=3e38, spread=0.3).cache(1, 4)
-    (whole,) = cache.forward([0], [[5]])
+    (whole,) = cache.read([0], [[5]])
     assert not np.isfinite(whole).all()
-    cache.truncate(0, 0)
-    np.testing.assert_array_equal(cache.forward([0], [[5]], near=(0.0, VOCABULARY))[0], whole)
-    with pytest.raises(OwnwordsError, match="not numbers"):
-        choose(whole, SamplingParams(temperature=0), uniform=0.5)
+    cache.cut(0, 0)
+    np.testing.assert_array_equal(cache.read([0], [[5]], near=(0.0, VOCABULARY))[0], whole)
+    with pytest.raises(OwnwordsError, match="not finite numbers"):
+        sample_token(whole, SamplingParams(temperature=0), uniform=0.5)
 
 
 def drawn_by(
     engine: NativeEngine, sampling: SamplingParams, seed: int, **more: object
 ) -> list[int]:
-    request = Request(ids=[seed], tokens=100, sampling=sampling, seed=seed, **more)  # type: ignore[arg-type]
+    request = GenerationRequest(ids=[seed], max_tokens=100, sampling=sampling, seed=seed, **more)  # type: ignore[arg-type]
     return [drawn.id for drawn in generate(engine, request)]
 
 
@@ -212,7 +213,7 @@ def test_texts_are_the_same(
     asked = [(sampling, seed) for sampling in SAMPLINGS for seed in range(1, 9)]
     some = [drawn_by(engine, sampling, seed) for sampling, seed in asked]
     padded = drawn_by(engine, SAMPLINGS[1], 3, vocabulary=5_000)
-    monkeypatch.setattr(SamplingParams, "reach", None)
+    monkeypatch.setattr(SamplingParams, "logit_margin", None)
     whole = [drawn_by(engine, sampling, seed) for sampling, seed in asked]
     assert some == whole
     assert len({one for text in some for one in text}) > 100
@@ -238,7 +239,7 @@ def test_what_is_forbidden_leaves_others(
     likely = np.argsort(engine.cache(1, 4).forward([ForwardInput(0, [7])])[0])[-50:].tolist()
     guard = Forbidding(likely)
     some = drawn_by(engine, SAMPLINGS[1], 7, guard=guard)
-    monkeypatch.setattr(SamplingParams, "reach", None)
+    monkeypatch.setattr(SamplingParams, "logit_margin", None)
     assert some == drawn_by(engine, SAMPLINGS[1], 7, guard=guard)
 
 
@@ -257,10 +258,10 @@ def test_near_through_the_contract(parts: tuple[tuple[Codes, Scales], ...]) -> N
 @pytest.mark.parametrize("margin", [-1.0, float("nan")])
 def test_no_margin_is_all(parts: tuple[tuple[Codes, Scales], ...], margin: float) -> None:
     cache = core_of(parts[0], embedding=parts[1], spread=0.3).cache(1, 4)
-    (whole,) = cache.forward([0], [[9]])
+    (whole,) = cache.read([0], [[9]])
     for among in (VOCABULARY, 0, -5, 1 << 40):
-        cache.truncate(0, 0)
-        (made,) = cache.forward([0], [[9]], near=(margin, among))
+        cache.cut(0, 0)
+        (made,) = cache.read([0], [[9]], near=(margin, among))
         np.testing.assert_array_equal(made, whole)
 
 
@@ -274,11 +275,11 @@ def test_reach_leaves_out_only_what_is_never_chosen() -> None:
             min_p=float(drawn.choice([0.01, 0.2, 1.0])),
             top_k=int(drawn.choice([0, 5])),
         )
-        assert sampling.reach is not None
-        some = np.where(scores >= scores.max() - sampling.reach, scores, -np.inf)
+        assert sampling.logit_margin is not None
+        some = np.where(scores >= scores.max() - sampling.logit_margin, scores, -np.inf)
         uniform = (number + 0.5) / 2_000
-        one = choose(some.astype(np.float32), sampling, uniform=uniform)
-        assert one == choose(scores, sampling, uniform=uniform)
+        one = sample_token(some.astype(np.float32), sampling, uniform=uniform)
+        assert one == sample_token(scores, sampling, uniform=uniform)
     for needs_all in (
         SamplingParams(),
         SamplingParams(min_p=0.1, top_p=0.9),
@@ -287,4 +288,4 @@ def test_reach_leaves_out_only_what_is_never_chosen() -> None:
         SamplingParams(temperature=0, repetition_penalty=1.1),
         SamplingParams(temperature=0, no_repeat_ngram_size=3),
     ):
-        assert needs_all.reach is None
+        assert needs_all.logit_margin is None

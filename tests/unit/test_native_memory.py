@@ -27,7 +27,7 @@ from ownwords.inference.engine_loader import load_engine
 
 engine = load_engine(Path(sys.argv[1]), device="cpu", weights=sys.argv[2], threads=2)
 cache = engine.cache(4, 512)
-cache.read([ForwardInput(row, list(range(1, 90))) for row in range(4)])
+cache.forward([ForwardInput(row, list(range(1, 90))) for row in range(4)])
 lines = Path("/proc/self/status").read_text().splitlines()
 said = dict(line.split(":", 1) for line in lines)
 print(int(said["VmRSS"].split()[0]) * 1024, int(said["VmHWM"].split()[0]) * 1024)

@@ -30,7 +30,7 @@ def scores(folder: Path, model: CausalLM, weights: WeightFormat) -> Logits:
     found = native_engine.load(folder, model.config, weights=weights, threads=1)
     assert found is not None
     ids = some_ids(1, 12)[0].tolist()
-    return found.cache(1, len(ids)).read([ForwardInput(0, ids)], all_positions=True)
+    return found.cache(1, len(ids)).forward([ForwardInput(0, ids)], all_positions=True)
 
 
 def hard_to_round(weight_OI: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

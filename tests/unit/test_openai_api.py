@@ -38,7 +38,7 @@ def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def written(own: Model, prompt: str, tokens: int, seed: int, **how: Any) -> str:  # noqa: ANN401
-    return "".join(own.write(prompt, tokens=tokens, seed=seed, **how))
+    return "".join(own.write(prompt, max_tokens=tokens, seed=seed, **how))
 
 
 # --- completions ---------------------------------------------------------------------------------

@@ -51,18 +51,18 @@ def test_the_processor_is_served_by_the_native_engine(folder: Path) -> None:
 def test_torch_serves_where_nothing_was_compiled(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = load_engine(folder, device="cpu").cache(1, 9).read([ForwardInput(0, [1, 2, 3])])
+    wanted = load_engine(folder, device="cpu").cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
     without_the_part_in_c(monkeypatch)
     engine = load_engine(folder, device="cpu")
     assert engine.name.startswith("torch")
     assert describe_cpu_engine() == ("PyTorch", "the part in C++ was not compiled")
-    found = engine.cache(1, 9).read([ForwardInput(0, [1, 2, 3])])
+    found = engine.cache(1, 9).forward([ForwardInput(0, [1, 2, 3])])
     assert abs(found - wanted).max() < 1e-4
 
 
 def test_without_both_it_is_said_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_torch(monkeypatch)
-    with pytest.raises(OwnwordsError, match="on cuda that takes PyTorch, and PyTorch is not") as no:
+    with pytest.raises(OwnwordsError, match="cuda needs PyTorch, and PyTorch is not") as no:
         load_engine(folder, device="cuda")
     assert "pip install" in str(no.value)
     without_the_part_in_c(monkeypatch)
@@ -75,14 +75,14 @@ def test_torch_is_not_imported_for_the_native_engine(folder: Path) -> None:
         "import sys; from pathlib import Path; from ownwords.inference.engine import ForwardInput\n"
         "from ownwords.inference.engine_loader import load_engine\n"
         f"engine = load_engine(Path({str(folder)!r}), device='cpu')\n"
-        "engine.cache(1, 8).read([ForwardInput(0, [1, 2])])\n"
+        "engine.cache(1, 8).forward([ForwardInput(0, [1, 2])])\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_what_is_no_choice_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(OwnwordsError, match="'gpu' is no device"):
+    with pytest.raises(OwnwordsError, match="no device 'gpu'"):
         load_engine(folder, device="gpu")
     with pytest.raises(OwnwordsError, match="cannot be 'int3'"):
         load_engine(folder, weights="int3")  # type: ignore[arg-type]
@@ -105,5 +105,5 @@ def test_rounded_weights_are_not_had_in_another_kind(
     assert load_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"
     others: tuple[WeightFormat, ...] = ("f32", "bf16", "int4")
     for weights in others:
-        with pytest.raises(ModelError, match=f"holds int8 weights, and {weights} was asked for"):
+        with pytest.raises(ModelError, match=f"holds int8 weights and cannot be loaded as {weights}"):
             load_engine(tmp_path / "m", device="cpu", weights=weights)

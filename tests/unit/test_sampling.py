@@ -15,11 +15,11 @@ from ownwords.inference.sampling import (
     Sampler,
     SamplingParams,
     apply_logits_processors,
-    choose,
-    draw,
+    draw_token,
     draw_uniform,
     log_probabilities,
     probabilities,
+    sample_token,
     top_logprobs,
 )
 
@@ -127,12 +127,12 @@ class Case:
         except (ValueError, IndexError):
             return None
 
-    def chooser(self) -> Sampler:
+    def sampler(self) -> Sampler:
         return Sampler(self.how, len(self.scores))
 
-    def drawn(self, chooser: Sampler, uniform: float) -> int:
+    def drawn(self, sampler: Sampler, uniform: float) -> int:
         length = len(self.history)
-        return chooser.choose(self.scores, self.history, length, uniform, self.banned, self.prompt)
+        return sampler.sample(self.scores, self.history, length, uniform, self.banned, self.prompt)
 
 
 def without_native(how: SamplingParams, vocabulary: int) -> Sampler:
@@ -152,9 +152,9 @@ def test_the_distribution_is_the_one_worked_out_by_hand() -> None:
         expected = case.expected()
         if expected is None:
             with pytest.raises(OwnwordsError, match="forbidden"):
-                choose(case.scores, case.how, uniform=case.uniform, **case.about)
+                sample_token(case.scores, case.how, uniform=case.uniform, **case.about)
             continue
-        chosen = choose(case.scores, case.how, uniform=case.uniform, **case.about)
+        chosen = sample_token(case.scores, case.how, uniform=case.uniform, **case.about)
         assert expected[chosen] > 0
         if case.how.temperature:
             found = probabilities(
@@ -170,14 +170,14 @@ def test_draws_of_ten_thousand_configurations_are_distributed_as_worked_out_by_h
     for number in range(0, 10_000, every):
         case = Case(number)
         expected = case.expected()
-        chooser = case.chooser()
+        sampler = case.sampler()
         if expected is None:
             with pytest.raises(OwnwordsError, match="forbidden"):
-                case.drawn(chooser, 0.5)
+                case.drawn(sampler, 0.5)
             continue
         counts = np.zeros(len(expected))
         for n in range(draws if max(expected) < 1 else 2):
-            counts[case.drawn(chooser, draw_uniform(number, n))] += 1
+            counts[case.drawn(sampler, draw_uniform(number, n))] += 1
         assert not counts[np.array(expected) == 0].any(), case.how
         square, degrees = chi_square(counts, np.array(expected) * counts.sum())
         total, freedom = total + square, freedom + degrees
@@ -212,14 +212,14 @@ def test_numpy_and_native_choose_the_same_for_the_same_luck() -> None:
     differing = 0
     for number in range(3000):
         case = Case(number, largest=3000 if number % 4 == 0 else 40)
-        chooser = case.chooser()
+        sampler = case.sampler()
         try:
-            plain = choose(case.scores, case.how, uniform=case.uniform, **case.about)
+            plain = sample_token(case.scores, case.how, uniform=case.uniform, **case.about)
         except OwnwordsError as error:
             with pytest.raises(OwnwordsError, match=error.message[:30]):
-                case.drawn(chooser, case.uniform)
+                case.drawn(sampler, case.uniform)
             continue
-        found = case.drawn(chooser, case.uniform)
+        found = case.drawn(sampler, case.uniform)
         if found != plain:
             differing += 1
             assert found in near_the_border(case)
@@ -237,7 +237,7 @@ def near_the_border(case: Case) -> set[int]:
             min_p=max(0, case.how.min_p * (1 + by)),
         )
         for uniform in (case.uniform - 1e-5, case.uniform, case.uniform + 1e-5):
-            found.add(choose(case.scores, how, uniform=min(max(uniform, 0), 1), **case.about))
+            found.add(sample_token(case.scores, how, uniform=min(max(uniform, 0), 1), **case.about))
     return found
 
 
@@ -264,31 +264,31 @@ def test_every_size_of_vocabulary(size: int) -> None:
         for uniform in (1e-10, 0.3, 0.77, 1 - 1e-10):
             if how.no_repeat_ngram_size and len(set(history.tolist())) == size:
                 continue
-            found = native.choose(scores, history, 150, uniform)
-            assert found == plain.choose(scores, history, 150, uniform)
+            found = native.sample(scores, history, 150, uniform)
+            assert found == plain.sample(scores, history, 150, uniform)
     read_only = scores.copy()
     read_only.setflags(write=False)
     spread_out = np.repeat(scores, 2)[::2]
-    first = Sampler(usual, size).choose(scores, history, 150, 0.4)
+    first = Sampler(usual, size).sample(scores, history, 150, 0.4)
     for same in (read_only, spread_out):
-        assert Sampler(usual, size).choose(same, history, 150, 0.4) == first
+        assert Sampler(usual, size).sample(same, history, 150, 0.4) == first
 
 
 @pytest.mark.parametrize("make", [Sampler, without_native])
 def test_scores_without_a_distribution(make: Make) -> None:
     def chosen(scores: list[float], banned: Collection[int] = (), **how: Any) -> int:  # noqa: ANN401
-        chooser: Sampler = make(SamplingParams(**how), len(scores))
+        sampler: Sampler = make(SamplingParams(**how), len(scores))
         nothing = np.zeros(0, np.int32)
-        return chooser.choose(np.array(scores, np.float32), nothing, 0, 0.61, banned)
+        return sampler.sample(np.array(scores, np.float32), nothing, 0, 0.61, banned)
 
     for how in ({}, {"temperature": 0}, {"top_k": 1}, {"top_p": 0.5}, {"min_p": 0.1}):
         for bad in (float("nan"), float("inf")):
             for place in range(3):
                 scores = [0.0] * 3
                 scores[place] = bad
-                with pytest.raises(OwnwordsError, match="not numbers"):
+                with pytest.raises(OwnwordsError, match="not finite numbers"):
                     chosen(scores, **how)
-                with pytest.raises(OwnwordsError, match="not numbers"):
+                with pytest.raises(OwnwordsError, match="not finite numbers"):
                     chosen(scores, banned=[place], **how)
         with pytest.raises(OwnwordsError, match="forbidden"):
             chosen([NEVER] * 20, **how)
@@ -312,9 +312,9 @@ def test_scores_without_a_distribution(make: Make) -> None:
 @pytest.mark.parametrize("make", [Sampler, without_native])
 def test_penalties_and_bias(make: Make) -> None:
     def likeliest_of(scores: list[float], history: list[int], prompt: int = 0, **how: Any) -> int:  # noqa: ANN401
-        chooser: Sampler = make(SamplingParams(temperature=0, **how), len(scores))
+        sampler: Sampler = make(SamplingParams(temperature=0, **how), len(scores))
         given, past = np.array(scores, np.float32), np.array(history, np.int32)
-        chosen = chooser.choose(given, past, len(past), 0.5, (), prompt)
+        chosen = sampler.sample(given, past, len(past), 0.5, (), prompt)
         assert given.tolist() == pytest.approx(scores)  # what was given stays
         return chosen
 
@@ -346,8 +346,8 @@ def test_a_seed_per_request_and_luck_per_place() -> None:
     one, other = Sampler(SamplingParams(), 50), Sampler(SamplingParams(), 50)
     nothing = np.zeros(0, np.int32)
     texts = [
-        [chooser.choose(scores, nothing, 0, draw_uniform(seed, n)) for n in range(20)]
-        for chooser, seed in ((one, 1), (other, 1), (one, 2))
+        [sampler.sample(scores, nothing, 0, draw_uniform(seed, n)) for n in range(20)]
+        for sampler, seed in ((one, 1), (other, 1), (one, 2))
     ]
     assert texts[0] == texts[1] != texts[2]
 
@@ -356,7 +356,7 @@ def test_a_seed_per_request_and_luck_per_place() -> None:
 def test_what_has_no_probability_is_never_drawn(weights: list[float]) -> None:
     p = np.array(weights) / sum(weights)
     for uniform in (2**-33, 0.25, 0.5, 1 - 2**-33):
-        assert p[draw(p, uniform)] > 0
+        assert p[draw_token(p, uniform)] > 0
 
 
 @given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=300), st.integers(0, 9))
@@ -378,7 +378,7 @@ def test_log_probabilities_of_many_tokens_and_of_none() -> None:
     assert [i for i, _ in top_logprobs(scores, 20)] == np.argsort(-scores, kind="stable")[
         :20
     ].tolist()
-    for bad, said in ((float("nan"), "not numbers"), (NEVER, "forbidden")):
+    for bad, said in ((float("nan"), "not finite numbers"), (NEVER, "forbidden")):
         with pytest.raises(OwnwordsError, match=said):
             log_probabilities(np.full(3, bad, np.float32), [0])
 

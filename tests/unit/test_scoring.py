@@ -255,8 +255,8 @@ def test_samples_are_the_first_seeds_with_the_same_luck_for_both(
         assert held_out[one.title].startswith(one.prompt)
         assert len(one.prompt.split("\n\n")[1].split()) == SMALL.prompt_words
     ours, base = Model.load(folders.copying), Model.load(folders.babbling)
-    assert "".join(ours.write("", tokens=SMALL.tokens, seed=2)) == new[1].tuned
-    assert "".join(base.write("", tokens=SMALL.tokens, seed=1)) == new[0].base
+    assert "".join(ours.write("", max_tokens=SMALL.tokens, seed=2)) == new[1].tuned
+    assert "".join(base.write("", max_tokens=SMALL.tokens, seed=1)) == new[0].base
     assert new[1].base is None
 
 

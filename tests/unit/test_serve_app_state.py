@@ -16,9 +16,9 @@ from counting_engine import CountingEngine
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
-from ownwords.inference.generation import generate
 from ownwords.inference.model import Model
-from ownwords.inference.text_generation import request, write
+from ownwords.inference.scheduler import generate
+from ownwords.inference.text_generation import build_request, stream_request
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
 from ownwords.models.fingerprint import Stamp, model_stamp
@@ -96,14 +96,14 @@ def within(state: AppState, work: Callable[[], Awaitable[None]]) -> None:
 
 async def text_of(opened: LoadedModel, seed: int = 1, tokens: int = 20) -> list[int]:
     async with opened.worker.write(
-        request(ByteTokenizer(), "Dear", tokens=tokens, seed=seed)
+        build_request(ByteTokenizer(), "Dear", max_tokens=tokens, seed=seed)
     ) as written:
         return [drawn.id async for drawn in written]
 
 
 def alone(seed: int = 1, tokens: int = 20) -> list[int]:
     engine = CountingEngine(ByteTokenizer().vocabulary_size)
-    asked = request(ByteTokenizer(), "Dear", tokens=tokens, seed=seed)
+    asked = build_request(ByteTokenizer(), "Dear", max_tokens=tokens, seed=seed)
     return [drawn.id for drawn in generate(engine, asked)]
 
 
@@ -168,7 +168,9 @@ def test_a_model_that_was_replaced_is_loaded_anew_and_what_is_under_way_goes_on(
     async def work() -> None:
         before = await state.opened()
         assert await state.opened() is before
-        async with before.worker.write(request(ByteTokenizer(), "Dear", tokens=3000)) as written:
+        async with before.worker.write(
+            build_request(ByteTokenizer(), "Dear", max_tokens=3000)
+        ) as written:
             ids = [drawn.id for drawn in await written.take()]
             (folder / "README.md").write_text("a card", encoding="utf-8")
             assert await state.opened() is before
@@ -237,7 +239,9 @@ def test_the_real_model_writes_what_write_writes(place: Workspace) -> None:
     async def work() -> None:
         opened = await state.opened()
         model = opened.model
-        asked = [request(model.tokenizer, "It was", tokens=12, seed=seed) for seed in range(6)]
+        asked = [
+            build_request(model.tokenizer, "It was", max_tokens=12, seed=seed) for seed in range(6)
+        ]
 
         async def read(number: int) -> str:
             def follow() -> str:
@@ -247,8 +251,7 @@ def test_the_real_model_writes_what_write_writes(place: Workspace) -> None:
 
         texts = await asyncio.gather(*(read(number) for number in range(6)))
         expected = [
-            "".join(write(model.engine, model.tokenizer, "It was", tokens=12, seed=seed))
-            for seed in range(6)
+            "".join(stream_request(model.engine, model.tokenizer, request)) for request in asked
         ]
         assert texts == expected
 
@@ -262,7 +265,9 @@ def test_text_for_a_thread_ends_when_the_thread_has_enough(place: Workspace, loa
         opened = await state.opened()
 
         def some() -> str:
-            pieces = state.text(opened, request(ByteTokenizer(), "Dear", tokens=1_000_000))
+            pieces = state.text(
+                opened, build_request(ByteTokenizer(), "Dear", max_tokens=1_000_000)
+            )
             first = next(pieces)
             pieces.close()
             return first

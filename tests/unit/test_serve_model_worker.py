@@ -11,8 +11,9 @@ import pytest
 
 from counting_engine import CountingEngine
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.generation import Request, generate
+from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.sampling import SamplingParams
+from ownwords.inference.scheduler import generate
 from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.fair_lock import FairLock
 from ownwords.serve.metrics import Metrics
@@ -22,8 +23,8 @@ LIVELY = SamplingParams(temperature=1.0)
 FOREVER = 1_000_000
 
 
-def asking(seed: int = 1, tokens: int = 30, ids: tuple[int, ...] = (3, 1, 4)) -> Request:
-    return Request(ids=ids, tokens=tokens, sampling=LIVELY, seed=seed)
+def asking(seed: int = 1, tokens: int = 30, ids: tuple[int, ...] = (3, 1, 4)) -> GenerationRequest:
+    return GenerationRequest(ids=ids, max_tokens=tokens, sampling=LIVELY, seed=seed)
 
 
 @asynccontextmanager
@@ -55,7 +56,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(within())
 
 
-async def read(worker: ModelWorker, request: Request) -> list[int]:
+async def read(worker: ModelWorker, request: GenerationRequest) -> list[int]:
     async with worker.write(request) as written:
         ids = [drawn.id async for drawn in written]
         assert written.finished == "length"
@@ -63,7 +64,7 @@ async def read(worker: ModelWorker, request: Request) -> list[int]:
         return ids
 
 
-def alone(request: Request) -> list[int]:
+def alone(request: GenerationRequest) -> list[int]:
     return [drawn.id for drawn in generate(CountingEngine(), request)]
 
 

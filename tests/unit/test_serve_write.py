@@ -97,7 +97,7 @@ def text_of(events: list[tuple[str, Any]]) -> str:
 def test_what_is_streamed_is_what_the_model_writes(place: Workspace) -> None:
     events = written(place, prompt="The rain", tokens=40, seed=7, temperature=0.9, min_p=0.02)
     model = Model.load(place.root / "model", threads=1)
-    expected = model.write("The rain", tokens=40, seed=7, temperature=0.9, min_p=0.02)
+    expected = model.write("The rain", max_tokens=40, seed=7, temperature=0.9, min_p=0.02)
     assert text_of(events) == "".join(expected)
     names = [name for name, _ in events]
     assert (names[0], names[-1]) == ("begin", "end")

@@ -1,7 +1,6 @@
 """The engine of PyTorch: ragged rows, cuts and copies give what the network gives at once."""
 
 import copy
-from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -12,7 +11,7 @@ import torch
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput
-from ownwords.inference.torch_engine import TorchEngine, _groups, _Steps
+from ownwords.inference.torch_engine import TorchEngine, _GraphedForward, _groups
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
@@ -38,7 +37,7 @@ def test_any_reads_cuts_and_copies_give_what_each_text_gives_alone(name: str, st
     network, random = MODELS[name], Random(name)
     cache = TorchEngine(network, frozen=True).cache(4, 50)
     if steps:  # what is recorded where there is CUDA, played as it comes
-        cache._steps = _Steps(cache._engine, cache._open())
+        cache._graphs = _GraphedForward(cache._engine, cache._open())
     texts: list[list[int]] = [[], [], [], []]
     for _ in range(60):
         row, source = random.choices(range(4), k=2)
@@ -72,7 +71,7 @@ def test_any_reads_cuts_and_copies_give_what_each_text_gives_alone(name: str, st
 def test_a_long_text_is_read_in_pieces_unnoticed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ownwords.inference.torch_engine._PIECE", 7)
+    monkeypatch.setattr("ownwords.inference.torch_engine._CHUNK", 7)
     network, ids = MODELS[name], some_ids(2, 60).tolist()
     inputs = [ForwardInput(1, ids[0]), ForwardInput(0, ids[1][:31])]
     expected = [at_once(network, ids[0]), at_once(network, ids[1][:31])]
@@ -82,19 +81,6 @@ def test_a_long_text_is_read_in_pieces_unnoticed(
     close(cache.forward(inputs), np.stack([expected[0][-1], expected[1][-1]]))
 
 
-def test_a_step_that_is_compiled_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As on the devices where steps are compiled: there nobody looks at the values.
-    monkeypatch.setattr(CausalLM, "_check_range", lambda *_, **__: None)
-    # What the compiler traces must be all there is; what it makes of that is its own affair.
-    traced = partial(torch.compile, fullgraph=True, backend="eager")
-    monkeypatch.setattr(torch, "compile", traced)
-    network, ids = MODELS["qwen3-window"], some_ids(1, 24)[0].tolist()
-    cache = TorchEngine(network, frozen=True, compiled=True).cache(2, 40)
-    for first, end in ((0, 17), (17, 20), (20, 21), (21, 22), (22, 24)):
-        made = cache.forward([ForwardInput(1, ids[first:end])], all_positions=True)
-        close(made, at_once(network, ids)[first:end])
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("name", TINY)
 def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
@@ -102,12 +88,13 @@ def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
     cache = TorchEngine(network, frozen=True).cache(3, 50)
     for first, end in ((0, 20), (20, 21), (21, 24), (24, 25), (25, 50)):
         made = cache.forward(
-            [ForwardInput(1, ids[first:end]), ForwardInput(2, ids[first : first + 1])], all_positions=True
+            [ForwardInput(1, ids[first:end]), ForwardInput(2, ids[first : first + 1])],
+            all_positions=True,
         )
         close(made[:-1], at_once(MODELS[name], ids)[first:end])
         cache.truncate(2, 0)
-    assert cache._steps is not None
-    assert all(record._graph for record in cache._steps._records.values())
+    assert cache._graphs is not None
+    assert all(step._graph for step in cache._graphs._graphs.values())
 
 
 @pytest.mark.parametrize(
@@ -183,7 +170,7 @@ def test_a_directory_in_the_weights_asked_for(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_refused_and_nothing_is() -> None:
     engine = TorchEngine(MODELS["llama"])
-    with pytest.raises(OwnwordsError, match=r"cache of 65 tokens .* context is 64"):
+    with pytest.raises(OwnwordsError, match="cache of 65 tokens: the context is 64"):
         engine.cache(1, 65)
     cache = engine.cache(2, 8)
     cache.forward([ForwardInput(0, [1, 2])])
@@ -197,5 +184,5 @@ def test_what_cannot_be_read_is_refused_and_nothing_is() -> None:
             cache.forward([ForwardInput(1, [1]), *inputs])
     assert [cache.cached_length(0), cache.cached_length(1)] == [2, 0]
     cache.close()
-    with pytest.raises(OwnwordsError, match="this cache was closed"):
+    with pytest.raises(OwnwordsError, match="this cache is closed"):
         cache.cached_length(0)

@@ -21,7 +21,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import source_name
 
 if TYPE_CHECKING:
-    from ownwords.inference.generation import Request
+    from ownwords.inference.generation import GenerationRequest
     from ownwords.inference.model import Model
     from ownwords.inference.text_generation import TextGenerator
 
@@ -193,7 +193,7 @@ class LocalBackend:
         path: Path,
         *,
         model: "Model | None" = None,
-        written: "Callable[[Request, Sequence[str]], TextGenerator] | None" = None,
+        written: "Callable[[GenerationRequest, Sequence[str]], TextGenerator] | None" = None,
     ) -> None:
         """OwnwordsError for what cannot be one."""
         from ownwords.inference.whereabouts import model_folder  # noqa: PLC0415 - NumPy's moment
@@ -248,11 +248,11 @@ class LocalBackend:
         else:
             outcome = yield from self._written(asked, stops)
         self.used = TokenUsage(len(asked.ids), outcome.tokens)
-        self.ended = "length" if outcome.finished == "length" else "stop"
+        self.ended = "length" if outcome.finish_reason == "length" else "stop"
 
     def _request(
         self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
-    ) -> "Request":
+    ) -> "GenerationRequest":
         """The copy guard is not asked: here the model has read what it is to quote."""
         from ownwords.inference.sampling import SamplingParams  # noqa: PLC0415
 
@@ -262,7 +262,9 @@ class LocalBackend:
         else:
             prompt = _turns(self._model, messages)
         sampling = SamplingParams(temperature=temperature, min_p=0.05)
-        return self._model.request(prompt, tokens=most, seed=seed, sampling=sampling, quote=True)
+        return self._model.request(
+            prompt, max_tokens=most, seed=seed, sampling=sampling, quote=True
+        )
 
 
 def _turns(model: "Model", messages: Sequence[Message]) -> list[int]:
@@ -299,7 +301,7 @@ def _from_gguf(path: Path) -> "Model":
     its_own = tokenizer.from_files(bundle.tokenizer_files)
     bundle.check_tokenizer(its_own)
     engine = TorchEngine(bundle.model, frozen=True)
-    return Model(engine, its_own, ends=eos_token_ids(bundle.generation))
+    return Model(engine, its_own, stop_ids=eos_token_ids(bundle.generation))
 
 
 def estimated(text: str) -> int:

@@ -83,7 +83,7 @@ class ChatSession:
         self._last = beginning
         pieces = self._model.write(
             beginning,
-            tokens=self._max_tokens,
+            max_tokens=self._max_tokens,
             seed=self._seed,
             quote=self._options.quote,
             temperature=self._temperature,

@@ -56,7 +56,7 @@ def export(
     common.show(figures, lambda console: _print(written, console))
 
 
-def _print(written: "Exported", console: "Console") -> None:
+def _print(written: "ExportResult", console: "Console") -> None:
     kind = f", {written.type}" if written.type else ""
     console.print(Text(f"{written.path} ({written.bytes / 1e6:,.1f} MB{kind})"), soft_wrap=True)
     for note in written.notes:

@@ -159,7 +159,7 @@ def _offer(made: "MakeResult", view: "MakeView") -> None:
         if name == "write":
             seed += 1
             title = made.paragraph.title
-            pieces = model().write(prompt_of(title), tokens=MOST_TOKENS, seed=seed)
+            pieces = model().write(prompt_of(title), max_tokens=MOST_TOKENS, seed=seed)
             view.on_writing(title, ended_well(pieces))
         elif name == "chat":
             console.print(Text(HELP))

@@ -280,7 +280,7 @@ def _samples(made: "TrainedModel", progress: Progress) -> list[str]:
 
     with progress.stage("Writing samples"):
         model = Model.load(made.folder)
-        return model.write_several("", seeds=range(1, SAMPLES + 1), tokens=_SAMPLE_TOKENS)
+        return model.write_several("", seeds=range(1, SAMPLES + 1), max_tokens=_SAMPLE_TOKENS)
 
 
 def _may_begin() -> bool:

@@ -84,7 +84,7 @@ def write(
     seeds = range(first, first + samples)
     texts: Iterable[Iterable[str]]  # each as its pieces
     how: Any = {
-        "tokens": max_tokens,
+        "max_tokens": max_tokens,
         "stops": stop,
         "quote": options.quote,
         **vars(sampling),

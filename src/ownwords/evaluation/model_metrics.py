@@ -99,7 +99,7 @@ class ModelMetrics:
         texts: dict[tuple[str, int], str] = {}
         for prompt, seeds in asked.by_prompt():
             found = writer.write_several(
-                prompt, seeds=seeds, tokens=asked.tokens, quote=not guarded
+                prompt, seeds=seeds, max_tokens=asked.tokens, quote=not guarded
             )
             texts |= {(prompt, seed): text for seed, text in zip(seeds, found, strict=True)}
         return SampledTexts(

@@ -67,10 +67,13 @@ def export(
     return ExportResult(written.path, form, kind, written.bytes, written.notes)
 
 
-def _directory(loaded: Bundle, own_tokenizer: Tokenizer, out: Path, type: str | None) -> ExportResult:
+def _directory(
+    loaded: Bundle, own_tokenizer: Tokenizer, out: Path, type: str | None
+) -> ExportResult:
     if type is not None and type not in _DTYPES:
         raise OwnwordsError(
-            f"a model directory cannot hold {type} weights", hint="choose from " + ", ".join(_DTYPES)
+            f"a model directory cannot hold {type} weights",
+            hint="choose from " + ", ".join(_DTYPES),
         )
     bundle.save(
         out,

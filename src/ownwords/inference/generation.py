@@ -115,7 +115,7 @@ class GenerationState:
 
     @property
     def logit_range(self) -> LogitRange | None:
-        """The logits that decide the next token; None where all may, as under a copy guard's ban."""
+        """The logits that decide the next token; None where all of them may, as under a ban."""
         guard = self.request.guard
         if self._logit_range is not None and guard is not None:
             return None if len(guard.banned(self._ids_N[: len(self._ids)])) else self._logit_range

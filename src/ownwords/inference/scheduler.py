@@ -1,11 +1,11 @@
-"""Continuous batching: texts join and leave while others are generated, and none affects another."""
+"""Continuous batching: texts join and leave a batch, and none affects the tokens of another."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.engine import Engine, ForwardInput, Logits
+from ownwords.inference.engine import Engine, Logits
 from ownwords.inference.generation import (
     FinishReason,
     GeneratedToken,

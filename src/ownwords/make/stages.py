@@ -168,7 +168,7 @@ class MakeStages:
         with self._interrupted(self._goes_on()):
             model = Model.load(self.model)
             began = time.perf_counter()
-            pieces = ended_well(model.write(prompt_of(title), tokens=MOST_TOKENS, seed=SEED))
+            pieces = ended_well(model.write(prompt_of(title), max_tokens=MOST_TOKENS, seed=SEED))
 
             def heard() -> Iterator[str]:
                 nonlocal text

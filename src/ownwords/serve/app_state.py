@@ -15,7 +15,7 @@ from ownwords.ask.search import ArchiveSearcher
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import SUFFIX, Workspace
-from ownwords.inference.generation import Request
+from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.text_generation import TextGenerator, TextOutcome
 from ownwords.models import atomic_dir
 from ownwords.models.directory import CONFIG, PROVENANCE
@@ -130,7 +130,7 @@ class AppState:
             yield each.name, each.worker.waiting, each.worker.writing
 
     def text(
-        self, opened: LoadedModel, request: Request, stops: Sequence[str] = ()
+        self, opened: LoadedModel, request: GenerationRequest, stops: Sequence[str] = ()
     ) -> TextGenerator:
         """What a model writes, piece by piece; for work on `run_long`, which cannot await it."""
         assert self._loop is not None
@@ -267,7 +267,7 @@ def _holds_model(folder: Path) -> bool:
 
 async def _texts(
     opened: LoadedModel,
-    request: Request,
+    request: GenerationRequest,
     stops: Sequence[str],
     ended: Callable[[TextOutcome], None],
 ) -> AsyncGenerator[str, None]:

@@ -18,7 +18,7 @@ from http import HTTPStatus
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import Engine
-from ownwords.inference.generation import FinishReason, GeneratedToken, Request
+from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationRequest
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
 from ownwords.serve.errors import ApiError, TooManyRequestsError
 from ownwords.serve.fair_lock import FairLock
@@ -35,7 +35,7 @@ class GenerationStream:
     """The tokens of one text as they are generated; made by `ModelWorker.write`, for one reader."""
 
     def __init__(
-        self, request: Request, ahead: int, resume: Callable[["GenerationStream"], None]
+        self, request: GenerationRequest, ahead: int, resume: Callable[["GenerationStream"], None]
     ) -> None:
         self.request = request
         self.finished: FinishReason | None = None
@@ -153,7 +153,7 @@ class ModelWorker:
         return self._inside == 0
 
     @asynccontextmanager
-    async def write(self, request: Request) -> AsyncGenerator[GenerationStream, None]:
+    async def write(self, request: GenerationRequest) -> AsyncGenerator[GenerationStream, None]:
         """A text, written as long as the block lasts; Busy where too many wait already."""
         if self._is_ended:
             raise _ended()

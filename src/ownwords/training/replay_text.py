@@ -17,7 +17,7 @@ from ownwords.core.workspace import translate_os_errors, write_atomically
 from ownwords.inference.model import Model
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
-from ownwords.inference.text_generation import request
+from ownwords.inference.text_generation import build_request
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.untrusted_files import ModelError
 from ownwords.training.shards import TrainingText
@@ -58,7 +58,7 @@ def written_by(
 ) -> Iterator[str]:
     """What a model writes when it is asked for nothing in particular, by seeds from 1 on."""
     length, ends = model.engine.context, time.perf_counter() + seconds
-    asked = request(model.tokenizer, "", tokens=length, sampling=_AS_IT_IS)
+    asked = build_request(model.tokenizer, "", max_tokens=length, sampling=_AS_IT_IS)
     scheduler = BatchScheduler(model.engine, rows=_AT_ONCE, length=length)
     ids: dict[RequestHandle, list[int]] = {}
     begun = 0

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from ownwords.inference.text_generation import write
+from ownwords.inference.text_generation import build_request, stream_request
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -22,6 +22,7 @@ class SampleWriter:
         if self._left_s <= 0:
             return ()
         began = time.perf_counter()
-        text = "".join(write(TorchEngine(model), self._tokenizer, "", tokens=self._tokens))
+        request = build_request(self._tokenizer, "", max_tokens=self._tokens)
+        text = "".join(stream_request(TorchEngine(model), self._tokenizer, request))
         self._left_s -= time.perf_counter() - began
         return (text,)

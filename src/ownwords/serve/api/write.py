@@ -89,7 +89,7 @@ class _Write:
         seed = fields.whole("seed", least=0, most=_SEEDS, default=1)
         opened = await self._state.opened(fields.text("model", most=300))
         wanted = opened.model.request(
-            prompt, tokens=tokens, seed=seed, sampling=sampling, quote=not is_guarded
+            prompt, max_tokens=tokens, seed=seed, sampling=sampling, quote=not is_guarded
         )
         async with AsyncExitStack() as stack:
             # What must be refused is refused while the answer can still have a status of its own.
@@ -173,7 +173,7 @@ def _of_a_post(archive: Archive, text: str, one: SharedPassage) -> dict[str, Any
 
 
 async def _told(
-    opened: LoadedModel, wanted: generation.Request, written: GenerationStream
+    opened: LoadedModel, wanted: generation.GenerationRequest, written: GenerationStream
 ) -> AsyncIterator[bytes]:
     """The events of a text."""
     tokenizer, began = opened.model.tokenizer, time.monotonic()

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.inference.generation import FinishReason, GeneratedToken, Request
+from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationRequest
 from ownwords.serve.errors import ApiError, body, refusal
 from ownwords.serve.model_worker import GenerationStream, ModelWorker
 from ownwords.serve.openai.formatters import JsonObject, TokenUsage
@@ -40,7 +40,7 @@ class GenerationTask:
     """All that is to be written for one request: a text for each of `asked`."""
 
     worker: ModelWorker
-    asked: Sequence[Request]
+    asked: Sequence[GenerationRequest]
     following: Sequence[StreamDecoder]  # of each text
     prompt_tokens: int
     shapes: Formatter

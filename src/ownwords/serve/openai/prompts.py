@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ownwords.inference.generation import Request
+from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import encode_prompt
 from ownwords.serve.openai.errors import invalid
@@ -46,7 +46,9 @@ def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
     return of_prompt(tokenizer, text)
 
 
-def requests_of(model: Model, prompt: TokenizedPrompt, order: GenerationParams) -> list[Request]:
+def requests_of(
+    model: Model, prompt: TokenizedPrompt, order: GenerationParams
+) -> list[GenerationRequest]:
     """What is asked of the engine, a text each."""
     biased = order.sampling.bias
     if biased and max(biased) >= model.tokenizer.vocabulary_size:
@@ -60,7 +62,7 @@ def requests_of(model: Model, prompt: TokenizedPrompt, order: GenerationParams) 
     return [
         model.request(
             prompt.ids,
-            tokens=order.tokens,
+            max_tokens=order.tokens,
             seed=seed,
             sampling=order.sampling,
             quote=not order.guarded,

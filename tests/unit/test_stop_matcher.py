@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.core.errors import ConfigError
-from ownwords.inference.stopping import StopMatcher
+from ownwords.inference.detokenizer import StopMatcher
 
 
 def by_hand(text: str, stops: list[str]) -> tuple[str, str | None]:
@@ -28,7 +28,7 @@ def test_however_the_text_is_divided_it_ends_at_the_same_place(
 ) -> None:
     stopping = StopMatcher(stops)
     shown = "".join(map(stopping.feed, pieces)) + stopping.finish()
-    assert (shown, stopping.found) == by_hand("".join(pieces), stops)
+    assert (shown, stopping.matched) == by_hand("".join(pieces), stops)
 
 
 @given(letters, some_stops)
@@ -37,7 +37,7 @@ def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[
     shown = ""
     for n, letter in enumerate(text, 1):
         shown += stopping.feed(letter)
-        if stopping.found is not None:
+        if stopping.matched is not None:
             break
         held = text[len(shown) : n]
         assert text.startswith(shown)

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -9,23 +10,23 @@ from counting_engine import CountingEngine
 from families import some_ids
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.copy_guard import build as build_guard
-from ownwords.inference.generation import GeneratedToken, Request
+from ownwords.inference.engine import Engine
+from ownwords.inference.generation import GeneratedToken, GenerationRequest
 from ownwords.inference.sampling import SamplingParams
-from ownwords.inference.speculate import PromptLookup
 from ownwords.inference.text_generation import (
+    TextGenerator,
     TextOutcome,
+    build_request,
     encode_prompt,
     eos_token_ids,
-    request,
+    generate_texts,
     stream_request,
-    write,
-    write_several,
 )
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.tokenizers.tokenizer import from_files
+from ownwords.tokenizers.tokenizer import Tokenizer, from_files
 
 GREEDY = SamplingParams(temperature=0)
 WILD = SamplingParams(temperature=2.0)
@@ -49,20 +50,30 @@ def bytes_model(seed: int = 3, context: int = 64) -> CausalLM:
 ENGINE = TorchEngine(bytes_model())
 
 
-Plan = Callable[..., list[Request]]
+def write(
+    engine: Engine,
+    tokenizer: Tokenizer,
+    prompt: str,
+    stops: Sequence[str] = (),
+    **options: Any,  # noqa: ANN401 - of `build_request`
+) -> TextGenerator:
+    return stream_request(engine, tokenizer, build_request(tokenizer, prompt, **options), stops)
+
+
+Plan = Callable[..., list[GenerationRequest]]
 
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Have these ids drawn, whatever the model says, and see what was asked for."""
 
-    def plan(*ids: int) -> list[Request]:
-        asked: list[Request] = []
+    def plan(*ids: int) -> list[GenerationRequest]:
+        asked: list[GenerationRequest] = []
 
-        def drawn(_: object, request: Request, **__: object) -> Iterator[GeneratedToken]:
+        def drawn(_: object, request: GenerationRequest, **__: object) -> Iterator[GeneratedToken]:
             asked.append(request)
             for i in ids:
-                if i in request.stops:
+                if i in request.stop_ids:
                     return
                 yield GeneratedToken(i)
 
@@ -74,40 +85,34 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 def test_the_same_seed_writes_the_same_and_another_something_else() -> None:
     texts = [
-        "".join(write(ENGINE, ByteTokenizer(), "Ça alors ", tokens=40, seed=seed, sampling=WILD))
+        "".join(
+            write(ENGINE, ByteTokenizer(), "Ça alors ", max_tokens=40, seed=seed, sampling=WILD)
+        )
         for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_guesses_change_nothing() -> None:
-    alone = "".join(write(ENGINE, ByteTokenizer(), "abcabcabc", tokens=90, sampling=WILD))
-    guessed = write(
-        ENGINE, ByteTokenizer(), "abcabcabc", tokens=90, sampling=WILD, proposer=PromptLookup()
-    )
-    assert "".join(guessed) == alone
-
-
 def test_pieces_are_whole_characters_and_together_the_text(planned: Plan) -> None:
     said = "für 日本 🦊!"
     planned(*ByteTokenizer().encode(said))
-    assert list(write(ENGINE, ByteTokenizer(), "x", tokens=99)) == list(said)
+    assert list(write(ENGINE, ByteTokenizer(), "x", max_tokens=99)) == list(said)
 
 
 def test_bytes_that_are_no_text_still_come_out(planned: Plan) -> None:
     planned(*b"\xf0\x9f", *b"a\xc3")
-    assert "".join(write(ENGINE, ByteTokenizer(), "x", tokens=4)) == "\ufffda\ufffd"
+    assert "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=4)) == "\ufffda\ufffd"
 
 
 @pytest.mark.parametrize("stop", ["start", "end"])
 def test_it_stops_where_the_document_does(stop: str, planned: Plan) -> None:
     planned(104, 105, getattr(ByteTokenizer(), stop), 33)
-    assert "".join(write(ENGINE, ByteTokenizer(), "x", tokens=4)) == "hi"
+    assert "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=4)) == "hi"
 
 
 def test_it_stops_before_a_text_that_is_to_stop_it(planned: Plan) -> None:
     planned(*b"one\ntwo\n\nthree")
-    pieces = write(ENGINE, ByteTokenizer(), "x", tokens=99, stops=["\n\n", "thr"])
+    pieces = write(ENGINE, ByteTokenizer(), "x", max_tokens=99, stops=["\n\n", "thr"])
     assert "".join(pieces) == "one\ntwo"
 
 
@@ -117,12 +122,14 @@ def test_no_token_is_asked_for_after_the_end(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("asked for more")
 
     monkeypatch.setattr("ownwords.inference.text_generation.generate", drawn)
-    assert "".join(write(ENGINE, ByteTokenizer(), "x", tokens=99, stops=["\n\nY"])) == "Dear Sir,"
+    assert (
+        "".join(write(ENGINE, ByteTokenizer(), "x", max_tokens=99, stops=["\n\nY"])) == "Dear Sir,"
+    )
 
 
 def outcome(*, tokens: int, stops: Sequence[str] = ()) -> TextOutcome:
     """What became of a text that these tokens were drawn for."""
-    pieces = write(ENGINE, ByteTokenizer(), "x", tokens=tokens, stops=stops)
+    pieces = write(ENGINE, ByteTokenizer(), "x", max_tokens=tokens, stops=stops)
     while True:
         try:
             next(pieces)
@@ -146,18 +153,18 @@ def test_a_text_goes_on_from_its_prompt_with_the_space_that_stands_between() -> 
     assert tokenizer.end is not None
     engine = CountingEngine(tokenizer.vocabulary_size)
     engine.text = [tokenizer.start, *tokenizer.encode(whole), tokenizer.end]
-    assert "".join(write(engine, tokenizer, prompt, tokens=9, sampling=GREEDY)) == " thing the"
-    asked = request(tokenizer, prompt, tokens=9, sampling=GREEDY)
-    texts = write_several(engine, tokenizer, asked, seeds=[1, 2])
+    assert "".join(write(engine, tokenizer, prompt, max_tokens=9, sampling=GREEDY)) == " thing the"
+    asked = build_request(tokenizer, prompt, max_tokens=9, sampling=GREEDY)
+    texts = generate_texts(engine, tokenizer, asked, seeds=[1, 2])
     assert texts == [" thing the"] * 2
-    assert "".join(write(engine, tokenizer, "", tokens=9, sampling=GREEDY)) == whole
+    assert "".join(write(engine, tokenizer, "", max_tokens=9, sampling=GREEDY)) == whole
 
 
 def test_ids_can_be_gone_on_from_and_further_ones_end_it(planned: Plan) -> None:
     tokenizer = ByteTokenizer()
-    asked = request(tokenizer, b"ab", tokens=4, ends_too=[33], logprobs=2)
+    asked = build_request(tokenizer, b"ab", max_tokens=4, extra_stop_ids=[33], logprobs=2)
     assert (bytes(asked.ids), asked.logprobs) == (b"ab", 2)
-    assert asked.stops == {tokenizer.start, tokenizer.end, 33}
+    assert asked.stop_ids == {tokenizer.start, tokenizer.end, 33}
     planned(*b"hi!ho")
     assert "".join(stream_request(ENGINE, tokenizer, asked)) == "hi"
 
@@ -173,19 +180,19 @@ def test_what_ends_a_text_by_a_models_own_file(said: dict[str, object], ids: lis
 def test_what_is_asked_of_the_model(planned: Plan) -> None:
     tokenizer = ByteTokenizer()
     asked = planned(98)
-    "".join(write(ENGINE, tokenizer, "ab", tokens=4, seed=9, sampling=WILD))
+    "".join(write(ENGINE, tokenizer, "ab", max_tokens=4, seed=9, sampling=WILD))
     (request,) = asked
     assert list(request.ids) == [tokenizer.start, *b"ab"]
-    assert (request.tokens, request.seed, request.sampling) == (4, 9, WILD)
-    assert request.stops == {tokenizer.start, tokenizer.end}
+    assert (request.max_tokens, request.seed, request.sampling) == (4, 9, WILD)
+    assert request.stop_ids == {tokenizer.start, tokenizer.end}
 
 
 def test_an_empty_prompt_begins_a_document_where_the_model_knows_how() -> None:
     assert encode_prompt(ByteTokenizer(), "") == [ByteTokenizer().start]
     assert encode_prompt(ByteTokenizer(start=None), "") == [ByteTokenizer().end]
-    assert isinstance("".join(write(ENGINE, ByteTokenizer(), "", tokens=3)), str)
-    with pytest.raises(OwnwordsError, match="nothing to begin with"):
-        write(ENGINE, ByteTokenizer(special=(), start=None, end=None), "", tokens=3)
+    assert isinstance("".join(write(ENGINE, ByteTokenizer(), "", max_tokens=3)), str)
+    with pytest.raises(OwnwordsError, match="the prompt is empty"):
+        write(ENGINE, ByteTokenizer(special=(), start=None, end=None), "", max_tokens=3)
 
 
 def test_what_stands_in_the_guard_is_not_copied() -> None:
@@ -199,10 +206,14 @@ def test_what_stands_in_the_guard_is_not_copied() -> None:
         torch.autograd.backward(loss / tokens)
         optimizer.step()
     engine = TorchEngine(network)
-    by_heart = "".join(write(engine, ByteTokenizer(), "the cat sat", tokens=30, sampling=GREEDY))
+    by_heart = "".join(
+        write(engine, ByteTokenizer(), "the cat sat", max_tokens=30, sampling=GREEDY)
+    )
     assert by_heart.startswith(bytes(known[11:31]).decode())
     guard = build_guard([ids[0].numpy()], ByteTokenizer(), longest=20)
-    guarded = write(engine, ByteTokenizer(), "the cat sat", tokens=30, sampling=GREEDY, guard=guard)
+    guarded = write(
+        engine, ByteTokenizer(), "the cat sat", max_tokens=30, sampling=GREEDY, guard=guard
+    )
     text = "the cat sat" + "".join(guarded)
     assert not any(text[at : at + 20] in bytes(known).decode() for at in range(len(text) - 19))
 
@@ -211,15 +222,17 @@ def test_several_texts_are_each_as_if_alone() -> None:
     seeds = [5, 1, 1, 7, 8, 9, 10, 11, 12, 13]
     alone = [
         "".join(
-            write(ENGINE, ByteTokenizer(), "ab", tokens=50, seed=seed, sampling=WILD, stops=["e"])
+            write(
+                ENGINE, ByteTokenizer(), "ab", max_tokens=50, seed=seed, sampling=WILD, stops=["e"]
+            )
         )
         for seed in seeds
     ]
-    asked = request(ByteTokenizer(), "ab", tokens=50, sampling=WILD)
-    assert write_several(ENGINE, ByteTokenizer(), asked, ["e"], seeds=seeds) == alone
+    asked = build_request(ByteTokenizer(), "ab", max_tokens=50, sampling=WILD)
+    assert generate_texts(ENGINE, ByteTokenizer(), asked, ["e"], seeds=seeds) == alone
     assert len(set(alone)) > 5
-    assert write_several(ENGINE, ByteTokenizer(), asked, seeds=[]) == []
-    assert write_several(ENGINE, ByteTokenizer(), replace(asked, tokens=0), seeds=[1]) == [""]
+    assert generate_texts(ENGINE, ByteTokenizer(), asked, seeds=[]) == []
+    assert generate_texts(ENGINE, ByteTokenizer(), replace(asked, max_tokens=0), seeds=[1]) == [""]
 
 
 def test_tokens_that_are_no_text_are_never_written() -> None:
@@ -235,24 +248,24 @@ def test_tokens_that_are_no_text_are_never_written() -> None:
     hot = SamplingParams(temperature=50.0, bias={5: 3.0})
     for sampling in (GREEDY, WILD, hot):
         alone = [
-            "".join(write(engine, tokenizer, "a", tokens=40, seed=seed, sampling=sampling))
+            "".join(write(engine, tokenizer, "a", max_tokens=40, seed=seed, sampling=sampling))
             for seed in range(4)
         ]
-        asked = request(tokenizer, "a", tokens=40, sampling=sampling)
-        assert write_several(engine, tokenizer, asked, seeds=range(4)) == alone
+        asked = build_request(tokenizer, "a", max_tokens=40, sampling=sampling)
+        assert generate_texts(engine, tokenizer, asked, seeds=range(4)) == alone
     assert len(set(alone)) == 4
 
 
 def test_what_goes_wrong_with_one_of_several_is_said() -> None:
     never = SamplingParams(temperature=0, bias=dict.fromkeys(range(261), float("-inf")))
-    asked = request(ByteTokenizer(), "ab", tokens=5, sampling=never)
+    asked = build_request(ByteTokenizer(), "ab", max_tokens=5, sampling=never)
     with pytest.raises(OwnwordsError, match="forbidden"):
-        write_several(ENGINE, ByteTokenizer(), asked, seeds=[1, 2])
+        generate_texts(ENGINE, ByteTokenizer(), asked, seeds=[1, 2])
 
 
 def test_reading_leaves_training_and_the_reader_as_they_were() -> None:
     network = bytes_model().train()
-    pieces = write(TorchEngine(network), ByteTokenizer(), "x", tokens=5, sampling=GREEDY)
+    pieces = write(TorchEngine(network), ByteTokenizer(), "x", max_tokens=5, sampling=GREEDY)
     for _ in range(2):
         next(pieces)
         # Between two pieces the world is that of whoever reads them.

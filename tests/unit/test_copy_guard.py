@@ -104,13 +104,13 @@ def written(
     heat: float,
 ) -> list[int]:
     """The prompt and 30 tokens more."""
-    chooser = Sampler(SamplingParams(temperature=heat), tokenizer.vocabulary_size)
+    sampler = Sampler(SamplingParams(temperature=heat), tokenizer.vocabulary_size)
     ids = tokenizer.encode(prompt)
     for drawn in range(30):
         banned = () if watching is None else watching.banned(ids)
         scores = copyist.scores(tokenizer.decode_bytes(ids[-30:]))
         ids.append(
-            chooser.choose(
+            sampler.sample(
                 scores, np.array(ids, np.int32), len(ids), draw_uniform(seed, drawn), banned
             )
         )
@@ -216,12 +216,12 @@ def test_a_chooser_with_a_guard_chooses_as_one_that_is_told_what_is_banned(
         scores = uniform.normal(size=size).astype(np.float32)
         scores[document[end]] += 12
         banned = [*watching.banned(history[:length]), 11]
-        chosen = told.choose(scores, history, length, draw, banned)
-        assert asking.choose(scores, history, length, draw, [11]) == chosen
-        assert plain.choose(scores, history, length, draw, [11]) == chosen
+        chosen = told.sample(scores, history, length, draw, banned)
+        assert asking.sample(scores, history, length, draw, [11]) == chosen
+        assert plain.sample(scores, history, length, draw, [11]) == chosen
         hindered += chosen != document[end]
     assert hindered > 100
-    assert asking.choose(scores, history[:0], 0, 0.5) == told.choose(scores, history[:0], 0, 0.5)
+    assert asking.sample(scores, history[:0], 0, 0.5) == told.sample(scores, history[:0], 0, 0.5)
 
 
 def test_tokens_are_counted_exactly() -> None:
