@@ -105,5 +105,7 @@ def test_rounded_weights_are_not_had_in_another_kind(
     assert load_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"
     others: tuple[WeightFormat, ...] = ("f32", "bf16", "int4")
     for weights in others:
-        with pytest.raises(ModelError, match=f"holds int8 weights and cannot be loaded as {weights}"):
+        with pytest.raises(
+            ModelError, match=f"holds int8 weights and cannot be loaded as {weights}"
+        ):
             load_engine(tmp_path / "m", device="cpu", weights=weights)
