@@ -23,7 +23,7 @@ from pathlib import Path
 
 from ownwords.archive.document import OWN_KINDS, Document
 from ownwords.archive.look import look
-from ownwords.archive.split import SplitConfig
+from ownwords.archive.settings import SplitConfig
 from ownwords.archive.store import Archive
 from ownwords.cli.options import DEFAULTS
 from ownwords.cli.training_view import watching

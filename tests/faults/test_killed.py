@@ -55,7 +55,7 @@ def look(site: Path, workspace: Path) -> "subprocess.Popen[bytes]":
 
 def titles(workspace: Path) -> set[str]:
     with Archive(workspace / "archive.sqlite") as archive:
-        return {f"{head.title} of {len(archive.keys())}" for head in archive.heads()}
+        return {f"{head.title} of {len(archive.keys())}" for head in archive.headers()}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal on Windows")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ownwords.archive.look import look
-from ownwords.archive.policy import ArchiveConfig
 from ownwords.archive.report import Report
+from ownwords.archive.settings import ArchiveConfig
 from ownwords.core.errors import OwnwordsError
 
 COPY = "The kettle boiled before anybody in the house had thought of tea. " * 6

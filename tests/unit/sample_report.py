@@ -53,13 +53,13 @@ def sample() -> Report:
         name="Shavings",
         fingerprint="9f3ac41d07be5582aa10c3f4e6d97b21",
         version="0.1.0",
-        made_on="2025-03-12",
+        created_on="2025-03-12",
         workspace="/home/ida/shavings.ownwords",
         command="ownwords look /home/ida/Documents/Publii/sites/shavings",
         sources=[
             SourceSummary(
                 path="/home/ida/Documents/Publii/sites/shavings",
-                seen_as="a Publii site (input/db.sqlite)",
+                detected_as="a Publii site (input/db.sqlite)",
                 site_name="Shavings",
                 site_url="https://shavings.example",
                 documents=46,
@@ -115,7 +115,7 @@ def sample() -> Report:
                 "IMG_20180701_181204.jpg  4032x3024  f/1.8  1/640  ISO 20  -> 2018/07/01/",
             ),
         ],
-        unlike=[
+        style_outliers=[
             UnlikePost(
                 "p0",
                 NOVEL,
@@ -143,7 +143,7 @@ def sample() -> Report:
         ],
         orphans=[post.id for post in posts[9:]],
         phrases=_phrases(),
-        left_out=[
+        excluded=[
             Exclusion("post", "draft", 1, "The stove, revisited", "post/81"),
             Exclusion("post", "draft", 1, "Untitled 3", "post/84"),
             Exclusion("post", "draft", 1, "Why I stopped sharpening on Sundays", "post/90"),
@@ -186,18 +186,10 @@ def sample() -> Report:
                 ("What would help most?", "A hundred more posts, or older writing from elsewhere."),
             ],
         ),
-        splits=[
-            SplitCounts(
-                "random",
-                {"train": 37, "validation": 4, "test": 3},
-                {"train": 26_334, "validation": 2_734, "test": 2_201},
-            ),
-            SplitCounts(
-                "by date",
-                {"train": 38, "validation": 3, "test": 3},
-                {"train": 28_154, "validation": 1_804, "test": 1_311},
-            ),
-        ],
+        split=SplitCounts(
+            {"train": 37, "validation": 4, "test": 3},
+            {"train": 26_334, "validation": 2_734, "test": 2_201},
+        ),
         notes=[
             "Two posts carry the same web address; the later one was given a number.",
             "Pictures were not read; their captions were.",
@@ -241,7 +233,6 @@ def _posts() -> list[PostSummary]:
                 share=mine / total,
                 training_words=mine,
                 split=("validation", "test", "train", "train", "train")[i % 5],
-                split_by_date="train",
             )
         )
     log = "1,014 of its 1,429 words are logs, which are never trained on"
@@ -344,7 +335,7 @@ def plain_report(
         name="A site",
         fingerprint="0123456789abcdef",
         version="0.1.0",
-        made_on="2025-03-12",
+        created_on="2025-03-12",
         workspace="/home/me/a-site.ownwords",
         command="ownwords look site",
         sources=[SourceSummary("site", "a folder of Markdown files", documents=len(titles))],
@@ -369,7 +360,7 @@ def plain_report(
 
 def nothing() -> Report:
     """Not one text was found."""
-    return Report(name="", fingerprint="", version="0.1.0", made_on="2025-03-12")
+    return Report(name="", fingerprint="", version="0.1.0", created_on="2025-03-12")
 
 
 def one_post() -> Report:
@@ -400,11 +391,13 @@ def huge() -> Report:
             )
         )
         report.dumps.append(LogBlock(post.id, post.title, 80, 9, "digits", "0001 0002 0003"))
-        report.unlike.append(UnlikePost(post.id, post.title, 500, 5.0, ['"rain" twice as often']))
+        report.style_outliers.append(
+            UnlikePost(post.id, post.title, 500, 5.0, ['"rain" twice as often'])
+        )
         report.dead_links.append(DeadLink(post.id, post.title, f"/gone/{i}/", "gone"))
         report.phrases.append(Phrase(f"phrase {i}", 9, 4, 2001 + i % 24))
         report.phrases.append(Phrase(f"turn {i}", 9, 4))
-        report.left_out.append(Exclusion("post", f"reason {i % 400}", 1, f"Draft {i}"))
+        report.excluded.append(Exclusion("post", f"reason {i % 400}", 1, f"Draft {i}"))
         report.privacy.found_in.append((post.title, "a…@b….org"))
         report.notes.append(f"Note {i}.")
     return report
@@ -450,13 +443,13 @@ def hostile() -> Report:
     report.words_by_kind = {"prose": 400, bad: 300}
     report.duplicates = [Duplicate("p0", "p1", bad, bad, False, 0.5, [(bad, bad + " x")])]
     report.dumps = [LogBlock("p0", bad, 1, 1, bad, bad)]
-    report.unlike = [UnlikePost("p0", bad, 1, 4.0, [bad])]
+    report.style_outliers = [UnlikePost("p0", bad, 1, 4.0, [bad])]
     report.dead_links = [DeadLink("p0", bad, bad, bad)]
     report.phrases = [Phrase(bad, 3, 2), Phrase(bad, 3, 2, 2020)]
-    report.left_out = [Exclusion(bad, bad, 2, bad, bad)]
+    report.excluded = [Exclusion(bad, bad, 2, bad, bad)]
     report.privacy = PrivacySummary(1, 1, [(bad, bad)], {bad: 1}, 2)
     report.advice = Advice(bad, [bad], [(bad, bad)])
-    report.splits = [SplitCounts(bad, {bad: 1}, {bad: 5})]
+    report.split = SplitCounts({bad: 1}, {bad: 5})
     report.notes = [bad]
     for post, url in zip(
         report.posts,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.archive.advice import _number, advise
+from ownwords.archive.advice import _number, advise, measured_base
 from ownwords.archive.report import Advice
 
 
@@ -32,28 +32,32 @@ def test_the_arithmetic_is_right_and_its_source_named() -> None:
     assert "124 million" in from_nothing
     assert "2.5 billion tokens" in from_nothing
     assert "Hoffmann" in from_nothing
-    from_base = rows["Start from a model that knows your language already?"]
-    assert "1.487" in from_base
-    assert "1.59" in from_base
-    assert "6% fewer bits" in from_base
-    assert "Muennighoff" in rows["How many times over should it read the posts?"]
+    from_base = rows["Start from a base model that knows your language?"]
+    measured = measured_base()
+    assert f"{measured.base:.3f} bits" in from_base
+    assert f"{measured.tuned:.3f} after tuning: 2% fewer bits" in from_base
+    assert f"{measured.from_nothing:.2f} bits per byte from nothing" in from_nothing
+    assert "Muennighoff" in rows["How often should it read the posts?"]
 
 
 def test_a_tiny_archive_is_not_told_to_fine_tune() -> None:
     rows = dict(advice(900).rows)
-    assert "Yes" not in rows["Start from a model that knows your language already?"]
-    assert "do not trust" in rows["How much is held out, and what can that tell?"]
+    assert "Yes" not in rows["Start from a base model that knows your language?"]
+    assert "do not trust" in rows["How much is held out, and how much does that tell?"]
 
 
 def test_words_left_out_and_a_few_long_posts_are_mentioned() -> None:
     sentences = advise(60_000, 48_000, 268_000, 40, 8.2).sentences
-    assert "12,000 more were left out or capped" in sentences[0]
+    assert "12,000 more are left out or capped" in sentences[0]
     assert "as varied as 8 posts" in sentences[1]
 
 
 def test_what_was_not_measured_is_said_to_be_so() -> None:
     for words in (5_000, 500_000):
-        assert any("48,000 words of English" in one for one in advice(words).sentences)
+        assert any(
+            f"{_number(measured_base().training_words)} words of English" in one
+            for one in advice(words).sentences
+        )
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**5), st.floats(1, 10**5))
@@ -89,15 +93,15 @@ def test_numbers_are_rounded_for_people(n: float, text: str) -> None:
 
 
 def test_where_nothing_is_held_out_no_tenth_is_promised() -> None:
-    question = "How much is held out, and what can that tell?"
+    question = "How much is held out, and how much does that tell?"
     few, enough = (dict(advise(9_000, 9_000, 50_000, n, n).rows)[question] for n in (4, 5))
-    assert few.startswith("Nothing is")
-    assert enough.startswith("A tenth is 900 words.")
+    assert few.startswith("Nothing:")
+    assert enough.startswith("A tenth of the words.")
 
 
 def test_the_amount_is_grammatical_at_any_number() -> None:
     assert (
-        "There is one word of yours to learn from (4 bytes), in one text."
+        "You can train on one word of yours (4 bytes), in one text."
         in (advise(1, 1, 4, 1, 1.0).sentences[0])
     )
     assert "999.6 kB" not in advise(9, 9, 999_600, 2, 2.0).sentences[0]

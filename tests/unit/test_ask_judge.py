@@ -66,7 +66,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def asked(archive: Path) -> EvalQuestions:
     with Archive(archive) as store:
-        return eval_questions_of(store, [document.id for document in store.heads()])
+        return eval_questions_of(store, [document.id for document in store.headers()])
 
 
 def named(asked: EvalQuestions, name: str) -> str:
@@ -130,7 +130,7 @@ def test_where_an_archive_is_about_everything_names_are_made_up(
 ) -> None:
     monkeypatch.setattr(eval_questions, "UNANSWERABLE", len(their_topics()) + 7)
     with Archive(archive) as store:
-        ids = [document.id for document in store.heads()]
+        ids = [document.id for document in store.headers()]
         asked, again = eval_questions_of(store, ids), eval_questions_of(store, ids)
     assert (asked.topics, asked.names) == (len(their_topics()), 7)
     made_up = [question.text for question in asked.of("unanswerable")][-7:]
@@ -143,7 +143,7 @@ def test_of_very_many_questions_the_same_few_are_asked(
 ) -> None:
     monkeypatch.setattr(eval_questions, "MOST", 2)
     with Archive(archive) as store:
-        ids = [document.id for document in store.heads()]
+        ids = [document.id for document in store.headers()]
         one, two = (
             eval_questions_of(store, ids).of("titles"),
             eval_questions_of(store, ids).of("titles"),

@@ -15,7 +15,7 @@ import torch
 
 import small_bases
 from ownwords.archive.look import look
-from ownwords.archive.split import SplitConfig
+from ownwords.archive.settings import SplitConfig
 from ownwords.archive.store import Archive
 from ownwords.base import checks
 from ownwords.core.errors import OwnwordsError

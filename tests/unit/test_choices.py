@@ -32,11 +32,11 @@ def test_what_notepad_writes_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (MINE.replace("[[post]]", "[[posts]]"), "'posts' means nothing here"),
+        (MINE.replace("[[post]]", "[[posts]]"), "'posts' has no meaning here"),
         (MINE.replace("decision", "decison"), "did you mean decision"),
         ('[[post]]\nid = "blog:post/1"\n', "has no decision"),
         (MINE + MINE.replace("leave out", "keep"), "two entries for 'blog:post/1'"),
-        (MINE + 'remark = "mine"\n', "'remark', which means nothing here"),
+        (MINE + 'remark = "mine"\n', "'remark', which has no meaning here"),
     ],
 )
 def test_what_would_be_lost_or_misread_is_said(text: str, said: str, tmp_path: Path) -> None:
@@ -59,4 +59,4 @@ def test_what_is_written_is_read_again_with_the_same_choices(tmp_path: Path) -> 
 def test_why_is_said_in_words(tmp_path: Path) -> None:
     (post,) = sample_report.plain_report(["One"]).posts
     post.flags = ["duplicate"]
-    assert 'why = "shares text with another"' in write_choices([post], [])
+    assert 'why = "shares text with another post"' in write_choices([post], [])

@@ -29,7 +29,9 @@ def look(paths, *, workspace, archive, provenance, split, progress, ask, export)
     with progress.stage("Reading", total=1, unit="posts"):
         {body}
     notes = [repr(asdict(archive))]
-    return Report(name="Дневник", fingerprint="f", version="1", made_on="2020-01-01", notes=notes)
+    return Report(
+        name="Дневник", fingerprint="f", version="1", created_on="2020-01-01", notes=notes
+    )
 
 def print_report(report, console):
     console.print(report.name)

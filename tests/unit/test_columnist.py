@@ -52,7 +52,7 @@ def test_every_post_is_taken_in_or_not_as_the_truth_says(
 
 
 def test_what_is_not_taken_in_is_named_with_its_reason(made: tuple[Report, Path]) -> None:
-    reasons = {left.title: left.reason for left in made[0].left_out if left.title}
+    reasons = {left.title: left.reason for left in made[0].excluded if left.title}
     assert reasons["Conceit And Caricature (copy)"] == "a draft"
     assert reasons["Thrown Away 41"] == "a draft"
     assert {reasons[f"Thrown Away {n}"] for n in (38, 39, 40)} == {"in the bin"}
@@ -125,7 +125,7 @@ def test_damage_is_mended_and_what_the_eye_cannot_see_is_out(
     text = document.text()
     assert not set("â€Ã\u200b") & set(text)
     assert "script" not in text
-    dropped = {left.reason: left.count for left in report.left_out if left.what == "part"}
+    dropped = {left.reason: left.count for left in report.excluded if left.what == "part"}
     assert dropped == {"encoding damage mended": 1, "hidden element": 1, "script": 1}
 
 

@@ -1,16 +1,17 @@
 import pytest
 
 from ownwords.archive.document import RawDocument
-from ownwords.archive.links import link_resolver
+from ownwords.archive.links import LinkResolver
 
 HATS = RawDocument(
     "post/1", "Hats", "", "html", url="https://www.example.org/2020/hats/", aliases=("post/1",)
 )
 NOTE = RawDocument("notes/A Note.md", "A Note", "", "markdown", aliases=("A Note", "notes/a note"))
 CAPS = RawDocument("post/7", "Caps", "", "html", aliases=("/?p=7",))
-NAMES = link_resolver(
-    [("blog:post/1", HATS), ("blog:post/7", CAPS), ("vault:note", NOTE)], ["https://example.org"]
-)
+NAMES = LinkResolver()
+for id_, document in (("blog:post/1", HATS), ("blog:post/7", CAPS), ("vault:note", NOTE)):
+    NAMES.add(id_, document)
+NAMES.add_home("https://example.org")
 
 
 @pytest.mark.parametrize(
@@ -46,5 +47,7 @@ def test_where_a_link_leads(href: str, base: str, state: str, target: str) -> No
 
 
 def test_a_home_address_that_is_none_is_passed_over() -> None:
-    known = link_resolver([], ["http://[", "", "https://hats.example"])
+    known = LinkResolver()
+    for home in ("http://[", "", "https://hats.example"):
+        known.add_home(home)
     assert known.hosts == frozenset({"hats.example"})

@@ -144,7 +144,7 @@ def test_score_finds_it_again_unless_it_was_made_for_another(
 
 
 def report(*posts: PostSummary) -> Report:
-    return Report(name="", fingerprint="", version="", made_on="", posts=list(posts))
+    return Report(name="", fingerprint="", version="", created_on="", posts=list(posts))
 
 
 def post(decision: str, words: int = 900, *flags: str) -> PostSummary:

@@ -88,7 +88,7 @@ REPORT = Report(
             reason="a machine wrote it",
         )
     ],
-    splits=[SplitCounts("random", posts={"train": 43, "validation": 5, "test": 6})],
+    split=SplitCounts(posts={"train": 43, "validation": 5, "test": 6}),
 )
 TEXT = ["The gutter ", "was full, and so was I. It had rained for nine days, ", "or ten."]
 

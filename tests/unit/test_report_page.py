@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lxml import etree
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 
-from ownwords.archive.report import Report, YearCount
+from ownwords.archive.report import Report, YearCount, summary
 from ownwords.archive.report import formatting as say
 from ownwords.archive.report.html import join, post_link, tag
 from ownwords.archive.report.page import render_report
@@ -107,15 +107,14 @@ def test_every_total_is_on_the_page() -> None:
     assert "2012–2024" in said
     assert "4 November 2012 to 19 October 2024" in said
     assert "and 2 pages" in said
-    assert "3.4 equally long ones" in said
+    assert "3.4 texts of equal length" in said
 
 
 def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
     tree = read(sample_report.sample())
     lede = tree.css_first(".lede")
     assert lede is not None
-    assert lede.text().startswith("One post is more than half of all the prose: “The Count of")
-    assert lede.text().endswith("holds 54%.")
+    assert lede.text().startswith("One post is 54% of your prose: “The Count of")
     decisions = tree.css_first("#decisions")
     assert decisions is not None
     assert "Left out" in decisions.text()
@@ -149,7 +148,7 @@ def test_every_finding_is_shown() -> None:
         *(dump.first_line for dump in report.dumps),
         *(link.href.removeprefix("ref:") for link in report.dead_links),
         *(phrase.text for phrase in report.phrases),
-        *(left.reason for left in report.left_out),
+        *(left.reason for left in report.excluded),
         *(masked for _, masked in report.privacy.found_in),
         *(answer for _, answer in report.advice.rows),
         *report.advice.sentences,
@@ -225,20 +224,20 @@ def test_long_lists_are_cut_and_say_so() -> None:
     said = words(report)
     assert "10,000" in said
     assert "9,990 others together" in said
-    assert "And 9,800 more texts; ownwords look --json lists them all." in said
+    assert "And 9,800 more texts; ownwords look --json lists all." in said
 
 
 def test_empty_things_say_so_or_vanish() -> None:
     said = words(sample_report.nothing())
-    assert "There are no words here yet." in said
+    assert "The archive holds no words yet." in said
     assert "Where the words are" not in said
     said = words(sample_report.one_post())
     assert "One post, 500 words." in said
-    assert "Said twice" not in said
+    assert "Duplicate text" not in said
     said = words(sample_report.without_dates())
-    assert "None of your texts carries a date" in said
-    assert "No two texts share more than a passing phrase." in said
-    assert "Every text is about" not in said
+    assert "None of your texts has a date" in said
+    assert "No two texts share a long passage." in said
+    assert "equally long" in said
 
 
 @pytest.mark.parametrize(
@@ -271,29 +270,29 @@ def lede_of(own: int, words: int, days: tuple[str, str] = ("", ""), pages: int =
     report.totals.own_words = report.totals.training_words = own
     report.totals.words, report.totals.pages = words, pages
     report.totals.first_day, report.totals.last_day = days
-    return " ".join(say.lede(report))
+    return " ".join(summary.lede(report))
 
 
 def test_the_first_sentence_is_true() -> None:
-    assert lede_of(0, 50).startswith("None of the 50 words here are your own.")
-    assert "can be used" not in lede_of(0, 50)
+    assert lede_of(0, 50).startswith("None of the 50 words are your own.")
+    assert "You can train" not in lede_of(0, 50)
     assert "1,500 words of your own in 3 posts." in lede_of(1_500, 1_500)
     assert "in 3 posts and 1 page." in lede_of(1_500, 1_500, pages=1)
     day = "2020-05-01"
     assert "in 3 posts, written on 1 May 2020." in lede_of(9, 9, (day, day))
     report = sample_report.one_post()
     report.totals.own_words = report.totals.training_words = 100
-    assert say.lede(report)[0] == "One post, 100 of its 500 words your own."
+    assert summary.lede(report)[0] == "One post, 500 words, 100 of them your own."
 
 
 def test_dates_are_claimed_only_for_what_is_dated() -> None:
     report = sample_report.plain_report(["One", "Two", "Three"])
     report.years.append(YearCount(0, 1, 500))
-    assert "posts, the dated ones written between" in say.lede(report)[0]
+    assert "posts, the dated ones written between" in summary.lede(report)[0]
 
 
 def test_a_page_left_out_is_not_counted_against_the_posts_of_its_year() -> None:
     report = sample_report.plain_report(["One", "Two"])
     report.posts[0].kind, report.posts[0].decision = "page", "leave out"
     report.years = [YearCount(2001, 1, 500), YearCount(2002, 1, 400)]
-    assert "are in what was left out" not in words(report)
+    assert "left out of training" not in words(report)

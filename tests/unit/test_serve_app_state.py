@@ -421,7 +421,7 @@ def test_each_thread_has_its_own_archive_and_searches_see_what_was_read_last(
         place.archive.unlink()
         look(tmp_path, place, ladders=WORDS.format("ladder") * 9)
         assert await state.run(lambda: titles("ladder")) == ["ladders"]
-        count = await state.run(lambda: sum(1 for _ in state.archive().heads()))
+        count = await state.run(lambda: sum(1 for _ in state.archive().headers()))
         assert count == 3
 
     within(state, work)

@@ -19,7 +19,7 @@ from ownwords.archive.features import count_words
 from ownwords.archive.look import look
 from ownwords.archive.report import PostSummary
 from ownwords.archive.report import Report as Whole
-from ownwords.archive.report.beside import marked
+from ownwords.archive.report.summary import diff_passages
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
@@ -136,7 +136,7 @@ def test_the_report_has_the_figures_of_the_files(served: Served) -> None:
         )
     assert totals["words of your own"] == f"{own:,}"
     assert found["kinds"][0]["value"] == own
-    assert {"label": "Quoted", "value": 6, "tone": "k1"} in found["kinds"]
+    assert {"label": "Quoted", "value": 6, "tone": "k1", "strength": 1.0} in found["kinds"]
     assert [one["year"] for one in found["years"]["columns"]] == [2019, 2020, 2021, 2022]
     assert "1 text" in found["years"]["undated"]
     assert found["twice"]["total"] == 1
@@ -416,7 +416,7 @@ def test_the_place_is_named_with_and_without_an_archive(served: Served, unread: 
 
 @given(st.text("ab \n,", max_size=80), st.text("ab \n,", max_size=80))
 def test_marked_passages_are_the_passages(one: str, other: str) -> None:
-    left, right = marked(one, other)
+    left, right = diff_passages(one, other)
     for pieces, text in ((left, one), (right, other)):
         assert "".join(said for said, _ in pieces).split() == text.split()
     assert "".join(s for s, differs in left if not differs).split() == (

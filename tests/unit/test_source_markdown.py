@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from exports import markdown as export
 from ownwords.archive.document import RawDocument, SiteInfo, SkippedItem, SourceNote
 from ownwords.archive.files import dates, front_matter, wikilinks
-from ownwords.archive.links import link_resolver
+from ownwords.archive.links import LinkResolver
 from ownwords.archive.sources import markdown
 from ownwords.core.errors import SourceError
 
@@ -303,7 +303,11 @@ def targets(path: Path, *links: str) -> list[str]:
     """The states of links, as they would stand in a text of the site."""
     found = documents(path)
     homes = [item.url for item in markdown.read(path) if isinstance(item, SiteInfo)]
-    names = link_resolver(found.items(), homes)
+    names = LinkResolver()
+    for id_, document in found.items():
+        names.add(id_, document)
+    for home in homes:
+        names.add_home(home)
     return [names.resolve(link, next(iter(found)))[1] for link in links]
 
 

@@ -1,29 +1,25 @@
 """The split: a partition by whole post, near-duplicates together, the same every time."""
 
 import random
-from datetime import date
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ownwords.archive.settings import MIN_TRAIN_SHARE, SplitConfig
 from ownwords.archive.split import (
     MIN_GROUPS,
-    MIN_TRAIN_SHARE,
-    Name,
     PostSplit,
-    SplitConfig,
     SplitInput,
     split_posts,
 )
 from ownwords.core.errors import ConfigError
 
 CONFIG = SplitConfig()
-NAMES: tuple[Name, ...] = ("random", "by date")
 
 
 def part(i: int, words: int = 100, train_only: bool = False) -> SplitInput:
-    return SplitInput(f"{i:03}", b"x", words, date(2000 + i // 12, 1 + i % 12, 1), train_only)
+    return SplitInput(f"{i:03}", b"x", words, train_only)
 
 
 def parts(n: int) -> list[SplitInput]:
@@ -35,89 +31,61 @@ def side(division: PostSplit, name: str) -> set[str]:
 
 
 def test_a_tenth_is_held_out_on_either_side() -> None:
-    for name in NAMES:
-        figures = split_posts(parts(100), [], CONFIG, name).figures(parts(100))
-        assert figures.name == name
-        assert figures.posts == {"train": 80, "validation": 10, "test": 10}
-        assert figures.words == {"train": 8_000, "validation": 1_000, "test": 1_000}
-
-
-def test_by_date_the_latest_are_the_test_and_those_before_for_validation() -> None:
-    found = split_posts(parts(100), [], CONFIG, "by date")
-    assert side(found, "test") == {f"{i:03}" for i in range(90, 100)}
-    assert side(found, "validation") == {f"{i:03}" for i in range(80, 90)}
-
-
-def test_what_has_no_date_is_for_training_when_split_by_date() -> None:
-    undated = [SplitInput(f"u{i}", b"x", 100) for i in range(20)]
-    found = split_posts([*undated, *parts(20)], [], CONFIG, "by date")
-    assert {id_ for id_ in found.sides if id_[0] == "u"} <= side(found, "train")
-
-
-def test_what_cannot_be_held_out_by_date_is_said_of_the_date_alone() -> None:
-    undated = [SplitInput(f"u{i:02}", bytes([i]), 100) for i in range(20)]
-    assert split_posts(undated, [], CONFIG, "random").note == ""
-    assert split_posts(undated, [], CONFIG, "by date").note.startswith("By date nothing could")
-
-
-def test_a_group_is_dated_by_its_first() -> None:
-    found = split_posts(parts(50), [frozenset({"000", "049"})], CONFIG, "by date")
-    assert found.sides["049"] == "train"
+    figures = split_posts(parts(100), [], CONFIG).counts(parts(100))
+    assert figures.posts == {"train": 80, "validation": 10, "test": 10}
+    assert figures.words == {"train": 8_000, "validation": 1_000, "test": 1_000}
 
 
 @pytest.mark.parametrize("n", range(MIN_GROUPS))
 def test_with_hardly_a_post_everything_is_for_training_and_that_is_said(n: int) -> None:
-    for name in NAMES:
-        found = split_posts(parts(n), [], CONFIG, name)
-        assert set(found.sides.values()) <= {"train"}
-        assert len(found.sides) == n
-        assert found.note
+    found = split_posts(parts(n), [], CONFIG)
+    assert set(found.sides.values()) <= {"train"}
+    assert len(found.sides) == n
+    assert found.note
 
 
 def test_copies_do_not_make_an_archive_large() -> None:
     pairs = [frozenset({f"{i:03}" for i in range(5)})]
-    assert split_posts(parts(8), pairs, CONFIG, "random").note
+    assert split_posts(parts(8), pairs, CONFIG).note
 
 
 def test_five_posts_give_one_each() -> None:
-    for name in NAMES:
-        found = split_posts(parts(5), [], CONFIG, name)
-        assert (len(side(found, "test")), len(side(found, "validation"))) == (1, 1)
-        assert found.note == ""
+    found = split_posts(parts(5), [], CONFIG)
+    assert (len(side(found, "test")), len(side(found, "validation"))) == (1, 1)
+    assert found.note == ""
 
 
 def test_what_could_not_be_held_out_is_named() -> None:
     these = [part(0, 10), *(part(i, 1_000, train_only=True) for i in range(1, 5))]
-    found = split_posts(these, [], CONFIG, "random")
+    found = split_posts(these, [], CONFIG)
     assert side(found, "test") == {"000"}
     assert "validation" in found.note
 
 
 def test_a_capped_post_is_for_training() -> None:
-    for name in NAMES:
-        capped = [part(i, train_only=i % 2 == 1) for i in range(40)]
-        held_out = split_posts(capped, [], CONFIG, name)
-        for one in capped:
-            assert not one.train_only or held_out.sides[one.id] == "train"
+    capped = [part(i, train_only=i % 2 == 1) for i in range(40)]
+    held_out = split_posts(capped, [], CONFIG)
+    for one in capped:
+        assert not one.train_only or held_out.sides[one.id] == "train"
 
 
 def test_what_has_no_training_words_is_nowhere() -> None:
-    assert "000" not in split_posts([part(0, 0), *parts(9)[1:]], [], CONFIG, "random").sides
+    assert "000" not in split_posts([part(0, 0), *parts(9)[1:]], [], CONFIG).sides
 
 
 def test_one_more_post_moves_few_others() -> None:
-    before = split_posts(parts(200), [], CONFIG, "random").sides
-    after = split_posts([*parts(200), SplitInput("new", b"y", 100)], [], CONFIG, "random").sides
+    before = split_posts(parts(200), [], CONFIG).sides
+    after = split_posts([*parts(200), SplitInput("new", b"y", 100)], [], CONFIG).sides
     assert sum(before[id_] != after[id_] for id_ in before) <= 4
 
 
 def test_other_content_is_drawn_anew() -> None:
-    other = [SplitInput(p.id, b"other", p.words, p.day) for p in parts(100)]
-    assert split_posts(parts(100), [], CONFIG, "random") != split_posts(other, [], CONFIG, "random")
+    other = [SplitInput(p.id, b"other", p.words) for p in parts(100)]
+    assert split_posts(parts(100), [], CONFIG) != split_posts(other, [], CONFIG)
 
 
 def test_nothing_held_out_if_nothing_is_asked() -> None:
-    found = split_posts(parts(50), [], SplitConfig(validation=0, test=0.2), "random")
+    found = split_posts(parts(50), [], SplitConfig(validation=0, test=0.2))
     assert len(side(found, "test")) == 10
     assert not side(found, "validation")
     assert found.note == ""
@@ -130,22 +98,19 @@ def test_shares_that_leave_too_little_are_refused(validation: float, test: float
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 5_000), st.booleans(), st.booleans()), max_size=40),
+    st.lists(st.tuples(st.integers(0, 5_000), st.booleans()), max_size=40),
     st.lists(st.sets(st.integers(0, 39), min_size=2, max_size=4), max_size=4),
-    st.sampled_from(NAMES),
     st.tuples(st.floats(0, 0.2), st.floats(0, 0.2)),
     st.randoms(use_true_random=False),
 )
 def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
-    made: list[tuple[int, bool, bool]],
+    made: list[tuple[int, bool]],
     copies: list[set[int]],
-    name: Name,
     shares: tuple[float, float],
     chance: random.Random,
 ) -> None:
     these = [
-        SplitInput(f"{i:03}", b"x", words, date(2000, 1, 1 + i % 28) if dated else None, train_only)
-        for i, (words, dated, train_only) in enumerate(made)
+        SplitInput(f"{i:03}", b"x", words, train_only) for i, (words, train_only) in enumerate(made)
     ]
     apart: list[frozenset[str]] = []
     for numbers in copies:
@@ -153,11 +118,11 @@ def test_the_sides_are_a_partition_that_leaves_enough_to_learn_from(
         if not any(group & other for other in apart):
             apart.append(group)
     config = SplitConfig(*shares)
-    found = split_posts(these, apart, config, name)
+    found = split_posts(these, apart, config)
     assert set(found.sides) == {one.id for one in these if one.words}
     for group in apart:
         assert len({found.sides[id_] for id_ in group if id_ in found.sides}) <= 1
-    words = found.figures(these).words
+    words = found.counts(these).words
     assert words["train"] >= MIN_TRAIN_SHARE * sum(words.values()) - 1e-6
     chance.shuffle(these)
-    assert split_posts(these, reversed(apart), config, name) == found
+    assert split_posts(these, reversed(apart), config) == found

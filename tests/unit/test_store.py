@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ownwords.archive.document import Document, Link, ParsedBody, Segment, SkippedItem
+from ownwords.archive.document import Document, Link, ParsedBody, Segment
 from ownwords.archive.store import Archive, is_current
 from ownwords.core.errors import WorkspaceError
 
@@ -71,7 +71,6 @@ def test_a_transaction_that_fails_changes_nothing(archive: Archive) -> None:
         put(archive, "a", "Before.")
     with pytest.raises(ZeroDivisionError), archive.transaction():
         put(archive, "a", "After.")
-        archive.set_rejected([SkippedItem("post", "a draft")])
         raise ZeroDivisionError
     assert texts(archive) == {"a": "Before."}
 
@@ -113,28 +112,6 @@ def test_an_archive_of_another_version_is_made_anew(path: Path) -> None:
         names = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
     assert "documents" in names
     assert not {"parts", "words", "words_data", "shown", "said"} & names
-
-
-def test_of_the_first_version_only_the_index_is_dropped_that_nothing_reads(
-    archive: Archive, path: Path
-) -> None:
-    with archive.transaction():
-        put(archive, "a", "One.")
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(
-            """
-            CREATE VIEW searchable AS SELECT id, '' AS title, text FROM segments;
-            CREATE VIRTUAL TABLE search USING fts5(
-                title, text, content='searchable', content_rowid='id');
-            PRAGMA user_version = 1;
-            """
-        )
-    assert is_current(path)
-    with Archive(path) as again:
-        assert texts(again) == {"a": "One."}
-    with closing(sqlite3.connect(path)) as database:
-        names = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
-    assert not {name for name in names if name.startswith("search")}
 
 
 def test_a_file_that_is_no_database_is_said(path: Path) -> None:

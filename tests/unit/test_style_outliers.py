@@ -13,7 +13,7 @@ import pytest
 
 from ownwords.archive.document import Document, Segment
 from ownwords.archive.features import Features, extract_features
-from ownwords.archive.selection import ProvenanceConfig
+from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.style_outliers import MIN_POSTS, MIN_WORDS, find_style_outliers
 
 DISTANCE = ProvenanceConfig().unlike_distance

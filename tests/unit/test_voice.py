@@ -363,7 +363,7 @@ def test_the_columnists_held_out_columns_are_his(columnist: Path, tmp_path: Path
     look([columnist], workspace=tmp_path / "w.ownwords")
     sides: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
     with Archive(tmp_path / "w.ownwords" / "archive.sqlite") as archive:
-        for id_, (decision, _, side, _) in archive.selection().items():
+        for id_, (decision, _, side) in archive.selection().items():
             if decision != "leave out" and side in sides:
                 (document,) = archive.documents([id_])
                 sides[side].append(document.text(OWN_KINDS))

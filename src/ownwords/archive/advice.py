@@ -1,10 +1,15 @@
-"""What can be trained with so much text: plain sentences with figures, each with what it rests on.
+"""What can be trained with so much text: plain sentences with figures, and what each rests on.
 
-Nothing is promised that was not measured, and what is only arithmetic is said to be so.
+Nothing is promised that was not measured, and estimates are called so.
 """
 
+import json
 import math
 from bisect import bisect_right
+from functools import cache
+from importlib.resources import files
+
+import msgspec
 
 from ownwords.archive.report import Advice
 from ownwords.archive.report.formatting import count, size
@@ -15,42 +20,51 @@ TOKENS_PER_PARAMETER = 20
 BYTES_PER_TOKEN = 4  # of English, roughly, with a vocabulary of some thousands
 GPT2_PARAMETERS = 124_000_000  # the smallest GPT-2
 
-# Muennighoff et al. 2023: repeats pay nearly in full up to 4 passes and little after 16.
+# Muennighoff et al. 2023: repeats help nearly in full up to 4 passes and little after 16.
 FULL_PASSES = 4
 LAST_PASSES = 16
 
-# Measured: bits a byte on columns held out, of a columnist with 268 kB to learn from (docs/log.md).
-MEASURED_BYTES = 268_000
-MEASURED_WORDS = 48_000
-FROM_SCRATCH = 2.19
-BASE_ALONE = 1.59
-FINE_TUNED = 1.487
-
-# An estimate: how far the bits of single tokens spread about their mean.
+# An estimate of the standard deviation of the bits of single tokens.
 TOKEN_SPREAD_BITS = 3.0
 
 _TIERS = (2_000, 20_000, 100_000, 1_000_000, 10_000_000)  # training words
 _HEADLINES = (
-    "Too little to train on, and enough to search.",
-    "A little: a base model can pick up a hint of your manner, hardly more.",
-    "Enough to bend a base model towards your manner; far too little to train one from nothing.",
-    "Enough to teach a base model your manner, and to measure how well it learned it.",
-    "A great deal for one author: fine-tune, and measure with confidence.",
-    "So much that training from nothing is a fair trial; a base model is still the better start.",
+    "Too little to train on, but enough to search.",
+    "A little: a base model can pick up a hint of your style, hardly more.",
+    "Enough to adapt a base model to your style, far too little to train a model from nothing.",
+    "Enough to teach a base model your style, and to measure how well it learned it.",
+    "A lot for one author: fine-tune, and measure with confidence.",
+    "So much that training from nothing is worth a try; a base model is still the better start.",
 )
+
+
+class MeasuredBase(msgspec.Struct, frozen=True):
+    """What the shipped base gave on one author, in bits per byte of posts it had not seen."""
+
+    author: str
+    training_bytes: int
+    training_words: int
+    base_parameters: int
+    from_nothing: float  # a model trained on the author's posts alone
+    base: float  # the shipped base as it is
+    tuned: float  # the shipped base, tuned on the author's posts
+
+
+@cache
+def measured_base() -> MeasuredBase:
+    """The figures that were written when the shipped base was published."""
+    path = files("ownwords").joinpath("base", "shipped", "measured.json")
+    return msgspec.convert(json.loads(path.read_text("utf-8")), MeasuredBase)
 
 
 def advise(
     own_words: int, training_words: int, training_bytes: int, posts: int, effective_posts: float
 ) -> Advice:
-    """What so much text is good for; `training_words` are left to learn from of `own_words`.
-
-    `posts` are those that are learned from, pages among them.
-    """
+    """What so much text is good for: `training_words` of the `own_words`, in `posts` texts."""
     if not training_words:
         return Advice(
-            "There is nothing here to learn from yet.",
-            ["No words of your own are left to train on. What is here can still be searched."],
+            "There is nothing to train on yet.",
+            ["None of your own words are left to train on. You can still search what is here."],
         )
     sentences = [
         _amount(own_words, training_words, training_bytes, posts),
@@ -59,131 +73,119 @@ def advise(
     ]
     if training_words >= _TIERS[0]:
         sentences.append(
-            "Style is what a small model takes from so much text; facts it does not learn to "
-            "keep. For what you said, search and cited answers go to the posts themselves."
+            "A small model learns style from so much text, but no facts. For what you said, use "
+            "search and cited answers, which quote the posts themselves."
         )
     rows = [
         ("Train a model from nothing on this alone?", _from_nothing(training_bytes)),
-        ("Start from a model that knows your language already?", _from_base(training_bytes)),
-        ("How many times over should it read the posts?", _passes(training_bytes)),
-        (
-            "How much is held out, and what can that tell?",
-            _held_out(training_bytes, training_words, posts),
-        ),
+        ("Start from a base model that knows your language?", _from_base(training_bytes)),
+        ("How often should it read the posts?", _passes(training_bytes)),
+        ("How much is held out, and how much does that tell?", _held_out(training_bytes, posts)),
         ("Would more text help?", _more(training_words)),
         (
-            "What works already, whatever the size?",
-            "Search over every post, and passages that answer a question, with their addresses: "
-            "neither needs any training.",
+            "What works at any size?",
+            "Search over all posts, and answers that cite their passages: neither needs training.",
         ),
     ]
     return Advice(_HEADLINES[bisect_right(_TIERS, training_words)], sentences, rows)
 
 
 def _amount(own: int, training: int, bytes_: int, posts: int) -> str:
-    said = (
-        f"There {'is one word' if training == 1 else f'are {_number(training)} words'} of yours "
-        f"to learn from ({size(bytes_)}), in {'one text' if posts == 1 else count(posts, 'text')}"
-    )
+    words = "one word" if training == 1 else f"{_number(training)} words"
+    texts = "one text" if posts == 1 else count(posts, "text")
+    amount = f"You can train on {words} of yours ({size(bytes_)}), in {texts}"
     if own > training:
-        return f"{said}; {_number(own - training)} more were left out or capped, as is said below."
-    return said + "."
+        return f"{amount}; {_number(own - training)} more are left out or capped."
+    return f"{amount}."
 
 
 def _variety(posts: int, effective: float) -> list[str]:
     if posts < 5 or effective >= 0.7 * posts:
         return []
     return [
-        "A few long posts hold much of it: by length it is as varied as "
-        f"{max(2, round(effective)):,} posts of equal length would be."
+        "A few long posts hold much of it: the text is as varied as "
+        f"{max(2, round(effective)):,} posts of equal length."
     ]
 
 
 def _scale(words: int) -> str:
-    times = words / MEASURED_WORDS
+    reference = f"The figures below were measured on {_number(measured_base().training_words)}"
+    times = words / measured_base().training_words
     if 0.67 <= times <= 1.5:
-        return (
-            "That is about what the measurements below were made on, so they are a fair guide, "
-            "if you write English prose."
-        )
+        return f"{reference} words of English prose, about as much as you have."
     if times < 1:
         fraction = _part(round(1 / times)) if times < 0.4 else "about half"
-        return (
-            f"The measurements below were made on {_number(MEASURED_WORDS)} words of English; you "
-            f"have {fraction} of that, so expect less than they show."
-        )
+        return f"{reference} words of English; you have {fraction} of that, so expect less."
     return (
-        f"The measurements below were made on {_number(MEASURED_WORDS)} words of English; you "
-        f"have {_number(round(times, 1))} times that. More should help, but by how much was not "
-        "measured."
+        f"{reference} words of English; you have {_number(round(times, 1))} times as much. More "
+        "should help, but by how much was not measured."
     )
 
 
 def _from_nothing(bytes_: int) -> str:
-    tokens = bytes_ / BYTES_PER_TOKEN
-    said = (
-        f"By the usual rule ({TOKENS_PER_PARAMETER} tokens a parameter, Hoffmann et al. 2022; "
-        f"{BYTES_PER_TOKEN} bytes a token) this suits a model of "
+    tokens, measured = bytes_ / BYTES_PER_TOKEN, measured_base()
+    return (
+        f"By the usual rule ({TOKENS_PER_PARAMETER} tokens per parameter, Hoffmann et al. 2022, at "
+        f"{BYTES_PER_TOKEN} bytes per token) this much text suits a model of "
         f"{_number(tokens / TOKENS_PER_PARAMETER)} parameters. The smallest GPT-2 has "
-        f"{GPT2_PARAMETERS / 1e6:.0f} million and would want "
-        f"{_number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER)} tokens."
+        f"{GPT2_PARAMETERS / 1e6:.0f} million, for which the rule asks "
+        f"{_number(GPT2_PARAMETERS * TOKENS_PER_PARAMETER)} tokens. Measured on "
+        f"{size(measured.training_bytes)} of {measured.author}: {measured.from_nothing:.2f} bits "
+        f"per byte from nothing, {measured.base:.2f} for the shipped base, which had never seen "
+        "the author."
     )
-    measured = (
-        f" Measured on {size(MEASURED_BYTES)} of columns: {FROM_SCRATCH} bits a byte from "
-        f"nothing, against {BASE_ALONE} for a small base model that had never seen the author."
-    )
-    return said + measured
 
 
 def _from_base(bytes_: int) -> str:
-    if bytes_ < MEASURED_BYTES / 20:
+    measured = measured_base()
+    if bytes_ < measured.training_bytes / 20:
         return (
-            "There is so little that it could hardly be told whether it helped. Use a base model "
+            "There is so little text that nobody could tell whether it helped. Use a base model "
             "as it is, and write more."
         )
-    gain = (BASE_ALONE - FINE_TUNED) / BASE_ALONE
+    gain = (measured.base - measured.tuned) / measured.base
     return (
-        f"Yes, this is the way. Measured on {size(MEASURED_BYTES)} of one columnist: "
-        f"{FINE_TUNED} bits a byte on columns held out, after fine-tuning a base model of 8 "
-        f"million parameters that alone had {BASE_ALONE}: {gain:.0%} fewer bits."
+        f"Yes. Measured on {size(measured.training_bytes)} of {measured.author}: the shipped base "
+        f"of {_number(measured.base_parameters)} parameters has {measured.base:.3f} bits per byte "
+        f"on held-out posts as it is, and {measured.tuned:.3f} after tuning: {gain:.0%} fewer bits."
     )
 
 
 def _passes(bytes_: int) -> str:
     tokens = bytes_ / BYTES_PER_TOKEN
     return (
-        f"About {FULL_PASSES}: so far each pass teaches nearly as much as new text would, and by "
-        f"{LAST_PASSES} hardly anything (Muennighoff et al. 2023, on far larger corpora). That is "
-        f"{_number(tokens * FULL_PASSES)} to {_number(tokens * LAST_PASSES)} tokens read. Stop "
-        "where the held-out posts stop improving: after that a model learns your posts by heart."
+        f"About {FULL_PASSES} times: up to there each pass teaches nearly as much as new text, and "
+        f"after {LAST_PASSES} hardly anything (Muennighoff et al. 2023, on far larger corpora). "
+        f"That is {_number(tokens * FULL_PASSES)} to {_number(tokens * LAST_PASSES)} tokens. Stop "
+        "when the held-out posts stop improving: after that a model memorises your posts."
     )
 
 
-def _held_out(bytes_: int, words: int, posts: int) -> str:
+def _held_out(bytes_: int, posts: int) -> str:
     if posts < MIN_GROUPS:
-        return f"Nothing is: texts are held out whole, and that takes {MIN_GROUPS} to learn from."
-    tokens = bytes_ / 10 / BYTES_PER_TOKEN
-    resolved = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tokens))
-    said = (
-        f"A tenth is {_number(words / 10)} words. By estimate (single tokens spread by about "
-        f"{TOKEN_SPREAD_BITS:.0f} bits) its score is good to ±{resolved:.2g} bits a byte; two "
-        "models compared on the same posts can be told apart more finely"
+        return f"Nothing: posts are held out whole, and that takes at least {MIN_GROUPS} posts."
+    tokens, measured = bytes_ / 10 / BYTES_PER_TOKEN, measured_base()
+    error = 2 * TOKEN_SPREAD_BITS / BYTES_PER_TOKEN / math.sqrt(max(1.0, tokens))
+    estimate = (
+        f"A tenth of the words. Estimated from a spread of {TOKEN_SPREAD_BITS:.0f} bits per token, "
+        f"the score is accurate to ±{error:.2g} bits per byte; comparing two models on the same "
+        "posts is more accurate"
     )
-    gain = BASE_ALONE - FINE_TUNED
-    if resolved > gain:
+    gain = measured.base - measured.tuned
+    if error > gain:
         return (
-            said + f". That is more than fine-tuning gained ({gain:.2f}): do not trust the score."
+            f"{estimate}. Tuning gained only {gain:.3f} in our measurement: do not trust the score."
         )
-    return said + f". Fine-tuning gained {gain:.2f} where it was measured."
+    return f"{estimate}. Tuning gained {gain:.3f} in our measurement."
 
 
 def _more(words: int) -> str:
     higher = [tier for tier in _TIERS if tier > words]
     if not higher:
-        return "Hardly, for style. Other people's text of the same kind, in the base, would."
+        return "Hardly, for style. Text of the same kind by other people, in the base, would."
     return (
         f"Yes: the next step is at about {_number(higher[0])} words. Old posts, letters and notes "
-        "of your own count as well as new ones. How much each doubling gains was not measured."
+        "of yours count as well. How much each doubling gains was not measured."
     )
 
 
@@ -194,11 +196,11 @@ def _part(n: int) -> str:
 
 
 def _number(n: float) -> str:
-    """To two figures, as people say it: 48,000; 1.3 million; 2.5 billion."""
+    """A number to two figures: 48,000; 1.3 million; 2.5 billion."""
     if n < 10:
         return f"{n:.1f}".removesuffix(".0")
-    unit_of_two = 10.0 ** (math.floor(math.log10(n)) - 1)
-    rounded = math.floor(n / unit_of_two + 0.5) * unit_of_two  # half goes up, as people round
+    second_figure = 10.0 ** (math.floor(math.log10(n)) - 1)
+    rounded = math.floor(n / second_figure + 0.5) * second_figure  # half goes up
     for unit, name in ((1e9, "billion"), (1e6, "million")):
         if rounded >= unit:
             return f"{rounded / unit:.3g} {name}"

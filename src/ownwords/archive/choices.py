@@ -1,30 +1,31 @@
-"""`choices.toml`: what becomes of each post that stood out, to be edited by its author."""
+"""`choices.toml`: the decision about each post that stands out, for its author to edit."""
 
 import json
-import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from ownwords.archive.report import PostSummary
-from ownwords.archive.report.formatting import flags, plain
+from ownwords.archive.report.formatting import plain
+from ownwords.archive.report.summary import flags
 from ownwords.archive.selection import AuthorChoice, Decision
 from ownwords.core.errors import ConfigError
+from ownwords.core.safe_toml import parse_toml
 
 _DECISIONS = get_args(Decision)
 _NAMES = ("id", "title", "decision", "proposed", "why", "words", "training_words")
 
 _HEAD = """\
-# What becomes of the posts that stood out. Change any `decision`, then run the same `ownwords look`
-# again: what you decide here is kept, and is never asked about or overwritten. Comments of your own
-# are lost when the file is written anew.
+# Decisions about the posts that stand out. Change any `decision`, then run the same `ownwords look`
+# again: your decisions are kept, and never asked about or overwritten. Your own comments are lost
+# when the file is written again.
 #
-#   "keep"       every word of the post may be learned from
-#   "cap"        only its first `training_words` words are
-#   "leave out"  it stays in the archive, to be searched and cited, but is not learned from
+#   "keep"       train on every word of the post
+#   "cap"        train on its first `training_words` words only
+#   "leave out"  do not train on it; it stays in the archive, to be searched and cited
 #
-# A post that is not listed can be added by its id (`ownwords look --json` lists them all):
+# You can add any other post by its id (`ownwords look --json` lists them all):
 #
 #   [[post]]
 #   id = "blog:post/12"
@@ -32,62 +33,115 @@ _HEAD = """\
 """
 
 
+def read_bytes(path: Path) -> bytes:
+    """The content of the file; empty if there is none. ConfigError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror or error}",
+            hint="make it a file that you can read, or move it away: it is then written again",
+        ) from error
+
+
 def read_choices(path: Path) -> list[AuthorChoice]:
-    """The author's own decisions; what was written by default and not changed since is not one."""
-    if not path.exists():
-        return []
+    """The author's own decisions; one written by default and not changed since is not one."""
+    return parse_choices(read_bytes(path), path)
+
+
+def parse_choices(data: bytes, path: Path) -> list[AuthorChoice]:
+    """The author's own decisions in the file's content; ConfigError names what is wrong in it."""
     try:
         # Notepad begins its files with a byte order mark.
-        whole = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = parse_toml(data.decode("utf-8-sig"))
+    except ValueError as error:
         raise ConfigError(
-            f"{path} is not valid TOML: {error}", hint="mend that line, or delete the file"
+            f"{path} is not valid TOML: {error}", hint="correct that line, or delete the file"
         ) from error
-    # The file is written anew: what is not understood would be lost without a word.
-    if others := [name for name in whole if name != "post"]:
+    # The file is written again: what is not understood would be lost without a word.
+    if others := [name for name in document if name != "post"]:
         raise ConfigError(
-            f"{path}: {others[0]!r} means nothing here", hint="write [[post]] before each post"
+            f"{path}: {plain(others[0], 80)!r} has no meaning here",
+            hint="write [[post]] before each post",
         )
-    tables = whole.get("post", [])
+    tables = document.get("post", [])
     if not isinstance(tables, list):
         raise ConfigError(f"{path}: write [[post]], with two brackets, before each post")
     choices: list[AuthorChoice] = []
-    seen: set[str] = set()
+    ids: set[str] = set()
     for table in tables:
         if not isinstance(table, dict) or not isinstance(table.get("id"), str):
             raise ConfigError(f"{path}: a [[post]] has no id")
-        id_ = table["id"]
-        for name in table:
-            if name not in _NAMES:
-                near = get_close_matches(name, _NAMES, n=1)
-                raise ConfigError(
-                    f"{path}: the entry for {id_!r} has {name!r}, which means nothing here",
-                    hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(_NAMES)}",
-                )
-        if "decision" not in table:
+        if table["id"] in ids:
             raise ConfigError(
-                f"{path}: the entry for {id_!r} has no decision",
-                hint=f"write one of {', '.join(_quoted(one) for one in _DECISIONS)}",
+                f"{path}: there are two entries for {table['id']!r}", hint="delete one of them"
             )
-        if id_ in seen:
-            raise ConfigError(
-                f"{path}: there are two entries for {id_!r}", hint="take one of them out"
-            )
-        seen.add(id_)
-        decision = table["decision"]
-        if decision not in _DECISIONS:
-            near = get_close_matches(str(decision), _DECISIONS, n=1, cutoff=0.4)
-            raise ConfigError(
-                f"{path}: the decision for {id_!r} is {decision!r}",
-                hint=f'write decision = "{near[0] if near else _DECISIONS[0]}"',
-            )
+        ids.add(table["id"])
+        decision = _decision(table, path)
         if decision != table.get("proposed"):
-            choices.append(AuthorChoice(id_, cast(Decision, decision), by="you"))
+            title = table.get("title")
+            choices.append(
+                AuthorChoice(table["id"], decision, title if isinstance(title, str) else "")
+            )
     return choices
 
 
+def _decision(table: Mapping[str, Any], path: Path) -> Decision:
+    id_ = table["id"]
+    for name in table:
+        if name not in _NAMES:
+            near = get_close_matches(name, _NAMES, n=1)
+            raise ConfigError(
+                f"{path}: the entry for {id_!r} has {plain(name, 80)!r}, which has no meaning here",
+                hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(_NAMES)}",
+            )
+    if "decision" not in table:
+        raise ConfigError(
+            f"{path}: the entry for {id_!r} has no decision",
+            hint=f"write one of {', '.join(map(_quoted, _DECISIONS))}",
+        )
+    decision = table["decision"]
+    if decision not in _DECISIONS:
+        near = get_close_matches(str(decision), _DECISIONS, n=1, cutoff=0.4)
+        raise ConfigError(
+            f"{path}: the decision for {id_!r} is {decision!r}",
+            hint=f'write decision = "{near[0] if near else _DECISIONS[0]}"',
+        )
+    return cast(Decision, decision)
+
+
+def carry_over(
+    choices: Iterable[AuthorChoice],
+    posts: Mapping[str, str],
+    renamed: Mapping[str, str],
+) -> list[AuthorChoice]:
+    """The choices under the present ids of posts whose id has changed.
+
+    `posts` are the titles by id, `renamed` the present ids by former ones. Without an entry there,
+    a post is recognised by title and id within its source, if only one has them.
+    """
+    carried: dict[str, AuthorChoice] = {}
+    moved: list[AuthorChoice] = []
+    by_name: dict[tuple[str, str], list[str]] = {}
+    for choice in choices:
+        if choice.id in posts:
+            carried[choice.id] = choice
+        else:
+            moved.append(choice)
+    if any(choice.title for choice in moved):
+        for id_, title in posts.items():
+            by_name.setdefault((id_.rpartition(":")[2], plain(title, 160)), []).append(id_)
+    for choice in moved:
+        same = by_name.get((choice.id.rpartition(":")[2], choice.title), []) if choice.title else []
+        id_ = renamed.get(choice.id) or (same[0] if len(same) == 1 else choice.id)
+        carried.setdefault(id_, AuthorChoice(id_, choice.decision, choice.title))
+    return list(carried.values())
+
+
 def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice]) -> str:
-    """The file's text: the posts that stood out, and those the author decided about."""
+    """The file's text: the posts that stand out, and those the author decided about."""
     chosen = {choice.id: choice for choice in choices}
     parts = [_HEAD]
     for post in posts:
@@ -101,16 +155,17 @@ def write_choices(posts: Sequence[PostSummary], choices: Iterable[AuthorChoice])
         ]
         lines.append(f"decision = {_quoted(post.decision)}")
         if not choice:
-            # Lets the next reading tell a decision the author changed from one left as it was.
+            # Tells a decision that the author changed from one left as it was.
             lines.append(f"proposed = {_quoted(post.decision)}")
         lines.append(f"why = {_quoted(plain(post.reason) or flags(post))}")
         lines.append(f"words = {post.words}")
         lines.append(f"training_words = {post.training_words}")
         parts.append("\n".join(lines) + "\n")
-    # Choices about posts that are not there now: kept, for the post may come back.
+    # Choices about posts that are not there now are kept, since a post may come back.
     for choice in chosen.values():
+        title = f"title = {_quoted(choice.title)}\n" if choice.title else ""
         parts.append(
-            f"[[post]]\nid = {_quoted(choice.id)}\ndecision = {_quoted(choice.decision)}\n"
+            f"[[post]]\nid = {_quoted(choice.id)}\n{title}decision = {_quoted(choice.decision)}\n"
             'why = "not in the archive at present"\n'
         )
     return "\n".join(parts)

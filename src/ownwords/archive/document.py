@@ -1,4 +1,4 @@
-"""What an archive is made of: documents of typed segments, and the links between them."""
+"""The types an archive is made of: documents, their typed segments, links, and source items."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ Status = Literal["published", "hidden", "draft", "scheduled", "private", "trashe
 Kind = Literal["post", "page"]
 SegmentKind = Literal["prose", "heading", "list", "caption", "quote", "code", "table", "log"]
 
-# The author's own words; the other kinds are somebody else's, or a machine's.
+# The author's own words; the other kinds are somebody else's, or machine output.
 OWN_KINDS: frozenset[SegmentKind] = frozenset({"prose", "heading", "list", "caption"})
 
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """One text as its source stores it, its body not yet read.
+    """A text as its source stores it, its body not yet parsed.
 
     `ref` names it within its source and is stable between two readings ("post/12", "notes/a.md").
     `aliases` are further names by which links reach it ("post/12", "/2020/01/hats/", "A Note");
@@ -42,7 +42,7 @@ class RawDocument:
 
 @dataclass(frozen=True, slots=True)
 class SkippedItem:
-    """Something a source holds and does not hand over, with the reason; `count` of them at once."""
+    """Something a source leaves out, with the reason; `count` of them at once."""
 
     what: str  # "comment", "attachment", "file", "post"
     reason: str
@@ -53,14 +53,17 @@ class SkippedItem:
 
 @dataclass(frozen=True, slots=True)
 class SiteInfo:
-    """The site as a whole: its name, and its home address (links to it are internal).
+    """A site: its name, and its home address (links to it are internal).
 
-    Not `whole` where only a part of it is at hand: what a link leads to may then be in the rest.
+    `whole` is False if only a part of it was given: link targets may then be in the rest.
+    `identity` begins the ids of its documents; without one, the name of the path does. It is for
+    sources whose exports are files with a new name each time.
     """
 
     name: str
     url: str = ""
     whole: bool = True
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class SourceNote:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCount:
-    """About so many more documents will follow: for the estimate of the time left."""
+    """About how many more documents follow, to estimate the remaining time."""
 
     documents: int
 
@@ -82,7 +85,7 @@ SourceItem = RawDocument | SkippedItem | SiteInfo | SourceNote | ExpectedCount
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of one kind of text; lines are parted by newlines, in prose never by blank ones.
+    """A run of text of one kind; lines end with newlines, and prose has no blank lines.
 
     `detail` is the level of a heading ("2"), the language of code, the author of a quote.
     """
@@ -94,7 +97,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link as the body gives it: its address, untouched, and the words it stands on."""
+    """A link: its address as written, and its text."""
 
     href: str
     text: str
@@ -102,7 +105,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """What a body turned out to hold; `dropped` counts what was taken out, by reason."""
+    """A parsed body; `dropped` counts what was removed, by reason."""
 
     segments: tuple[Segment, ...]
     links: tuple[Link, ...] = ()
@@ -111,7 +114,7 @@ class ParsedBody:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One post or page, read: clean typed segments. `id` is unique in the archive."""
+    """A post or page as clean typed segments. `id` is unique in the archive."""
 
     id: str
     title: str

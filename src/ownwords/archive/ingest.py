@@ -1,7 +1,7 @@
-"""From paths to an archive: what each path is, which documents it holds, what changed since."""
+"""Brings an archive in line with paths: reads what changed, removes what is gone."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ownwords.archive import sources
@@ -14,10 +14,10 @@ from ownwords.archive.document import (
     SourceNote,
 )
 from ownwords.archive.features import encode_features, extract_features
-from ownwords.archive.links import LinkResolver, link_resolver
-from ownwords.archive.policy import ArchiveConfig, why_left_out
+from ownwords.archive.links import LinkResolver
 from ownwords.archive.report import SourceSummary
 from ownwords.archive.segments import parse_body
+from ownwords.archive.settings import ArchiveConfig
 from ownwords.archive.store import Archive
 from ownwords.archive.text_repair import repair_line
 from ownwords.core.errors import SourceError
@@ -26,12 +26,12 @@ from ownwords.core.progress import Progress
 from ownwords.core.workspace import path_text, source_name
 
 # Raised whenever the same body would be read differently, so that stored documents are read anew.
-READER_VERSION = "3"
+READER_VERSION = "4"
 
 
 @dataclass(slots=True)
 class IngestResult:
-    """What reading the paths brought, beside the documents now in the archive."""
+    """What reading the paths brought, besides the documents now in the archive."""
 
     sources: list[SourceSummary] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)  # document id -> content key
@@ -39,96 +39,116 @@ class IngestResult:
     statuses_excluded: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     homes: list[str] = field(default_factory=list)  # addresses of the sites
-    is_whole: bool = True  # the source being read holds all of its site
-    of_a_part: set[str] = field(default_factory=set)  # ids of documents of which that is not so
+    partial: set[str] = field(default_factory=set)  # documents whose site is not there as a whole
     bases: dict[str, str] = field(default_factory=dict)  # document id -> where its links start
-    reachable: list[tuple[str, RawDocument]] = field(default_factory=list)  # without bodies
-    new: int = 0
-
-    def addresses(self) -> LinkResolver:
-        """Every name by which the documents can be reached."""
-        return link_resolver(self.reachable, self.homes)
+    resolver: LinkResolver = field(default_factory=LinkResolver)
+    renamed: dict[str, str] = field(default_factory=dict)  # former document id -> present one
 
 
 def ingest(
     archive: Archive, paths: Sequence[Path], config: ArchiveConfig, progress: Progress
 ) -> IngestResult:
     """Bring the archive in line with the paths; only what changed is read anew."""
-    intake = IngestResult()
+    result = IngestResult()
     before = archive.keys()
     for path, name in zip(paths, _names(paths), strict=True):
-        source_name, seen_as = sources.detect_source(path)
-        intake.sources.append(SourceSummary(path_text(path), seen_as))
-        intake.is_whole = True
+        kind, label = sources.detect_source(path)
+        result.sources.append(SourceSummary(path_text(path), label))
+        reader = _SourceReader(archive, name, kind, config, before, result)
         with progress.stage(f"Reading {name}", unit="posts") as stage:
-            for item in sources.load_source(source_name).read(path):
+            for item in sources.load_source(kind).read(path):
                 if isinstance(item, RawDocument):
-                    _take_in(archive, item, name, source_name, config, before, intake)
+                    reader.add(item)
                     stage.advance(1)
                 elif isinstance(item, ExpectedCount):
                     stage.total = (stage.total or 0) + item.documents
                 else:
-                    _note_down(item, intake)
-    archive.remove(set(before) - set(intake.keys))
-    return intake
+                    reader.note(item)
+    gone = set(before) - set(result.keys)
+    by_key = {key: id_ for id_, key in result.keys.items() if id_ not in before}
+    result.renamed |= {id_: by_key[before[id_]] for id_ in gone if before[id_] in by_key}
+    archive.remove(gone)
+    return result
 
 
 def _names(paths: Sequence[Path]) -> Iterator[str]:
-    """A short name for each path, none of them twice; it begins the ids of its documents."""
-    taken: dict[str, int] = {}
+    """A short name for each path, none of them twice."""
+    used: dict[str, int] = {}
     for path in paths:
         name = source_name(path)
-        taken[name] = taken.get(name, 0) + 1
-        yield name if taken[name] == 1 else f"{name}-{taken[name]}"
+        used[name] = used.get(name, 0) + 1
+        yield name if used[name] == 1 else f"{name}-{used[name]}"
 
 
-def _note_down(item: SiteInfo | SkippedItem | SourceNote, intake: IngestResult) -> None:
-    if isinstance(item, SiteInfo):
-        intake.homes.append(item.url)
-        intake.is_whole = item.whole
-        read = intake.sources[-1]
-        # One export may hold several sites; it is called after the first.
-        read.site_name = read.site_name or repair_line(item.name)
-        read.site_url = read.site_url or item.url
-    elif isinstance(item, SkippedItem):
-        intake.skipped.append(item)
-    else:
-        intake.notes.append(item.text)
+class _SourceReader:
+    """Stores the documents of one path, and notes everything else."""
 
+    def __init__(
+        self,
+        archive: Archive,
+        name: str,
+        source: str,
+        config: ArchiveConfig,
+        before: dict[str, str],
+        result: IngestResult,
+    ) -> None:
+        self._archive, self._name, self._source = archive, name, source
+        self._config, self._before, self._result = config, before, result
+        self._prefix = name  # of the ids of its documents
+        self._is_whole = True  # all of the site is there
 
-def _take_in(
-    archive: Archive,
-    raw: RawDocument,
-    name: str,
-    source_name: str,
-    config: ArchiveConfig,
-    before: dict[str, str],
-    intake: IngestResult,
-) -> None:
-    title = repair_line(raw.title)
-    reason = why_left_out(raw, config)
-    if reason:
-        intake.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
-        if raw.status != "published":
-            excluded = intake.statuses_excluded
-            excluded[raw.status] = excluded.get(raw.status, 0) + 1
-        return
-    document_id = _free_id(f"{name}:{raw.ref}", intake.keys)
-    key = _content_key(raw)
-    if before.get(document_id) != key:
+    def note(self, item: SiteInfo | SkippedItem | SourceNote) -> None:
+        result = self._result
+        if isinstance(item, SiteInfo):
+            result.homes.append(item.url)
+            result.resolver.add_home(item.url)
+            self._is_whole = item.whole
+            self._prefix = item.identity or self._name
+            summary = result.sources[-1]
+            # One export may hold several sites; it is called after the first.
+            summary.site_name = summary.site_name or repair_line(item.name)
+            summary.site_url = summary.site_url or item.url
+        elif isinstance(item, SkippedItem):
+            result.skipped.append(item)
+        else:
+            result.notes.append(item.text)
+
+    def add(self, raw: RawDocument) -> None:
+        result, title = self._result, repair_line(raw.title)
+        if reason := exclusion_reason(raw, self._config):
+            result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
+            if raw.status != "published":
+                excluded = result.statuses_excluded
+                excluded[raw.status] = excluded.get(raw.status, 0) + 1
+            return
+        document_id = _free_id(f"{self._prefix}:{raw.ref}", result.keys)
+        key = _content_key(raw)
+        if self._before.get(document_id) != key and not self._store(document_id, title, raw, key):
+            return
+        if self._prefix != self._name:  # ids began with the name of the path until version 0.2
+            result.renamed.setdefault(f"{self._name}:{raw.ref}", document_id)
+        result.keys[document_id] = key
+        if not self._is_whole:
+            result.partial.add(document_id)
+        home = result.homes[-1] if result.homes else ""
+        result.bases[document_id] = raw.base or raw.url or home
+        result.resolver.add(document_id, raw)
+        result.sources[-1].documents += 1
+
+    def _store(self, document_id: str, title: str, raw: RawDocument, key: str) -> bool:
         try:
-            reading = parse_body(raw.body, raw.markup)
+            body = parse_body(raw.body, raw.markup)
+            reason = "" if body.segments else "no text"
         except SourceError as error:
-            intake.skipped.append(SkippedItem(raw.kind, error.message, title=title, ref=raw.ref))
-            return
-        if not reading.segments:
-            intake.skipped.append(SkippedItem(raw.kind, "no text", title=title, ref=raw.ref))
-            return
+            reason = error.message
+        if reason:
+            self._result.skipped.append(SkippedItem(raw.kind, reason, title=title, ref=raw.ref))
+            return False
         document = Document(
             id=document_id,
             title=title,
-            segments=reading.segments,
-            source=source_name,
+            segments=body.segments,
+            source=self._source,
             kind=raw.kind,
             status=raw.status,
             date=raw.date,
@@ -137,20 +157,36 @@ def _take_in(
             tags=tuple(repair_line(tag) for tag in raw.tags),
             summary=repair_line(raw.summary),
         )
-        archive.put(document, key, reading, encode_features(extract_features(document)))
-        intake.new += 1
-    intake.keys[document_id] = key
-    if not intake.is_whole:
-        intake.of_a_part.add(document_id)
-    intake.bases[document_id] = raw.base or raw.url or (intake.homes[-1] if intake.homes else "")
-    intake.reachable.append((document_id, replace(raw, body="")))
-    intake.sources[-1].documents += 1
+        self._archive.put(document, key, body, encode_features(extract_features(document)))
+        return True
 
 
-def _free_id(wanted: str, taken: dict[str, str]) -> str:
+def exclusion_reason(document: RawDocument, config: ArchiveConfig) -> str:
+    """Why a document stays out of the archive; empty if it is taken in."""
+    if document.status == "trashed":
+        return "in the trash"
+    if document.status == "draft" and not config.drafts:
+        return "a draft"
+    if document.status == "scheduled" and not config.drafts:
+        return "scheduled, not yet published"
+    if document.status == "private" and not config.private:
+        return "private"
+    if document.status == "hidden" and not config.hidden:
+        return "hidden: live at its address, listed nowhere"
+    if document.kind == "page" and not config.pages:
+        return "a page, not a post"
+    if len(document.body) > config.max_post_characters:
+        return (
+            f"{len(document.body):,} characters long, over the limit of"
+            f" {config.max_post_characters:,}"
+        )
+    return ""
+
+
+def _free_id(wanted: str, used: dict[str, str]) -> str:
     """A damaged export may use one ref twice; both posts are kept."""
     document_id, n = wanted, 1
-    while document_id in taken:
+    while document_id in used:
         n += 1
         document_id = f"{wanted}#{n}"
     return document_id

@@ -1,8 +1,7 @@
 """Where links lead: to a document of the archive, elsewhere on the site, outside, or nowhere."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -20,12 +19,27 @@ _DATES = re.compile(r"^(19|20)\d\d(/\d\d?){0,2}$")  # the archives of a year, a 
 _FILE = re.compile(r"\.(?!html?$|php$|aspx?$|md$|markdown$)[a-z0-9]{2,5}$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LinkResolver:
-    """Every name by which the documents of an archive can be reached."""
+    """Every address by which the documents of an archive can be reached."""
 
-    targets: dict[str, str]  # normalised address -> document id
-    hosts: frozenset[str]
+    targets: dict[str, str] = field(default_factory=dict)  # normalised address -> document id
+    hosts: set[str] = field(default_factory=set)
+
+    def add(self, document_id: str, document: RawDocument) -> None:
+        """Register the addresses of a document; the first with an address keeps it."""
+        for address in (document.url, document.ref, *document.aliases):
+            if address:
+                self.targets.setdefault(_normalise(address), document_id)
+
+    def add_home(self, address: str) -> None:
+        """Register the home address of a site: links to its host are internal."""
+        try:
+            host = _host(urlsplit(address).netloc)
+        except ValueError:  # as an author may have typed it into a site's settings
+            return
+        if host:
+            self.hosts.add(host)
 
     def resolve(self, href: str, base: str) -> tuple[LinkState, str]:
         """The state of a link found in a document whose `base` is given, and its target's id."""
@@ -45,9 +59,9 @@ class LinkResolver:
             return "internal", target
         if parts.netloc and _host(parts.netloc) not in self.hosts:
             return "external", ""
-        here = _normalise(parts._replace(scheme="", netloc="").geturl())
-        if here and here in self.targets:  # of a document whose own address is not known
-            return "internal", self.targets[here]
+        local = _normalise(parts._replace(scheme="", netloc="").geturl())
+        if local and local in self.targets:  # of a document whose own address is not known
+            return "internal", self.targets[local]
         path = _path(parts.path)
         if (
             _NOT_A_DOCUMENT.search(path)
@@ -56,26 +70,6 @@ class LinkResolver:
         ):
             return "site", ""
         return "dead", ""
-
-
-def link_resolver(
-    documents: Iterable[tuple[str, RawDocument]], homes: Iterable[str]
-) -> LinkResolver:
-    """The addresses of documents (with their ids) on sites with these home addresses."""
-    targets: dict[str, str] = {}
-    for document_id, document in documents:
-        for name in (document.url, document.ref, *document.aliases):
-            if name:
-                targets.setdefault(_normalise(name), document_id)
-    hosts = {_home_host(home) for home in homes}
-    return LinkResolver(targets, frozenset(hosts - {""}))
-
-
-def _home_host(address: str) -> str:
-    try:
-        return _host(urlsplit(address).netloc)
-    except ValueError:  # as an author may have typed it into a site's settings
-        return ""
 
 
 def _host(netloc: str) -> str:
@@ -93,7 +87,7 @@ def _normalise(address: str) -> str:
         parts = urlsplit(address)
     except ValueError:
         return address
-    # WordPress tells posts apart by number where its author chose no nicer addresses.
+    # WordPress tells posts apart by number if its author chose no nicer addresses.
     number = _POST_NUMBER.search(parts.query)
     place = _path(parts.path) + (f"?{number[0]}" if number else "")
     return f"//{_host(parts.netloc)}/{place}" if parts.netloc else place

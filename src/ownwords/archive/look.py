@@ -9,19 +9,18 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ownwords.archive.analysis import AskAuthor, analyse
-from ownwords.archive.choices import read_choices, write_choices
+from ownwords.archive.analysis import ArchiveAnalysis, AskAuthor, ask_author
+from ownwords.archive.choices import carry_over, parse_choices, read_bytes, write_choices
 from ownwords.archive.document import OWN_KINDS
 from ownwords.archive.ingest import IngestResult, ingest
-from ownwords.archive.policy import ArchiveConfig
 from ownwords.archive.report import Report
 from ownwords.archive.report.page import render_report
-from ownwords.archive.selection import AuthorChoice, ProvenanceConfig
-from ownwords.archive.split import SplitConfig
-from ownwords.archive.store import Archive
+from ownwords.archive.selection import AuthorChoice
+from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
+from ownwords.archive.store import Archive, DamagedArchiveError
 from ownwords.core.errors import CorpusError, SourceError, WorkspaceError
 from ownwords.core.fingerprint import digest
-from ownwords.core.network import counting_network_calls
+from ownwords.core.network import NetworkCalls, counting_network_calls
 from ownwords.core.progress import JsonLines, Progress, Stage
 from ownwords.core.version import __version__
 from ownwords.core.workspace import (
@@ -33,6 +32,9 @@ from ownwords.core.workspace import (
     write_atomically,
     writing_atomically,
 )
+
+# Raised whenever the same archive would be reported on differently.
+_REPORT_VERSION = "2"
 
 
 def look(
@@ -46,73 +48,186 @@ def look(
     ask: AskAuthor | None = None,
     export: Path | None = None,
 ) -> Report:
-    """Read the paths into a workspace's archive, and report what is in them.
+    """Read the paths into a workspace's archive, and report on them.
 
-    The workspace is `./<name>.ownwords` unless given. `ask` is called about posts that stand out;
+    The workspace is `./<name>.ownwords` by default. `ask` is called about posts that stand out;
     without it the stated defaults apply. `export` names a file for the texts, a JSON object a line.
-    Raises OwnwordsError, the workspace then being as it was.
+    Raises OwnwordsError; the workspace is then as it was.
     """
     if not paths:
         raise SourceError("nothing to look at", hint="give the path of a blog, export or folder")
     place = Workspace(workspace) if workspace else Workspace.default_for(paths[0])
-    paths = list({path.resolve(): path for path in paths}.values())  # one named twice is one
+    paths = list({path.resolve(): path for path in paths}.values())  # each path once
     _refuse_to_read_itself(paths, place)
     if export:
         _refuse_no_file(export)
     progress = progress or Progress()
-    archive, provenance = archive or ArchiveConfig(), provenance or ProvenanceConfig()
-    split = split or SplitConfig()
     with (
         counting_network_calls() as calls,
         place.opened(),
         _logged(place, progress),
-        Archive(place.archive) as store,
+        _opened_archive(place, progress) as (store, notes),
     ):
-        choices = read_choices(place.choices)
-        with store.transaction():
-            intake = ingest(store, paths, archive, progress)
-            if not intake.keys:
-                raise _nothing_found(paths, intake)
-            command = _command(paths, place, archive)
-            state = _state(command, place, intake, provenance, split, choices)
-            known = store.get_meta("report") if store.get_meta("state") == state else ""
-            if known and not (ask and store.get_meta("asked") == "no"):
-                report = Report.from_dict(json.loads(known))
-            else:
-                report = _new_report(paths, place, intake)
-                report.command = command
-                choices = analyse(
-                    store,
-                    intake,
-                    report,
-                    provenance=provenance,
-                    split=split,
-                    choices=choices,
-                    ask=ask,
-                    progress=progress,
-                )
-                report.privacy.network_calls = calls.count
-                state = _state(command, place, intake, provenance, split, choices)
-                store.set_meta("state", state)
-                store.set_meta("report", json.dumps(report.to_dict(), ensure_ascii=False))
-                store.set_meta("asked", "yes" if ask else "no")
-        # Who was killed after the transaction and before the files left files of another state.
-        stale = store.get_meta("written") != state
-        if stale or not place.report_page.exists():
-            write_atomically(place.report_page, render_report(report))
-        if stale or not place.choices.exists():
-            write_atomically(place.choices, write_choices(report.posts, choices))
-        if stale:
+        run = _LookRun(
+            place,
+            store,
+            progress,
+            calls,
+            provenance or ProvenanceConfig(),
+            split or SplitConfig(),
+        )
+        archive = archive or ArchiveConfig()
+        report = run.update(paths, archive, notes)
+        # The author is asked while nothing is locked; the archive is complete without an answer.
+        if ask and store.get_meta("asked") != "yes":
+            if answers := ask_author(report, run.choices, ask):
+                report = run.update(paths, archive, notes, answers)
             with store.transaction():
-                store.set_meta("written", state)
+                store.set_meta("asked", "yes")
         if export:
-            with progress.stage(f"Writing {export.name}", len(intake.keys), "posts") as stage:
+            with progress.stage(f"Writing {export.name}", len(report.posts), "posts") as stage:
                 _export(store, export, stage)
     return report
 
 
+class _LookRun:
+    """One run of `look` on an open archive: reads the paths once, reports under any choices."""
+
+    def __init__(
+        self,
+        place: Workspace,
+        store: Archive,
+        progress: Progress,
+        calls: NetworkCalls,
+        provenance: ProvenanceConfig,
+        split: SplitConfig,
+    ) -> None:
+        self._place, self._store, self._progress, self._calls = place, store, progress, calls
+        self._provenance, self._split = provenance, split
+        self._ingested: IngestResult | None = None
+        self._analysis: ArchiveAnalysis | None = None
+        self.choices: list[AuthorChoice] = []
+
+    def update(
+        self,
+        paths: Sequence[Path],
+        config: ArchiveConfig,
+        notes: Sequence[str],
+        answers: Sequence[AuthorChoice] = (),
+    ) -> Report:
+        """Store and write the report under choices.toml and the answers; the file comes first.
+
+        choices.toml may be edited meanwhile, by hand or by the server: it is written only if it
+        still holds what was read, else the report is made again under what it holds now.
+        """
+        place, store = self._place, self._store
+        while True:
+            content = read_bytes(place.choices)
+            choices = parse_choices(content, place.choices)
+            with store.transaction():
+                if self._ingested is None:
+                    self._ingested = ingest(store, paths, config, self._progress)
+                    if not self._ingested.keys:
+                        raise _nothing_found(paths, self._ingested)
+                    self._ingested.notes += notes
+                self.choices = self._present_choices(choices, answers)
+                command = _command(paths, place, config)
+                state = self._state(command)
+                if store.get_meta("state") == state and (known := store.get_meta("report")):
+                    report = Report.from_dict(json.loads(known))
+                else:
+                    report = _new_report(paths, place, self._ingested)
+                    report.command = command
+                    self._analyse(report)
+                    store.set_meta("state", state)
+                    store.set_meta("report", json.dumps(report.to_dict(), ensure_ascii=False))
+                    store.set_meta("asked", "yes" if answers else "no")
+            if self._write_files(report, state, content):
+                return report
+
+    def _present_choices(
+        self, choices: Sequence[AuthorChoice], answers: Sequence[AuthorChoice]
+    ) -> list[AuthorChoice]:
+        assert self._ingested is not None
+        if any(choice.id not in self._ingested.keys for choice in choices):
+            titles = {header.id: header.title for header in self._store.headers()}
+            choices = carry_over(choices, titles, self._ingested.renamed)
+        decided = {choice.id for choice in choices}
+        return [*choices, *(answer for answer in answers if answer.id not in decided)]
+
+    def _analyse(self, report: Report) -> None:
+        assert self._ingested is not None
+        self._analysis = self._analysis or ArchiveAnalysis(
+            self._store, self._ingested, self._provenance, self._split, self._progress
+        )
+        self._analysis.fill(report, self.choices)
+        report.privacy.network_calls = self._calls.count
+
+    def _write_files(self, report: Report, state: str, content: bytes) -> bool:
+        """Write report.html and choices.toml, unless choices.toml has changed: then False.
+
+        The server locks the archive, too, while it writes choices.toml.
+        """
+        place, store = self._place, self._store
+        # A run that was killed between its transactions left files of another state.
+        stale = store.get_meta("written") != state
+        if not stale and place.report_page.exists() and place.choices.exists():
+            return True
+        page = render_report(report) if stale or not place.report_page.exists() else ""
+        with store.transaction():
+            if read_bytes(place.choices) != content:
+                return False
+            if stale or not place.choices.exists():
+                write_atomically(place.choices, write_choices(report.posts, self.choices))
+            if page:
+                write_atomically(place.report_page, page)
+            store.set_meta("written", state)
+        return True
+
+    def _state(self, command: str) -> str:
+        """A key of everything the report depends on: if it is the same, so is the report."""
+        assert self._ingested is not None
+        read = self._ingested
+        return digest(
+            __version__,
+            _REPORT_VERSION,
+            command,
+            path_text(self._place.root),
+            _fingerprint(read),
+            repr((self._provenance, self._split)),
+            repr(sorted(self.choices, key=lambda choice: choice.id)),
+            repr((read.sources, read.skipped, read.notes, read.statuses_excluded)),
+        )
+
+
+@contextmanager
+def _opened_archive(place: Workspace, progress: Progress) -> Iterator[tuple[Archive, list[str]]]:
+    """The archive, verified, and notes for the report; a damaged one is set aside and made anew."""
+    notes: list[str] = []
+    try:
+        store = Archive(place.archive)
+        try:
+            with progress.stage("Checking the archive"):
+                store.verify()
+        except BaseException:
+            store.close()
+            raise
+    except DamagedArchiveError as error:
+        damaged = place.archive.with_name("archive.damaged.sqlite")
+        with translate_os_errors(place.archive):
+            place.archive.replace(damaged)
+            place.archive.with_name(f"{place.archive.name}-journal").unlink(missing_ok=True)
+        notes.append(
+            f"The archive was damaged ({error.reason}) and has been rebuilt from your files. The"
+            f" damaged file is {damaged.name}; you can delete it."
+        )
+        store = Archive(place.archive)
+    with store:
+        yield store, notes
+
+
 def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:
-    """A workspace inside of what is read would be read with it, but for one that is named so."""
+    """Refuse a workspace inside a path, unless its name shows that it is one."""
     root = place.root.resolve()
     for path in paths:
         folder = path.resolve()
@@ -120,13 +235,13 @@ def _refuse_to_read_itself(paths: Sequence[Path], place: Workspace) -> None:
             below = root.relative_to(folder).parts
             if not any(part.endswith(SUFFIX) for part in below):
                 raise WorkspaceError(
-                    f"the workspace {place.root} lies inside of {path}, and would be read with it",
-                    hint=f"give one outside, or one whose name ends in {SUFFIX}",
+                    f"the workspace {place.root} is inside {path} and would be read with it",
+                    hint=f"give a folder outside, or one whose name ends in {SUFFIX}",
                 )
 
 
 def _refuse_no_file(export: Path) -> None:
-    """Said before anything is read, which may take long."""
+    """Refuse a bad --export before anything is read, which may take long."""
     if export.is_dir():
         raise WorkspaceError(f"{export} is a folder", hint="give the name of a file to --export")
     if not export.parent.is_dir():
@@ -138,7 +253,7 @@ def _refuse_no_file(export: Path) -> None:
 
 @contextmanager
 def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
-    """Let the events of this look go to its log as well, in place of those of the last one."""
+    """Write the events of this look to its log, replacing the last one's."""
     folder = place.runs / "look"
     log = folder / "metrics.jsonl"
     with translate_os_errors(log):
@@ -152,45 +267,26 @@ def _logged(place: Workspace, progress: Progress) -> Iterator[None]:
             progress.subscribers.remove(lines)
 
 
-def _state(
-    command: str,
-    place: Workspace,
-    intake: IngestResult,
-    provenance: ProvenanceConfig,
-    split: SplitConfig,
-    choices: list[AuthorChoice],
-) -> str:
-    """A key of everything the report depends on: where it is the same, so is the report."""
-    return digest(
-        __version__,
-        command,
-        path_text(place.root),
-        _fingerprint(intake),
-        repr((provenance, split, sorted(choices, key=lambda choice: choice.id))),
-        repr((intake.sources, intake.skipped, intake.notes, intake.statuses_excluded)),
-    )
+def _fingerprint(ingested: IngestResult) -> str:
+    return digest(*(part for item in sorted(ingested.keys.items()) for part in item))
 
 
-def _fingerprint(intake: IngestResult) -> str:
-    return digest(*(part for item in sorted(intake.keys.items()) for part in item))
-
-
-def _new_report(paths: Sequence[Path], place: Workspace, intake: IngestResult) -> Report:
-    first = intake.sources[0]
-    # Several sources have no name of their own but the folder's they are brought together in.
+def _new_report(paths: Sequence[Path], place: Workspace, ingested: IngestResult) -> Report:
+    first = ingested.sources[0]
+    # Several sources together have no name but their workspace's.
     name = source_name(paths[0]) if len(paths) == 1 else place.root.name.removesuffix(SUFFIX)
     return Report(
         name=first.site_name or path_text(Path(name)),
-        fingerprint=_fingerprint(intake),
+        fingerprint=_fingerprint(ingested),
         version=__version__,
-        made_on=datetime.now(UTC).date().isoformat(),
+        created_on=datetime.now(UTC).date().isoformat(),
         workspace=path_text(place.root),
-        sources=intake.sources,
+        sources=ingested.sources,
     )
 
 
 def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) -> str:
-    """What to type to read the same again, as far as flags say it; settings files say the rest."""
+    """The command that reads the same again; settings files say what flags cannot."""
     words = ["ownwords", "look", *(path_text(path) for path in paths)]
     for name in ("drafts", "hidden", "private"):
         if getattr(archive, name):
@@ -202,25 +298,25 @@ def _command(paths: Sequence[Path], place: Workspace, archive: ArchiveConfig) ->
     return shlex.join(words)
 
 
-def _nothing_found(paths: Sequence[Path], intake: IngestResult) -> CorpusError:
+def _nothing_found(paths: Sequence[Path], ingested: IngestResult) -> CorpusError:
     reasons = Counter[str]()
-    for skipped in intake.skipped:
+    for skipped in ingested.skipped:
         reasons[skipped.reason] += skipped.count
-    said = "; ".join(f"{count:,} x {reason}" for reason, count in reasons.most_common(4))
+    left_out = "; ".join(f"{count:,} x {reason}" for reason, count in reasons.most_common(4))
     where = ", ".join(str(path) for path in paths)
-    seen = f", taken for {intake.sources[0].seen_as}," if len(paths) == 1 else ""
+    kind = f" (read as {ingested.sources[0].detected_as})" if len(paths) == 1 else ""
     return CorpusError(
-        f"{where}{seen} holds no text to take in" + (f": {said}" if said else ""),
+        f"{where}{kind} has no text to take in" + (f": {left_out}" if left_out else ""),
         hint="give another path, or take in what was left out: --drafts, --hidden, --private",
     )
 
 
 def _export(store: Archive, path: Path, stage: Stage) -> None:
-    """One JSON object a line and document: its text, its segments, what becomes of it."""
+    """Write one JSON object per line and document: its text, its segments, its decision."""
     selection = store.selection()
     with writing_atomically(path) as file:
         for document in store.documents():
-            decision, training_words, split, split_by_date = selection[document.id]
+            decision, training_words, split = selection[document.id]
             line = {
                 "id": document.id,
                 "title": document.title,
@@ -233,7 +329,6 @@ def _export(store: Archive, path: Path, stage: Stage) -> None:
                 "decision": decision,
                 "training_words": training_words,
                 "split": split,
-                "split_by_date": split_by_date,
                 "text": document.text(OWN_KINDS),
                 "segments": [asdict(segment) for segment in document.segments],
             }

@@ -1,28 +1,41 @@
-"""`archive.sqlite`: documents, segments and links in one file; what is searched, `ask` adds."""
+"""`archive.sqlite`: documents, segments and links in one file; `ownwords ask` adds its index.
+
+Documents, the selection and the report carry checksums: damage is noticed when they are read.
+"""
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from hashlib import blake2b
+from itertools import groupby
 from pathlib import Path
+from typing import cast
 
-from ownwords.archive.document import Document, Link, ParsedBody, Segment, SegmentKind, SkippedItem
+from ownwords.archive.document import (
+    Document,
+    Kind,
+    Link,
+    ParsedBody,
+    Segment,
+    SegmentKind,
+    Status,
+)
 from ownwords.core.errors import WorkspaceError
 
 # Raised whenever the tables change; an archive of another version is made anew, since all of it
 # comes from the author's own files.
-VERSION = 2
-# Of this one only an index is left over that nothing reads any more.
-_WITH_SEGMENTS_INDEXED = 1
-_EVER = {"documents"}  # tables of ours, whatever the version
+VERSION = 3
+_TABLES_OF_ALL_VERSIONS = {"documents"}
 
 _SCHEMA = """
 CREATE TABLE documents (
     id TEXT PRIMARY KEY, key TEXT NOT NULL, source TEXT NOT NULL, kind TEXT NOT NULL,
     status TEXT NOT NULL, title TEXT NOT NULL, date TEXT, url TEXT NOT NULL, author TEXT NOT NULL,
-    tags TEXT NOT NULL, summary TEXT NOT NULL, dropped TEXT NOT NULL, features BLOB NOT NULL
+    tags TEXT NOT NULL, summary TEXT NOT NULL, dropped TEXT NOT NULL, features BLOB NOT NULL,
+    checksum BLOB NOT NULL, text_checksum BLOB NOT NULL, link_checksum BLOB NOT NULL
 );
 CREATE TABLE segments (
     id INTEGER PRIMARY KEY, document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
@@ -36,17 +49,30 @@ CREATE TABLE links (
     state TEXT NOT NULL DEFAULT '', target TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX links_of ON links(document, position);
-CREATE TABLE rejected (
-    what TEXT NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL, title TEXT NOT NULL,
-    ref TEXT NOT NULL
-);
 CREATE TABLE selection (
     document TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE,
     decision TEXT NOT NULL, reason TEXT NOT NULL, training_words INTEGER NOT NULL,
-    split TEXT NOT NULL, split_by_date TEXT NOT NULL
+    split TEXT NOT NULL
 );
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+_OWN_TABLES = frozenset({"documents", "segments", "links", "selection", "meta"})
+_HEADERS = """
+    SELECT id, key, source, kind, status, title, date, url, author, tags, summary, dropped
+    FROM documents"""
+_CHECKED = _HEADERS.replace("dropped", "dropped, features, checksum, text_checksum")
+
+
+class DamagedArchiveError(WorkspaceError):
+    """The archive's file is damaged; `ownwords look` rebuilds it from the author's own files."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"{path} is damaged ({reason})",
+            hint="run the same `ownwords look` again: it rebuilds the archive from your own files,"
+            " which are untouched",
+        )
 
 
 class Archive:
@@ -61,8 +87,6 @@ class Archive:
                 self._db.execute("PRAGMA temp_store = MEMORY")
                 self._db.execute("PRAGMA cache_size = -65536")  # KiB; spares rewriting index pages
                 self._refuse_others()
-                if self._version() == _WITH_SEGMENTS_INDEXED:
-                    self._drop_their_index()
                 if self._version() != VERSION:
                     self._start_anew()
             except BaseException:
@@ -70,7 +94,7 @@ class Archive:
                 raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def __enter__(self) -> "Archive":
@@ -92,148 +116,243 @@ class Archive:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def keys(self) -> dict[str, str]:
-        """The content key of every document."""
-        return dict(self._db.execute("SELECT id, key FROM documents"))
+    def _rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
+        with translate_sqlite_errors(self.path):
+            try:
+                yield from self._db.execute(sql, parameters)
+            except UnicodeDecodeError as error:  # a message that quotes damaged bytes
+                raise DamagedArchiveError(self.path, "its schema is garbled") from error
 
-    def put(self, document: Document, key: str, reading: ParsedBody, features: bytes) -> None:
+    # ---- writing
+
+    def put(self, document: Document, key: str, body: ParsedBody, features: bytes) -> None:
         """Store a document, in place of an older one of the same id."""
-        known = self._db.execute("SELECT 1 FROM documents WHERE id = ?", (document.id,))
-        if known.fetchone():
-            self.remove([document.id])
+        self.remove([document.id])
+        header = (
+            document.id,
+            key,
+            document.source,
+            document.kind,
+            document.status,
+            document.title,
+            document.date.isoformat() if document.date else None,
+            document.url,
+            document.author,
+            json.dumps(document.tags, ensure_ascii=False),
+            document.summary,
+            json.dumps(body.dropped),
+        )
+        segments = [(s.kind, s.text, s.detail) for s in document.segments]
+        links = [(link.href, link.text) for link in body.links]
         self._db.execute(
-            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                document.id,
-                key,
-                document.source,
-                document.kind,
-                document.status,
-                document.title,
-                document.date.isoformat() if document.date else None,
-                document.url,
-                document.author,
-                json.dumps(document.tags, ensure_ascii=False),
-                document.summary,
-                json.dumps(reading.dropped),
+                *header,
                 features,
+                _checksum([(*header, features)]),
+                _checksum(segments),
+                _checksum(links),
             ),
         )
         first = self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM segments").fetchone()[0]
-        rows = list(enumerate(document.segments))
         self._db.executemany(
             "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?)",
-            ((first + i, document.id, i, s.kind, s.text, s.detail) for i, s in rows),
+            ((first + i, document.id, i, *segment) for i, segment in enumerate(segments)),
         )
         self._db.executemany(
             "INSERT INTO links(document, position, href, text) VALUES (?, ?, ?, ?)",
-            ((document.id, i, link.href, link.text) for i, link in enumerate(reading.links)),
+            ((document.id, i, *link) for i, link in enumerate(links)),
         )
 
     def remove(self, ids: Iterable[str]) -> None:
-        """Take documents out, with everything that belongs to them."""
-        for document_id in ids:
-            self._db.execute("DELETE FROM documents WHERE id = ?", (document_id,))
+        """Delete documents, with everything that belongs to them."""
+        self._db.executemany("DELETE FROM documents WHERE id = ?", ((id_,) for id_ in ids))
+
+    def set_links(self, states: Iterable[tuple[str, str, int]]) -> None:
+        """Store where links lead: (state, target document, row)."""
+        self._db.executemany("UPDATE links SET state = ?, target = ? WHERE rowid = ?", states)
+
+    def set_selection(self, rows: Iterable[tuple[str, str, str, int, str]]) -> None:
+        """Store the selection: (document, decision, reason, training words, split)."""
+        self._db.execute("DELETE FROM selection")
+        self._db.executemany("INSERT INTO selection VALUES (?, ?, ?, ?, ?)", rows)
+        self.set_meta("selection", _checksum(sorted(self._selection_rows())).hex())
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Store a value under a key."""
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        if key == "report":
+            self.set_meta("report_checksum", _checksum([(value,)]).hex())
+
+    # ---- reading
+
+    def keys(self) -> dict[str, str]:
+        """The content key of every document."""
+        return dict(self._rows("SELECT id, key FROM documents"))
 
     def documents(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
         """All documents, or those of these ids, one at a time, in order of date and id."""
         if ids is None:
-            rows = self._db.execute("SELECT * FROM documents ORDER BY coalesce(date, '9999'), id")
+            rows = self._rows(f"{_CHECKED} ORDER BY coalesce(date, '9999'), id")
         else:
-            rows = self._db.execute(
-                "SELECT * FROM documents WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
-                (json.dumps(list(ids)),),
-            )
-        for head in _heads(rows):
-            yield replace(head, segments=self._segments(head.id))
+            wanted = " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+            rows = self._rows(_CHECKED + wanted, (json.dumps(list(ids)),))
+        for *header, features, checksum, text_checksum in rows:
+            if _checksum([(*header, features)]) != checksum:
+                raise self._damaged(header[0])
+            document = self._header(header)
+            yield replace(document, segments=self._segments(document.id, text_checksum))
 
-    def heads(self) -> Iterator[Document]:
+    def headers(self) -> Iterator[Document]:
         """All documents without their segments, in order of id."""
-        yield from _heads(self._db.execute("SELECT * FROM documents ORDER BY id"))
+        for row in self._rows(f"{_HEADERS} ORDER BY id"):
+            yield self._header(row)
 
     def tags(self) -> dict[str, tuple[str, ...]]:
-        """The tags of all documents by id; to read no more takes a tenth of the time."""
-        rows = self._db.execute("SELECT id, tags FROM documents ORDER BY id")
-        return {id_: tuple(json.loads(tags)) for id_, tags in rows}
+        """The tags of all documents by id; takes a tenth of the time of reading the headers."""
+        rows = self._rows("SELECT id, tags FROM documents ORDER BY id")
+        with self._unreadable_is_damage():
+            return {id_: tuple(json.loads(tags)) for id_, tags in rows}
 
     def text(self, document_id: str, kinds: frozenset[SegmentKind]) -> str:
-        """The text of one document, of its segments of these kinds."""
-        head = Document(document_id, "", self._segments(document_id))
-        return head.text(kinds)
-
-    def _segments(self, document_id: str) -> tuple[Segment, ...]:
-        rows = self._db.execute(
-            "SELECT kind, text, detail FROM segments WHERE document = ? ORDER BY position",
-            (document_id,),
+        """The text of a document's segments of these kinds; empty for an unknown document."""
+        row = next(
+            self._rows("SELECT text_checksum FROM documents WHERE id = ?", (document_id,)), None
         )
+        if row is None:
+            return ""
+        return Document(document_id, "", self._segments(document_id, row[0])).text(kinds)
+
+    def _segments(self, document_id: str, checksum: bytes) -> tuple[Segment, ...]:
+        rows = list(
+            self._rows(
+                "SELECT kind, text, detail FROM segments WHERE document = ? ORDER BY position",
+                (document_id,),
+            )
+        )
+        if _checksum(rows) != checksum:
+            raise self._damaged(document_id)
         return tuple(Segment(*row) for row in rows)
 
     def features(self) -> Iterator[tuple[str, bytes]]:
         """The stored features of every document."""
-        yield from self._db.execute("SELECT id, features FROM documents ORDER BY id")
+        for *header, features, checksum, _ in self._rows(f"{_CHECKED} ORDER BY id"):
+            if _checksum([(*header, features)]) != checksum:
+                raise self._damaged(header[0])
+            yield header[0], features
 
     def dropped(self) -> dict[str, int]:
-        """What was taken out of the bodies, by reason, over all documents."""
-        rows = self._db.execute(
-            "SELECT j.key, sum(j.value) FROM documents, json_each(dropped) j GROUP BY j.key"
+        """What was removed from the bodies, by reason, over all documents."""
+        return dict(
+            self._rows(
+                "SELECT j.key, sum(j.value) FROM documents, json_each(dropped) j GROUP BY j.key"
+            )
         )
-        return dict(rows)
 
     def segments_of_kind(self, kind: str) -> Iterator[tuple[str, str]]:
         """(document id, text) of the segments of one kind."""
-        yield from self._db.execute(
+        yield from self._rows(
             "SELECT document, text FROM segments WHERE kind = ? ORDER BY document, position",
             (kind,),
         )
 
     def links(self) -> list[tuple[int, str, Link]]:
         """(row, document id, link) of every link."""
-        rows = self._db.execute("SELECT rowid, document, href, text FROM links ORDER BY rowid")
+        rows = self._rows("SELECT rowid, document, href, text FROM links ORDER BY rowid")
         return [(row, document, Link(href, text)) for row, document, href, text in rows]
 
     def internal_links(self) -> list[tuple[str, str, str]]:
-        """(document, the words it stands on, document it leads to) of every link within."""
-        rows = self._db.execute(
-            "SELECT document, text, target FROM links WHERE state = 'internal' ORDER BY rowid"
-        )
-        return [(document, text, target) for document, text, target in rows]
-
-    def set_links(self, states: Iterable[tuple[str, str, int]]) -> None:
-        """Note where links lead: (state, target document, row)."""
-        self._db.executemany("UPDATE links SET state = ?, target = ? WHERE rowid = ?", states)
-
-    def set_rejected(self, skipped: Iterable[SkippedItem]) -> None:
-        """Note what was not taken in, in place of what was noted before."""
-        self._db.execute("DELETE FROM rejected")
-        self._db.executemany(
-            "INSERT INTO rejected VALUES (?, ?, ?, ?, ?)",
-            ((s.what, s.reason, s.count, s.title, s.ref) for s in skipped),
+        """(document, text of the link, target document) of every internal link."""
+        return list(
+            self._rows(
+                "SELECT document, text, target FROM links WHERE state = 'internal' ORDER BY rowid"
+            )
         )
 
-    def set_selection(self, rows: Iterable[tuple[str, str, str, int, str, str]]) -> None:
-        """What becomes of each document: (id, decision, reason, training words, split, by date)."""
-        self._db.execute("DELETE FROM selection")
-        self._db.executemany("INSERT INTO selection VALUES (?, ?, ?, ?, ?, ?)", rows)
+    def selection(self) -> dict[str, tuple[str, int, str]]:
+        """By document: decision, training words, split."""
+        rows = sorted(self._selection_rows())
+        # A document that was removed since takes its row along.
+        if rows and _checksum(rows).hex() != self.get_meta("selection"):
+            raise DamagedArchiveError(self.path, "its selection of posts was changed")
+        return {document: (decision, words, split) for document, decision, words, split in rows}
 
-    def selection(self) -> dict[str, tuple[str, int, str, str]]:
-        """By document: decision, training words, split, split by date."""
-        rows = self._db.execute(
-            "SELECT document, decision, training_words, split, split_by_date FROM selection"
-        )
-        return {row[0]: row[1:] for row in rows}
+    def _selection_rows(self) -> Iterator[tuple[str, str, int, str]]:
+        yield from self._rows("SELECT document, decision, training_words, split FROM selection")
 
     def get_meta(self, key: str) -> str:
         """A stored value, empty if there is none."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return row[0] if row else ""
+        row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
+        value: str = row[0] if row else ""
+        checked = key == "report" and value
+        if checked and _checksum([(value,)]).hex() != self.get_meta("report_checksum"):
+            raise DamagedArchiveError(self.path, "its report was changed")
+        return value
 
-    def set_meta(self, key: str, value: str) -> None:
-        """Store a value under a key."""
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+    def verify(self) -> None:
+        """Read everything once; raises DamagedArchiveError for the first damage found."""
+        for (message,) in self._rows("PRAGMA quick_check(1)"):
+            if message != "ok":
+                raise DamagedArchiveError(self.path, message)
+        for _ in self.documents():
+            pass
+        checksums = dict(self._rows("SELECT id, link_checksum FROM documents"))
+        rows = self._rows("SELECT document, href, text FROM links ORDER BY document, position")
+        for document_id, links in groupby(rows, key=lambda row: cast(str, row[0])):
+            if _checksum(row[1:] for row in links) != checksums.pop(document_id, b""):
+                raise self._damaged(document_id)
+        if any(checksum != _checksum(()) for checksum in checksums.values()):
+            raise DamagedArchiveError(self.path, "links are missing")
+        self.selection()
+        self.get_meta("report")
+        self._verify_text_of_other_tables()
+
+    def _verify_text_of_other_tables(self) -> None:
+        """Decode all text of the tables that `ownwords ask` adds."""
+        for name in self._named("table"):
+            if name in _OWN_TABLES or name.startswith("chunk_search"):
+                continue
+            columns = [
+                f'"{row[1]}"'
+                for row in self._rows(f'PRAGMA table_info("{name}")')
+                if row[2] == "TEXT"
+            ]
+            if columns:
+                for _ in self._rows(f'SELECT {", ".join(columns)} FROM "{name}"'):  # noqa: S608
+                    pass
+
+    # ---- the file
+
+    def _header(self, row: Sequence[object]) -> Document:
+        id_, _, source, kind, status, title, date, url, author, tags, summary, _ = row
+        with self._unreadable_is_damage():
+            return Document(
+                id=str(id_),
+                title=str(title),
+                segments=(),
+                source=str(source),
+                kind=cast(Kind, kind),
+                status=cast(Status, status),
+                date=datetime.fromisoformat(str(date)) if date else None,
+                url=str(url),
+                author=str(author),
+                tags=tuple(json.loads(str(tags))),
+                summary=str(summary),
+            )
+
+    def _damaged(self, document_id: str) -> DamagedArchiveError:
+        return DamagedArchiveError(self.path, f"the text {document_id!r} was changed")
+
+    @contextmanager
+    def _unreadable_is_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, TypeError) as error:
+            raise DamagedArchiveError(self.path, str(error)) from error
 
     def _refuse_others(self) -> None:
         names = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
-        if names and not names >= _EVER:
+        if names and not names >= _TABLES_OF_ALL_VERSIONS:
             raise WorkspaceError(
                 f"{self.path} is the database of another program",
                 hint="give another folder to --workspace",
@@ -242,12 +361,6 @@ class Archive:
     def _version(self) -> int:
         version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
         return version
-
-    def _drop_their_index(self) -> None:
-        with self.transaction():
-            self._db.execute("DROP TABLE IF EXISTS search")
-            self._db.execute("DROP VIEW IF EXISTS searchable")
-            self._db.execute(f"PRAGMA user_version = {VERSION}")
 
     def _start_anew(self) -> None:
         with self.transaction():
@@ -260,63 +373,54 @@ class Archive:
             self._db.execute(f"PRAGMA user_version = {VERSION}")
 
     def _named(self, kind: str) -> list[str]:
-        made = "CREATE VIRTUAL%" if kind.startswith("virtual") else "%"
+        created = "CREATE VIRTUAL%" if kind.startswith("virtual") else "%"
         rows = self._db.execute(
             "SELECT name FROM sqlite_master WHERE type = ? AND sql LIKE ?"
             " AND name NOT GLOB 'sqlite_*'",
-            (kind.removeprefix("virtual "), made),
+            (kind.removeprefix("virtual "), created),
         )
         return [row[0] for row in rows]
 
 
 def is_current(path: Path) -> bool:
-    """Whether `Archive` takes this file as it is; one of another version it makes anew."""
+    """Whether the file is an archive of this version; another version's is made anew."""
     with path.open("rb") as file:
         header = file.read(64)
     # Bytes 60 to 63 of a database are its user_version.
-    return int.from_bytes(header[60:]) in (VERSION, _WITH_SEGMENTS_INDEXED)
+    return int.from_bytes(header[60:]) == VERSION
 
 
 @contextmanager
 def translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite refuses into a sentence about the archive at `path`."""
+    """Turn SQLite's errors into a sentence about the archive at `path`."""
     try:
         yield
+    except (sqlite3.ProgrammingError, sqlite3.NotSupportedError):
+        raise  # a bug of ours
     except sqlite3.DatabaseError as error:
-        text = str(error)
-        if "full" in text or "disk I/O" in text:
+        message = str(error)
+        if "full" in message or "disk I/O" in message:
             raise WorkspaceError(
-                f"the disk is full or failing: {path} could not be written ({text})",
-                hint="make room, then run the same command again; nothing was lost",
+                f"the disk is full or failing: {path} could not be written ({message})",
+                hint="free some space, then run the same command again; nothing was lost",
             ) from error
-        if "not a database" in text or "malformed" in text:
+        if "locked" in message or "readonly" in message or "unable to open" in message:
             raise WorkspaceError(
-                f"{path} is damaged ({text})",
-                hint="delete that file and run the same command again: it is made from your"
-                " own files, which are untouched",
-            ) from error
-        if "locked" in text or "readonly" in text or "unable to open" in text:
-            raise WorkspaceError(
-                f"{path} cannot be written: {text}",
+                f"{path} cannot be written: {message}",
                 hint="close the program that uses it, or give another folder to --workspace",
             ) from error
-        raise
+        raise DamagedArchiveError(path, message) from error
 
 
-def _heads(rows: sqlite3.Cursor) -> Iterator[Document]:
-    columns = [column[0] for column in rows.description]
-    for values in rows:
-        row = dict(zip(columns, values, strict=True))
-        yield Document(
-            id=row["id"],
-            title=row["title"],
-            segments=(),
-            source=row["source"],
-            kind=row["kind"],
-            status=row["status"],
-            date=datetime.fromisoformat(row["date"]) if row["date"] else None,
-            url=row["url"],
-            author=row["author"],
-            tags=tuple(json.loads(row["tags"])),
-            summary=row["summary"],
-        )
+def _checksum(rows: Iterable[Sequence[object]]) -> bytes:
+    """A 16-byte digest of rows of text, numbers and bytes."""
+    digest = blake2b(digest_size=16)
+    for row in rows:
+        for value in row:
+            data = (
+                value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+            )
+            digest.update(b"%d:" % len(data))
+            digest.update(data)
+        digest.update(b"\n")
+    return digest.digest()

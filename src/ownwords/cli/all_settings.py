@@ -3,9 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ownwords.archive.policy import ArchiveConfig
-from ownwords.archive.selection import ProvenanceConfig
-from ownwords.archive.split import SplitConfig
+from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
 from ownwords.training.settings import Recipe
 
 FILE = "ownwords.toml"

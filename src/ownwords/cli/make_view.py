@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ownwords.archive.report import PostSummary, Report
+from ownwords.archive.report import PostSummary, Report, summary
 from ownwords.archive.report import formatting as say
 from ownwords.archive.report.terminal_writer import LOUD, QUIET, TerminalWriter
 from ownwords.base.catalogue import BOXED
@@ -50,11 +50,13 @@ class MakeView(TerminalWriter, MakeCallbacks):
     def on_read(self, report: Report, seconds: float) -> None:
         if not self._stages:
             return
-        totals, years = report.totals, say.years_spanned(report)
+        totals, years = report.totals, summary.years_spanned(report)
         self.space()
-        self.line(say.name(report), LOUD)
+        self.line(summary.name(report), LOUD)
         for source in report.sources[:_FEW]:
-            self.line(f"{source.path}, {source.seen_as}" if source.seen_as else source.path, QUIET)
+            self.line(
+                f"{source.path}, {source.detected_as}" if source.detected_as else source.path, QUIET
+            )
         self.rest(len(report.sources), _FEW, "source")
         self.rule()
         pages = f" and {say.count(totals.pages, 'page')}" if totals.pages else ""
@@ -64,12 +66,11 @@ class MakeView(TerminalWriter, MakeCallbacks):
             f" {say.count(totals.posts, 'post')}{pages}{years and f', {years}'}.",
             seconds,
         )
-        for post in say.decided(report)[:_FEW]:
-            why = say.flags(post) if post.decision == "keep" else post.reason
-            self.stage(say.decision(post), f"{say.quoted(post.title, 60)}. {say.sentence(why)}")
-        split = next((one for one in report.splits if one.name == "random"), None)
-        if split:
-            held = {side: split.posts.get(side, 0) for side in ("train", "validation", "test")}
+        for post in summary.notable_posts(report)[:_FEW]:
+            why = summary.flags(post) if post.decision == "keep" else post.reason
+            self.stage(summary.decision(post), f"{say.quoted(post.title, 60)}. {say.sentence(why)}")
+        held = report.split.posts
+        if sum(held.values()):
             self.stage(
                 "Held out",
                 f"It learns from {say.count(held['train'])} texts; "

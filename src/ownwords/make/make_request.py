@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ownwords.archive.policy import ArchiveConfig
-from ownwords.archive.selection import ProvenanceConfig
-from ownwords.archive.split import SplitConfig
+from ownwords.archive.settings import ArchiveConfig, ProvenanceConfig, SplitConfig
 from ownwords.base import catalogue
 from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import Workspace

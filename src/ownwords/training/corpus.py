@@ -53,7 +53,7 @@ def load_corpus(archive: Archive) -> Corpus:
     """
     selection = archive.selection()
     parts: dict[str, dict[str, int]] = {side: {} for side in get_args(Side)}
-    for id_, (decision, words, side, *_) in selection.items():
+    for id_, (decision, words, side) in selection.items():
         if decision != "leave out" and words and side in parts:
             parts[side][id_] = words
     if not parts["train"]:

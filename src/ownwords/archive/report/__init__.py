@@ -1,16 +1,17 @@
-"""The corpus report as data: every figure that the page, the terminal and `--json` show."""
+"""The archive report as data: every figure that the page, the terminal and `--json` show."""
 
-from dataclasses import asdict, dataclass, field, is_dataclass
-from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
 
 
 @dataclass(slots=True)
 class SourceSummary:
-    """One path that was read, and what it was taken for."""
+    """A path that was read, and the kind of source detected there."""
 
     path: str
-    seen_as: str  # "a Publii site (input/db.sqlite)"
+    detected_as: str  # "a Publii site (input/db.sqlite)"
     site_name: str = ""
     site_url: str = ""
     documents: int = 0
@@ -18,7 +19,7 @@ class SourceSummary:
 
 @dataclass(slots=True)
 class ReportTotals:
-    """Of what is in the archive; the dates are ISO days, empty where no post has one."""
+    """Totals of the archive; dates are ISO days, empty if no post has one."""
 
     posts: int = 0
     pages: int = 0
@@ -37,7 +38,7 @@ class ReportTotals:
 
 @dataclass(slots=True)
 class YearCount:
-    """Words of one calendar year; year 0 holds what has no date."""
+    """Words of one calendar year; year 0 counts what has no date."""
 
     year: int
     posts: int
@@ -46,7 +47,7 @@ class YearCount:
 
 @dataclass(slots=True)
 class PostSummary:
-    """One document of the archive, and what becomes of it."""
+    """A document of the archive, and the decision about it."""
 
     id: str
     title: str
@@ -61,7 +62,6 @@ class PostSummary:
     reason: str = ""
     training_words: int = 0
     split: str = ""  # train | validation | test, empty where left out
-    split_by_date: str = ""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Duplicate:
 
 @dataclass(slots=True)
 class LogBlock:
-    """A block that a machine wrote: its size, why it was taken for one, and its first line."""
+    """A block of machine output: its size, how it was recognised, its first line."""
 
     id: str
     title: str
@@ -114,7 +114,7 @@ class DeadLink:
 
 @dataclass(slots=True)
 class Phrase:
-    """A turn of phrase that keeps coming back; `year` 0 means over all years."""
+    """A phrase that the author repeats; `year` 0 means over all years."""
 
     text: str
     count: int
@@ -124,7 +124,7 @@ class Phrase:
 
 @dataclass(slots=True)
 class Exclusion:
-    """Something that was not taken in, and why; `ref` and `title` empty where it is a count."""
+    """Something left out of the archive, and why; `ref` and `title` are empty for a count."""
 
     what: str  # post, page, comment, file ...; a "part" is of a post that was taken in
     reason: str
@@ -146,7 +146,7 @@ class PrivacySummary:
 
 @dataclass(slots=True)
 class Advice:
-    """What can be trained with this much, in plain words; `rows` are (question, answer) pairs."""
+    """What can be trained with this much text; `rows` are (question, answer) pairs."""
 
     headline: str = ""
     sentences: list[str] = field(default_factory=list)
@@ -155,21 +155,20 @@ class Advice:
 
 @dataclass(slots=True)
 class SplitCounts:
-    """Posts and training words on each side, for the random and the by-date split."""
+    """Posts and training words for training, validation and test."""
 
-    name: str  # random | by date
     posts: dict[str, int] = field(default_factory=dict)
     words: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Report:
-    """Everything `ownwords look` found out."""
+    """Everything `ownwords look` found."""
 
     name: str
     fingerprint: str  # of the texts taken in: same texts, same fingerprint
     version: str
-    made_on: str  # ISO day
+    created_on: str  # ISO day
     workspace: str = ""
     command: str = ""  # the one that reads the same again
     sources: list[SourceSummary] = field(default_factory=list)
@@ -180,14 +179,14 @@ class Report:
     posts: list[PostSummary] = field(default_factory=list)  # longest first
     duplicates: list[Duplicate] = field(default_factory=list)
     dumps: list[LogBlock] = field(default_factory=list)
-    unlike: list[UnlikePost] = field(default_factory=list)
+    style_outliers: list[UnlikePost] = field(default_factory=list)
     dead_links: list[DeadLink] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)  # ids of posts no other post links to
     phrases: list[Phrase] = field(default_factory=list)
-    left_out: list[Exclusion] = field(default_factory=list)
+    excluded: list[Exclusion] = field(default_factory=list)
     privacy: PrivacySummary = field(default_factory=PrivacySummary)
     advice: Advice = field(default_factory=Advice)
-    splits: list[SplitCounts] = field(default_factory=list)
+    split: SplitCounts = field(default_factory=SplitCounts)
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,19 +195,5 @@ class Report:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Report":
-        """What `to_dict` gave, as a Report again."""
-        report: Report = _built(cls, data)
-        return report
-
-
-_hints = cache(get_type_hints)  # a report has a line for every post
-
-
-def _built(kind: Any, data: Any) -> Any:  # noqa: ANN401 - of the shape that the annotations say
-    if isinstance(kind, type) and is_dataclass(kind):
-        kinds = _hints(kind)
-        return kind(**{name: _built(kinds[name], value) for name, value in data.items()})
-    inner = get_args(kind)
-    if get_origin(kind) is list:
-        return [_built(inner[0], value) for value in data]
-    return tuple(data) if get_origin(kind) is tuple else data
+        """The report that `to_dict` gave the data of."""
+        return msgspec.convert(data, cls)

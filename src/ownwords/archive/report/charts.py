@@ -1,62 +1,40 @@
 """Small charts as inline SVG, sized in percent: they fit any width without shrinking type."""
 
 import math
-from dataclasses import dataclass
 
 from ownwords.archive.report.formatting import compact, count, percent, ratio
 from ownwords.archive.report.html import Html, join, tag
+from ownwords.archive.report.summary import Share, YearBar
 
-_COLUMNS = 132  # px: height of the tallest column
-_ABOVE = 20  # px: room for the number above it
-_AXIS_AT = _ABOVE + _COLUMNS
-_AXIS = 26  # px: the line of years
-_HANGING = 34  # px: height of the longest column below the axis
-_BELOW = 16
-_MOST_WIDE, _MOST_NARROW = 18, 8  # numbers side by side on a wide page, on a phone
-
-
-@dataclass(frozen=True, slots=True)
-class YearColumn:
-    """A year: its posts, its words, and how many of these words were left out."""
-
-    year: int
-    posts: int
-    words: int
-    out: int
+# Heights in pixels: the tallest column, the number above it, the line of years, the longest column
+# below the axis, the number below that.
+_COLUMN_PX, _NUMBER_PX, _YEARS_PX, _POSTS_PX, _BELOW_PX = 132, 20, 26, 34, 16
+_AXIS_PX = _NUMBER_PX + _COLUMN_PX
+_WIDE_MAX, _NARROW_MAX = 18, 8  # numbers side by side on a wide page, on a phone
 
 
-@dataclass(frozen=True, slots=True)
-class BarSlice:
-    """A part of a bar: its value, its look (a class of the stylesheet), its depth of colour."""
-
-    label: str
-    value: float
-    tone: str = "own"
-    strength: float = 1.0
-    note: str = ""  # its share, for people
-
-
-def stacked_bar(name: str, title: str, description: str, slices: list[BarSlice]) -> Html:
-    """One bar of all slices. `name` is unique on the page; its numbers stand near it as text."""
-    total = sum(part.value for part in slices) or 1.0
-    rects, at = [], 0.0
-    for part in slices:
-        width = 100 * part.value / total
+def stacked_bar(name: str, title: str, shares: list[Share]) -> Html:
+    """One bar of all shares. `name` is unique on the page."""
+    total = sum(share.value for share in shares) or 1
+    rects, left = [], 0.0
+    for share in shares:
+        width = 100 * share.value / total
         rects.append(
             tag(
                 "rect",
-                tag("title", part.label),
-                class_=part.tone,
-                x=_percent(at),
-                width=_percent(width),
+                tag("title", share.label),
+                class_=share.tone,
+                x=_css_percent(left),
+                width=_css_percent(width),
                 height="100%",
-                fill_opacity=None if part.strength == 1 else f"{part.strength:.2f}",
-                fill=f"url(#{name}-hatch)" if part.tone == "out" else None,
+                fill_opacity=None if share.strength == 1 else f"{share.strength:.2f}",
+                fill=f"url(#{name}-hatch)" if share.tone == "out" else None,
             )
         )
-        at += width
-    hatch = _hatch(name) if any(part.tone == "out" for part in slices) else None
-    return _svg(name, "stack", title, description, 44, hatch, *rects)
+        left += width
+    description = ", ".join(f"{share.label} {percent(share.value / total)}" for share in shares)
+    hatch = _hatch(name) if any(share.tone == "out" for share in shares) else None
+    return _svg(name, "stack", title, f"{description}.", 44, hatch, *rects)
 
 
 def _hatch(name: str) -> Html:
@@ -75,28 +53,30 @@ def _hatch(name: str) -> Html:
     )
 
 
-def slice_labels(slices: list[BarSlice], room: float = 0.11) -> Html:
-    """Labels in line with the slices of a bar, where there is the room for them."""
-    total = sum(part.value for part in slices) or 1.0
+def share_labels(shares: list[Share], narrowest: float = 0.11) -> Html:
+    """Labels in line with the parts of a bar that are wide enough for one."""
+    total = sum(share.value for share in shares) or 1
     cells: list[Html] = []
-    narrow: list[BarSlice] = []
-    for part in [*slices, None]:
-        if part and part.value / total < room:
-            narrow.append(part)
+    narrow: list[Share] = []
+    for share in [*shares, None]:
+        if share and share.value / total < narrowest:
+            narrow.append(share)
             continue
         if narrow:
-            share = sum(each.value for each in narrow) / total
-            # Several slices too narrow for a label of their own share one.
-            together = (percent(share), f"{len(narrow)} texts") if share >= room else ("", "")
-            cells.append(_label(*together, share))
+            width = sum(part.value for part in narrow) / total
+            # Several parts too narrow for a label of their own share one.
+            label = f"{len(narrow)} texts" if width >= narrowest else ""
+            cells.append(_label(label, width))
             narrow = []
-        if part:
-            cells.append(_label(part.note, part.label, part.value / total))
+        if share:
+            cells.append(_label(share.label, share.value / total))
     return tag("div", *cells, class_="slice-labels", aria_hidden="true")
 
 
-def _label(figure: str, name: str, share: float) -> Html:
-    return tag("span", tag("b", figure), tag("bdi", name), style=f"width:{_percent(100 * share)}")
+def _label(text: str, share: float) -> Html:
+    figure = percent(share) if text else ""
+    style = f"width:{_css_percent(100 * share)}"
+    return tag("span", tag("b", figure), tag("bdi", text), style=style)
 
 
 def share_line(share: float, tone: str) -> Html:
@@ -110,51 +90,51 @@ def share_line(share: float, tone: str) -> Html:
     )
 
 
-def year_columns(name: str, title: str, description: str, years: list[YearColumn]) -> Html:
+def year_columns(name: str, title: str, description: str, years: list[YearBar]) -> Html:
     """Words rise above the line of years, posts hang below it."""
     # With few years the columns keep a sensible width instead of filling the page.
     slot = 100 / max(len(years), 8)
-    words = [column.words for column in years]
-    posts = [column.posts for column in years]
-    parts: list[Html | None] = [_hatch(name)] if any(column.out for column in years) else []
-    for i, column in enumerate(years):
-        rise = _COLUMNS * column.words / (max(words) or 1)
-        hang = _HANGING * column.posts / (max(posts) or 1)
-        x, width = _percent(slot * (i + 0.16)), _percent(slot * 0.68)
-        parts += _column(name, column, x, width, rise, hang)
-        middle = _percent(slot * (i + 0.5))
-        if (room := _room(words, i)) is not None:
-            parts.append(_text(compact(words[i]), middle, _AXIS_AT - rise - 6, room))
-        if (room := _room(posts, i)) is not None:
-            y = _AXIS_AT + _AXIS + hang + 13
-            parts.append(_text(f"{posts[i]:,}", middle, y, f"quiet {room}"))
-        if i % math.ceil(len(years) / _MOST_WIDE) == 0:
-            room = "" if i % math.ceil(len(years) / _MOST_NARROW) == 0 else "wide"
-            parts.append(_text(str(column.year), middle, _AXIS_AT + 17, f"year {room}"))
-    rule = tag("line", x1="0", x2="100%", y1=str(_AXIS_AT), y2=str(_AXIS_AT), class_="axis")
-    height = _AXIS_AT + _AXIS + _HANGING + _BELOW
+    words = [bar.words for bar in years]
+    posts = [bar.posts for bar in years]
+    parts: list[Html | None] = [_hatch(name)] if any(bar.left_out for bar in years) else []
+    for i, bar in enumerate(years):
+        rise = _COLUMN_PX * bar.words / (max(words) or 1)
+        hang = _POSTS_PX * bar.posts / (max(posts) or 1)
+        x, width = _css_percent(slot * (i + 0.16)), _css_percent(slot * 0.68)
+        parts += _column(name, bar, x, width, rise, hang)
+        middle = _css_percent(slot * (i + 0.5))
+        if (class_ := _number_class(words, i)) is not None:
+            parts.append(_text(compact(words[i]), middle, _AXIS_PX - rise - 6, class_))
+        if (class_ := _number_class(posts, i)) is not None:
+            y = _AXIS_PX + _YEARS_PX + hang + 13
+            parts.append(_text(f"{posts[i]:,}", middle, y, f"quiet {class_}"))
+        if i % math.ceil(len(years) / _WIDE_MAX) == 0:
+            class_ = "" if i % math.ceil(len(years) / _NARROW_MAX) == 0 else "wide"
+            parts.append(_text(str(bar.year), middle, _AXIS_PX + 17, f"year {class_}"))
+    rule = tag("line", x1="0", x2="100%", y1=str(_AXIS_PX), y2=str(_AXIS_PX), class_="axis")
+    height = _AXIS_PX + _YEARS_PX + _POSTS_PX + _BELOW_PX
     return _svg(name, "columns", title, description, height, rule, *parts)
 
 
-def _room(values: list[int], i: int) -> str | None:
+def _number_class(values: list[int], i: int) -> str | None:
     """Where the number of a column is shown: "" everywhere, "wide" on wide pages, None nowhere."""
-    # Where there is no room for every number, the highest speaks for the scale.
-    if values[i] and (len(values) <= _MOST_NARROW or i == values.index(max(values))):
+    # If not every number fits, the highest shows the scale.
+    if values[i] and (len(values) <= _NARROW_MAX or i == values.index(max(values))):
         return ""
-    return "wide" if values[i] and len(values) <= _MOST_WIDE else None
+    return "wide" if values[i] and len(values) <= _WIDE_MAX else None
 
 
 def _column(
-    name: str, column: YearColumn, x: str, width: str, rise: float, hang: float
+    name: str, bar: YearBar, x: str, width: str, rise: float, hang: float
 ) -> list[Html | None]:
-    out = rise * min(1.0, ratio(column.out, column.words))
-    top = _AXIS_AT - rise
+    out = rise * min(1.0, ratio(bar.left_out, bar.words))
+    top = _AXIS_PX - rise
 
-    def part(said: str, look: str, y: float, height: float, fill: str | None = None) -> Html:
+    def part(label: str, class_: str, y: float, height: float, fill: str | None = None) -> Html:
         return tag(
             "rect",
-            tag("title", f"{column.year}: {said}"),
-            class_=look,
+            tag("title", f"{bar.year}: {label}"),
+            class_=class_,
             x=x,
             width=width,
             y=f"{y:.1f}",
@@ -163,10 +143,11 @@ def _column(
         )
 
     hatch = f"url(#{name}-hatch)"
+    left_out = f"{count(bar.left_out, 'word')} left out"
     return [
-        part(count(column.words, "word"), "own", top + out, rise - out),
-        part(f"{count(column.out, 'word')} left out", "out", top, out, hatch) if out else None,
-        part(count(column.posts, "post"), "posts", _AXIS_AT + _AXIS, hang),
+        part(count(bar.words, "word"), "own", top + out, rise - out),
+        part(left_out, "out", top, out, hatch) if out else None,
+        part(count(bar.posts, "post"), "posts", _AXIS_PX + _YEARS_PX, hang),
     ]
 
 
@@ -190,5 +171,5 @@ def _svg(
     )
 
 
-def _percent(value: float) -> str:
+def _css_percent(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".") + "%"

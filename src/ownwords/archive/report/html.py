@@ -6,7 +6,7 @@ from ownwords.archive.report.formatting import count, plain, title_of
 
 # A page must stay a page: a list shows its first entries, unfolds to many, and is cut there.
 MANY = 200
-_AT_ONCE = 8
+_OPEN_ROWS = 8
 
 _VOID = frozenset({"meta", "br"})
 
@@ -31,7 +31,7 @@ def tag(name: str, /, *children: str | None, **attributes: str | bool | None) ->
 
 
 def join(*parts: str | None) -> Html:
-    """Parts one after the other; what is not markup is made harmless and escaped."""
+    """The parts concatenated; what is not Html is cleaned and escaped."""
     return Html("".join(_markup(part) for part in parts if part))
 
 
@@ -45,7 +45,7 @@ def _markup(part: str) -> str:
 
 
 def post_link(title: str, url: str = "") -> Html:
-    """A title, linked where the author's own site has an address for it."""
+    """A title, linked if its address on the web is known."""
     name = tag("bdi", title_of(title))
     # Any other scheme (javascript:, data:) would run in the reader's browser.
     if url.lower().startswith(("https://", "http://")):
@@ -54,7 +54,7 @@ def post_link(title: str, url: str = "") -> Html:
 
 
 def folded(summary: str, *children: str | None, class_: str | None = None) -> Html:
-    """Something that is there when asked for; needs no script."""
+    """A part that unfolds on a click, without a script."""
     return tag("details", tag("summary", summary), *children, class_=class_)
 
 
@@ -75,22 +75,22 @@ def table(caption: str, heads: list[str], rows: list[list[str]], class_: str) ->
 
 
 def rest(total: int, shown: int, noun: str) -> Html | None:
-    """A line about what a long list does not show."""
+    """A line that says how many entries are not shown."""
     if total <= shown:
         return None
     more = f"And {count(total - shown, f'more {noun}')}; "
     command = tag("code", "ownwords look --json")
-    return tag("p", more, command, " lists them all.", class_="quiet")
+    return tag("p", more, command, " lists all.", class_="quiet")
 
 
 def long_table(
     caption: str, heads: list[str], rows: list[list[str]], class_: str, noun: str
 ) -> Html:
     """A table, its first rows open, the others folded."""
-    more = rows[_AT_ONCE:MANY]
+    more = rows[_OPEN_ROWS:MANY]
     further = table(f"{caption}, further", heads, more, class_)
     return join(
-        table(caption, heads, rows[:_AT_ONCE], class_),
+        table(caption, heads, rows[:_OPEN_ROWS], class_),
         folded(f"{count(len(more))} more", further) if more else None,
         rest(len(rows), MANY, noun),
     )
@@ -98,9 +98,9 @@ def long_table(
 
 def long_list(items: list[Html], total: int, noun: str, class_: str) -> Html:
     """A list, its first entries open, the others folded; `total` counts those not handed in too."""
-    more = items[_AT_ONCE:]
+    more = items[_OPEN_ROWS:]
     return join(
-        tag("ul", *items[:_AT_ONCE], class_=class_),
+        tag("ul", *items[:_OPEN_ROWS], class_=class_),
         folded(f"{count(len(more))} more", tag("ul", *more, class_=class_)) if more else None,
         rest(total, len(items), noun),
     )

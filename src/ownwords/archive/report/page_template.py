@@ -1,4 +1,4 @@
-"""What our pages share: one file that needs nothing else, no network, no script, no font."""
+"""The HTML page that all our reports share: one file, no network, script or font."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -23,7 +23,7 @@ def render_page(
     *,
     more_style: str = "",
 ) -> str:
-    """A whole page: `what` it is, "report", is named where one can go on in it.
+    """An HTML page; `what` names it ("report") in the links for screen readers.
 
     `more_style` is a package with a `page.css` of its own, whose rules come after ours.
     """

@@ -2,16 +2,10 @@
 
 from typing import NamedTuple
 
-from ownwords.archive.report import PostSummary, Report, YearCount
-from ownwords.archive.report import formatting as say
-from ownwords.archive.report.charts import (
-    BarSlice,
-    YearColumn,
-    share_line,
-    slice_labels,
-    stacked_bar,
-    year_columns,
-)
+from ownwords.archive.report import PostSummary, Report, summary
+from ownwords.archive.report import formatting as fmt
+from ownwords.archive.report.charts import share_labels, share_line, stacked_bar, year_columns
+from ownwords.archive.report.formatting import count, percent, plain
 from ownwords.archive.report.html import (
     MANY,
     Html,
@@ -23,9 +17,9 @@ from ownwords.archive.report.html import (
     table,
     tag,
 )
+from ownwords.archive.report.summary import Share
 
-LONGEST = 10
-_COUNTED = "Counted are your own words, without quotations, code, logs and tables."
+_COUNTED = "Only your own words count here, not quotations, code, logs or tables."
 
 
 class PageSection(NamedTuple):
@@ -47,57 +41,57 @@ def training(report: Report) -> PageSection | None:
         *(tag("p", sentence) for sentence in advice.sentences),
         tag("dl", *rows, class_="answers") if advice.rows else None,
     )
-    return PageSection("training", "What you can train with this much", body)
+    return PageSection("training", "What you can train with this much text", body)
 
 
 def decisions(report: Report) -> PageSection | None:
-    """What becomes of the posts that stand out, and how the author changes it."""
+    """The decision about each post that stands out, and how the author changes it."""
     if not report.posts:
         return None
-    posts = say.decided(report)
+    posts = summary.notable_posts(report)
     if not posts:
-        body = tag("p", "Nothing stood out: every text is kept in full.")
+        body = tag("p", "No post stands out: all texts are kept in full.")
     else:
         rows = [_decision(post) for post in posts[:MANY]]
         body = long_list(rows, len(posts), "text", "decisions")
     change = tag(
         "div",
-        tag("h3", "If you see it differently"),
+        tag("h3", "To change a decision"),
         tag(
             "p",
-            "Nothing was deleted: what is left out can still be searched and cited, it is only "
-            "not learned from. The last word is yours. In the file ",
-            tag("code", say.CHOICES_FILE),
-            " each post has a decision, keep, cap or leave out; change it, and run again:",
+            "Nothing is deleted: you can still search and cite a post that is left out; a model "
+            "just does not learn from it. The file ",
+            tag("code", summary.CHOICES_FILE),
+            " has a decision for each post: keep, cap or leave out. Change it, and run:",
         ),
-        tag("pre", tag("code", say.plain(report.command))),
+        tag("pre", tag("code", plain(report.command))),
         class_="aside",
     )
-    return PageSection("decisions", "What was decided, and what you can change", join(body, change))
+    return PageSection("decisions", "Decisions, and how to change them", join(body, change))
 
 
 def _decision(post: PostSummary) -> Html:
-    size = say.count(post.words, "word")
+    size = count(post.words, "word")
     if post.decision == "cap":
-        size = f"{say.count(post.training_words)} of {say.count(post.own_words, 'word')} used"
+        size = f"{count(post.training_words)} of {count(post.own_words, 'word')} used"
     return tag(
         "li",
         tag(
             "span",
-            say.decision(post),
+            summary.decision(post),
             class_="verdict" if post.decision == "keep" else "verdict on",
         ),
         tag(
             "div",
             tag("p", post_link(post.title, post.url), class_="title"),
-            tag("p", say.flags(post).capitalize(), class_="quiet") if post.flags else None,
-            tag("p", say.sentence(post.reason)) if post.reason else None,
+            tag("p", summary.flags(post).capitalize(), class_="quiet") if post.flags else None,
+            tag("p", fmt.sentence(post.reason)) if post.reason else None,
         ),
         tag(
             "p",
             tag("span", size),
             " ",
-            tag("span", f"{say.percent(post.share)} of the prose"),
+            tag("span", f"{percent(post.share)} of the prose"),
             class_="amount",
         ),
     )
@@ -108,87 +102,51 @@ def lengths(report: Report) -> PageSection | None:
     posts = report.posts
     if not posts:
         return None
-    longest, others = posts[:LONGEST], posts[LONGEST:]
-    body = join(
-        _share_bars(longest, others) if len(posts) > 1 else None,
-        tag("p", f"{say.evenness(report)} {_COUNTED}".strip()),
-        _longest(longest, others),
-        folded(
-            f"Every text, one by one ({say.count(len(posts))})",
+    bars = every = None
+    if len(posts) > 1:
+        bars = _bar("shares", "In the archive", "Share of the prose per text", report)
+        if summary.is_selected(report):
+            title = "Share of the training words per text"
+            bars = join(bars, _bar("used", "In training", title, report, training=True))
+        every = folded(
+            f"All {count(len(posts))} texts",
             _every(posts[:MANY]),
             rest(len(posts), MANY, "text"),
             class_="long",
         )
-        if len(posts) > 1
-        else None,
-    )
+    evenness = tag("p", f"{summary.evenness(report)} {_COUNTED}".strip())
+    body = join(bars, evenness, _longest(posts), every)
     return PageSection("lengths", "Where the words are", body)
 
 
-def _share_bars(longest: list[PostSummary], others: list[PostSummary]) -> Html:
-    found = _slices(
-        [(post, post.own_words) for post in longest], sum(p.own_words for p in others), others
-    )
-    bars = [_labelled("shares", "As it was found", "Share of the prose per text", found)]
-    changed = any(p.decision != "keep" for p in [*longest, *others])
-    if changed and any(p.training_words for p in [*longest, *others]):
-        kept = [(post, post.training_words) for post in longest if post.training_words]
-        used = _slices(kept, sum(p.training_words for p in others), others)
-        bars.append(
-            _labelled(
-                "used", "As it is used for training", "Share of the training words per text", used
-            )
-        )
-    return join(*bars)
-
-
-def _slices(
-    sized: list[tuple[PostSummary, int]], other_words: int, others: list[PostSummary]
-) -> list[BarSlice]:
-    total = sum(words for _, words in sized) + other_words
-    slices = []
-    for rank, (post, words) in enumerate(sized):
-        share = say.ratio(words, total)
-        tone = "out" if post.decision == "leave out" else "own"
-        slices.append(
-            BarSlice(say.title_of(post.title), words, tone, 1 - 0.06 * rank, say.percent(share))
-        )
-    if other_words:
-        note = say.percent(say.ratio(other_words, total))
-        slices.append(BarSlice(f"{say.count(len(others))} others", other_words, "rest", 1.0, note))
-    return slices
-
-
-def _labelled(name: str, heading: str, title: str, slices: list[BarSlice]) -> Html:
-    said = ", ".join(f"{part.label} {part.note}" for part in slices)
+def _bar(name: str, heading: str, title: str, report: Report, *, training: bool = False) -> Html:
+    shares = summary.shares(report, training=training)
     return tag(
         "figure",
         tag("figcaption", heading),
-        stacked_bar(name, title, f"{said}.", slices),
-        slice_labels(slices),
+        stacked_bar(name, title, shares),
+        share_labels(shares),
     )
 
 
-def _longest(longest: list[PostSummary], others: list[PostSummary]) -> Html:
+def _longest(posts: list[PostSummary]) -> Html:
+    longest, others = posts[: summary.LONGEST], posts[summary.LONGEST :]
     most = max((post.share for post in longest), default=0.0) or 1.0
     rows: list[list[str]] = []
     for post in longest:
-        out = post.decision == "leave out"
-        about = [say.day(post.day), "page" if post.kind == "page" else ""]
-        about.append("" if post.decision == "keep" else say.decision(post).lower())
+        about = [fmt.day(post.day), "page" if post.kind == "page" else ""]
+        about.append("" if post.decision == "keep" else summary.decision(post).lower())
         line = " · ".join(part for part in about if part)
         name = join(
             tag("span", post_link(post.title, post.url), class_="title"),
             tag("span", line, class_="quiet") if line else None,
-            share_line(post.share / most, "out" if out else "own"),
+            share_line(post.share / most, "out" if post.decision == "leave out" else "own"),
         )
-        rows.append([name, say.count(post.own_words), say.percent(post.share)])
+        rows.append([name, count(post.own_words), percent(post.share)])
     if others:
         words, share = sum(p.own_words for p in others), sum(p.share for p in others)
-        rows.append(
-            [f"{say.count(len(others))} others together", say.count(words), say.percent(share)]
-        )
-    heading = "The longest" if others else "Every text, longest first"
+        rows.append([f"{count(len(others), 'other')} together", count(words), percent(share)])
+    heading = "Longest texts" if others else "All texts, longest first"
     return table(heading, ["Text", "Words", "Share"], rows, "shares titled")
 
 
@@ -196,45 +154,46 @@ def _every(posts: list[PostSummary]) -> Html:
     rows: list[list[str]] = [
         [
             post_link(post.title, post.url),
-            say.plain(post.day, 10) or "–",
-            say.count(post.own_words),
-            say.count(post.training_words),
-            say.plain(post.split, 12) or "–",
+            plain(post.day, 10) or "–",
+            count(post.own_words),
+            count(post.training_words),
+            plain(post.split, 12) or "–",
         ]
         for post in posts
     ]
-    return table("Every text", ["Text", "Date", "Words", "Trained on", "Side"], rows, "every")
+    return table("All texts", ["Text", "Date", "Words", "Trained on", "Split"], rows, "every")
+
+
+def _legend_rows(shares: list[Share], *more: list[str]) -> list[list[str]]:
+    """A row per share: swatch and label, further columns, value, percentage."""
+    total = sum(share.value for share in shares)
+    columns = zip(*more, strict=True) if more else [()] * len(shares)
+    return [
+        [
+            join(tag("i", class_=f"swatch {share.tone}", aria_hidden="true"), share.label),
+            *further,
+            count(share.value),
+            percent(fmt.ratio(share.value, total)),
+        ]
+        for share, further in zip(shares, columns, strict=True)
+    ]
 
 
 def whose(report: Report) -> PageSection | None:
-    """The author's words, other people's, and a machine's."""
-    kinds = say.kinds(report)
+    """The author's words, other people's, and machine output."""
+    kinds = summary.word_kinds(report)
     if not kinds:
         return None
-    total = sum(words for _, words in kinds)
-    tones = {"Your own words": "own", "Quoted": "k1", "Code": "k2", "Logs and dumps": "k3"}
-    slices = [
-        BarSlice(name, words, tones.get(name, "k4"), 1.0, say.percent(say.ratio(words, total)))
-        for name, words in kinds
-    ]
-    said = ", ".join(f"{part.label} {part.note}" for part in slices)
-    rows: list[list[str]] = [
-        [
-            join(tag("i", class_=f"swatch {part.tone}", aria_hidden="true"), part.label),
-            say.count(int(part.value)),
-            part.note,
-        ]
-        for part in slices
-    ]
+    title = "Words by whose they are"
     body = join(
-        tag("figure", stacked_bar("kinds", "Words by whose they are", f"{said}.", slices)),
-        table("Words by whose they are", ["Kind", "Words", "Share"], rows, "legend"),
-        _dumps(report),
+        tag("figure", stacked_bar("kinds", title, kinds)),
+        table(title, ["Kind", "Words", "Share"], _legend_rows(kinds), "legend"),
+        _logs(report),
     )
     return PageSection("whose", "Whose words these are", body)
 
 
-def _dumps(report: Report) -> Html | None:
+def _logs(report: Report) -> Html | None:
     if not report.dumps:
         return None
     items = [
@@ -242,82 +201,73 @@ def _dumps(report: Report) -> Html | None:
             "li",
             tag(
                 "p",
-                tag("span", tag("bdi", say.title_of(dump.title)), class_="title"),
+                tag("span", tag("bdi", fmt.title_of(dump.title)), class_="title"),
                 " ",
                 tag(
                     "span",
-                    f"{say.count(dump.words, 'word')} in {say.count(dump.lines, 'line')}",
+                    f"{count(dump.words, 'word')} in {count(dump.lines, 'line')}",
                     class_="quiet",
                 ),
             ),
-            tag("pre", tag("code", say.plain(dump.first_line, 200))),
-            tag("p", say.sentence(dump.reason), class_="quiet"),
+            tag("pre", tag("code", plain(dump.first_line, 200))),
+            tag("p", fmt.sentence(dump.reason), class_="quiet"),
         )
         for dump in report.dumps[:MANY]
     ]
     return join(
-        tag("h3", "Blocks a machine wrote"),
-        tag("p", "These stretches look like output that was pasted in. The first line of each:"),
+        tag("h3", "Machine output"),
+        tag("p", "These blocks look like pasted output of a program. The first line of each:"),
         long_list(items, len(report.dumps), "block", "stack-list"),
     )
 
 
 def years(report: Report) -> PageSection | None:
     """Words and posts per year."""
-    dated = [year for year in report.years if year.year]
-    aside = tag("p", say.undated(report), class_="quiet") if say.undated(report) else None
-    if not dated:
+    title, bars, undated = "Year by year", summary.year_bars(report), summary.undated(report)
+    if not bars:
         if not report.posts:
             return None
-        said = tag("p", "None of your texts carries a date, so there are no years to show.")
-        return PageSection("years", "Year by year", said)
-    out = _left_out_by_year(report.posts)
-    columns = _with_gaps(dated, out)
-    most = max(dated, key=lambda year: year.words)
-    sentence = (
-        f"{most.year} was your longest year: {say.count(most.words, 'word')} "
-        f"in {say.count(most.posts, 'post')}."
-    )
-    if aside_words := out.get(most.year, 0):
-        sentence += f" Of these, {say.count(aside_words)} are in what was left out."
+        return PageSection("years", title, tag("p", "None of your texts has a date."))
+    sentence = summary.longest_year(bars)
     rows: list[list[str]] = [
-        [str(year.year), say.count(year.words), say.count(year.posts)] for year in dated
+        [str(bar.year), count(bar.words), count(bar.posts)] for bar in bars if bar.posts
     ]
-    first, last = columns[0].year, columns[-1].year
-    chart = year_columns(
-        "years",
-        "Words and posts per year",
-        f"Columns from {first} to {last}; {sentence} The numbers follow as a table.",
-        columns,
+    description = (
+        f"Columns from {bars[0].year} to {bars[-1].year}. {sentence} The numbers follow as a table."
     )
+    caption = "Words and posts per year"
     body = join(
-        tag("p", sentence) if len(dated) > 1 else None,
+        tag("p", sentence) if sentence else None,
         tag(
             "figure",
             tag("figcaption", "Words above the line, posts below it"),
-            chart,
+            year_columns("years", caption, description, bars),
         ),
-        aside,
-        folded(
-            "The numbers",
-            table("Words and posts per year", ["YearCount", "Words", "Posts"], rows, "legend"),
-        ),
+        tag("p", undated, class_="quiet") if undated else None,
+        folded("The numbers", table(caption, ["Year", "Words", "Posts"], rows, "legend")),
     )
-    return PageSection("years", "Year by year", body)
+    return PageSection("years", title, body)
 
 
-def _with_gaps(dated: list[YearCount], out: dict[int, int]) -> list[YearColumn]:
-    """Silent years are part of the story, unless a stray date would open a gap of centuries."""
-    known = {y.year: YearColumn(y.year, y.posts, y.words, out.get(y.year, 0)) for y in dated}
-    first, last = min(known), max(known)
-    span = range(first, last + 1) if last - first < 60 else sorted(known)
-    return [known.get(year, YearColumn(year, 0, 0, 0)) for year in span]
-
-
-def _left_out_by_year(posts: list[PostSummary]) -> dict[int, int]:
-    words: dict[int, int] = {}
-    for post in posts:
-        # The years count posts alone, so pages stay out here too.
-        if post.kind == "post" and post.decision == "leave out" and post.day[:4].isdecimal():
-            words[int(post.day[:4])] = words.get(int(post.day[:4]), 0) + post.own_words
-    return words
+def split(report: Report) -> PageSection | None:
+    """Which posts a model is not trained on."""
+    posts, words = report.split.posts, report.split.words
+    if not sum(posts.values()):
+        return None
+    shares = [
+        Share(summary.SIDES.get(side, plain(side, 30)), words.get(side, 0), tone)
+        for side, tone in zip(posts, ("own", "k1", "k2", *["k4"] * len(posts)), strict=False)
+    ]
+    caption = "Posts and words per split"
+    rows = _legend_rows(shares, [count(number) for number in posts.values()])
+    body = join(
+        tag(
+            "p",
+            "A model must be tested on posts it has never seen, so whole posts are held out. The "
+            "model learns from the training posts, the validation posts decide when to stop, and "
+            "the test posts are used once, at the end.",
+        ),
+        tag("figure", stacked_bar("split", "Words per split", shares), class_="slim"),
+        table(caption, ["Split", "Posts", "Words", "Share"], rows, "legend"),
+    )
+    return PageSection("split", "Training, validation and test", body)

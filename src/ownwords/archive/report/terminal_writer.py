@@ -1,4 +1,4 @@
-"""What a terminal can show: margins, bars and columns that fit any width and encoding."""
+"""Terminal output: margins, bars and columns that fit any width and encoding."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ownwords.archive.report import formatting as say
+from ownwords.archive.report.formatting import count, percent, plain
 
 LOUD = Style(bold=True)
 QUIET = Style(dim=True)
@@ -18,13 +18,13 @@ _MARGIN = 2
 _WIDEST = 104  # lines longer than this are hard to read
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 # For terminals that cannot show typographic characters.
-_TYPED = str.maketrans(
+_ASCII = str.maketrans(
     {"“": '"', "”": '"', "’": "'", "–": "-", "…": "...", "·": "-", "×": "x", "─": "-"}
 )
 
 
 class TerminalWriter:
-    """A console with a margin, that shows what its encoding can show.
+    """A console with a margin; prints what its encoding can show.
 
     No line is wider than the console, and no text is ever read as markup.
     """
@@ -39,16 +39,16 @@ class TerminalWriter:
 
     def bars(self, rows: list[tuple[str, int, float, str]], most: float) -> None:
         """Rows of (label, words, share, remark), each with a bar as long as its share of `most`."""
-        longest = max(self.text(label).cell_len for label, _, _, _ in rows)
+        widest = max(self.text(label).cell_len for label, _, _, _ in rows)
         bar = max(6, min(30, self.width // 4))
         grid = self.grid()
         remarks = any(remark for _, _, _, remark in rows) and self.width >= 60
-        figures = max(len(say.count(words)) for _, words, _, _ in rows)
+        figures = max(len(count(words)) for _, words, _, _ in rows)
         taken = bar + figures + 4 + 2 * 3
         if remarks:
             taken += 2 + max(self.text(remark).cell_len for _, _, _, remark in rows)
-        room = max(8, min(longest, self.width - taken))
-        grid.add_column(no_wrap=True, width=room, overflow=self._overflow)
+        label_width = max(8, min(widest, self.width - taken))
+        grid.add_column(no_wrap=True, width=label_width, overflow=self._overflow)
         grid.add_column(no_wrap=True, width=bar, overflow="crop")
         grid.add_column(no_wrap=True, justify="right", width=figures, overflow="crop")
         grid.add_column(no_wrap=True, justify="right", width=4, overflow="crop")
@@ -61,8 +61,8 @@ class TerminalWriter:
                 self.text(
                     self._bar(share / most if most else 0.0, bar), QUIET if left_out else ACCENT
                 ),
-                self.text(say.count(words)),
-                self.text(say.percent(share), LOUD),
+                self.text(count(words)),
+                self.text(percent(share), LOUD),
                 *([self.text(remark, QUIET)] if remarks else []),
             )
         self.put(grid)
@@ -74,16 +74,16 @@ class TerminalWriter:
         return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip() or ("▏" if part > 0 else "")
 
     def pairs(self, rows: Iterable[tuple[str, str]]) -> None:
-        """Label and figure, aligned where there is room."""
+        """Label and figure, aligned on a wide terminal."""
         if self.width < 60:
             for left, right in rows:
-                self.line(f"{say.plain(left, 200)}: {say.plain(right, 300)}")
+                self.line(f"{plain(left, 200)}: {plain(right, 300)}")
             return
         grid = self.grid()
         grid.add_column(max_width=30, overflow="fold")
         grid.add_column(overflow="fold")
         for left, right in rows:
-            grid.add_row(self.text(say.plain(left, 200), QUIET), self.text(say.plain(right, 300)))
+            grid.add_row(self.text(plain(left, 200), QUIET), self.text(plain(right, 300)))
         self.put(grid)
 
     def side_by_side(self, left: str, right: str) -> None:
@@ -108,9 +108,9 @@ class TerminalWriter:
         self.line(text, LOUD + ACCENT)
 
     def rest(self, total: int, shown: int, noun: str) -> None:
-        """How many more there are than were shown."""
+        """How many entries are not shown."""
         if total > shown:
-            self.line(f"and {say.count(total - shown, f'more {noun}')}", QUIET)
+            self.line(f"and {count(total - shown, f'more {noun}')}", QUIET)
 
     def rule(self) -> None:
         """A line across."""
@@ -143,10 +143,10 @@ class TerminalWriter:
     def text(self, text: str, style: Style | None = None) -> Text:
         """Text as this terminal can show it."""
         # A Text is never read as markup, so "[red]" in a title stays letters and brackets.
-        text = say.plain(text)
+        text = plain(text)
         if not self._can_show(text):
             encoding = self._console.encoding
-            text = text.translate(_TYPED).encode(encoding, "replace").decode(encoding)
+            text = text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
         return Text(text, style=style or "")
 
     def _can_show(self, text: str) -> bool:

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment
 from ownwords.archive.report import formatting as say
+from ownwords.archive.report import summary
 from ownwords.archive.store import Archive
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.sentence_matching import stems, telling
@@ -74,7 +75,7 @@ class _Rooms:
     def place(self, _: Request) -> dict[str, Any]:
         workspace = self.state.workspace
         try:
-            name = say.name(self.known().report)
+            name = summary.name(self.known().report)
         except ApiError:  # nothing has been read yet
             name = path_text(workspace.root.resolve()).rpartition("/")[2].removesuffix(SUFFIX)
         return {
@@ -215,7 +216,7 @@ def _findings(known: CachedReport, id_: str) -> dict[str, Any]:
         for pair in report.duplicates
         if id_ in (pair.id, pair.other_id)
     ]
-    unlike = next((say.evidence(one) for one in report.unlike if one.id == id_), "")
+    unlike = next((summary.style_signs(one) for one in report.style_outliers if one.id == id_), "")
     dumps = sum(one.words for one in report.dumps if one.id == id_)
     return {"twins": twins[:20], "unlike": unlike, "dump_words": dumps}
 

@@ -15,14 +15,15 @@ from ownwords.archive.features import decode_features
 from ownwords.archive.near_duplicates import DuplicatePair
 from ownwords.archive.report import PostSummary as Line
 from ownwords.archive.report import formatting as say
+from ownwords.archive.report import summary
 from ownwords.archive.selection import (
     AuthorChoice,
     Decision,
     PostDecision,
     PostFacts,
-    ProvenanceConfig,
     select_posts,
 )
+from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
 from ownwords.archive.style_outliers import StyleOutlier
 from ownwords.core.config import resolve
@@ -64,7 +65,7 @@ def weighed(archive: Archive, known: CachedReport) -> Weighed:
             day = date.fromisoformat(post.day) if post.day else None
             posts.append(PostFacts(id_, post.title, _light(data), day))
     pairs = [DuplicatePair(one.id, one.other_id, one.exact, one.share) for one in report.duplicates]
-    far = [StyleOutlier(one.id, one.distance, tuple(one.evidence)) for one in report.unlike]
+    far = [StyleOutlier(one.id, one.distance, tuple(one.evidence)) for one in report.style_outliers]
     return Weighed(posts, pairs, far)
 
 
@@ -183,10 +184,10 @@ def _row(
         "words": post.words,
         "own_words": post.own_words,
         "share": post.share,
-        "flagged": say.flags(post),
-        "now": _said(post.decision, say.decision(post), post.reason, post.training_words),
+        "flagged": summary.flags(post),
+        "now": _said(post.decision, summary.decision(post), post.reason, post.training_words),
         "then": _said(
-            verdict.decision, say.decision(later), verdict.reason, verdict.training_words
+            verdict.decision, summary.decision(later), verdict.reason, verdict.training_words
         ),
         "by": "you" if id_ in by_author else "default",
         "pending": _is_pending(post, verdict),

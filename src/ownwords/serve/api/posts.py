@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from ownwords.archive.report import PostSummary
+from ownwords.archive.report import PostSummary, summary
 from ownwords.archive.report import formatting as say
 from ownwords.serve.api.report_cache import CachedReport
 
@@ -83,8 +83,8 @@ def line(post: PostSummary, tags: Mapping[str, tuple[str, ...]]) -> dict[str, An
     return asdict(post) | {
         "title": say.title_of(post.title),
         "tags": list(tags.get(post.id, ())),
-        "decided": say.decision(post),
-        "flagged": say.flags(post),
+        "decided": summary.decision(post),
+        "flagged": summary.flags(post),
         "reason": say.sentence(post.reason) if post.reason else "",
     }
 

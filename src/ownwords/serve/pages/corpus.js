@@ -39,7 +39,7 @@ async function report(body) {
     masthead({ kicker: "What is in it", heading: el("bdi", {}, found.name), lede: found.lede, follow: found.follow }),
     el("div", { class: "figures" }, totals(found.totals), found.average && quiet(found.average)),
     training(found.advice), lengths(found), whose(found), years(found.years), twice(found.twice), unlike(found.unlike), links(found.links),
-    phrases(found.phrases), leftOut(found.left_out), heldBack(found.splits), privacy(found.privacy), notes(found.notes),
+    phrases(found.phrases), leftOut(found.left_out), split(found.split), privacy(found.privacy), notes(found.notes),
     el("footer", { class: "colophon" }, quiet(`${found.made} Fingerprint of the texts `, el("code", {}, found.fingerprint), ". Same texts, same fingerprint."),
       found.sources.map((one) => quiet("Read from ", el("code", {}, one.path), one.seen_as ? `, ${one.seen_as}` : "", `: ${count(one.documents, "text")}.`))));
 }
@@ -117,9 +117,9 @@ function phrases(found) {
 }
 
 function leftOut(rows) {
-  if (!rows.length) return section("What was not taken in, and why", p("Nothing: everything that was found was taken in."));
-  return section("What was not taken in, and why", p("None of this is in the archive, so it cannot be searched either."),
-    table({ caption: "Not taken in", heads: ["What", "Why"], class: "told keyed", rows: rows.map((one) => [one.what, el("div", {}, one.reason, named(one))]) }));
+  if (!rows.length) return section("What is not in the archive", p("Nothing was left out."));
+  return section("What is not in the archive", p("You cannot search any of this either."),
+    table({ caption: "Left out", heads: ["What", "Why"], class: "told keyed", rows: rows.map((one) => [one.what, el("div", {}, one.reason, named(one))]) }));
 }
 
 function named({ titles, more: left }) {
@@ -128,17 +128,17 @@ function named({ titles, more: left }) {
   return titles.length > 4 ? folded(count(titles.length + left, "title"), list) : list;
 }
 
-function heldBack(splits) {
-  if (!splits.length) return null;
-  return section("Held back for the test", p("A model must be examined on posts it has never seen, so some are held back whole. It learns from the training posts; the validation posts say when to stop; the test posts are looked at once, at the end."),
-    el("div", { class: "two" }, splits.map((one) => el("div", {}, el("h3", {}, one.name), stackedBar(`Words per side, ${one.name}`, one.sides, { slim: true, labelled: false }),
-      table({ caption: `Posts and words, ${one.name}`, heads: ["Side", "Posts", "Words", "Share"],
-        rows: one.sides.map((side) => [el("span", {}, el("i", { class: `swatch ${side.tone}` }), side.label), count(side.posts), count(side.value), side.note]) })))));
+function split(sides) {
+  if (!sides.length) return null;
+  return section("Training, validation and test", p("A model must be tested on posts it has never seen, so whole posts are held out. The model learns from the training posts, the validation posts decide when to stop, and the test posts are used once, at the end."),
+    stackedBar("Words per split", sides, { slim: true, labelled: false }),
+    table({ caption: "Posts and words per split", heads: ["Split", "Posts", "Words", "Share"],
+      rows: sides.map((side) => [el("span", {}, el("i", { class: `swatch ${side.tone}` }), side.label), count(side.posts), count(side.value), side.note]) }));
 }
 
 function privacy(found) {
-  return section("Privacy receipt", el("dl", { class: "receipt" }, found.lines.map(([name, said]) => el("div", {}, el("dt", {}, name), el("dd", {}, said)))),
-    found.found.length ? [p("Look at these before you share a model or an archive made from this. They are masked here, not in your texts."),
+  return section("Privacy", el("dl", { class: "receipt" }, found.lines.map(([name, said]) => el("div", {}, el("dt", {}, name), el("dd", {}, said)))),
+    found.found.length ? [p("Check these before you share the archive or a model trained on it. They are masked here, but not in your texts."),
       table({ caption: "Addresses and numbers", heads: ["In", "Found"], class: "told", rows: found.found.map(([where, masked]) => [title(where), el("code", {}, masked)]) })] : null);
 }
 

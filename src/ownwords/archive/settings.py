@@ -1,0 +1,62 @@
+"""The settings of `ownwords look`: what is taken in, what is trained on, what is held out."""
+
+from dataclasses import dataclass
+from math import inf
+
+from ownwords.core.errors import ConfigError
+
+MIN_TRAIN_SHARE = 0.6  # of the training words
+
+
+@dataclass(frozen=True)
+class ArchiveConfig:
+    """What the archive takes in besides published posts. The trash never is."""
+
+    drafts: bool = False  # unfinished and scheduled posts
+    hidden: bool = False  # posts that are live at their address but listed nowhere
+    private: bool = False  # private and password-protected posts
+    pages: bool = True  # pages such as "About"
+    max_post_characters: int = 20_000_000  # a longer "post" is a data file
+
+    def __post_init__(self) -> None:
+        if self.max_post_characters < 1:
+            raise ValueError(f"max_post_characters must be at least 1: {self.max_post_characters}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceConfig:
+    """Which posts stand out, and how much of one post is trained on."""
+
+    # No post may be more than this share of the words a model is trained on.
+    max_post_share: float = 0.10
+    # Two posts are near-duplicates if so much of the shorter stands in the longer (5-word runs).
+    near_duplicate: float = 0.5
+    # A post reads unlike the others from this robust z of Burrows' Delta on.
+    unlike_distance: float = 2.5
+    # A post with more than this share of all own words dominates the archive.
+    dominant_share: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name in ("max_post_share", "near_duplicate", "dominant_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be over 0 and at most 1: {getattr(self, name)}")
+        if not 0 < self.unlike_distance < inf:
+            raise ValueError(f"unlike_distance must be over 0 and finite: {self.unlike_distance}")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitConfig:
+    """How much is held out, as shares of the training words."""
+
+    # For choosing when to stop and which settings are best.
+    validation: float = 0.1
+    # For the one honest figure at the end.
+    test: float = 0.1
+
+    def __post_init__(self) -> None:
+        held_out = self.validation + self.test
+        if not (self.validation >= 0 and self.test >= 0 and held_out <= 1 - MIN_TRAIN_SHARE):
+            raise ConfigError(
+                f"validation is {self.validation} and test {self.test} of the text",
+                hint=f"set neither below 0, and together at most {1 - MIN_TRAIN_SHARE:.1f}",
+            )
