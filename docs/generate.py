@@ -37,9 +37,9 @@ SHOWN_FROM, SHOWN_TO = "<!-- what `look` prints -->", "<!-- up to here -->"
 # The parts of it shown: from a line that holds the first, to before one that holds the second.
 EXCERPTS = (
     ("The Hundred Steps", "Train a model from nothing"),
-    ("What was decided", "Where the words are"),
-    ("Whose words these are", "Links within the site"),
-    ("Privacy receipt", ""),
+    ("Decisions, and how", "Where the words are"),
+    ("Whose words these are", "Internal links"),
+    ("  Privacy", ""),
 )
 
 HEAD = """\

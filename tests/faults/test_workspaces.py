@@ -98,7 +98,7 @@ def test_the_same_text_six_times_is_one_text_to_learn_from(tmp_path: Path) -> No
     report = looked(folder, tmp_path / "w")
     assert "in one text;" in report.advice.sentences[0]
     assert not any("A few long posts" in sentence for sentence in report.advice.sentences)
-    assert any("With one post to learn from" in note for note in report.notes)
+    assert any("there is one post" in note for note in report.notes)
     assert isinstance(json.loads(json.dumps(report.to_dict()))["totals"]["average_words"], float)
 
 
@@ -107,7 +107,7 @@ def test_a_decision_about_a_text_that_is_not_there_is_told(notes: Path, tmp_path
     mine = '[[post]]\nid = "notes:nine.md"\ndecision = "leave out"\n'
     (tmp_path / "w" / "choices.toml").write_text(mine, encoding="utf-8")
     (told, *_) = looked(notes, tmp_path / "w").notes
-    assert told == ("choices.toml decides about 1 text that is not in the archive: notes:nine.md.")
+    assert told == ("choices.toml has decisions about 1 text that is not in the archive: notes:nine.md.")
     (notes / "nine.md").write_text("Nine is here now, as it happens.\n", encoding="utf-8")
     report = looked(notes, tmp_path / "w")
     assert [p.decision for p in report.posts if p.id == "notes:nine.md"] == ["leave out"]

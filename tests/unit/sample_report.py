@@ -147,7 +147,7 @@ def sample() -> Report:
             Exclusion("post", "draft", 1, "The stove, revisited", "post/81"),
             Exclusion("post", "draft", 1, "Untitled 3", "post/84"),
             Exclusion("post", "draft", 1, "Why I stopped sharpening on Sundays", "post/90"),
-            Exclusion("post", "in the bin", 2),
+            Exclusion("post", "in the trash", 2),
             Exclusion("comment", "other people's words", 412),
             Exclusion("block", "gallery: pictures without words", 38),
             Exclusion("block", "embedded video", 7),

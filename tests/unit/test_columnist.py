@@ -55,7 +55,7 @@ def test_what_is_not_taken_in_is_named_with_its_reason(made: tuple[Report, Path]
     reasons = {left.title: left.reason for left in made[0].excluded if left.title}
     assert reasons["Conceit And Caricature (copy)"] == "a draft"
     assert reasons["Thrown Away 41"] == "a draft"
-    assert {reasons[f"Thrown Away {n}"] for n in (38, 39, 40)} == {"in the bin"}
+    assert {reasons[f"Thrown Away {n}"] for n in (38, 39, 40)} == {"in the trash"}
     assert reasons["Unlisted Note"].startswith("hidden")
     assert reasons["Empty Post"] == "no text"
     assert made[0].privacy.statuses_excluded == {"draft": 2, "hidden": 1, "trashed": 3}

@@ -258,7 +258,7 @@ def _document(
 
 
 def _standing(flags: str) -> tuple[Kind, Status]:
-    """A status is a list of flags; the strictest counts ("published,trashed" lies in the bin)."""
+    """A status is a list of flags; the strictest counts ("published,trashed" is in the trash)."""
     given = {flag.strip() for flag in flags.split(",")}
     kind: Kind = "page" if "is-page" in given else "post"
     if "trashed" in given:
