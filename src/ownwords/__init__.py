@@ -84,9 +84,9 @@ def ask_archive(
     from ownwords.ask.embedders import embed_missing, opened  # noqa: PLC0415
     from ownwords.ask.index import SearchIndex  # noqa: PLC0415
     from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
-    from ownwords.ask.whereabouts import asked_workspace  # noqa: PLC0415
+    from ownwords.core.resolve import resolve_workspace  # noqa: PLC0415
 
-    place = asked_workspace(Path(workspace) if workspace else None, Path.cwd())
+    place = resolve_workspace(Path(workspace) if workspace else None, Path.cwd())
     embedder = opened(embed)
     writer = None
     if model is not None:

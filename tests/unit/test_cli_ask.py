@@ -193,7 +193,7 @@ def test_a_dead_endpoint_is_one_sentence_and_the_passages(
         (["x", "--model", "notes.txt"], "is a file"),
         (["x", "--model", "ftp://example.org"], "no model called"),
         (["x", "--workspace", "nowhere"], "nowhere does not exist"),
-        (["x", "--workspace", "blog"], "is no workspace"),
+        (["x", "--workspace", "blog"], "is not a workspace"),
         (["x", "--embed", "nowhere"], "nowhere"),
         (["x" * 3000], "3,000 characters"),
         (["x", "--modle", "y"], "--modle"),

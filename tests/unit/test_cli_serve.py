@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from ownwords.base import catalogue
+from ownwords.base.catalogue import find_models
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.resolve import resolve_served
 from ownwords.serve.settings import PORT
-from ownwords.serve.whereabouts import models_called, served
 from this_machine import reachable
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent as a signal")
@@ -217,32 +218,34 @@ def workspace(folder: Path) -> Path:
 def test_what_is_meant_is_found(tmp_path: Path) -> None:
     blog = tmp_path / "My Blog"
     blog.mkdir()
-    place, sources = served([], None, tmp_path)
+    place, sources = resolve_served([], None, tmp_path)
     assert (place.root, sources) == (tmp_path / f"{tmp_path.name}.ownwords", ())
 
-    place, sources = served([blog], None, tmp_path)
+    place, sources = resolve_served([blog], None, tmp_path)
     assert (place.root, sources) == (tmp_path / "My-Blog.ownwords", (blog,))
 
     diary = workspace(tmp_path / "diary.ownwords")
     for paths, given in (([], None), ([diary], None), ([], diary)):
-        place, sources = served(paths, given, tmp_path)
+        place, sources = resolve_served(paths, given, tmp_path)
         assert (place.root, sources) == (diary, ())
-    assert served([blog], diary, tmp_path)[0].root == diary
-    assert served([], None, diary)[0].root == diary
+    assert resolve_served([blog], diary, tmp_path)[0].root == diary
+    assert resolve_served([], None, diary)[0].root == diary
 
     other = workspace(tmp_path / "other")  # by its contents, whatever its name
-    assert served([other], None, tmp_path)[0].root == other
-    assert served([], tmp_path / "new.ownwords", tmp_path)[0].root == tmp_path / "new.ownwords"
+    assert resolve_served([other], None, tmp_path)[0].root == other
+    assert (
+        resolve_served([], tmp_path / "new.ownwords", tmp_path)[0].root == tmp_path / "new.ownwords"
+    )
 
 
 def test_what_is_not_clear_is_asked(tmp_path: Path) -> None:
     diary, other = (workspace(tmp_path / f"{name}.ownwords") for name in ("diary", "other"))
     with pytest.raises(OwnwordsError, match=r"2 workspaces here: diary.ownwords, other.ownwords"):
-        served([], None, tmp_path)
-    with pytest.raises(OwnwordsError, match="one workspace is served at a time"):
-        served([diary, other], None, tmp_path)
+        resolve_served([], None, tmp_path)
+    with pytest.raises(OwnwordsError, match="one server serves one workspace"):
+        resolve_served([diary, other], None, tmp_path)
     with pytest.raises(OwnwordsError, match="does not exist"):
-        served([tmp_path / "blog"], None, tmp_path)
+        resolve_served([tmp_path / "blog"], None, tmp_path)
 
 
 @pytest.mark.skipif(not catalogue.has_shipped(), reason="there is no model in the box")
@@ -253,7 +256,7 @@ def test_further_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for name in ("config.json", "model.safetensors"):
             (tmp_path / folder / name).touch()
     monkeypatch.chdir(tmp_path)
-    found = models_called(["shipped", "one", "two.ownwords", "three"])
+    found = find_models(["shipped", "one", "two.ownwords", "three"])
     assert found == {
         "shipped": catalogue.shipped(),
         "one": tmp_path / "one" / "model",
@@ -263,5 +266,5 @@ def test_further_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "again" / "three").mkdir(parents=True)
     for name in ("config.json", "model.safetensors"):
         (tmp_path / "again" / "three" / name).touch()
-    with pytest.raises(OwnwordsError, match="two models would be called three"):
-        models_called(["three", "again/three"])
+    with pytest.raises(OwnwordsError, match="two models have the name three"):
+        find_models(["three", "again/three"])

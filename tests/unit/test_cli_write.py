@@ -20,9 +20,9 @@ import torch
 from ownwords.cli import write as verb
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.resolve import resolve_model
 from ownwords.inference import copy_guard
 from ownwords.inference.model import Model
-from ownwords.inference.whereabouts import model_folder
 from ownwords.models import bundle
 from ownwords.models.configs.qwen3 import Qwen3Config
 from ownwords.models.decoder import build
@@ -273,24 +273,24 @@ def test_a_text_may_begin_with_a_dash(
 
 def test_which_model_is_meant(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(OwnwordsError, match="there is no model here"):
-        model_folder(None, tmp_path)
+        resolve_model(None, tmp_path)
     (tmp_path / "new.ownwords").mkdir()
     with pytest.raises(OwnwordsError, match="holds no model yet"):
-        model_folder(tmp_path / "new.ownwords", tmp_path)
+        resolve_model(tmp_path / "new.ownwords", tmp_path)
     for name in ("one.ownwords", "two.ownwords"):
         place = tmp_path / name / "model"
         place.mkdir(parents=True)
         (place / "config.json").write_bytes((folder / "config.json").read_bytes())
-        assert model_folder(tmp_path / name, tmp_path) == place
-        assert model_folder(place, tmp_path) == place
+        assert resolve_model(tmp_path / name, tmp_path) == place
+        assert resolve_model(place, tmp_path) == place
         if name == "one.ownwords":
-            assert model_folder(None, tmp_path) == place
+            assert resolve_model(None, tmp_path) == place
     with pytest.raises(OwnwordsError, match=r"2 models here: one\.ownwords, two\.ownwords"):
-        model_folder(None, tmp_path)
+        resolve_model(None, tmp_path)
     file = tmp_path / "model.gguf"
     file.touch()
     with pytest.raises(OwnwordsError, match="is a file") as told:
-        model_folder(file, tmp_path)
+        resolve_model(file, tmp_path)
     assert "export" in told.value.hint
 
 

@@ -15,8 +15,8 @@ import makings
 import ownwords
 from ownwords.archive.report import Report
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
+from ownwords.core.resolve import resolve_model
 from ownwords.evaluation.scorecard import Scorecard
-from ownwords.inference.whereabouts import model_folder
 from ownwords.make import language, pipeline, stages
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.make_request import MakeRequest, base_of
@@ -141,7 +141,7 @@ def test_every_stage_is_told_and_leaves_what_it_promises(
     assert result.compared.before is None
     assert result.compared.key == model_fingerprint(place / "runs" / "from-nothing" / "model")
     # The model beside which it is compared is not taken for the author's.
-    assert model_folder(place, folder) == place / "model"
+    assert resolve_model(place, folder) == place / "model"
 
 
 def test_the_paragraph_is_what_the_model_writes_on_from_a_title_it_never_read(

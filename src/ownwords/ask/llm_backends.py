@@ -196,9 +196,9 @@ class LocalBackend:
         written: "Callable[[GenerationRequest, Sequence[str]], TextGenerator] | None" = None,
     ) -> None:
         """OwnwordsError for what cannot be one."""
-        from ownwords.inference.whereabouts import model_folder  # noqa: PLC0415 - NumPy's moment
+        from ownwords.core.resolve import resolve_model  # noqa: PLC0415 - NumPy's moment
 
-        self._path = path if path.suffix.lower() == _GGUF else model_folder(path, path)
+        self._path = path if path.suffix.lower() == _GGUF else resolve_model(path, path)
         self.used: TokenUsage | None = None
         self.ended: FinishReason | None = None
         self._context = 0

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -172,6 +173,21 @@ def name_for(source: str) -> str:
     if last == "model" and path.is_dir():
         last = path.resolve().parent.name
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last.removesuffix(SUFFIX)).strip("-._")[:64]
+
+
+def find_models(sources: Sequence[str]) -> dict[str, Path]:
+    """Folders by name of several bases, model directories or workspaces with a model."""
+    folders: dict[str, Path] = {}
+    for source in sources:
+        folder = find(source)
+        name = name_for(source) or "model"
+        if name in folders and folders[name] != folder:
+            raise OwnwordsError(
+                f"two models have the name {name}: {folders[name]} and {folder}",
+                hint="rename the folder of one of them",
+            )
+        folders[name] = folder.absolute()
+    return folders
 
 
 def _is_model(folder: Path) -> bool:

@@ -96,14 +96,14 @@ def ask(
     from ownwords.ask.embedders import embed_missing, opened
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher
-    from ownwords.ask.whereabouts import asked_workspace
+    from ownwords.core.resolve import resolve_workspace
 
     if not 1 <= passages <= _MOST_PASSAGES:
         raise ConfigError(f"--passages should be from 1 to {_MOST_PASSAGES}, and is {passages}")
     if model and no_model:
         raise ConfigError("--model and --no-model cannot both be", hint="leave out one of them")
     text = "" if judge else _given(question, json)
-    place = asked_workspace(workspace, Path.cwd())
+    place = resolve_workspace(workspace, Path.cwd())
     embedder = opened(embed)
     with SearchIndex(place.archive) as index:
         with _watched(quiet) as progress:

@@ -40,14 +40,14 @@ def score(
 ) -> None:
     """Judge the model on the posts held out, write the scorecard into the workspace, show it."""
     from ownwords.archive.store import Archive
+    from ownwords.core.resolve import resolve_model
     from ownwords.evaluation.card import files
     from ownwords.evaluation.card.terminal import print_card
     from ownwords.evaluation.scoring import ScoreConfig
-    from ownwords.inference.whereabouts import model_folder
     from ownwords.make.scoring import scored
     from ownwords.training import corpus
 
-    folder = model_folder(model or common.workspace, Path.cwd())
+    folder = resolve_model(model or common.workspace, Path.cwd())
     place = Workspace(common.workspace or folder.parent)
     if not place.archive.exists():
         raise OwnwordsError(

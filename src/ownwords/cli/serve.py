@@ -88,10 +88,12 @@ def serve(
     ] = False,
 ) -> None:
     """Serve the page, and an API as OpenAI's, until Ctrl-C."""
-    from ownwords.serve import http_server, whereabouts
+    from ownwords.base import catalogue
+    from ownwords.core.resolve import resolve_served
+    from ownwords.serve import http_server
 
-    place, sources = whereabouts.served(path, workspace, Path.cwd())
-    models = whereabouts.models_called(model)
+    place, sources = resolve_served(path, workspace, Path.cwd())
+    models = catalogue.find_models(model)
     key = _key(key, key_file)
     is_new_key = not key and not ServeSettings(host=host, key="-" * SHORTEST_KEY).is_loopback
     settings = ServeSettings(

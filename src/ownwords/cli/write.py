@@ -19,9 +19,9 @@ from ownwords.cli.sampling_options import (
     WritingOptions,
     check_positive,
 )
+from ownwords.core.resolve import resolve_model
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.inference.whereabouts import model_folder
 
 _SEEDS = 1 << 31
 # Control characters that a terminal would obey; tab and newline are kept.
@@ -77,7 +77,7 @@ def write(
         repetition_penalty=repetition_penalty,
     )
     beginning = text_of(prompt, "ownwords write")
-    folder = model_folder(options.model, Path.cwd())
+    folder = resolve_model(options.model, Path.cwd())
     model = Model.load(folder, device=options.device, weights=weights, threads=threads)
     is_guarded = model.guard is not None and not options.quote
     first = secrets.randbelow(_SEEDS) if options.seed is None else options.seed
