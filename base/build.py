@@ -94,7 +94,7 @@ def trained(
     """A model of the chapters in the workspace's archive."""
     with Archive(workspace.archive) as archive:
         texts = corpus.load_corpus(archive)
-        return recipes.pretrain(
+        return recipes.plan_pretraining(
             Chapters(archive, texts.train),
             Chapters(archive, texts.validation),
             recipes.TrainRequest(
@@ -105,7 +105,7 @@ def trained(
                 corpus=texts.key,
                 out=out,
             ),
-        )
+        ).train()
 
 
 def parted(path: Path, beside: Path) -> Path:

@@ -19,8 +19,7 @@ from ownwords.training.job import TrainJob, TrainOutcome
 from ownwords.training.loop import train
 from ownwords.training.run import Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import TrainingText
-from ownwords.training.shards import build as build_shards
+from ownwords.training.shards import TrainingText, build_shards
 
 
 @dataclass(frozen=True)

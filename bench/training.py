@@ -179,7 +179,7 @@ def _show(rows: Sequence[Row], found: SearchResult, limit: float) -> None:
 
 def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
     """Of ours that differ by precision alone, the one that a plan would take."""
-    from ownwords.training.throughput import preferred
+    from ownwords.training.throughput import pick_precision
 
     alike: dict[Row, dict[Precision, Row]] = {}
     for row in rows:
@@ -187,7 +187,7 @@ def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
             same = replace(row, name="", precision="float32")
             alike.setdefault(same, {})[row.precision] = row
     return {
-        by_precision[preferred({p: seconds[row.name] for p, row in by_precision.items()})].name
+        by_precision[pick_precision({p: seconds[row.name] for p, row in by_precision.items()})].name
         for by_precision in alike.values()
     }
 
@@ -286,7 +286,7 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     kind = OptimConfig().kind if row.optimizer == "muon" else "adamw"
     optimizer = Optimizer(model, OptimConfig(kind=kind), masters=masters, exact=exact)
     exact.clear()
-    note = device.compile_if(model, row.compiled, where)
+    note = device.try_compile(model, row.compiled, where)
     if note:
         raise SystemExit(note)
     generator = torch.Generator().manual_seed(1)

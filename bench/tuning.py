@@ -69,7 +69,7 @@ def _tuned(
     given: argparse.Namespace, texts: "Corpus", folder: Path, replay: str, seed: int
 ) -> float:
     from ownwords.core.config import resolve, settings_of
-    from ownwords.training.recipes import Recipe, TrainRequest, finetune
+    from ownwords.training.recipes import Recipe, TrainRequest, plan_finetuning
 
     wanted = {one.partition("=")[0] for one in given.sets}
     settings = settings_of(resolve(Recipe, sets=given.sets).settings)
@@ -85,13 +85,13 @@ def _tuned(
     )
     work.workspace.mkdir(parents=True)
     began = time.perf_counter()
-    made = finetune(
+    made = plan_finetuning(
         given.base,
         texts.train,
         texts.validation,
         work,
         replay=_books(given.books) if replay == "books" else None,
-    )
+    ).train()
     bits = _scored(made.folder, texts.test)
     print(
         f"{replay} {' '.join(given.sets)} seed {seed}: {bits:.4f} at {made.share:g} of the way"

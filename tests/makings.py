@@ -9,7 +9,7 @@ from ownwords.evaluation.metrics import ScoreConfig
 from ownwords.make import scoring
 from ownwords.make.make_request import MakeRequest
 from ownwords.training import replay_text, throughput
-from ownwords.training.recipes import TrainRequest, pretrain
+from ownwords.training.recipes import TrainRequest, plan_pretraining
 from ownwords.training.shards import TrainingText
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ _WHAT = ("the gutter", "the hat", "old letters", "a borrowed boat", "the ninth h
 def quick(patch: "pytest.MonkeyPatch", folder: Path) -> None:
     """No speed is measured, and no voice."""
     patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    patch.setattr(throughput, "measured", lambda device, *_, **__: throughput.assumed(device))
+    patch.setattr(
+        throughput, "measure_speeds", lambda device, *_, **__: throughput.assumed_speeds(device)
+    )
     # They have tests of their own.
     patch.setattr(scoring, "REFERENCE", folder / "no such folder")
 
@@ -64,9 +66,10 @@ def base(folder: Path) -> Path:
         for i in range(12)
     ]
     fixed = {**SMALL, "model.parameters": 40_000, "model.vocab_size": 0}
-    made = pretrain(texts, texts[:2], TrainRequest(folder, 600, fixed, device="cpu")).folder
+    request = TrainRequest(folder, 600, fixed, device="cpu")
+    made = plan_pretraining(texts, texts[:2], request).train().folder
     rehearsed = replay_text.DIVIDER.join(text.text for text in texts)
-    (made / replay_text.BROUGHT).write_bytes(lzma.compress(rehearsed.encode("utf-8")))
+    (made / replay_text.SHIPPED).write_bytes(lzma.compress(rehearsed.encode("utf-8")))
     return made
 
 

@@ -15,7 +15,7 @@ from ownwords.training import recipes
 from ownwords.training.forecast import Forecast
 from ownwords.training.job import TrainOutcome
 from ownwords.training.plan import Plan, PlannedValue
-from ownwords.training.recipes import Recipe, TrainedModel, TrainRequest
+from ownwords.training.recipes import PlannedTraining, Recipe, TrainedModel, TrainRequest
 from ownwords.training.run import Run
 from ownwords.training.shards import TrainingText
 from ownwords.tune.trainer import TrialTrainer
@@ -55,8 +55,8 @@ class Played:
         self.refuses = ""  # a setting above its plan's value that cannot be trained
         self.planned_anew = 0  # steps of a second plan, where the first is left to itself
         self.now = 1000.0
-        monkeypatch.setattr(recipes, "pretrain", self.pretrain)
-        monkeypatch.setattr(recipes, "finetune", self.finetune)
+        monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
+        monkeypatch.setattr(recipes, "plan_finetuning", self.finetune)
         monkeypatch.setattr(TrialTrainer, "score", lambda _, folder, __: score_of(folder))
         monkeypatch.setattr("time.perf_counter", lambda: self.now)
 
@@ -68,20 +68,21 @@ class Played:
         work: TrainRequest,
         *,
         replay: Iterable[TrainingText] | None = None,
-    ) -> TrainedModel:
+    ) -> PlannedTraining:
         self.bases.append(base)
         return self.pretrain(train, held_out, work)
 
     def pretrain(
         self, train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
-    ) -> TrainedModel:
+    ) -> PlannedTraining:
         if not self.texts:  # later trainings have the same
             self.texts, self.held_out = list(train), list(held_out)
         plan = planned(work.fixed)
         run = Run.new(work.workspace / "runs", f"run-{abs(hash(plan.to_toml()))}")
         write_atomically(run.folder / "plan.toml", plan.to_toml())
-        assert work.planned
-        work.planned(plan)
+        return PlannedTraining(plan, run, lambda: self.train(plan, run, work))
+
+    def train(self, plan: Plan, run: Run, work: TrainRequest) -> TrainedModel:
         self.works.append(work)
         if self.planned_anew and "train.steps" not in work.fixed:
             second = planned({**work.fixed, "train.steps": self.planned_anew})

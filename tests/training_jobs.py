@@ -20,8 +20,7 @@ from ownwords.training.device import choose
 from ownwords.training.loop import TrainJob
 from ownwords.training.run import Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.shards import Shards, TrainingText
-from ownwords.training.shards import build as encode
+from ownwords.training.shards import Shards, TrainingText, build_shards
 
 WORDS = ("hat", "cap", "brim", "felt", "straw", "crown", "ribbon", "feather", "steam", "block")
 
@@ -37,7 +36,7 @@ def texts(count: int, seed: int) -> Iterable[TrainingText]:
 
 
 def shards(folder: Path, count: int = 12, seed: int = 1) -> Shards:
-    return encode(texts(count, seed), ByteTokenizer(), folder / "tokens")
+    return build_shards(texts(count, seed), ByteTokenizer(), folder / "tokens")
 
 
 def model(seed: int = 1, shape: ModelConfig = TINY["qwen3"]) -> CausalLM:

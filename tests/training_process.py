@@ -24,15 +24,14 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import shards as shards_room
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.device import choose
-from ownwords.training.distributed import World, join
+from ownwords.training.distributed import World, init_distributed
 from ownwords.training.divergence import DivergenceDetector
 from ownwords.training.interrupt import TrainingInterrupted
-from ownwords.training.job import TrainJob, TrainOutcome
+from ownwords.training.job import Objective, TrainJob, TrainOutcome, next_token
 from ownwords.training.loop import train
-from ownwords.training.objective import Objective, next_token
 from ownwords.training.run import Run
 from ownwords.training.settings import DataConfig, LoopConfig, OptimConfig, ScheduleConfig
-from ownwords.training.sharding import assembled
+from ownwords.training.sharding import full_tensor
 from ownwords.training.shards import TrainingText
 
 STEPS = 20
@@ -68,9 +67,9 @@ def job(
     folder: Path, world: World, objective: Objective = next_token, *, bfloat16: bool = False
 ) -> TrainJob:
     tokenizer = ByteTokenizer()
-    with world.in_turn():
-        texts = shards_room.build(TEXTS, tokenizer, folder / "tokens")
-        held_out = shards_room.build(TEXTS[3:5], tokenizer, folder / "tokens")
+    with world.in_rank_order():
+        texts = shards_room.build_shards(TEXTS, tokenizer, folder / "tokens")
+        held_out = shards_room.build_shards(TEXTS[3:5], tokenizer, folder / "tokens")
     loop = LoopConfig(
         seed=3,
         steps=STEPS,
@@ -127,7 +126,7 @@ def run(
 ) -> tuple[TrainOutcome, dict[str, Tensor]]:
     asked = job(folder, world, objective, bfloat16=bfloat16)
     outcome = train(asked)
-    weights = {name: assembled(p.detach()).clone() for name, p in asked.model.named_parameters()}
+    weights = {name: full_tensor(p.detach()).clone() for name, p in asked.model.named_parameters()}
     return outcome, weights
 
 
@@ -135,7 +134,7 @@ def main(folder: Path, disturbance: str, at: str) -> None:
     torch.set_num_threads(1)
     setattr(DivergenceDetector, "seen", seen)  # noqa: B010
     setattr(fused_block, "forward", whole)  # noqa: B010
-    world = join(torch.device("cpu"), "fsdp")
+    world = init_distributed(torch.device("cpu"), "fsdp")
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     for number, mode in enumerate(("ddp", "fsdp") if world.size > 1 else ("ddp",)):
         here = replace(world, mode=mode)  # type: ignore[arg-type]
@@ -160,7 +159,7 @@ def main(folder: Path, disturbance: str, at: str) -> None:
         found["weights"] = {name: each.flatten().tolist() for name, each in weights.items()}
         name = f"{mode}-{world.size}-{world.rank}.json"
         (folder / name).write_text(json.dumps(found), encoding="utf-8")
-    world.leave()
+    world.close()
 
 
 if __name__ == "__main__":

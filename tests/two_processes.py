@@ -19,8 +19,8 @@ from families import some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.models import lora
 from ownwords.models.decoder import CausalLM
-from ownwords.training.distributed import SINGLE_PROCESS, World, join
-from ownwords.training.sharding import assembled
+from ownwords.training.distributed import SINGLE_PROCESS, World, init_distributed
+from ownwords.training.sharding import full_tensor
 
 STEPS = 5
 ROWS = 8
@@ -62,7 +62,7 @@ def train(family: str, world: World, *, adapter: bool = False) -> dict[str, obje
         parts = list(zip(ids_BT1[share].chunk(2), targets_BT[share].chunk(2), strict=True))
         nats = torch.zeros((), dtype=torch.float64)
         for number, part in enumerate(parts):
-            with world.syncing(task, number == len(parts) - 1):
+            with world.gradient_sync(task, number == len(parts) - 1):
                 loss = task(*part)
                 (loss * (world.size / total)).backward()
             nats += loss.detach()
@@ -72,9 +72,9 @@ def train(family: str, world: World, *, adapter: bool = False) -> dict[str, obje
     model.eval()
     held_out = [(some_ids(1, 13, seed=100 + n), some_ids(1, 12, seed=200 + n)) for n in range(5)]
     with torch.no_grad():
-        heard = [task(*rows) * counts for rows, counts in world.deal(held_out)]
+        heard = [task(*rows) * counts for rows, counts in world.distribute(held_out)]
     nats = world.sum(torch.stack(heard).double().sum())
-    weights = world.whole(learned)
+    weights = world.gather(learned)
     found: dict[str, object] = {"losses": losses, "held_out": float(nats), "weights": weights}
     if world.size == 1:
         return found
@@ -91,11 +91,11 @@ def train(family: str, world: World, *, adapter: bool = False) -> dict[str, obje
     back = world.scatter(stored if world.is_first else {}, model)
     found["scattered"] = int(back.pop("steps")) == 7 and all(
         type(back[f"momentum/{name}"]) is type(like.data)
-        and torch.equal(assembled(back[f"momentum/{name}"]), 2 * assembled(like.detach()))
+        and torch.equal(full_tensor(back[f"momentum/{name}"]), 2 * full_tensor(like.detach()))
         for name, like in learned.items()
     )
     if not adapter:
-        plain = world.plain(model)
+        plain = world.unsharded(model)
         if world.is_first:
             with torch.no_grad():
                 alone = sum(float(LossModule(plain)(*rows)) for rows in held_out)
@@ -129,7 +129,7 @@ def compared(family: str, world: World, *, adapter: bool = False) -> dict[str, o
 
 
 def waited_for(world: World, folder: Path) -> Iterator[str]:
-    with world.in_turn():
+    with world.in_rank_order():
         if world.is_first:
             time.sleep(0.3)
             (folder / "cache").write_text("made by the first")
@@ -137,7 +137,7 @@ def waited_for(world: World, folder: Path) -> Iterator[str]:
 
 
 def main(folder: Path) -> None:
-    world = join(torch.device("cpu"), "fsdp")
+    world = init_distributed(torch.device("cpu"), "fsdp")
     ddp = replace(world, mode="ddp")
     found: dict[str, object] = {
         "mode": world.mode,
@@ -146,11 +146,13 @@ def main(folder: Path) -> None:
         "size": world.size,
         "first": world.is_first,
         "sum": float(world.sum(torch.tensor(world.rank + 0.5, dtype=torch.float64))),
-        "agreed": [world.agreed(False), world.agreed(world.rank == 1), world.agreed(True)],
-        "least": world.least(7 - world.rank),
-        "rows": [ddp.share_of(5), world.share_of(6)],
-        "shared": world.share({"step": 3, "was": ["é", None]} if world.is_first else {"no": "!"}),
-        "dealt": list(world.deal("abcde")),
+        "agreed": [world.any(False), world.any(world.rank == 1), world.any(True)],
+        "least": world.min(7 - world.rank),
+        "rows": [ddp.rows_per_process(5), world.rows_per_process(6)],
+        "shared": world.broadcast(
+            {"step": 3, "was": ["é", None]} if world.is_first else {"no": "!"}
+        ),
+        "dealt": list(world.distribute("abcde")),
         "in_turn": list(waited_for(world, folder)),
         "ddp": compared("qwen3", ddp),
         "ddp, adapter": compared("qwen3", ddp, adapter=True),
@@ -162,11 +164,11 @@ def main(folder: Path) -> None:
     except OwnwordsError as error:
         found["fsdp, adapter"] = str(error)
     try:
-        world.share_of(5)
+        world.rows_per_process(5)
     except OwnwordsError as error:
         found["fsdp, 5 rows"] = str(error)
     (folder / f"{world.rank}.json").write_text(json.dumps(found), encoding="utf-8")
-    world.leave()
+    world.close()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.training.ema import EMA, interpolated
+from ownwords.training.ema import EMA, interpolate
 from stored_state import through_a_file
 
 
@@ -76,7 +76,7 @@ def test_other_weights_are_refused_by_name() -> None:
     with pytest.raises(OwnwordsError, match=r"b\.weight"):
         average.update({k: v for k, v in random_weights(0).items() if k != "b.weight"})
     with pytest.raises(OwnwordsError, match=r"\[3, 5\]"):
-        interpolated(random_weights(0), random_weights(1) | {"a.weight": torch.ones(5, 3)}, 0.5)
+        interpolate(random_weights(0), random_weights(1) | {"a.weight": torch.ones(5, 3)}, 0.5)
     with pytest.raises(OwnwordsError, match="sum/c"):
         average.load_state({k: v for k, v in average.state().items() if k != "sum/c"})
     with pytest.raises(OwnwordsError, match="half-life"):
@@ -85,9 +85,9 @@ def test_other_weights_are_refused_by_name() -> None:
 
 def test_interpolation_ends_are_exact_and_its_middle_is_between() -> None:
     one, other = random_weights(0), random_weights(1)
-    assert all(torch.equal(v, one[k]) for k, v in interpolated(one, other, 0.0).items())
-    assert all(torch.equal(v, other[k]) for k, v in interpolated(one, other, 1.0).items())
-    for name, found in interpolated(one, other, 0.3).items():
+    assert all(torch.equal(v, one[k]) for k, v in interpolate(one, other, 0.0).items())
+    assert all(torch.equal(v, other[k]) for k, v in interpolate(one, other, 1.0).items())
+    for name, found in interpolate(one, other, 0.3).items():
         torch.testing.assert_close(found, 0.7 * one[name] + 0.3 * other[name])
-    kept = interpolated(random_weights(0, torch.bfloat16), random_weights(1, torch.bfloat16), 0.5)
+    kept = interpolate(random_weights(0, torch.bfloat16), random_weights(1, torch.bfloat16), 0.5)
     assert {each.dtype for each in kept.values()} == {torch.float32}

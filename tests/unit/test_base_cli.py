@@ -18,7 +18,7 @@ from ownwords.training import recipes
 from ownwords.training.forecast import Forecast
 from ownwords.training.job import TrainOutcome
 from ownwords.training.plan import Plan, PlannedValue
-from ownwords.training.recipes import Recipe, TrainedModel, TrainRequest
+from ownwords.training.recipes import PlannedTraining, Recipe, TrainedModel, TrainRequest
 from ownwords.training.run import Run
 from ownwords.training.shards import TrainingText
 
@@ -157,16 +157,17 @@ def play(monkeypatch: pytest.MonkeyPatch) -> list[TrainRequest]:
 
     def pretrain(
         train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
-    ) -> TrainedModel:
-        works.append(work)
-        assert work.planned
-        work.planned(PLAN)
-        small_bases.write(work.folder)
-        return TrainedModel(
-            work.folder, Run(work.workspace / "runs" / "r"), PLAN, OUTCOME, 2.25, ()
-        )
+    ) -> PlannedTraining:
+        run = Run(work.workspace / "runs" / "r")
 
-    monkeypatch.setattr(recipes, "pretrain", pretrain)
+        def make() -> TrainedModel:
+            works.append(work)
+            small_bases.write(work.folder)
+            return TrainedModel(work.folder, run, PLAN, OUTCOME, 2.25, ())
+
+        return PlannedTraining(PLAN, run, make)
+
+    monkeypatch.setattr(recipes, "plan_pretraining", pretrain)
     monkeypatch.setattr("ownwords.cli.training._samples", lambda *_: [])
     return works
 

@@ -67,7 +67,7 @@ def test_the_two_newest_and_the_best_are_kept(checkpoints: Checkpoints) -> None:
         checkpoints.save(step, groups(), STATE)
         checkpoints.prune([5] if step >= 5 else [])
     assert checkpoints.steps() == [5, 15, 20]
-    checkpoints.forget_after(15)
+    checkpoints.delete_after(15)
     assert checkpoints.steps() == [5, 15]
     assert {path.name for path in checkpoints.folder.iterdir()} == {
         "step-00000005",

@@ -16,7 +16,7 @@ from ownwords.training.forecast import Forecast
 from ownwords.training.interrupt import TrainingInterrupted
 from ownwords.training.job import TrainOutcome
 from ownwords.training.plan import Plan, PlannedValue
-from ownwords.training.recipes import Recipe, TrainedModel, TrainRequest
+from ownwords.training.recipes import PlannedTraining, Recipe, TrainedModel, TrainRequest
 from ownwords.training.run import Run
 from ownwords.training.run_record import Evaluation
 from ownwords.training.shards import TrainingText
@@ -73,25 +73,25 @@ class Play:
         self.by_lora = False
         self.replay: list[TrainingText] | None = None
         self.fails: BaseException | None = None
-        monkeypatch.setattr(recipes, "pretrain", self.pretrain)
-        monkeypatch.setattr(recipes, "finetune", self.finetune)
+        monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
+        monkeypatch.setattr(recipes, "plan_finetuning", self.finetune)
         monkeypatch.setattr("ownwords.cli.training._samples", lambda *_: ["It rained.\nAgain."])
 
     def pretrain(
         self, train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
-    ) -> TrainedModel:
+    ) -> PlannedTraining:
         self.work, self.texts, self.held_out = work, list(train), list(held_out)
-        assert work.planned
-        work.planned(PLAN)
+        return PlannedTraining(PLAN, Run(work.workspace / "runs" / "r"), lambda: self.train(work))
+
+    def train(self, work: TrainRequest, share: float = 1.0) -> TrainedModel:
         with work.progress.stage("train", 300, "steps") as stage:
             stage.advance(300)
             stage.metric(step=300, bits_per_byte=2.5)
             if self.fails:
                 raise self.fails
         judged = ("Bits a byte: 2.250, expected 2.00 to 2.50: as expected.",)
-        return TrainedModel(
-            work.folder, Run(work.workspace / "runs" / "r"), PLAN, OUTCOME, 2.25, judged
-        )
+        run = Run(work.workspace / "runs" / "r")
+        return TrainedModel(work.folder, run, PLAN, OUTCOME, 2.25, judged, share)
 
     def finetune(
         self,
@@ -102,10 +102,11 @@ class Play:
         *,
         replay: Iterable[TrainingText] | None,
         by_lora: bool,
-    ) -> TrainedModel:
+    ) -> PlannedTraining:
         self.base, self.by_lora = base, by_lora
         self.replay = None if replay is None else list(replay)
-        return replace(self.pretrain(train, held_out, work), share=0.7)
+        planned = self.pretrain(train, held_out, work)
+        return replace(planned, train=lambda: self.train(work, share=0.7))
 
 
 @pytest.fixture
@@ -255,10 +256,13 @@ def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) 
         (["pretrain", BLOG, "--set", "train.row=1"], "did you mean train.batch_size?"),
         (["pretrain", BLOG, "--minutes", "inf"], "--minutes should be 10,000,000 at most"),
         (["pretrain", BLOG, "--minutes", "nan"], "--minutes should be more than 0, and is nan"),
-        (["pretrain", BLOG, "--set", "model.parameters=0"], "model.parameters (0) must be at"),
+        (
+            ["pretrain", BLOG, "--set", "model.parameters=0"],
+            "model.parameters must be a whole number of at least 1",
+        ),
         (
             ["finetune", BLOG, "--base", "./base", "--set", "lora.rank=0"],
-            "lora.rank (0) must be at",
+            "lora.rank must be a whole number of at least 1",
         ),
         (["bench", "step", "--rows", "0"], "--rows should be more than 0, and is 0"),
         (["bench", "step", "--rows", "99999999"], "--rows times --context should be"),

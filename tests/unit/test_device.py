@@ -17,7 +17,7 @@ from ownwords.models import lora
 from ownwords.models.decoder import build
 from ownwords.models.quantize import quantize
 from ownwords.training import flops
-from ownwords.training.device import Device, choose, compile_if, evaluating
+from ownwords.training.device import Device, choose, eval_mode, try_compile
 
 CPU = Device("cpu", torch.device("cpu"))
 
@@ -98,7 +98,7 @@ def test_autocast_is_on_only_where_asked_for() -> None:
 
 def test_evaluating_leaves_every_mode_as_it_was() -> None:
     model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
-    with evaluating(model):
+    with eval_mode(model):
         assert not any(module.training for module in model.modules())
         assert not torch.is_grad_enabled()
     assert [module.training for module in model] == [True, False] and model.training
@@ -109,20 +109,20 @@ def test_where_nothing_compiles_it_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     model = tiny("qwen3")
     compiled: list[Any] = []
     monkeypatch.setattr(model, "compile", lambda: compiled.append(1))
-    assert compile_if(model, False, CPU) == ""
+    assert try_compile(model, False, CPU) == ""
 
     def missing(*_: object, **__: object) -> None:
         raise RuntimeError("backend raised:\n  Failed to find C compiler.\nAnd much more\n")
 
     monkeypatch.setattr(torch, "compile", missing)
-    note = compile_if(model, True, CPU)
+    note = try_compile(model, True, CPU)
     assert note == (
         "Training goes on without compiling, for that does not work here: "
         "Failed to find C compiler."
     )
     assert not compiled
     monkeypatch.setattr(torch, "compile", lambda f, **_: f)
-    assert compile_if(model, True, CPU) == "" and compiled == [1]
+    assert try_compile(model, True, CPU) == "" and compiled == [1]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3", "llama"])

@@ -8,7 +8,7 @@ import torch
 
 import torchrun
 from ownwords.core.errors import ConfigError
-from ownwords.training.distributed import SINGLE_PROCESS, join
+from ownwords.training.distributed import SINGLE_PROCESS, init_distributed
 
 
 @pytest.fixture(scope="module")
@@ -74,34 +74,34 @@ def test_an_adapter_is_not_sharded(found: list[dict[str, Any]]) -> None:
 def test_alone_everything_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    world = join(torch.device("cpu"), "fsdp")
+    world = init_distributed(torch.device("cpu"), "fsdp")
     assert world is SINGLE_PROCESS
     assert world.is_first
     assert not world.is_sharded
     task, x = torch.nn.Linear(2, 2), torch.ones(2)
     assert world.wrap(task, []) is task
     assert world.sum(x) is x
-    assert world.share(x) is x
-    assert (world.least(3), world.share_of(5)) == (3, 5)
-    assert (world.agreed(True), world.agreed(False)) == (True, False)
-    assert list(world.deal("ab")) == [("a", True), ("b", True)]
-    whole = world.whole({"x": x})
+    assert world.broadcast(x) is x
+    assert (world.min(3), world.rows_per_process(5)) == (3, 5)
+    assert (world.any(True), world.any(False)) == (True, False)
+    assert list(world.distribute("ab")) == [("a", True), ("b", True)]
+    whole = world.gather({"x": x})
     assert whole["x"] is x
     assert world.scatter(whole, task)["x"] is x
-    with world.in_turn(), world.syncing(task, False):
+    with world.in_rank_order(), world.gradient_sync(task, False):
         world.barrier()
-    world.leave()
+    world.close()
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert join(torch.device("cpu")) is SINGLE_PROCESS
+    assert init_distributed(torch.device("cpu")) is SINGLE_PROCESS
 
 
 def test_what_cannot_train_together_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="cannot train together on mps"):
-        join(torch.device("mps"))
+        init_distributed(torch.device("mps"))
     monkeypatch.setenv("LOCAL_RANK", "9")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match=r"process 9 .* there are 1"):
-        join(torch.device("cuda"))
+        init_distributed(torch.device("cuda"))

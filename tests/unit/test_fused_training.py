@@ -16,9 +16,8 @@ from torch import Tensor
 from families import EVEN
 from ownwords.models import fused, fused_block
 from ownwords.training import fused_muon
-from ownwords.training.job import TrainJob, TrainOutcome
+from ownwords.training.job import TrainJob, TrainOutcome, next_token
 from ownwords.training.loop import train
-from ownwords.training.objective import next_token
 from ownwords.training.settings import LoopConfig, Precision
 from training_jobs import LOOP, checksum, job, model, with_adapter
 

@@ -19,16 +19,16 @@ from ownwords.core.progress import Event, Progress
 from ownwords.models.decoder import CausalLM
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.ema import EMA
+from ownwords.training.job import next_token
 from ownwords.training.loop import (
     MOST_SETBACKS,
     TrainingError,
     TrainingInterrupted,
     TrainJob,
-    portions,
-    seed_of,
+    micro_batches,
+    step_seed,
     train,
 )
-from ownwords.training.objective import next_token
 from ownwords.training.settings import DataConfig, OptimConfig, Precision
 from training_jobs import LOOP, checksum, job, model, shards, weights_of, with_adapter
 
@@ -474,7 +474,7 @@ def test_outside_the_main_thread_it_trains_as_well(tmp_path: Path) -> None:
 
 def test_seeds_differ_by_all_they_are_made_of() -> None:
     seeds = {
-        seed_of(seed, step, rank) for seed in range(5) for step in range(50) for rank in (0, 1)
+        step_seed(seed, step, rank) for seed in range(5) for step in range(50) for rank in (0, 1)
     }
     assert len(seeds) == 500
     torch.manual_seed(max(seeds))
@@ -483,7 +483,7 @@ def test_seeds_differ_by_all_they_are_made_of() -> None:
 def test_portions_are_even_and_whole() -> None:
     for rows in range(1, 20):
         for at_once in range(1, 22):
-            parts = portions(rows, at_once)
+            parts = micro_batches(rows, at_once)
             assert [i for part in parts for i in range(part.start, part.stop)] == list(range(rows))
             sizes = [part.stop - part.start for part in parts]
             assert max(sizes) <= at_once and max(sizes) - min(sizes) <= 1

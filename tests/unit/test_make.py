@@ -116,8 +116,8 @@ def without_training(patch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("nothing was to be trained")
 
-    patch.setattr(recipes, "finetune", never)
-    patch.setattr(recipes, "pretrain", never)
+    patch.setattr(recipes, "plan_finetuning", never)
+    patch.setattr(recipes, "plan_pretraining", never)
 
 
 def test_every_stage_is_told_and_leaves_what_it_promises(
@@ -204,7 +204,7 @@ def test_another_model_in_its_place_is_not_taken_for_it(made: Path) -> None:
     key = model_fingerprint(made / "w" / "model")
     shutil.rmtree(made / "w" / "model")
     shutil.copytree(made / "base" / "model", made / "w" / "model")
-    (made / "w" / "model" / replay_text.BROUGHT).unlink()
+    (made / "w" / "model" / replay_text.SHIPPED).unlink()
     told, result = again(made)
     assert "trained" in told
     assert result.trained.key == model_fingerprint(result.model) == key
@@ -331,7 +331,7 @@ def test_who_thinks_long_about_a_question_loses_no_time(
         seen.append(work.began)
         raise CorpusError("enough")
 
-    monkeypatch.setattr(recipes, "pretrain", pretrain)
+    monkeypatch.setattr(recipes, "plan_pretraining", pretrain)
 
     def ask(question: object) -> str:
         clock[0] += 50
@@ -421,7 +421,7 @@ def test_a_model_from_nothing_that_cannot_be_is_no_reason_to_stop(
     def never(*_: object, **__: object) -> None:
         raise ConfigError("12 s are too few")
 
-    monkeypatch.setattr(recipes, "pretrain", never)
+    monkeypatch.setattr(recipes, "plan_pretraining", never)
     told, result = again(made, minutes=20.0)
     assert "12 s are too few" in told
     assert told[-1] == "scored"

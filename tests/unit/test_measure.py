@@ -17,8 +17,8 @@ from ownwords.training.throughput import (
     MEASURED,
     StepTimeModel,
     StepTiming,
-    fitted,
-    measured,
+    fit_step_time,
+    measure_speeds,
 )
 
 SMALL = Qwen3Config(
@@ -38,18 +38,20 @@ def test_the_law_is_found_again_from_its_own_samples() -> None:
     def sample(layers: int, work: float) -> StepTiming:
         return StepTiming(layers, work, layers * 2e-3 + work / 5e10)
 
-    law = fitted([sample(2, 1e8), sample(6, 4e9)], StepTimeModel(1, 1))
+    law = fit_step_time([sample(2, 1e8), sample(6, 4e9)], StepTimeModel(1, 1))
     assert law.layer_s == pytest.approx(2e-3)
     assert law.flops_per_s == pytest.approx(5e10)
-    law = fitted([sample(2, 1e8), sample(4, 9e8), sample(6, 4e9)], StepTimeModel(1, 1))
+    law = fit_step_time([sample(2, 1e8), sample(4, 9e8), sample(6, 4e9)], StepTimeModel(1, 1))
     assert law.flops_per_s == pytest.approx(5e10)
 
 
 def test_samples_that_contradict_the_law_give_no_negative_part() -> None:
-    law = fitted([StepTiming(10, 1e8, 0.001), StepTiming(2, 1e8, 0.5)], StepTimeModel(1e-3, 1e11))
+    law = fit_step_time(
+        [StepTiming(10, 1e8, 0.001), StepTiming(2, 1e8, 0.5)], StepTimeModel(1e-3, 1e11)
+    )
     assert law.layer_s >= 0
     assert law.flops_per_s > 0
-    one = fitted([StepTiming(4, 1e9, 0.1)], StepTimeModel(1e-3, 1e11))
+    one = fit_step_time([StepTiming(4, 1e9, 0.1)], StepTimeModel(1e-3, 1e11))
     assert 4 * one.layer_s + 1e9 / one.flops_per_s == pytest.approx(0.1)
 
 
@@ -63,11 +65,11 @@ def test_a_step_takes_its_layers_and_its_arithmetic() -> None:
 def test_real_steps_are_timed_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     device = choose("cpu")
     before = torch.random.get_rng_state()
-    speeds = measured(device, [SMALL, LARGER], rows=2, context=16, seconds=6)
+    speeds = measure_speeds(device, [SMALL, LARGER], rows=2, context=16, seconds=6)
     assert torch.equal(before, torch.random.get_rng_state())
-    assert set(speeds.paces) == {"float32", "autocast", "bf16"}
-    assert all(pace.origin == MEASURED for pace in speeds.paces.values())
-    assert 0 < speeds.paces["float32"].step_s(LARGER, 2, 16) < 5
+    assert set(speeds.step_times) == {"float32", "autocast", "bf16"}
+    assert all(pace.origin == MEASURED for pace in speeds.step_times.values())
+    assert 0 < speeds.step_times["float32"].step_s(LARGER, 2, 16) < 5
 
     steps = Counter[str]()
     real = throughput._steps
@@ -77,9 +79,9 @@ def test_real_steps_are_timed_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(*said)
 
     monkeypatch.setattr(throughput, "_steps", counted)
-    again = measured(device, [SMALL, LARGER], rows=2, context=16, seconds=6)
+    again = measure_speeds(device, [SMALL, LARGER], rows=2, context=16, seconds=6)
     assert steps["timed"] == 1  # one, to see how busy the machine is
-    assert again.paces["bf16"].origin == CACHED
+    assert again.step_times["bf16"].origin == CACHED
 
 
 def test_a_busy_machine_slows_down_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,17 +91,17 @@ def test_a_busy_machine_slows_down_what_was_kept(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(throughput, "_steps", lambda *_: [seconds])
 
     taking(0.01)
-    idle = measured(device, [SMALL], rows=2, context=16, seconds=9)
+    idle = measure_speeds(device, [SMALL], rows=2, context=16, seconds=9)
     taking(0.03)
-    busy = measured(device, [SMALL], rows=2, context=16, seconds=9)
-    for precision, pace in idle.paces.items():
-        slower = busy.paces[precision].step_s(SMALL, 2, 16)
+    busy = measure_speeds(device, [SMALL], rows=2, context=16, seconds=9)
+    for precision, pace in idle.step_times.items():
+        slower = busy.step_times[precision].step_s(SMALL, 2, 16)
         assert slower == pytest.approx(3 * pace.step_s(SMALL, 2, 16))
 
 
 def test_with_no_time_nothing_is_timed() -> None:
-    speeds = measured(choose("cpu"), [LARGER], rows=2, context=16, seconds=0)
-    assert [pace.origin for pace in speeds.paces.values()] == [ASSUMED]
+    speeds = measure_speeds(choose("cpu"), [LARGER], rows=2, context=16, seconds=0)
+    assert [pace.origin for pace in speeds.step_times.values()] == [ASSUMED]
 
 
 def test_what_does_not_work_on_the_device_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +111,8 @@ def test_what_does_not_work_on_the_device_is_passed_over(monkeypatch: pytest.Mon
         return [0.01]
 
     monkeypatch.setattr(throughput, "_steps", refuse)
-    speeds = measured(choose("cpu"), [SMALL], rows=2, context=16, seconds=5)
-    assert set(speeds.paces) == {"float32", "autocast"}
+    speeds = measure_speeds(choose("cpu"), [SMALL], rows=2, context=16, seconds=5)
+    assert set(speeds.step_times) == {"float32", "autocast"}
 
 
 @pytest.mark.parametrize(

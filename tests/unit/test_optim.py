@@ -12,7 +12,7 @@ from ownwords.models import lora
 from ownwords.training.adamw import AdamW
 from ownwords.training.ema import EMA
 from ownwords.training.grad_clip import GradClip
-from ownwords.training.muon import orthogonalized
+from ownwords.training.muon import newton_schulz
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import OptimConfig
 from stored_state import through_a_file
@@ -146,7 +146,7 @@ def test_updates_are_near_orthogonal(shape: tuple[int, int], dtype: torch.dtype)
     source = torch.Generator().manual_seed(3)
     x_NRC = torch.randn(6, *shape, generator=source)
     x_NRC /= torch.linalg.matrix_norm(x_NRC, keepdim=True)
-    found = orthogonalized(x_NRC.to(dtype), 5).float()
+    found = newton_schulz(x_NRC.to(dtype), 5).float()
     values = torch.linalg.svdvals(found)
     assert values.min() > 0.5
     assert values.max() < 1.35

@@ -10,7 +10,7 @@ import families
 from ownwords.core.config import resolve
 from ownwords.core.errors import ConfigError, CorpusError, OwnwordsError
 from ownwords.models.configs.qwen3 import config_for_budget, parameter_count
-from ownwords.training.forecast import ActualResult, compared
+from ownwords.training.forecast import ActualResult, compare_forecast
 from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, PlannedValue, read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS, PlanConstants
 from ownwords.training.planner import make_plan, planned_vocab_size
@@ -156,12 +156,12 @@ def test_compiling_pays_in_long_runs_only() -> None:
 
 def test_the_fastest_precision_is_taken_a_less_exact_one_only_by_a_margin() -> None:
     def of(autocast: float, masters: float) -> str:
-        paces: dict[Precision, float] = {
+        step_times: dict[Precision, float] = {
             "float32": 1e11,
             "autocast": autocast,
             "bf16": masters,
         }
-        models = {name: StepTimeModel(0, flops, MEASURED) for name, flops in paces.items()}
+        models = {name: StepTimeModel(0, flops, MEASURED) for name, flops in step_times.items()}
         speeds = DeviceSpeeds("cpu", "x", models)
         return make_plan(facts(300_000, speeds=speeds), 600, {}).recipe.train.precision
 
@@ -229,10 +229,12 @@ def test_a_plan_is_kept_with_its_reasons(tmp_path: Path) -> None:
 def test_afterwards_it_is_said_how_right_it_was() -> None:
     expected = make_plan(facts(300_000), 600, {}).expected
     good = (expected.bits_low + expected.bits_high) / 2
-    said = compared(expected, ActualResult(good, expected.seconds, expected.tokens, 0))
+    said = compare_forecast(expected, ActualResult(good, expected.seconds, expected.tokens, 0))
     assert "as expected" in said[0]
     assert len(said) == 3
-    worse = compared(expected, ActualResult(expected.bits_high + 0.25, 1200, 10, 10**9, True))
+    worse = compare_forecast(
+        expected, ActualResult(expected.bits_high + 0.25, 1200, 10, 10**9, True)
+    )
     assert "worse than expected, by 0.25" in worse[0]
     assert "more" in worse[1]
     assert "stopped early" in worse[2]

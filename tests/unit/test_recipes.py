@@ -1,7 +1,9 @@
 import json
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,16 +18,21 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import corpus, plan, pruning, throughput, validation
+from ownwords.training import corpus, replay_text, shard_cache, throughput, validation
 from ownwords.training.device import Device, choose
 from ownwords.training.distributed import SINGLE_PROCESS
-from ownwords.training.objective import LossModule, next_token
+from ownwords.training.job import LossModule, next_token
 from ownwords.training.plan import read_plan
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.prepare import TextSample
-from ownwords.training.recipes import TrainedModel, TrainRequest, finetune, pretrain
-from ownwords.training.samples import SampleWriter
-from ownwords.training.shards import TrainingText, build
+from ownwords.training.recipes import (
+    TrainedModel,
+    TrainRequest,
+    plan_finetuning,
+    plan_pretraining,
+)
+from ownwords.training.session import SampleWriter
+from ownwords.training.shards import TrainingText, build_shards
 
 TINY: Mapping[str, object] = {
     "model.parameters": 40_000,
@@ -53,11 +60,21 @@ HELD_OTHERS = [TrainingText("w", "Zwei mal 90 ist nicht 90, sagt der Hund. " * 8
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(throughput, "measured", lambda device, *_, **__: throughput.assumed(device))
+    monkeypatch.setattr(
+        throughput, "measure_speeds", lambda device, *_, **__: throughput.assumed_speeds(device)
+    )
 
 
 def work(folder: Path, fixed: Mapping[str, object] = TINY, **more: object) -> TrainRequest:
     return TrainRequest(folder, 600, fixed, device="cpu", **more)  # type: ignore[arg-type]
+
+
+def pretrain(*given: Any) -> TrainedModel:  # noqa: ANN401
+    return plan_pretraining(*given).train()
+
+
+def finetune(*given: Any, **more: Any) -> TrainedModel:  # noqa: ANN401
+    return plan_finetuning(*given, **more).train()
 
 
 def weights(made: TrainedModel) -> bytes:
@@ -66,7 +83,7 @@ def weights(made: TrainedModel) -> bytes:
 
 def bits(folder: Path, texts: list[TrainingText], place: Path) -> float:
     found = bundle.load(folder)
-    shards = build(texts, tokenizers.from_files(found.tokenizer_files), place / "again")
+    shards = build_shards(texts, tokenizers.from_files(found.tokenizer_files), place / "again")
     return validation.bits_per_byte(
         LossModule(found.model, next_token),
         shards,
@@ -80,8 +97,8 @@ def bits(folder: Path, texts: list[TrainingText], place: Path) -> float:
 
 
 def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
-    shown: list[plan.Plan] = []
-    made = pretrain(TRAIN, HELD_OUT, work(tmp_path, planned=shown.append, corpus="key of it"))
+    planned = plan_pretraining(TRAIN, HELD_OUT, work(tmp_path, corpus="key of it"))
+    made = planned.train()
     assert made.bits_per_byte is not None
     assert made.bits_per_byte < 6  # 8 before anything is learned
     assert bits(made.folder, HELD_OUT, tmp_path) == pytest.approx(made.bits_per_byte, rel=1e-4)
@@ -95,7 +112,7 @@ def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
     assert "| train.batch_size | 8 | as you set it | setting |" in found.card
     assert read_plan((made.run.folder / "plan.toml").read_text()) == made.plan
     assert "steps = 24  # setting" in made.run.config.read_text()
-    assert shown == [made.plan]
+    assert planned.plan == made.plan
     assert made.plan.expected.sentences()
     assert made.judged
 
@@ -105,21 +122,14 @@ def test_the_same_command_again_goes_on_with_the_same_run(
 ) -> None:
     undisturbed = pretrain(TRAIN, HELD_OUT, work(tmp_path / "one"))
 
-    class PowerCut(Exception):  # noqa: N818
-        pass
-
-    def cut(event: Event) -> None:
-        if event.kind == "metric" and event.values.get("validation_bits_per_byte"):
-            raise PowerCut
-
     with pytest.raises(PowerCut):
-        pretrain(TRAIN, HELD_OUT, work(tmp_path / "two", progress=Progress(cut)))
+        pretrain(TRAIN, HELD_OUT, work(tmp_path / "two", progress=Progress(cut_at_an_evaluation)))
     assert not (tmp_path / "two" / "model").exists()
 
     def nothing(*_: object, **__: object) -> throughput.DeviceSpeeds:
         raise AssertionError("a run that is planned is not measured again")
 
-    monkeypatch.setattr(throughput, "measured", nothing)
+    monkeypatch.setattr(throughput, "measure_speeds", nothing)
     again = pretrain(TRAIN, HELD_OUT, work(tmp_path / "two"))
     assert weights(again) == weights(undisturbed)
     assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
@@ -129,15 +139,15 @@ def test_the_same_command_again_goes_on_with_the_same_run(
 def test_encoded_texts_that_no_run_is_of_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pruning, "KEPT", 0)
-    old = build(OTHERS, ByteTokenizer(), tmp_path / "tokens")
+    monkeypatch.setattr(shard_cache, "MAX_SHARDS", 0)
+    old = build_shards(OTHERS, ByteTokenizer(), tmp_path / "tokens")
     fixed = {**TINY, "train.steps": 2, "model.vocab_size": 0}
     for _ in range(2):
         made = pretrain(TRAIN, HELD_OUT, work(tmp_path, fixed))
         assert not old.folder.exists()
         left = {path.name for path in (tmp_path / "tokens").iterdir()}
         assert left == {
-            build(texts, ByteTokenizer(), tmp_path / "x").key for texts in (TRAIN, HELD_OUT)
+            build_shards(texts, ByteTokenizer(), tmp_path / "x").key for texts in (TRAIN, HELD_OUT)
         }
         assert json.loads((made.run.folder / "tokens.json").read_text())["keys"] == sorted(left)
 
@@ -187,6 +197,53 @@ def test_a_base_is_tuned_to_other_texts_and_a_lora_is_saved_both_ways(tmp_path: 
         torch.testing.assert_close(saved[name], expected, atol=1e-5, rtol=1e-4)
     with pytest.raises(ConfigError, match="replace its base"):
         finetune(base.folder, OTHERS, HELD_OTHERS, work(tmp_path / "base", TUNED))
+
+
+class PowerCut(Exception):  # noqa: N818
+    pass
+
+
+def cut_at_an_evaluation(event: Event) -> None:
+    if event.kind == "metric" and event.values.get("validation_bits_per_byte"):
+        raise PowerCut
+
+
+def test_the_run_of_a_base_follows_from_its_files_alone(tmp_path: Path) -> None:
+    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base")).folder
+    moved = shutil.copytree(base, tmp_path / "moved")
+    threads = torch.get_num_threads()
+    fixed = {**TUNED, "data.replay": 0.0}
+    runs = []
+    for folder, count in ((base, 1), (moved, 2)):
+        torch.set_num_threads(count)
+        try:
+            planned = plan_finetuning(folder, OTHERS, HELD_OTHERS, work(tmp_path / "w", fixed))
+        finally:
+            torch.set_num_threads(threads)
+        runs.append(planned.run.folder)
+    assert runs[0] == runs[1]
+    (moved / "model.safetensors").write_bytes(
+        (pretrain(OTHERS, [], work(tmp_path / "other")).folder / "model.safetensors").read_bytes()
+    )
+    other = plan_finetuning(moved, OTHERS, HELD_OTHERS, work(tmp_path / "w", fixed))
+    assert other.run.folder != runs[0]
+
+
+def test_a_run_goes_on_where_the_cache_has_lost_its_replay_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = pretrain(TRAIN, HELD_OUT, work(tmp_path / "base")).folder
+    monkeypatch.setattr(replay_text, "sample_texts", lambda *_: [text.text for text in TRAIN])
+    undisturbed = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "one", TUNED))
+    interrupted = work(tmp_path / "two", TUNED, progress=Progress(cut_at_an_evaluation))
+    with pytest.raises(PowerCut):
+        finetune(base, OTHERS, HELD_OTHERS, interrupted)
+    shutil.rmtree(tmp_path / "cache")
+    # A busier machine writes less in the same time.
+    monkeypatch.setattr(replay_text, "sample_texts", lambda *_: [TRAIN[0].text])
+    resumed = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "two", TUNED))
+    assert weights(resumed) == weights(undisturbed)
+    assert len(list((tmp_path / "two" / "runs").iterdir())) == 1
 
 
 def test_some_of_the_held_out_texts_are_always_the_same_ones() -> None:
@@ -249,9 +306,9 @@ def test_a_small_model_of_a_large_vocabulary_is_planned(
         device: Device, shapes: Sequence[ModelConfig], **_: object
     ) -> throughput.DeviceSpeeds:
         timed.append(len(shapes))
-        return throughput.assumed(device)
+        return throughput.assumed_speeds(device)
 
-    monkeypatch.setattr(throughput, "measured", measured)
+    monkeypatch.setattr(throughput, "measure_speeds", measured)
     draw = random.Random(1)
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["".join(draw.choices(letters, k=6)) for _ in range(3000)]

@@ -5,6 +5,7 @@ Speeds are played: what is measured, and a clock on which each step takes as lon
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,7 +17,7 @@ from ownwords.training import session, throughput
 from ownwords.training.device import Device
 from ownwords.training.job import TrainJob
 from ownwords.training.plan import Plan, read_plan
-from ownwords.training.recipes import TrainedModel, TrainRequest, finetune, pretrain
+from ownwords.training.recipes import TrainedModel, TrainRequest, plan_finetuning, plan_pretraining
 from ownwords.training.replan import ReplanMonitor
 from ownwords.training.session import PLAN, TrainingSession
 from ownwords.training.shards import TrainingText
@@ -52,13 +53,13 @@ class FakeSpeeds:
 
     def __init__(self, patch: pytest.MonkeyPatch, told: float, real: float) -> None:
         self.told, self.real, self.outsets = told, real, 0
-        patch.setattr(throughput, "measured", self._measured)
-        patch.setattr(session, "ReplanMonitor", self._outset)
+        patch.setattr(throughput, "measure_speeds", self._measure)
+        patch.setattr(session, "ReplanMonitor", self._monitor)
 
-    def _measured(self, device: Device, *_: object, **__: object) -> throughput.DeviceSpeeds:
-        return throughput.scaled(throughput.assumed(device), self.told)
+    def _measure(self, device: Device, *_: object, **__: object) -> throughput.DeviceSpeeds:
+        return throughput.scale_speeds(throughput.assumed_speeds(device), self.told)
 
-    def _outset(
+    def _monitor(
         self, seconds: float, step_s: float, plan_anew: Callable[[float], bool], *, unseen: int
     ) -> ReplanMonitor:
         self.outsets += 1
@@ -79,13 +80,22 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def made(folder: Path, notes: list[str] | None = None, **more: object) -> TrainedModel:
+def made(
+    folder: Path,
+    notes: list[str] | None = None,
+    shown: list[Plan] | None = None,
+    **more: object,
+) -> TrainedModel:
     def hear(event: Event) -> None:
         if event.kind == "note" and notes is not None:
             notes.append(event.message)
 
     given: dict[str, object] = {"progress": Progress(hear), "fixed": {**SHAPE, **FIXED}} | more
-    return pretrain(TRAIN, HELD_OUT, TrainRequest(folder, 600, device="cpu", **given))  # type: ignore[arg-type]
+    request = TrainRequest(folder, 600, device="cpu", **given)  # type: ignore[arg-type]
+    planned = plan_pretraining(TRAIN, HELD_OUT, request)
+    if shown is not None:
+        shown.append(planned.plan)
+    return planned.train()
 
 
 def weights(one: TrainedModel) -> bytes:
@@ -102,16 +112,16 @@ def test_planned_while_busy_it_is_as_if_planned_on_a_quiet_machine(
     shown: list[Plan] = []
     notes: list[str] = []
     speeds = FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
-    found = made(tmp_path / "busy", notes, planned=shown.append)
+    found = made(tmp_path / "busy", notes, shown)
     first, steps = shown[0].recipe.train.steps, found.plan.recipe.train.steps
     assert 2 * first < steps
     assert found.outcome.steps == steps
     assert found.plan.is_second
     assert kept(found) == found.plan
     assert f"steps = {steps}" in found.run.config.read_text()
-    said = [note for note in notes if "faster than when this was planned" in note]
+    said = [note for note in notes if "faster than when this run was planned" in note]
     assert len(said) == 1
-    assert f"{steps:,} steps in place of {first:,}" in said[0]
+    assert f"{steps:,} steps instead of {first:,}" in said[0]
     assert speeds.outsets == 1  # the second plan is not watched
 
     FakeSpeeds(monkeypatch, told=QUIET, real=QUIET)
@@ -129,7 +139,7 @@ def test_planned_in_a_quiet_moment_it_is_cut_to_what_the_machine_can_do(
     found = made(tmp_path, notes)
     assert found.plan.is_second
     assert found.outcome.steps == found.plan.recipe.train.steps < 40
-    assert any("slower than when this was planned" in note for note in notes)
+    assert any("slower than when this run was planned" in note for note in notes)
 
 
 def test_killed_at_any_moment_of_it_the_same_comes_out(
@@ -138,21 +148,23 @@ def test_killed_at_any_moment_of_it_the_same_comes_out(
     FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
     undisturbed = made(tmp_path / "whole")
 
-    def die() -> str:
+    def die() -> NoReturn:
         raise PowerCut
 
     with monkeypatch.context() as patch:  # the old run is gone, the new plan is not there yet
-        keep = TrainingSession._keep
-        patch.setattr(
-            TrainingSession, "_keep", lambda its, plan: die() if plan.is_second else keep(its, plan)
-        )
+        store = TrainingSession._store
+
+        def store_first(session: TrainingSession, plan: Plan) -> Plan:
+            return die() if plan.is_second else store(session, plan)
+
+        patch.setattr(TrainingSession, "_store", store_first)
         with pytest.raises(PowerCut):
             made(tmp_path / "parts")
 
     noted: list[str] = []
 
     def off(event: Event) -> None:
-        noted.extend([event.message] if "planned anew" in event.message else [])
+        noted.extend([event.message] if "with a new plan" in event.message else [])
         if noted and "validation_bits_per_byte" in event.values:
             raise PowerCut
 
@@ -198,7 +210,7 @@ def test_a_base_is_tuned_from_where_it_was(
     def tuned(folder: Path) -> TrainedModel:
         fixed = {**FIXED, "data.replay": 0.0}
         work = TrainRequest(folder, 600, fixed, device="cpu")
-        return finetune(base, OTHERS[:30], OTHERS[30:], work, by_lora=by_lora)
+        return plan_finetuning(base, OTHERS[:30], OTHERS[30:], work, by_lora=by_lora).train()
 
     usual = tuned(tmp_path / "quiet")
     FakeSpeeds(monkeypatch, told=BUSY, real=QUIET)
@@ -218,7 +230,7 @@ def test_steps_that_are_set_have_a_deadline_only_where_one_is_asked_for(
         raise PowerCut
 
     FakeSpeeds(monkeypatch, told=QUIET, real=QUIET)
-    monkeypatch.setattr(session, "trained", stop)
+    monkeypatch.setattr(session, "run_training_loop", stop)
     for in_time in (False, True):
         with pytest.raises(PowerCut):
             made(tmp_path, fixed={**SHAPE, **FIXED, "train.steps": 24}, ends_in_time=in_time)

@@ -24,7 +24,7 @@ from ownwords.tokenizers import bpe
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.text import TokenizerError
 from ownwords.training import shards as room
-from ownwords.training.shards import Shards, TrainingText, build, open_shards
+from ownwords.training.shards import Shards, TrainingText, build_shards, open_shards
 
 TEXTS = [
     TrainingText("a", "The hat, the cap and the brim."),
@@ -97,7 +97,7 @@ def check(
 
 def test_documents_are_read_back_between_their_marks(tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
-    shards = build(TEXTS, tokenizer, tmp_path)
+    shards = build_shards(TEXTS, tokenizer, tmp_path)
     check(shards, TEXTS, tokenizer.start, tokenizer.end)
     assert shards.folder == tmp_path / shards.key
     assert shards.special == tuple(sorted(tokenizer.special.values()))
@@ -113,12 +113,12 @@ def test_marks_that_a_tokenizer_lacks_are_left_out(
     tmp_path: Path, start: str | None, end: str | None
 ) -> None:
     tokenizer = ByteTokenizer(special=("<s>", "<e>"), start=start, end=end)
-    check(build(TEXTS, tokenizer, tmp_path), TEXTS, tokenizer.start, tokenizer.end)
+    check(build_shards(TEXTS, tokenizer, tmp_path), TEXTS, tokenizer.start, tokenizer.end)
 
 
 def test_words_are_encoded_as_the_tokenizer_does(tmp_path: Path) -> None:
     tokenizer = bpe.train([text.text for text in TEXTS], 300)
-    shards = build(TEXTS, tokenizer, tmp_path)
+    shards = build_shards(TEXTS, tokenizer, tmp_path)
     for i, text in enumerate(TEXTS):
         expected = [tokenizer.start, *tokenizer.encode(text.text), tokenizer.end]
         assert shards.document(i).tolist() == expected
@@ -134,18 +134,18 @@ def test_any_texts_in_any_groups(
     tokenizer = ByteTokenizer()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "_GROUP", 20)
-        check(build(texts, tokenizer, root), texts, tokenizer.start, tokenizer.end)
+        check(build_shards(texts, tokenizer, root), texts, tokenizer.start, tokenizer.end)
 
 
 def test_the_same_texts_are_found_again_without_encoding(tmp_path: Path) -> None:
     tokenizer = Counting()
-    first = build(TEXTS, tokenizer, tmp_path)
+    first = build_shards(TEXTS, tokenizer, tmp_path)
     assert tokenizer.encoded == len(TEXTS)
     again = Counting()
-    found = build(list(TEXTS), again, tmp_path)
+    found = build_shards(list(TEXTS), again, tmp_path)
     assert again.encoded == 0
     assert same(found, first)
-    assert same(build(iter(TEXTS), again, tmp_path), first)
+    assert same(build_shards(iter(TEXTS), again, tmp_path), first)
     assert again.encoded == 0
     assert [path.name for path in tmp_path.iterdir()] == [first.key]
 
@@ -164,20 +164,22 @@ def test_whatever_decides_the_tokens_decides_the_key(tmp_path: Path) -> None:
         ([TrainingText("aT", TEXTS[0].text[1:]), *TEXTS[1:]], tokenizer),
         ([], tokenizer),
     ]
-    keys = [build(texts, each, tmp_path).key for texts, each in [(TEXTS, tokenizer), *others]]
+    keys = [
+        build_shards(texts, each, tmp_path).key for texts, each in [(TEXTS, tokenizer), *others]
+    ]
     assert len(set(keys)) == len(keys)
     assert len(list(tmp_path.iterdir())) == len(keys)
 
 
 def test_an_iterator_that_can_be_read_only_once_will_do(tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
-    shards = build((text for text in TEXTS), tokenizer, tmp_path / "new" / "tokens")
+    shards = build_shards((text for text in TEXTS), tokenizer, tmp_path / "new" / "tokens")
     check(shards, TEXTS, tokenizer.start, tokenizer.end)
-    assert shards.key == build(TEXTS, tokenizer, tmp_path).key
+    assert shards.key == build_shards(TEXTS, tokenizer, tmp_path).key
 
 
 def test_no_texts_are_no_tokens(tmp_path: Path) -> None:
-    shards = build([], ByteTokenizer(), tmp_path)
+    shards = build_shards([], ByteTokenizer(), tmp_path)
     assert (shards.documents, shards.tokens, shards.text_bytes) == (0, 0, 0)
     assert shards.offsets_D1.tolist() == [0]
 
@@ -189,20 +191,20 @@ def test_ids_are_as_wide_as_the_vocabulary_needs(
     tmp_path: Path, vocabulary: int, dtype: type
 ) -> None:
     times = vocabulary // 256
-    shards = build([TrainingText("a", "\x7f~az")], Large(vocabulary, times), tmp_path)
+    shards = build_shards([TrainingText("a", "\x7f~az")], Large(vocabulary, times), tmp_path)
     assert shards.ids.dtype == dtype
     assert shards.document(0)[1:-1].tolist() == [times * b for b in b"\x7f~az"]
 
 
 def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"made the id 97000.*300 tokens"):
-        build([TrainingText("x", "a")], Large(300, 1000), tmp_path)
+        build_shards([TrainingText("x", "a")], Large(300, 1000), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_half_a_character_is_told_with_its_document(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"in 'post 7', .*surrogate"):
-        build([*TEXTS, TrainingText("post 7", "ab\ud800")], ByteTokenizer(), tmp_path)
+        build_shards([*TEXTS, TrainingText("post 7", "ab\ud800")], ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -215,19 +217,19 @@ def test_texts_that_change_meanwhile_are_not_taken(tmp_path: Path) -> None:
             return iter([TrainingText("a", f"version {self.times}")])
 
     with pytest.raises(CorpusError, match="changed while"):
-        build(Changing(), ByteTokenizer(), tmp_path)
+        build_shards(Changing(), ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_counts_bytes_of_text(tmp_path: Path) -> None:
     events: list[Event] = []
-    shards = build(TEXTS, ByteTokenizer(), tmp_path, progress=Progress(events.append))
+    shards = build_shards(TEXTS, ByteTokenizer(), tmp_path, progress=Progress(events.append))
     assert (events[-1].kind, events[-1].unit) == ("done", "bytes")
     assert events[-1].done == events[-1].total == shards.text_bytes
 
 
 def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
-    shards = build(TEXTS, ByteTokenizer(), tmp_path)
+    shards = build_shards(TEXTS, ByteTokenizer(), tmp_path)
     expected = shards.ids.tolist()
     generator = random.Random(5)
     files = sorted(shards.folder.iterdir())
@@ -250,14 +252,14 @@ def test_every_altered_byte_is_noticed_and_mended(tmp_path: Path) -> None:
             open_shards(shards.folder)
         events: list[Event] = []
         tokenizer = Counting()
-        mended = build(TEXTS, tokenizer, tmp_path, progress=Progress(events.append))
+        mended = build_shards(TEXTS, tokenizer, tmp_path, progress=Progress(events.append))
         assert mended.ids.tolist() == expected
         assert tokenizer.encoded == len(TEXTS)
         assert any("encoded again" in event.message for event in events)
 
 
 def test_a_file_cut_short_is_told_by_its_size(tmp_path: Path) -> None:
-    shards = build([TrainingText("a", "x" * 998)], ByteTokenizer(), tmp_path)
+    shards = build_shards([TrainingText("a", "x" * 998)], ByteTokenizer(), tmp_path)
     path = shards.folder / "tokens.bin"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(WorkspaceError, match=r"it has 1,900 bytes and was written with 2,000"):
@@ -272,11 +274,11 @@ def _equal_json(one: bytes, other: bytes) -> bool:
 
 
 def test_another_format_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shards = build(TEXTS, ByteTokenizer(), tmp_path)
+    shards = build_shards(TEXTS, ByteTokenizer(), tmp_path)
     monkeypatch.setattr(room, "FORMAT", 2)
     with pytest.raises(WorkspaceError, match="another version of ownwords"):
         open_shards(shards.folder)
-    assert build(TEXTS, ByteTokenizer(), tmp_path).key != shards.key
+    assert build_shards(TEXTS, ByteTokenizer(), tmp_path).key != shards.key
 
 
 def test_a_folder_without_shards_is_told(tmp_path: Path) -> None:
@@ -289,7 +291,7 @@ def test_a_folder_without_shards_is_told(tmp_path: Path) -> None:
         open_shards(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkspaceError, match="is a file"):
-        build(iter(TEXTS), ByteTokenizer(), tmp_path / "file")
+        build_shards(iter(TEXTS), ByteTokenizer(), tmp_path / "file")
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(
@@ -300,7 +302,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(
 
     monkeypatch.setattr(atomic_dir, "write_file", full)
     with pytest.raises(WorkspaceError, match="disk is full"):
-        build(TEXTS, ByteTokenizer(), tmp_path)
+        build_shards(TEXTS, ByteTokenizer(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -336,7 +338,7 @@ def put(beside, folder):
     os.kill(os.getpid(), signal.SIGKILL)
 if moment == "put":
     atomic_dir._put = put
-shards.build([shards.Text(str(i), "hat " * 200) for i in range(9)], Fatal(), root)
+shards.build_shards([shards.TrainingText(str(i), "hat " * 200) for i in range(9)], Fatal(), root)
 """
 
 
@@ -351,7 +353,7 @@ def test_killed_half_way_leaves_nothing_that_counts(tmp_path: Path, moment: str)
     assert len(left) == 1
     assert left[0].name.startswith(".")
     texts = [TrainingText(str(i), "hat " * 200) for i in range(9)]
-    shards = build(texts, ByteTokenizer(), tmp_path)
+    shards = build_shards(texts, ByteTokenizer(), tmp_path)
     check(shards, texts, shards.special[0], shards.special[1])
     assert list(tmp_path.iterdir()) == [shards.folder]
 
@@ -373,7 +375,7 @@ def test_memory_holds_a_group_and_not_the_corpus(
 
     tracemalloc.start()
     try:
-        shards = build(Many(), ByteTokenizer(), tmp_path)
+        shards = build_shards(Many(), ByteTokenizer(), tmp_path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -86,15 +86,15 @@ def test_documents_follow_each_other_in_another_order_each_epoch() -> None:
 
 
 @pytest.mark.parametrize("tokens", [9, 100, 5000])
-def test_each_epoch_is_laid_out_once(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_epoch_is_epoch_layout_once(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     laid_out: list[int] = []
 
     def counting(self: TokenStream, e: int) -> EpochLayout:
         laid_out.append(e)
         return original(self, e)
 
-    original = TokenStream._laid_out
-    monkeypatch.setattr(TokenStream, "_laid_out", counting)
+    original = TokenStream._epoch_layout
+    monkeypatch.setattr(TokenStream, "_epoch_layout", counting)
     batches = batches_of(shards_of([tokens]), rows=16)
     for step in range(40):
         batches.batch(step)

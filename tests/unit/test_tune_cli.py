@@ -13,6 +13,9 @@ pytest.importorskip("torch")
 
 from ownwords.cli.main import main
 from ownwords.training.interrupt import TrainingInterrupted
+from ownwords.training.plan import Plan
+from ownwords.training.recipes import TrainedModel, TrainRequest
+from ownwords.training.run import Run
 from played_training import Played
 
 BLOG = str(Path(__file__).resolve().parents[2] / "examples" / "blog")
@@ -79,15 +82,15 @@ def test_json_has_all_of_it(
 def test_whoever_interrupts_hears_how_to_go_on(
     play: Played, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretrain = play.pretrain
+    train = play.train
 
-    def stopped(*given: object) -> object:
-        made = pretrain(*given)  # type: ignore[arg-type]
+    def interrupted(plan: Plan, run: Run, work: TrainRequest) -> TrainedModel:
+        made = train(plan, run, work)
         if len(play.works) == 3:
             raise TrainingInterrupted("stopped after step 7 of 9; everything is saved")
         return made
 
-    monkeypatch.setattr("ownwords.training.recipes.pretrain", stopped)
+    monkeypatch.setattr(play, "train", interrupted)
     assert main([*TUNE, "--quiet"]) == 130
     assert "everything is saved" in capsys.readouterr().err
     assert main([*TUNE, "--quiet"]) == 0

@@ -343,7 +343,9 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert families.TINY  # one thread
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(throughput, "measured", lambda device, *_, **__: throughput.assumed(device))
+    monkeypatch.setattr(
+        throughput, "measure_speeds", lambda device, *_, **__: throughput.assumed_speeds(device)
+    )
     fixed = {
         "model.parameters": 40_000,
         "model.context_length": 32,

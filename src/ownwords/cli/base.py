@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.base.catalogue import Entry
-    from ownwords.training.recipes import TrainedModel
 
 _HEADINGS = ("name", "parameters", "family", "size", "bits a byte", "from")
 _FIGURES = frozenset({"parameters", "size", "bits a byte"})
@@ -173,16 +172,16 @@ def pretrain(
 
     name = name or source_name(paths[0])
     install.check_free(name)  # now, and not when the hours are spent
-    made: list[TrainedModel] = []
-
-    def make(texts: Any, held_out: Any, work: Any, _: Any) -> "TrainedModel":  # noqa: ANN401 - recipes says
-        made.append(recipes.pretrain(texts, held_out, work))
-        return made[0]
-
-    train(paths, common, options, make, kind="pretrain")
+    made = train(
+        paths,
+        common,
+        options,
+        lambda texts, held_out, request, _: recipes.plan_pretraining(texts, held_out, request),
+        kind="pretrain",
+    )
     if made and os.environ.get("RANK", "0") == "0":  # of several processes one adds it
         with common.watched() as (progress, _):
-            folder = install.add(str(made[0].folder), name, progress=progress)
+            folder = install.add(str(made.folder), name, progress=progress)
         if not common.json:
             _show_added(folder, common)
 

@@ -50,8 +50,8 @@ def finetune(
         paths,
         common,
         options,
-        lambda texts, held_out, work, base_text: recipes.finetune(
-            folder, texts, held_out, work, replay=base_text, by_lora=lora
+        lambda texts, held_out, request, base_text: recipes.plan_finetuning(
+            folder, texts, held_out, request, replay=base_text, by_lora=lora
         ),
         kind="lora" if lora else "finetune",
         replay=replay,

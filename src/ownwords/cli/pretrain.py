@@ -18,6 +18,6 @@ def pretrain(
         paths,
         common,
         options,
-        lambda texts, held_out, work, _: recipes.pretrain(texts, held_out, work),
+        lambda texts, held_out, request, _: recipes.plan_pretraining(texts, held_out, request),
         kind="pretrain",
     )

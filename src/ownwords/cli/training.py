@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor
     from ownwords.training.corpus import Corpus, CorpusSplit
     from ownwords.training.plan import Plan
-    from ownwords.training.recipes import TrainedModel, TrainRequest
+    from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
     from ownwords.training.shards import TrainingText
 
     _Texts = Iterable[TrainingText]
-    TrainFunction = Callable[[_Texts, _Texts, TrainRequest, _Texts | None], TrainedModel]
+    PlanFunction = Callable[[_Texts, _Texts, TrainRequest, _Texts | None], PlannedTraining]
 
 Texts = Annotated[
     Path,
@@ -86,28 +86,24 @@ class TrainingOptions:
 TRAINING = TrainingOptions()
 
 
-class _OnlyThePlan(Exception):  # noqa: N818 - nothing went wrong: the plan is what was wanted
-    def __init__(self, plan: "Plan") -> None:
-        super().__init__()
-        self.plan = plan
-
-
 def train(
     paths: Sequence[Path],
     common: Common,
     options: TrainingOptions,
-    make: "TrainFunction",
+    plan_training: "PlanFunction",
     *,
     kind: str,
     replay: Path | None = None,
-) -> None:
-    """Read the paths into the workspace, let `make` train on them, show what came of it."""
+) -> "TrainedModel | None":
+    """Read the paths into the workspace, plan to train on them, train and show the result.
+
+    None where only the plan was wanted.
+    """
     from ownwords.training.plan_constants import PLAN_CONSTANTS
     from ownwords.training.recipes import TrainRequest
 
-    began = (
-        time.perf_counter() - PLAN_CONSTANTS.start_s
-    )  # what Python and PyTorch took is waited for, too
+    # Starting Python and PyTorch is part of the user's wait.
+    began = time.perf_counter() - PLAN_CONSTANTS.start_s
     if not options.minutes > 0:
         raise ConfigError(f"--minutes should be more than 0, and is {options.minutes:g}")
     if options.minutes > _MOST_MINUTES:
@@ -128,15 +124,7 @@ def train(
         )
         stack.enter_context(_curves(options.tensorboard, place, kind, progress))
 
-        def planned(plan: "Plan") -> None:
-            if options.plan:
-                raise _OnlyThePlan(plan)
-            if _is_first() and not common.json:
-                print_plan(plan, stdout())
-            if ask and not _may_begin():
-                raise _OnlyThePlan(plan)
-
-        work = TrainRequest(
+        request = TrainRequest(
             workspace=place.root,
             seconds=options.minutes * 60,
             fixed=fixed(resolved),
@@ -147,19 +135,21 @@ def train(
             corpus=texts.key,
             out=options.out,
             began=began,
-            planned=planned,
         )
-        try:
-            made = make(texts.train, texts.validation, work, base_text)
-        except _OnlyThePlan as stopped:
-            plan = stopped.plan
+        planned = plan_training(texts.train, texts.validation, request, base_text)
+        plan = planned.plan
+        if _is_first() and not (options.plan or common.json):
+            print_plan(plan, stdout())
+        if options.plan or (ask and not _may_begin()):
             if _is_first() and (options.plan or common.json):
                 common.show(plan_figures(plan), lambda console: print_plan(plan, console))
-            return
+            return None
+        made = planned.train()
         samples = _samples(made, progress) if _is_first() else []
     if _is_first():
         figures = made_figures(made, samples)
         common.show(figures, lambda console: print_made(made, samples, view.run.history, console))
+    return made
 
 
 def fixed(resolved: Resolved[Settings]) -> dict[str, object]:

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from ownwords.training.plan import Plan
 
 
-class _OnlyThePlan(Exception):  # noqa: N818 - nothing went wrong: the plan is what was wanted
-    def __init__(self, plan: "Plan") -> None:
-        super().__init__()
-        self.plan = plan
-
-
 def make(
     order: MakeRequest,
     *,
@@ -56,16 +50,9 @@ def plan(
 ) -> "Plan":
     """The plan of the training alone: the one under way, or the one there would be."""
 
-    class Ends(MakeCallbacks):
-        def on_planned(self, plan: "Plan", base: str) -> None:
-            raise _OnlyThePlan(plan)
-
     order.check()
-    making = MakeStages(order, progress or Progress(), Ends())
+    making = MakeStages(order, progress or Progress(), MakeCallbacks())
     making.read(ask)
     with making.alone(), Archive(order.place.archive) as archive:
-        try:
-            making.run(corpus.load_corpus(archive), order.base, making.tuning_s, None)
-        except _OnlyThePlan as found:
-            return found.plan
-    raise AssertionError("a training that was not planned")
+        texts = corpus.load_corpus(archive)
+        return making.plan_training(texts, order.base, making.tuning_s).plan

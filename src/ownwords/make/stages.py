@@ -44,7 +44,7 @@ from ownwords.training.corpus import Corpus
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
-    from ownwords.training.recipes import TrainedModel
+    from ownwords.training.recipes import PlannedTraining, TrainedModel
 
 _STAGES = ("train", "write", "compare", "weigh")
 _NAMES = {
@@ -135,7 +135,10 @@ class MakeStages:
         so_far = f"what there is so far is kept in {self.place.root}"
         with self._interrupted(f"{so_far}, and the same command goes on from there"):
             began = time.perf_counter()
-            made = self.run(texts, self.order.base, self.tuning_s, None)
+            base = self.order.base
+            planned = self.plan_training(texts, base, self.tuning_s)
+            self.callbacks.on_planned(planned.plan, catalogue.called(base) if base else "")
+            made = planned.train()
             trained = TrainingSummary.of(made, model_fingerprint(self.model), posts)
             seconds = time.perf_counter() - began
             self.finished.keep("train", depends_on, trained, seconds)
@@ -197,7 +200,9 @@ class MakeStages:
             lambda: self.callbacks.on_comparison_start(seconds),
             self.callbacks.on_comparison_end,
         )
-        return self._beside(beside, lambda: self.run(texts, None, seconds, out, fixed), report)
+        return self._beside(
+            beside, lambda: self.plan_training(texts, None, seconds, out, fixed).train(), report
+        )
 
     def weigh(
         self, texts: Corpus, report: Report, trained: TrainingSummary
@@ -225,7 +230,9 @@ class MakeStages:
             lambda: self.callbacks.on_ablation_start(post, took_s),
             self.callbacks.on_ablation_end,
         )
-        return self._beside(beside, lambda: self.run(whole, base, seconds, out, fixed), report)
+        return self._beside(
+            beside, lambda: self.plan_training(whole, base, seconds, out, fixed).train(), report
+        )
 
     def score(
         self,
@@ -304,19 +311,18 @@ class MakeStages:
 
     # --- what they share --------------------------------------------------------------------------
 
-    def run(
+    def plan_training(
         self,
         texts: Corpus,
         base: Path | None,
         seconds: float,
-        out: Path | None,
+        out: Path | None = None,
         fixed: Mapping[str, object] | None = None,
-    ) -> "TrainedModel":
-        """A model of the texts, from a base or from nothing; gone on with where it was begun."""
+    ) -> "PlannedTraining":
+        """The training of a model of the texts, from a base or from scratch, with its plan."""
         from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
 
-        name = catalogue.called(base) if base else ""
-        work = recipes.TrainRequest(
+        request = recipes.TrainRequest(
             workspace=self.place.root,
             seconds=seconds,
             fixed=self.order.fixed if fixed is None else fixed,
@@ -326,12 +332,11 @@ class MakeStages:
             corpus=texts.key,
             out=out,
             began=self._began() if out is None else time.perf_counter(),
-            planned=(lambda plan: self.callbacks.on_planned(plan, name)) if out is None else None,
             ends_in_time=out == self.in_full,  # whose steps are those of another training
         )
         if base is None:
-            return recipes.pretrain(texts.train, texts.validation, work)
-        return recipes.finetune(base, texts.train, texts.validation, work)
+            return recipes.plan_pretraining(texts.train, texts.validation, request)
+        return recipes.plan_finetuning(base, texts.train, texts.validation, request)
 
     def _beside(
         self, beside: ComparisonModel, make: "Callable[[], TrainedModel]", report: Report

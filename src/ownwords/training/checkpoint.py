@@ -99,7 +99,7 @@ class Checkpoints:
         for step in set(self.steps()[:-2]) - set(best):
             atomic_dir.delete_dir(self.path(step))
 
-    def forget_after(self, step: int) -> None:
+    def delete_after(self, step: int) -> None:
         """Delete the later ones: they have led astray."""
         for each in self.steps():
             if each > step:

@@ -154,7 +154,7 @@ def _device(name: str) -> Device:
     return Device("rocm" if device.type == "cuda" and torch.version.hip else device.type, device)
 
 
-def compile_if(model: nn.Module, wanted: bool, device: Device) -> str:
+def try_compile(model: nn.Module, wanted: bool, device: Device) -> str:
     """Compile a model in place where that is wanted and works here; else say in one sentence why.
 
     A compiler that is not there shows only when something is compiled: a single sum is, first. In
@@ -179,7 +179,7 @@ def _probed(x: Tensor) -> Tensor:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """No gradients, no dropout; afterwards every part is in the mode it was in."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()

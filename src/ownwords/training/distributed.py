@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from ownwords.core.errors import ConfigError
 from ownwords.models.decoder import CausalLM, build
-from ownwords.training.sharding import assembled, joined, piece_of
+from ownwords.training.sharding import as_sharded, full_tensor, local_like
 
 # What several processes need is imported where they meet: it takes as long as half of PyTorch.
 
@@ -70,7 +70,7 @@ class World:
         dist.all_reduce(total)
         return total
 
-    def agreed(self, flag: bool) -> bool:
+    def any(self, flag: bool) -> bool:
         """Whether any process says so: all of them then stop at the same step."""
         if self.size == 1:
             return flag
@@ -80,9 +80,9 @@ class World:
 
     def barrier(self) -> None:
         """Wait for all others."""
-        self.agreed(False)
+        self.any(False)
 
-    def least(self, number: int) -> int:
+    def min(self, number: int) -> int:
         """The smallest of all processes' numbers."""
         if self.size == 1:
             return number
@@ -90,7 +90,7 @@ class World:
         dist.all_reduce(said, dist.ReduceOp.MIN)
         return int(said)
 
-    def share_of(self, rows: int) -> int:
+    def rows_per_process(self, rows: int) -> int:
         """The most rows that a process gets of a batch. With FSDP all must get as many.
 
         There a process that computes once more than the others would wait for them for ever.
@@ -102,7 +102,7 @@ class World:
             )
         return -(-rows // self.size)
 
-    def share(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """The first process's value, made of what JSON has."""
         if self.size == 1:
             return value
@@ -114,7 +114,7 @@ class World:
         return shared
 
     @contextmanager
-    def in_turn(self) -> Iterator[None]:
+    def in_rank_order(self) -> Iterator[None]:
         """First the first process, then one on each other machine, then the rest.
 
         What the first has put into a cache the others find, whether or not the disk is shared.
@@ -126,7 +126,7 @@ class World:
         for _ in range(turn, 2):
             self.barrier()
 
-    def deal(self, items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+    def distribute(self, items: Iterable[T]) -> Iterator[tuple[T, bool]]:
         """This process's items, and whether each counts.
 
         All get as many, so that each of them computes when the others need it: where the items do
@@ -185,7 +185,7 @@ class World:
         return task
 
     @contextmanager
-    def syncing(self, wrapped: nn.Module, now: bool) -> Iterator[None]:
+    def gradient_sync(self, wrapped: nn.Module, now: bool) -> Iterator[None]:
         """Around forward and backward of a micro-batch; gradients are exchanged with the last."""
         if self.size == 1:
             yield
@@ -202,13 +202,13 @@ class World:
         else:
             yield
 
-    def whole(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Full tensors in the first process's memory, for a checkpoint; {} in the others."""
         if self.size == 1:
             return dict(tensors)
         full: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
-            one = assembled(tensor.detach())
+            one = full_tensor(tensor.detach())
             if self.is_first:
                 full[name] = one.cpu()
         return full
@@ -222,7 +222,7 @@ class World:
         if self.size == 1:
             return dict(tensors)
         parameters = dict(model.named_parameters())
-        shapes = self.share(
+        shapes = self.broadcast(
             [
                 (name, list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
                 for name, tensor in tensors.items()
@@ -240,7 +240,7 @@ class World:
             spread[name] = _laid_out(full, like)
         return spread
 
-    def plain(self, model: CausalLM) -> CausalLM:
+    def unsharded(self, model: CausalLM) -> CausalLM:
         """A model that one process can use by itself, with these weights; only on the first.
 
         Itself where it is whole already; else a copy in the processor's memory, which the other
@@ -248,7 +248,7 @@ class World:
         """
         if not self.is_sharded:
             return model
-        full = self.whole(dict(model.named_parameters()))
+        full = self.gather(dict(model.named_parameters()))
         dtype = next(model.parameters()).dtype
         copy = build(model.config, device="cpu" if self.is_first else "meta", dtype=dtype)
         with torch.no_grad():
@@ -256,7 +256,7 @@ class World:
                 copy.get_parameter(name).copy_(tensor)
         return copy.eval()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """CorpusSplit from the others at the end, or they report a process that went missing."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
@@ -265,7 +265,7 @@ class World:
 SINGLE_PROCESS = World()
 
 
-def join(device: torch.device, mode: Mode = "ddp") -> World:
+def init_distributed(device: torch.device, mode: Mode = "ddp") -> World:
     """Meet the other processes that `torchrun` started; ALONE if it did not, or only one.
 
     A CUDA or XPU device becomes the one of this process's number on its machine.
@@ -310,7 +310,7 @@ def _laid_out(full: Tensor, like: Tensor | None) -> Tensor:
     """What all processes hold in full, split as `like` is, if it is of that shape."""
     if like is None or full.shape != like.shape:
         return full
-    return joined(piece_of(full, like), like)
+    return as_sharded(local_like(full, like), like)
 
 
 def _no_sharding() -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.models.untrusted_files import preview
-from ownwords.training.sharding import assembled, is_split, piece
+from ownwords.training.sharding import full_tensor, is_sharded, local_shard
 
 
 class EMA:
@@ -36,8 +36,8 @@ class EMA:
     def update(self, weights: Mapping[str, Tensor]) -> None:
         """Take in the weights after one more step."""
         _same(self._sum, weights)
-        sums = [piece(each) for each in self._sum.values()]
-        here = [piece(weights[name].detach()) for name in self._sum]
+        sums = [local_shard(each) for each in self._sum.values()]
+        here = [local_shard(weights[name].detach()) for name in self._sum]
         torch._foreach_lerp_(sums, [each.float() for each in here], 1 - self.decay)
         self.updates += 1
 
@@ -59,12 +59,12 @@ class EMA:
         _same(self.state(), state)
         for name, each in self._sum.items():
             value = state[f"sum/{name}"]
-            piece(each).copy_(piece(value) if is_split(each) else assembled(value))
+            local_shard(each).copy_(local_shard(value) if is_sharded(each) else full_tensor(value))
         self.updates = int(state["updates"])
 
 
 @torch.no_grad()
-def interpolated(
+def interpolate(
     one: Mapping[str, Tensor], other: Mapping[str, Tensor], share: float
 ) -> dict[str, Tensor]:
     """Weights on the line from `one` (share 0) to `other` (share 1)."""

@@ -42,7 +42,7 @@ class ActualResult:
     shortened: bool = False  # for the machine turned out slower than measured
 
 
-def compared(expected: Forecast, happened: ActualResult) -> tuple[str, ...]:
+def compare_forecast(expected: Forecast, happened: ActualResult) -> tuple[str, ...]:
     """How right the plan was, one sentence a figure."""
     said = []
     bits = happened.bits_per_byte

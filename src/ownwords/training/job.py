@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
+from torch import Tensor, nn
 
 from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
@@ -14,15 +15,45 @@ from ownwords.core.progress import Progress
 from ownwords.models import lora
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training.batches import Batches
+from ownwords.training.batches import Batch, Batches
 from ownwords.training.device import Device
 from ownwords.training.distributed import SINGLE_PROCESS, World
-from ownwords.training.objective import Objective, next_token
 from ownwords.training.replan import ReplanMonitor
 from ownwords.training.run import Run
 from ownwords.training.run_record import Evaluation
 from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig
 from ownwords.training.shards import Shards
+
+
+class Objective(Protocol):
+    """The loss of some rows: summed nats, and the number of tokens, both [].
+
+    It is summed, because the loop divides by the tokens of the whole batch: neither micro-batches
+    nor processes change the gradient.
+    """
+
+    def __call__(self, model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]: ...
+
+
+def next_token(model: CausalLM, batch: Batch, z_weight: float) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the next token, where the batch counts it."""
+    return model.loss(
+        batch.ids_BT, batch.targets_BT, documents_BT=batch.documents_BT, z_weight=z_weight
+    )
+
+
+class LossModule(nn.Module):
+    """A model and its objective as one module: DDP and FSDP act where `forward` is called."""
+
+    def __init__(self, model: CausalLM, objective: Objective) -> None:
+        super().__init__()
+        self.model = model
+        self._objective = objective
+
+    def forward(self, batch: Batch, z_weight: float = 0.0) -> Tensor:
+        """The summed loss in nats, []."""
+        return self._objective(self.model, batch, z_weight)[0]
+
 
 # What may be changed under a run: it decides how fast and how long, not what is computed.
 _FREE = {
@@ -59,7 +90,7 @@ class TrainJob:
     # That training may take, over all the times it is resumed: steps that will not be done by then
     # are fewer in the end. None: as long as they take.
     seconds: float | None = None
-    outset: ReplanMonitor | None = None  # watches the first steps of a run that is new
+    replan: ReplanMonitor | None = None  # watches the first steps of a run that is new
     row_limits: Path | None = None  # a file that remembers across runs what fits the memory
 
 

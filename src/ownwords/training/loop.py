@@ -20,16 +20,15 @@ from ownwords.core.progress import Progress, Stage, printable
 from ownwords.training import deadline, lr_schedule, validation
 from ownwords.training.batches import Batch, Prefetcher
 from ownwords.training.deadline import Deadline, ShortenedRun
-from ownwords.training.device import compile_if, evaluating
+from ownwords.training.device import eval_mode, try_compile
 from ownwords.training.interrupt import InterruptHandler, TrainingInterrupted
-from ownwords.training.job import TrainJob, TrainOutcome
+from ownwords.training.job import LossModule, TrainJob, TrainOutcome
 from ownwords.training.meter import Meter
-from ownwords.training.objective import LossModule
 from ownwords.training.replan import ReplanRequested
 from ownwords.training.run import MicroBatchLimits
 from ownwords.training.run_record import Evaluation, RunRecord
 from ownwords.training.settings import LoopConfig
-from ownwords.training.sharding import assembled
+from ownwords.training.sharding import full_tensor
 from ownwords.training.training_state import TrainingState
 
 __all__ = [
@@ -79,22 +78,22 @@ class _Training:
         self.kept = TrainingState(job, progress.note)
         # Compiled as a whole, the blocks would not be put together one at a time.
         wanted = self.loop.compile and not self.world.is_sharded
-        note = compile_if(self.model, wanted, self.device)
+        note = try_compile(self.model, wanted, self.device)
         if note:
             progress.note(note)
         self.task = self.world.wrap(LossModule(self.model, job.objective), self.model.blocks)
         self.kept.make_optimizer()
         self.optimizer, self.average = self.kept.optimizer, self.kept.average
         self.limits = MicroBatchLimits(job.run, job.row_limits, _memory_key(job))
-        self.rows = self.world.share_of(self.loop.batch_size)
+        self.rows = self.world.rows_per_process(self.loop.batch_size)
         at_once = min(self.rows, self.loop.micro_batch_size or self.rows)
-        self.micro_rows = self.world.least(self.limits.known(at_once))
+        self.micro_rows = self.world.min(self.limits.known(at_once))
         self.pending: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self.meter = Meter(job)
         # One process decides for all.
         has_time = job.seconds is not None and self.world.is_first
         self.deadline = Deadline(job.seconds or 0.0 if has_time else math.inf)
-        self.outset = job.outset
+        self.replan = job.replan
         self.stage: Stage
 
     @property
@@ -108,7 +107,7 @@ class _Training:
     def run(self) -> TrainOutcome:
         self.kept.begin()
         if self.record.step:
-            self.outset = None
+            self.replan = None
         is_new = not self.record.stopped
         left = self.steps - self.record.step
         with self.progress.stage("train", left, "steps") as self.stage:
@@ -158,8 +157,8 @@ class _Training:
             _, batch = next(stream)
             self._step(batch)
             self.deadline.stepped()
-            if self.outset:
-                self.outset.stepped()
+            if self.replan:
+                self.replan.stepped()
 
     # --- a step ----------------------------------------------------------------------------------
 
@@ -170,7 +169,7 @@ class _Training:
         self.optimizer.step(scale, step)
         if self.average is not None:
             self.average.update(self.optimizer.weights())
-        norm = assembled(self.optimizer.gradient_norm).detach().to(loss)
+        norm = full_tensor(self.optimizer.gradient_norm).detach().to(loss)
         figures = torch.stack((self.world.sum(loss) / total, norm))
         self.pending.append((step, self.device.later(figures)))
         self.record.step += 1
@@ -190,12 +189,12 @@ class _Training:
             self._compute_fewer_rows()
 
     def _added_up(self, batch: Batch, total: int) -> Tensor:
-        torch.manual_seed(seed_of(self.loop.seed, self.record.step, self.world.rank))
+        torch.manual_seed(step_seed(self.loop.seed, self.record.step, self.world.rank))
         self.optimizer.zero_grad()
         loss_sum = torch.zeros((), device=self.device.torch_device)
-        parts = portions(len(batch.ids_BT), self.micro_rows)
+        parts = micro_batches(len(batch.ids_BT), self.micro_rows)
         for rows in parts:
-            with self.world.syncing(self.task, now=rows is parts[-1]):
+            with self.world.gradient_sync(self.task, now=rows is parts[-1]):
                 with self.device.autocast(self.loop.precision):
                     loss = self.task(batch.part(rows), self.loop.z_loss_weight)
                 # Processes average their gradients; the sum is wanted.
@@ -267,15 +266,15 @@ class _Training:
         if self.job.validation is not None:
             bits = self._bits()
             if self.average is not None:
-                with validation.holding(self.model, self.average.weights()):
+                with validation.swapped_weights(self.model, self.average.weights()):
                     averaged = self._bits()
         if self.job.memorised or self.job.samples:
-            usable = self.world.plain(self.model)
+            usable = self.world.unsharded(self.model)
             if self.world.is_first:
-                with evaluating(usable):
+                with eval_mode(usable):
                     memorised = self.job.memorised(usable) if self.job.memorised else None
                     self._write_samples(self.job.samples(usable) if self.job.samples else ())
-            memorised = self.world.share(memorised)
+            memorised = self.world.broadcast(memorised)
         record = self.record
         return Evaluation(record.step, record.tokens, bits, averaged, memorised)
 
@@ -315,8 +314,8 @@ class _Training:
         """What was done just now was no step."""
         self.meter.restart()
         self.deadline.paused(evaluated=evaluated)
-        if self.outset:
-            self.outset.paused()
+        if self.replan:
+            self.replan.paused()
 
     def _shorten(self, steps: int) -> None:
         """Go through what is left of the planned course in fewer steps."""
@@ -345,7 +344,7 @@ class _Training:
             return False, False, 0, False
         stop, due, steps = self.signals.wanted, self.kept.is_due(), self._fitting(points)
         is_last = self.record.step == self.steps
-        anew = not stop and self.outset is not None and self.outset.leads_elsewhere(is_last)
+        anew = not stop and self.replan is not None and self.replan.leads_elsewhere(is_last)
         if self.world.size == 1:
             return stop, due, steps, anew
         mine = [stop, due and self.world.is_first, steps, anew]
@@ -408,12 +407,12 @@ class _Training:
         return optim.muon_lr if optim.kind == "muon" else optim.learning_rate
 
 
-def seed_of(seed: int, step: int, rank: int) -> int:
+def step_seed(seed: int, step: int, rank: int) -> int:
     """The seed of all that is random in one step of one process."""
     return int(digest(str(seed), str(step), str(rank))[:15], 16)
 
 
-def portions(rows: int, at_once: int) -> list[slice]:
+def micro_batches(rows: int, at_once: int) -> list[slice]:
     """The rows in as few parts as can be, of nearly the same size, none over `at_once`."""
     parts = max(1, -(-rows // at_once))
     return [slice(i * rows // parts, (i + 1) * rows // parts) for i in range(parts)]

@@ -45,7 +45,7 @@ class ModelSizer:
     vocabulary: int
     tokens: int  # of the training texts
     train_s: float  # for steps and evaluations
-    evaluating: float  # share of it that evaluations may take
+    eval_mode: float  # share of it that evaluations may take
     room: float  # bytes of memory
     compile_why: str = ""
 
@@ -99,7 +99,7 @@ class ModelSizer:
         for _ in range(4):  # the batch depends on how much is read, and the speed on the batch
             rows = int(cast(int, fixed.get("train.batch_size", self.rows_for(read))))
             precision, step_s, compiles, costs = self.speed(shape, rows)
-            time_s = max(0.0, self.train_s - costs) * (1 - self.evaluating)
+            time_s = max(0.0, self.train_s - costs) * (1 - self.eval_mode)
             steps = min(int(time_s / step_s), math.ceil(limit / (rows * self.context)))
             steps = int(cast(int, fixed.get("train.steps", steps)))
             read = float(max(1, steps) * rows * self.context)
@@ -130,9 +130,9 @@ class ModelSizer:
         excluded = "bf16" if self.facts.base and self.facts.base.lora else ""
         fastest = speeds.fastest(shape, rows, self.context, excluded)
         precision = str(fixed.get("train.precision", fastest))
-        paces = cast(Mapping[str, StepTimeModel], speeds.paces)
-        pace = paces.get(precision) or next(iter(paces.values()))
-        step_s = pace.step_s(shape, math.ceil(rows / self.facts.processes), self.context)
+        step_times = cast(Mapping[str, StepTimeModel], speeds.step_times)
+        step_time = step_times.get(precision) or next(iter(step_times.values()))
+        step_s = step_time.step_s(shape, math.ceil(rows / self.facts.processes), self.context)
         cpu = speeds.kind == "cpu"
         gain = laws.compile_gain_cpu if cpu else laws.compile_gain_gpu
         if precision == "float32" and cpu:

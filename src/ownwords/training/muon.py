@@ -14,14 +14,14 @@ from torch import Tensor
 
 from ownwords.training import fused_muon
 from ownwords.training.grad_clip import GradClip
-from ownwords.training.sharding import assembled, is_split, piece_of
+from ownwords.training.sharding import full_tensor, is_sharded, local_like
 
 # A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five rounds.
 A, B, C = 3.4445, -4.7750, 2.0315
 EPS = 1e-7
 
 
-def orthogonalized(x_NRC: Tensor, rounds: int) -> Tensor:
+def newton_schulz(x_NRC: Tensor, rounds: int) -> Tensor:
     """Matrices of a norm of at most 1, their singular values brought near to one.
 
     Newton and Schulz's iteration: each round X becomes (A + B XX' + C (XX')^2) X. Of standing
@@ -98,7 +98,7 @@ class Muon:
     def gather(self, gradients: dict[str, Tensor]) -> list[Tensor]:
         """Take a copy of the gradients; their norms, one for each shape."""
         for stack in self.stacks:
-            here = [assembled(gradients[name]) for name in stack.names]
+            here = [full_tensor(gradients[name]) for name in stack.names]
             torch._foreach_copy_(stack.updates, here)
         return [torch.linalg.vector_norm(stack.update_NRC) for stack in self.stacks]
 
@@ -126,9 +126,9 @@ class Muon:
                 self._advance(stack, momentum, gate)
             here = [weights[name] for name in stack.names]
             updates = stack.updates
-            if is_split(stack.parameters[0]):
+            if is_sharded(stack.parameters[0]):
                 pairs = zip(updates, stack.parameters, strict=True)
-                updates = [piece_of(update, parameter) for update, parameter in pairs]
+                updates = [local_like(update, parameter) for update, parameter in pairs]
             if decay:
                 torch._foreach_mul_(here, 1 - gate.of(rate * decay))
             torch._foreach_add_(here, updates, alpha=-rate * stack.scale)
@@ -154,7 +154,7 @@ class Muon:
     def _orthogonalize(self, update_NRC: Tensor) -> None:
         norm_N11 = torch.linalg.vector_norm(update_NRC, dim=(1, 2), keepdim=True)
         update_NRC.mul_(1 / (norm_N11 + EPS))
-        update_NRC.copy_(orthogonalized(update_NRC.to(self.precision), self.rounds))
+        update_NRC.copy_(newton_schulz(update_NRC.to(self.precision), self.rounds))
 
     def momenta(self) -> dict[str, Tensor]:
         """By the parameters' names; views, which the next step changes."""

@@ -17,7 +17,7 @@ from ownwords.training.adamw import AdamW
 from ownwords.training.grad_clip import GradClip
 from ownwords.training.muon import Muon
 from ownwords.training.settings import OptimConfig
-from ownwords.training.sharding import assembled, is_split, joined, norm_over, piece
+from ownwords.training.sharding import as_sharded, full_tensor, global_norm, is_sharded, local_shard
 
 # Processors that multiply bfloat16 several times as fast as float32.
 _QUICK_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
@@ -56,7 +56,7 @@ class Optimizer:
             raise OwnwordsError("the model has no parameter that is to be trained")
         device = next(iter(self._parameters.values())).device
         self._waits = device.type == "cpu" if waits is None else waits
-        self._split = any(is_split(each) for each in self._parameters.values())
+        self._split = any(is_sharded(each) for each in self._parameters.values())
         self._masters = self._make_masters(masters, exact or {})
         self.skipped = torch.zeros((), dtype=torch.float32, device=device)
         self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
@@ -89,7 +89,7 @@ class Optimizer:
             )
         # A tensor that is already of that type and place is not copied.
         return {
-            name: piece(exact.get(name, p).detach()).to(p.device, torch.float32).contiguous()
+            name: local_shard(exact.get(name, p).detach()).to(p.device, torch.float32).contiguous()
             for name, p in narrow.items()
         }
 
@@ -159,23 +159,23 @@ class Optimizer:
             for name in self._muon.names:  # of which it has a copy
                 self._parameters[name].grad = None
                 del gradients[name]
-        here = {n: piece(g) for n, g in gradients.items()} if self._split else gradients
+        here = {n: local_shard(g) for n, g in gradients.items()} if self._split else gradients
         norms = [norm for group in self._adamw for norm in group.gather(here)]
         if norms and self._split:
-            norms = [norm_over(norms, next(iter(self._parameters.values())))]
+            norms = [global_norm(norms, next(iter(self._parameters.values())))]
         norm: Tensor = torch.linalg.vector_norm(torch.stack(whole + norms))
         return norm
 
     def _weights(self) -> dict[str, Tensor]:
         """What a step changes: masters, else parameters; the pieces of them that lie here."""
         if self._split:
-            here = {name: piece(p.detach()) for name, p in self._parameters.items()}
+            here = {name: local_shard(p.detach()) for name, p in self._parameters.items()}
             return here | self._masters
         return self._parameters | self._masters
 
     def _narrow(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Parameters that show masters; the pieces of them that lie here."""
-        return {name: piece(self._parameters[name].detach()) for name in names}
+        return {name: local_shard(self._parameters[name].detach()) for name in names}
 
     def _show_masters(self, preview: Set[str] = frozenset()) -> None:
         """Round the masters into the parameters, but for those that show them already."""
@@ -190,7 +190,7 @@ class Optimizer:
     def weights(self) -> dict[str, Tensor]:
         """The weights in float32 by their parameters' names; not copies: a step changes them."""
         found = {name: p.detach() for name, p in self._parameters.items()}
-        return found | {n: joined(each, found[n]) for n, each in self._masters.items()}
+        return found | {n: as_sharded(each, found[n]) for n, each in self._masters.items()}
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
@@ -207,7 +207,7 @@ class Optimizer:
             found["bfloat16"] = torch.full_like(self.skipped, float(bfloat16))
         for group in self._adamw:
             for key, each in group.moments().items():
-                found[key] = joined(each, self._parameters[key.partition("/")[2]].detach())
+                found[key] = as_sharded(each, self._parameters[key.partition("/")[2]].detach())
         if self._adamw:
             found["count"] = self._adamw[0].count
         return found
@@ -237,7 +237,7 @@ def _fill(places: dict[str, Tensor], values: Mapping[str, Tensor], what: str) ->
                 f"{what}: {name!r} has the shape {list(value.shape)}, not {list(place.shape)}"
             )
         # A checkpoint's reader splits by the parameter's name; what is whole here is made so.
-        piece(place).copy_(piece(value) if is_split(place) else assembled(value))
+        local_shard(place).copy_(local_shard(value) if is_sharded(place) else full_tensor(value))
 
 
 def _matrices(model: nn.Module) -> set[str]:

@@ -82,7 +82,7 @@ class Planner:
                 hint="leave it out, or train one from nothing",
             )
         self.train_s = self.seconds * (1 - laws.unforeseen) - facts.spent_s - laws.close_s
-        self.evaluating = min(laws.evaluate_share, 1.0) if facts.validation_bytes else 0.0
+        self.eval_mode = min(laws.evaluate_share, 1.0) if facts.validation_bytes else 0.0
         self.words()
         self.context = self.look_back()
         self.sizing = ModelSizer(
@@ -93,7 +93,7 @@ class Planner:
             self.vocabulary,
             self.tokens,
             self.train_s,
-            self.evaluating,
+            self.eval_mode,
             self.room,
         )
         length = self.tuned() if facts.base else self.from_nothing()
@@ -227,7 +227,7 @@ class Planner:
         laws, facts = self.laws, self.facts
         least = laws.least_steps
         if length.steps < (1 if "train.steps" in self.fixed else least):
-            needs = least * length.step_s / (1 - self.evaluating) + facts.spent_s + laws.close_s
+            needs = least * length.step_s / (1 - self.eval_mode) + facts.spent_s + laws.close_s
             enough = math.ceil(needs / (1 - laws.unforeseen) / 6) / 10
             raise ConfigError(
                 f"{duration(self.seconds)} are too few: {duration(max(0, facts.spent_s))} go for"
@@ -247,7 +247,7 @@ class Planner:
         self.epochs *= 1 - self.sizing.replay
         rate = tokens / length.step_s
         fills = "fills the time, and reads "
-        if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.evaluating):
+        if length.steps * length.step_s < 0.9 * self.train_s * (1 - self.eval_mode):
             fills = "takes a part of the time; more would be learned by heart, as it reads "
         self.put(
             "train.steps",
@@ -259,8 +259,8 @@ class Planner:
         self.put(
             "train.precision",
             length.precision,
-            f"the fastest of {self.paces(length)} tokens a second"
-            if len(facts.speeds.paces) > 1
+            f"the fastest of {self.token_rates(length)} tokens a second"
+            if len(facts.speeds.step_times) > 1
             else "nothing faster was measured",
             MEASURED if self.is_measured(length) else ESTIMATE,
             "measured" if self.is_measured(length) else "plan",
@@ -281,17 +281,19 @@ class Planner:
             length.shape, length.size, micro or length.rows, self.context
         )
 
-    def paces(self, length: SizedRun) -> str:
-        """What each precision reaches: "float32 4,100, autocast 7,300"."""
+    def token_rates(self, length: SizedRun) -> str:
+        """Tokens a second of each precision: "float32 4,100, autocast 7,300"."""
         tokens = length.rows * self.context
         return ", ".join(
-            f"{name} {number(tokens / pace.step_s(length.shape, length.rows, self.context))}"
-            for name, pace in self.facts.speeds.paces.items()
+            f"{name} {number(tokens / step_time.step_s(length.shape, length.rows, self.context))}"
+            for name, step_time in self.facts.speeds.step_times.items()
         )
 
     def is_measured(self, length: SizedRun) -> bool:
-        paces = cast(Mapping[str, StepTimeModel], self.facts.speeds.paces)
-        return length.precision in paces and paces[length.precision].origin.startswith(MEASURED)
+        step_times = cast(Mapping[str, StepTimeModel], self.facts.speeds.step_times)
+        return length.precision in step_times and step_times[length.precision].origin.startswith(
+            MEASURED
+        )
 
     def rates(self, length: SizedRun) -> None:
         laws, base = self.laws, self.facts.base

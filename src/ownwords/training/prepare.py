@@ -24,7 +24,7 @@ class CorpusStats:
     key: str
 
 
-def surveyed(texts: Iterable[TrainingText]) -> CorpusStats:
+def count_corpus(texts: Iterable[TrainingText]) -> CorpusStats:
     """Count the texts, which are gone through once."""
     hasher = hashlib.blake2b(digest_size=16)
     size = documents = 0
@@ -36,7 +36,7 @@ def surveyed(texts: Iterable[TrainingText]) -> CorpusStats:
     return CorpusStats(size, documents, hasher.hexdigest())
 
 
-def made_tokenizer(
+def load_or_train_tokenizer(
     train: Iterable[TrainingText],
     survey: CorpusStats,
     vocabulary: int,

@@ -1,7 +1,7 @@
-"""From texts to a model directory: train one from nothing, or tune one that is there.
+"""From texts to a model directory: pretrain a model from scratch, or fine-tune an existing one.
 
-The two differ in what they begin with. Both plan, measure, train and save within the seconds given,
-and both go on where they were when the same command is given again.
+Both plan, measure, train and save within the given seconds, and resume when the same command is
+given again.
 """
 
 from collections.abc import Iterable
@@ -18,138 +18,144 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import planner, throughput
 from ownwords.training.plan import BaseModelInfo, Plan
-from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.prepare import made_tokenizer
-from ownwords.training.replay_text import rehearsal
-from ownwords.training.request import TrainedModel, TrainRequest
+from ownwords.training.prepare import load_or_train_tokenizer
+from ownwords.training.request import PlannedTraining, TrainedModel, TrainRequest
 from ownwords.training.session import TrainingSession
 from ownwords.training.settings import Recipe
 from ownwords.training.shards import TrainingText
 
-__all__ = ["Recipe", "TrainRequest", "TrainedModel", "finetune", "pretrain"]
+__all__ = [
+    "PlannedTraining",
+    "Recipe",
+    "TrainRequest",
+    "TrainedModel",
+    "plan_finetuning",
+    "plan_pretraining",
+]
 
 
-def pretrain(
-    train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
-) -> TrainedModel:
-    """Train a model on these texts alone. OwnwordsError says what stands in the way."""
-    making = TrainingSession(work, train, held_out)
-    survey = making.survey
-    vocabulary = planner.planned_vocab_size(survey.bytes, work.fixed)
-    # A plan on assumed speeds costs nothing, and says at once what is hopeless.
-    rough = planner.make_plan(
-        making.facts(throughput.assumed(making.device)), work.seconds, work.fixed
-    )
-    with making.world.in_turn():
-        tokenizer = made_tokenizer(making.texts, survey, vocabulary, making.tokens, making.progress)
-    making.encode(tokenizer)
-    making.find_run("pretrain", str(vocabulary))
+def plan_pretraining(
+    texts: Iterable[TrainingText], held_out: Iterable[TrainingText], request: TrainRequest
+) -> PlannedTraining:
+    """Plan to train a model from scratch on these texts; OwnwordsError if it is not possible."""
+    session = TrainingSession(request, texts, held_out)
+    stats = session.stats
+    vocab_size = planner.planned_vocab_size(stats.bytes, request.fixed)
+    # A plan from assumed speeds costs nothing, and refuses at once what cannot work.
+    rough = session.make_plan(throughput.assumed_speeds(session.device))
+    with session.world.in_rank_order():
+        tokenizer = load_or_train_tokenizer(
+            session.texts, stats, vocab_size, session.tokens, session.progress
+        )
+    session.encode(tokenizer)
+    session.open_run("pretrain", str(vocab_size))
 
     def shape(recipe: Recipe) -> ModelConfig:
         size, context = recipe.model.parameters, recipe.model.context_length
         return config_for_budget(size, tokenizer.vocabulary_size, context)
 
-    def fresh(plan: Plan) -> tuple[CausalLM, None]:
-        model = build(shape(plan.recipe), device=making.device.torch_device)
+    def new_model(plan: Plan) -> tuple[CausalLM, None]:
+        model = build(shape(plan.recipe), device=session.device.torch_device)
         model.init_weights(plan.recipe.train.seed)
         return model, None
 
-    course = making.train(making.plan(rough, shape), fresh)
-    return making.save(course, course.outcome.bits_per_byte, "pretrain", "trained")
+    plan = session.plan(rough, shape)
+
+    def train() -> TrainedModel:
+        result = session.train(plan, new_model)
+        return session.save(result, result.outcome.bits_per_byte, "pretrain", "trained")
+
+    return PlannedTraining(plan, session.run, train)
 
 
-def finetune(
+def plan_finetuning(
     base: Path,
-    train: Iterable[TrainingText],
+    texts: Iterable[TrainingText],
     held_out: Iterable[TrainingText],
-    work: TrainRequest,
+    request: TrainRequest,
     *,
     replay: Iterable[TrainingText] | None = None,
     by_lora: bool = False,
-) -> TrainedModel:
-    """Tune the model of a directory to these texts: all weights, or a LoRA.
+) -> PlannedTraining:
+    """Plan to fine-tune the model of a directory on these texts: all weights, or a LoRA.
 
-    `replay` is text of the base's own, read in between so that it forgets less; without it the base
-    writes some itself, unless `data.replay` is set to 0.
-    The weights saved are on the way from the base's to the tuned ones, where they do best on the
+    `replay` is text that the base was trained on, mixed in so that it forgets less; without it the
+    base writes some itself, unless `data.replay` is 0.
+    The saved weights lie between the base's and the trained ones, where they score best on the
     held-out texts. A LoRA is saved merged, and in PEFT's format in the workspace's `adapter`.
     """
-    if base.resolve() == work.folder.resolve():
+    if base.resolve() == request.folder.resolve():
         raise ConfigError(
             f"the tuned model would replace its base {base}", hint="give another folder for it"
         )
-    making = TrainingSession(work, train, held_out)
-    device = str(making.device.torch_device)
-    found = bundle.load(base, device=device)
-    tokenizer = tokenizers.from_files(found.tokenizer_files)
-    found.check_tokenizer(tokenizer)
-    model = found.model.float()
+    session = TrainingSession(request, texts, held_out)
+    device = str(session.device.torch_device)
+    loaded = bundle.load(base, device=device)
+    tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+    loaded.check_tokenizer(tokenizer)
+    model = loaded.model.float()
     config = model.config
-    if replay is None and work.fixed.get("data.replay") != 0:
-        with making.world.in_turn():
-            replay = rehearsal(
-                base,
-                round(PLAN_CONSTANTS.replay_tokens),
-                PLAN_CONSTANTS.replay_time_share * work.seconds,
-                throughput.cache_folder(),
-                making.progress,
-            )
-    making.encode(tokenizer, replay)
-    making.find_run("lora" if by_lora else "finetune", model_fingerprint(base))
+    session.encode(tokenizer, replay)
+    session.open_run("lora" if by_lora else "finetune", model_fingerprint(base))
+    if replay is None and request.fixed.get("data.replay") != 0:
+        session.write_replay_text(base)
     before = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
 
-    making.base = _base(found, model, by_lora)
-    rough = planner.make_plan(
-        making.facts(throughput.assumed(making.device)), work.seconds, work.fixed
-    )
-    if not making.is_planned:
-        shards = making.hold_out(rough.expected.held_out_bytes)
-        bits = making.bits(model, rough.recipe, shards)
-        making.base = replace(making.base, bits_per_byte=bits)
-    plan = making.plan(rough, lambda recipe: config)
-    loaded = [model]
-    del found, model  # so that there is never more than one of them
+    session.base = _base_info(loaded, model, by_lora)
+    rough = session.make_plan(throughput.assumed_speeds(session.device))
+    if not session.is_planned:
+        shards = session.hold_out(rough.expected.held_out_bytes)
+        bits = session.bits_per_byte(model, rough.recipe, shards)
+        session.base = replace(session.base, bits_per_byte=bits)
+    plan = session.plan(rough, lambda _: config)
+    models = [model]
+    del loaded, model  # so that there is never more than one of them
 
-    def fresh(plan: Plan) -> tuple[CausalLM, lora.LoraAdapter | None]:
-        again = not loaded
-        model = bundle.load(base, device=device).model.float() if again else loaded.pop()
+    def new_model(plan: Plan) -> tuple[CausalLM, lora.LoraAdapter | None]:
+        model = models.pop() if models else bundle.load(base, device=device).model.float()
         recipe = plan.recipe
         if not by_lora:
             return model, None
         settings = lora.AdapterConfig(recipe.lora.rank, recipe.lora.alpha, recipe.train.dropout)
         return model, lora.attach(model, settings, recipe.train.seed)
 
-    course = making.train(plan, fresh)
-    if course.adapter:
-        if making.world.is_first:
-            peft.save(work.workspace / "adapter", course.adapter, base.name)
-        course.adapter.merge()
-        course.adapter.detach()
-    share, bits, was = making.best_share(course, before)
-    how = f"tuned from {base.name}" + (" through a LoRA" if by_lora else "")
-    return making.save(course, bits, "lora" if by_lora else "finetune", how, share, was)
+    def train() -> TrainedModel:
+        result = session.train(plan, new_model)
+        if result.adapter:
+            if session.world.is_first:
+                peft.save(request.workspace / "adapter", result.adapter, base.name)
+            result.adapter.merge()
+            result.adapter.detach()
+        share, bits, base_bits = session.best_share(result, before)
+        how = f"tuned from {base.name}" + (" through a LoRA" if by_lora else "")
+        kind = "lora" if by_lora else "finetune"
+        return session.save(result, bits, kind, how, share, base_bits)
+
+    return PlannedTraining(plan, session.run, train)
 
 
-def _base(found: bundle.Bundle, model: CausalLM, by_lora: bool) -> BaseModelInfo:
-    """What the plan is told of a base; its own peak rates where it says so itself."""
+def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool) -> BaseModelInfo:
+    """What the plan needs to know of a base; its peak learning rates where its provenance has them.
+
+    A base made before a setting was renamed has it under the old name.
+    """
     size = sum(parameter.numel() for parameter in model.parameters())
-    recipe = found.provenance.get("recipe")
+    recipe = loaded.provenance.get("recipe")
     optim = recipe.get("optim") if isinstance(recipe, dict) else None
     if not isinstance(optim, dict) or optim.get("kind") not in ("muon", "adamw"):
         return BaseModelInfo(model.config, size, lora=by_lora)
-    # A model made before a setting was renamed stores its value under the old name.
-    renamed = {RENAMED.get(f"optim.{name}", f"optim.{name}"): optim[name] for name in optim}
+    rates = {RENAMED.get(f"optim.{name}", f"optim.{name}"): optim[name] for name in optim}
     return BaseModelInfo(
         model.config,
         size,
         kind=optim["kind"],
-        muon_lr=_positive(renamed.get("optim.muon_lr")),
-        learning_rate=_positive(renamed.get("optim.learning_rate")),
+        muon_lr=_learning_rate(rates.get("optim.muon_lr")),
+        learning_rate=_learning_rate(rates.get("optim.learning_rate")),
         lora=by_lora,
     )
 
 
-def _positive(value: object) -> float | None:
+def _learning_rate(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < 10 else None

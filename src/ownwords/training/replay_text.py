@@ -1,7 +1,7 @@
-"""Text that a base model writes itself, to be read in between so that it forgets less.
+"""Text that a base model writes itself, mixed into fine-tuning so that it forgets less.
 
-What it was trained on is seldom at hand, and would be hundreds of times its size; what it writes,
-drawn from its own probabilities as they are, has the same words in the same places on average.
+The text it was trained on is seldom available, and hundreds of times its size. What it samples from
+its own unchanged distribution has, on average, the same words in the same places.
 """
 
 import lzma
@@ -22,73 +22,69 @@ from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.untrusted_files import ModelError
 from ownwords.training.shards import TrainingText
 
-# A model directory may bring its own, so that nobody has to wait for it.
-BROUGHT = "rehearsal.txt.xz"
+# A model directory may contain its replay text, which saves the time to write it.
+SHIPPED = "rehearsal.txt.xz"
 DIVIDER = "\x1c"
-_AT_ONCE = 32  # as many texts keep the matrix units busy
-_AS_IT_IS = SamplingParams(temperature=1.0)
-_KEPT = 4  # rehearsals in the cache
+_BATCH_SIZE = 32  # enough texts at once to keep the matrix units busy
+_UNCHANGED = SamplingParams(temperature=1.0)
+_MAX_CACHED = 4  # texts
 
 
-def rehearsal(
+def find_or_write(
     base: Path, tokens: int, seconds: float, cache: Path, progress: Progress | None = None
-) -> list[TrainingText]:
-    """About so many tokens in whole texts, brought by the base or written by it now.
+) -> Path:
+    """The file with a base's replay text: shipped with it, cached, or written now.
 
-    It writes no longer than so many seconds. What was written is kept in the folder `cache`, so
-    that the same base need not write it again.
+    It has about so many tokens, and takes at most so many seconds to write.
     """
-    if (base / BROUGHT).exists():
-        return _read(base / BROUGHT)
-    path = cache / f"rehearsal-{_key(base, tokens, seconds)}.txt.xz"
+    if (base / SHIPPED).exists():
+        return base / SHIPPED
+    key = digest(model_fingerprint(base), f"{tokens} {seconds}")[:16]
+    path = cache / f"replay-{key}.txt.xz"
     if not path.exists():
-        model = Model.load(base)
-        written = DIVIDER.join(written_by(model, tokens, seconds, progress))
+        text = DIVIDER.join(sample_texts(Model.load(base), tokens, seconds, progress))
         with translate_os_errors(path):
             cache.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lzma.compress(written.encode("utf-8")))
-        older = sorted(cache.glob("rehearsal-*.txt.xz"), key=lambda each: each.stat().st_mtime)
-        for each in older[:-_KEPT]:
-            each.unlink(missing_ok=True)
-    return _read(path)
+        write_atomically(path, lzma.compress(text.encode("utf-8")))
+        cached = sorted(cache.glob("replay-*.txt.xz"), key=lambda file: file.stat().st_mtime)
+        for old in cached[:-_MAX_CACHED]:
+            old.unlink(missing_ok=True)
+    return path
 
 
-def written_by(
+def read(path: Path) -> list[TrainingText]:
+    """The texts in such a file; ModelError if it is damaged."""
+    try:
+        joined = lzma.decompress(path.read_bytes()).decode("utf-8")
+    except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
+        raise ModelError(f"{path} is damaged ({error})", hint="delete it") from error
+    texts = [text for text in joined.split(DIVIDER) if text.strip()]
+    return [TrainingText(f"rehearsal/{number:06d}", text) for number, text in enumerate(texts)]
+
+
+def sample_texts(
     model: Model, tokens: int, seconds: float = math.inf, progress: Progress | None = None
 ) -> Iterator[str]:
-    """What a model writes when it is asked for nothing in particular, by seeds from 1 on."""
+    """Unprompted texts of a model, with seeds from 1 on, until there are so many tokens."""
     length, ends = model.engine.context, time.perf_counter() + seconds
-    asked = build_request(model.tokenizer, "", max_tokens=length, sampling=_AS_IT_IS)
-    scheduler = BatchScheduler(model.engine, rows=_AT_ONCE, length=length)
+    unprompted = build_request(model.tokenizer, "", max_tokens=length, sampling=_UNCHANGED)
+    scheduler = BatchScheduler(model.engine, rows=_BATCH_SIZE, length=length)
     ids: dict[RequestHandle, list[int]] = {}
-    begun = 0
+    seed = 0
     try:
-        with (progress or Progress()).stage("Rehearsing", tokens, "tokens") as stage:
+        with (progress or Progress()).stage("Writing replay text", tokens, "tokens") as stage:
             while True:
-                while len(ids) < _AT_ONCE and stage.done < tokens:
-                    begun += 1
-                    ids[scheduler.submit(replace(asked, seed=begun))] = []
+                while len(ids) < _BATCH_SIZE and stage.done < tokens:
+                    seed += 1
+                    ids[scheduler.submit(replace(unprompted, seed=seed))] = []
                 for handle, drawn, finished in scheduler.step():
-                    ids[handle] += [one.id for one in drawn]
+                    ids[handle] += [token.id for token in drawn]
                     stage.advance(len(drawn))
                     if finished is not None:
                         yield model.tokenizer.decode(ids.pop(handle))
                 if stage.done >= tokens or time.perf_counter() > ends:
                     break
-        # Those cut short are whole enough, and to wait for the last would take as long as for all.
-        yield from (model.tokenizer.decode(each) for each in ids.values() if each)
+        # Waiting for the last texts to end would take as long as all the others.
+        yield from (model.tokenizer.decode(row) for row in ids.values() if row)
     finally:
         scheduler.close()
-
-
-def _read(path: Path) -> list[TrainingText]:
-    try:
-        joined = lzma.decompress(path.read_bytes()).decode("utf-8")
-    except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
-        raise ModelError(f"{path} is damaged ({error})", hint="delete it") from error
-    parts = [part for part in joined.split(DIVIDER) if part.strip()]
-    return [TrainingText(f"rehearsal/{number:06d}", part) for number, part in enumerate(parts)]
-
-
-def _key(base: Path, tokens: int, seconds: float) -> str:
-    return digest(model_fingerprint(base), f"{tokens} {seconds}")[:16]

@@ -1,4 +1,4 @@
-"""One training as it is ordered, as it went, and what was made by it."""
+"""What a training is asked to do, its plan before it starts, and the model it makes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 from ownwords.core.progress import Progress
-from ownwords.models import lora
-from ownwords.models.decoder import CausalLM
 from ownwords.training.job import TrainOutcome
 from ownwords.training.plan import Plan
 from ownwords.training.run import Run
@@ -15,7 +13,7 @@ from ownwords.training.run import Run
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """Where and within which bounds is worked; texts must bear being gone through repeatedly."""
+    """Where to train, for how long, and with which settings of the user's."""
 
     workspace: Path
     seconds: float  # from `began` to the saved model
@@ -23,13 +21,11 @@ class TrainRequest:
     progress: Progress = field(default_factory=Progress)
     device: str | None = None
     mode: Literal["ddp", "fsdp"] = "ddp"  # of several processes
-    own_share: float = 1.0
-    corpus: str = ""  # a key of the archive the texts come from
+    own_share: float = 1.0  # of all words found, those that are the author's own
+    corpus: str = ""  # key of the archive's texts
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
-    began: float | None = None  # of time.perf_counter(), where the user began to wait
-    # Called with the plan before anything is trained; what it raises ends the work there.
-    planned: Callable[[Plan], None] | None = None
-    # Whether it ends in time even where the steps are set, with fewer of them than that.
+    began: float | None = None  # time.perf_counter() at which the user began to wait
+    # Whether a run whose steps the user set ends in time too, with fewer steps if need be.
     ends_in_time: bool = False
 
     @property
@@ -39,23 +35,22 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model that was made: where it is, how it was planned, what came of it."""
+    """A saved model: where it is, how it was planned, what the training came to."""
 
     folder: Path
     run: Run
     plan: Plan
     outcome: TrainOutcome
     bits_per_byte: float | None  # on the held-out texts
-    judged: tuple[str, ...]  # how right the plan was
-    share: float = 1.0  # of the way from a base
+    judged: tuple[str, ...]  # the plan's forecast compared with the outcome
+    share: float = 1.0  # of the way from the base's weights to the trained ones
     before: float | None = None  # the base's own bits a byte on the held-out texts
 
 
 @dataclass(frozen=True)
-class TrainResult:
-    """A training that has ended, with the plan it went by in the end."""
+class PlannedTraining:
+    """A training with its plan and its run; `train` starts it, or resumes an interrupted one."""
 
-    model: CausalLM  # with the best weights
-    adapter: lora.LoraAdapter | None
     plan: Plan
-    outcome: TrainOutcome
+    run: Run
+    train: Callable[[], TrainedModel]

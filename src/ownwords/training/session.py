@@ -1,10 +1,11 @@
-"""One model under way: its texts encoded, its plan made or found, trained, scored, saved."""
+"""One training from texts to a saved model: encode, plan, train, evaluate, save."""
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -17,112 +18,148 @@ from ownwords.core.speed import torch_product
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
+from ownwords.inference.text_generation import build_request, stream_request
+from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import bundle, lora
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.qwen3 import Qwen3Config, parameter_count
 from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import model_card, planner, pruning, throughput, validation
+from ownwords.training import model_card, planner, replay_text, shard_cache, throughput, validation
 from ownwords.training.batches import Batches
 from ownwords.training.device import Device, choose
-from ownwords.training.distributed import World, join
-from ownwords.training.ema import interpolated
-from ownwords.training.forecast import ActualResult, compared
-from ownwords.training.job import TrainJob, TrainOutcome
+from ownwords.training.distributed import World, init_distributed
+from ownwords.training.ema import interpolate
+from ownwords.training.forecast import ActualResult, compare_forecast
+from ownwords.training.job import LossModule, TrainJob, TrainOutcome, next_token
 from ownwords.training.loop import LAG
-from ownwords.training.loop import train as trained
-from ownwords.training.objective import LossModule, next_token
+from ownwords.training.loop import train as run_training_loop
 from ownwords.training.plan import BaseModelInfo, Plan, PlanInputs, read_plan, typed_settings
 from ownwords.training.plan_constants import PLAN_CONSTANTS
-from ownwords.training.prepare import CorpusStats, TextSample, surveyed
+from ownwords.training.prepare import CorpusStats, TextSample, count_corpus
 from ownwords.training.replan import FASTER, ReplanMonitor, ReplanRequested
-from ownwords.training.request import TrainedModel, TrainRequest, TrainResult
+from ownwords.training.request import TrainedModel, TrainRequest
 from ownwords.training.run import Run
-from ownwords.training.samples import SampleWriter
 from ownwords.training.settings import Precision, Recipe
-from ownwords.training.shards import Shards, TrainingText
-from ownwords.training.shards import build as encoded
+from ownwords.training.shards import Shards, TrainingText, build_shards
 
 PLAN = "plan.toml"
-# Of the way from the base to the tuned weights; the best of these is taken.
+_REPLAY_TEXT = "replay.txt.xz"  # of a run
+# Positions between the base's weights (0) and the trained ones (1); the best is saved.
 _SHARES = (1.0, 0.85, 0.7, 0.5, 0.3, 0.0)
-_PASSAGE_BYTES = 200  # what must come out word by word to count as learned by heart
+_PASSAGE_BYTES = 200  # recited word by word, a passage of this length counts as memorised
 _SAMPLE_BYTES = 160
-# Its guard takes twice the room of a text, and thirty times that while it is made.
+_SAMPLE_TIME_SHARE = 0.01  # of the training time, for samples on the way
+# A copy guard takes twice the memory of its texts, and thirty times that while it is built.
 _GUARDED_BYTES = 32 << 20
+
+NewModel = Callable[[Plan], tuple[CausalLM, lora.LoraAdapter | None]]
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished training, with the plan it ended with; the model has the best weights."""
+
+    model: CausalLM
+    adapter: lora.LoraAdapter | None
+    plan: Plan
+    outcome: TrainOutcome
 
 
 class TrainingSession:
-    """What training from nothing and tuning share, in the order in which it is called."""
+    """The steps that pretraining and fine-tuning share, in the order in which they are called."""
 
     def __init__(
-        self, work: TrainRequest, train: Iterable[TrainingText], held_out: Iterable[TrainingText]
+        self,
+        request: TrainRequest,
+        texts: Iterable[TrainingText],
+        held_out: Iterable[TrainingText],
     ) -> None:
-        self.began = (
-            time.perf_counter() - PLAN_CONSTANTS.start_s if work.began is None else work.began
-        )
-        self.work = work
-        self.texts, self.held_out_texts = _lasting(train), _lasting(held_out)
-        self.tokens = work.workspace / "tokens"
-        self.device: Device = choose(work.device)
-        self.world: World = join(self.device.torch_device, work.mode)
+        self.request = request
+        start = time.perf_counter() - PLAN_CONSTANTS.start_s
+        self.began = start if request.began is None else request.began
+        self.texts, self.held_out_texts = _repeatable(texts), _repeatable(held_out)
+        self.tokens = request.workspace / "tokens"
+        self.device: Device = choose(request.device)
+        self.world: World = init_distributed(self.device.torch_device, request.mode)
         if self.world.size > 1 and self.device.kind in ("cuda", "rocm", "xpu"):
-            place = f"{self.device.torch_device.type}:{self.world.local_rank}"
-            self.device = replace(self.device, torch_device=torch.device(place))
-        self.progress = work.progress if self.world.is_first else Progress()
+            name = f"{self.device.torch_device.type}:{self.world.local_rank}"
+            self.device = replace(self.device, torch_device=torch.device(name))
+        self.progress = request.progress if self.world.is_first else Progress()
         if self.world.note:
             self.progress.note(self.world.note)
-        self.survey: CorpusStats = surveyed(self.texts)
-        self.held_out_survey = surveyed(self.held_out_texts)
-        self.validation_bytes = self.held_out_survey.bytes
+        self.stats: CorpusStats = count_corpus(self.texts)
+        self.held_out_stats = count_corpus(self.held_out_texts)
         self.base: BaseModelInfo | None = None
         self.shards: Shards | None = None
         self.replay: Shards | None = None
         self.held_out: Shards | None = None
-        self.speeds: throughput.DeviceSpeeds | None = (
-            None  # that the plan was made with, if it was made now
-        )
-        # What is free before anything is loaded: a second plan has as much.
+        # The speeds that the plan was made with, if it was made in this process.
+        self.speeds: throughput.DeviceSpeeds | None = None
+        # Before anything is loaded: a second plan must see the same.
         self.memory_bytes = self.device.free_memory() or 2**33
         self.run: Run
 
     def encode(self, tokenizer: Tokenizer, replay: Iterable[TrainingText] | None = None) -> None:
-        """Turn the texts into ids on the disk."""
+        """Encode the texts into shards on the disk."""
         self.tokenizer = tokenizer
-        with self.world.in_turn():
-            self.shards = encoded(self.texts, tokenizer, self.tokens, progress=self.progress)
+        with self.world.in_rank_order():
+            self.shards = self._build_shards(self.texts)
             if replay is not None:
-                self.replay = encoded(replay, tokenizer, self.tokens, progress=self.progress)
+                self.replay = self._build_shards(replay)
 
-    def find_run(self, kind: str, of: str) -> None:
-        """The run of just this: the same texts, time and settings find it again."""
-        settings = repr(sorted(typed_settings(self.work.fixed).items()))
+    def _build_shards(self, texts: Iterable[TrainingText]) -> Shards:
+        return build_shards(texts, self.tokenizer, self.tokens, progress=self.progress)
+
+    def open_run(self, kind: str, origin: str) -> None:
+        """Open the run of these texts, time and settings, which an interrupted training left."""
+        settings = repr(sorted(typed_settings(self.request.fixed).items()))
         assert self.shards is not None
         key = digest(
             kind,
-            of,
+            origin,
             self.shards.key,
-            self.held_out_survey.key,
+            self.held_out_stats.key,
             self.replay.key if self.replay else "",
-            f"{self.work.seconds} {settings}",
+            f"{self.request.seconds} {settings}",
         )
-        with self.world.in_turn():
-            self.run = Run.new(self.work.workspace / "runs", f"{kind}-{key[:12]}")
+        with self.world.in_rank_order():
+            self.run = Run.new(self.request.workspace / "runs", f"{kind}-{key[:12]}")
+
+    def write_replay_text(self, base: Path) -> None:
+        """Mix in text that the base writes itself.
+
+        The run keeps a copy: another text would make it another run, and the cache may lose it.
+        """
+        path = self.run.folder / _REPLAY_TEXT
+        with self.world.in_rank_order():
+            if not path.exists():
+                cached = replay_text.find_or_write(
+                    base,
+                    round(PLAN_CONSTANTS.replay_tokens),
+                    PLAN_CONSTANTS.replay_time_share * self.request.seconds,
+                    throughput.cache_folder(),
+                    self.progress,
+                )
+                write_atomically(path, cached.read_bytes())
+            self.replay = self._build_shards(replay_text.read(path))
+
+    # --- the plan --------------------------------------------------------------------------------
 
     @property
     def is_planned(self) -> bool:
-        return self.world.share((self.run.folder / PLAN).exists())
+        return self.world.broadcast((self.run.folder / PLAN).exists())
 
-    def facts(self, speeds: throughput.DeviceSpeeds) -> PlanInputs:
-        """What the plan is made from, as far as it is known by now."""
+    def make_plan(self, speeds: throughput.DeviceSpeeds) -> Plan:
+        """A plan for these speeds, from all that is known so far."""
         shards = self.shards
-        return PlanInputs(
-            text_bytes=self.survey.bytes,
-            documents=self.survey.documents,
+        inputs = PlanInputs(
+            text_bytes=self.stats.bytes,
+            documents=self.stats.documents,
             speeds=speeds,
             memory_bytes=self.memory_bytes,
-            validation_bytes=self.validation_bytes,
-            own_share=self.work.own_share,
+            validation_bytes=self.held_out_stats.bytes,
+            own_share=self.request.own_share,
             tokens=shards.tokens if shards else None,
             vocabulary=shards.vocabulary if shards else None,
             spent_s=time.perf_counter() - self.began,
@@ -130,129 +167,91 @@ class TrainingSession:
             base=self.base,
             processes=self.world.size,
         )
+        return planner.make_plan(inputs, self.request.seconds, self.request.fixed)
 
     def plan(self, rough: Plan, shape: Callable[[Recipe], ModelConfig]) -> Plan:
-        """The plan kept with the run; without one, measure and make it."""
-        text = ""
+        """The run's plan; a new run measures the machine's speed and makes one."""
+        plan = None
         if self.world.is_first:
-            path = self.run.folder / PLAN
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
-            if not text:
-                plan = self._new_plan(rough, shape)
-                text = self._keep(plan)
-        return self._told(read_plan(self.world.share(text)))
+            plan = self._stored_plan()
+            if plan is None:
+                self.speeds = self._measure_speeds(rough.recipe, shape)
+                plan = self._store(self.make_plan(self.speeds))
+        return self._shared(plan)
 
-    def _keep(self, plan: Plan) -> str:
-        text = plan.to_toml()
-        write_atomically(self.run.folder / PLAN, text)
+    def _stored_plan(self) -> Plan | None:
+        path = self.run.folder / PLAN
+        return read_plan(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def _store(self, plan: Plan) -> Plan:
+        write_atomically(self.run.folder / PLAN, plan.to_toml())
         self.run.write_config(plan.resolved().to_toml())
-        return text
+        return plan
 
-    def _new_plan(self, rough: Plan, shape: Callable[[Recipe], ModelConfig]) -> Plan:
-        work, recipe = self.work, rough.recipe
+    def _shared(self, plan: Plan | None) -> Plan:
+        """The first process's plan."""
+        if self.world.size == 1 and plan is not None:
+            return plan
+        return read_plan(self.world.broadcast(plan.to_toml() if plan else ""))
+
+    def _measure_speeds(
+        self, recipe: Recipe, shape: Callable[[Recipe], ModelConfig]
+    ) -> throughput.DeviceSpeeds:
         shapes = [shape(recipe)]
-        if self.base is None:  # a smaller one beside it tells the cost of a layer from arithmetic
+        if self.base is None:  # a smaller one too separates the cost of a layer from arithmetic
             smaller = max(60_000, parameter_count(cast("Qwen3Config", shapes[0])) // 5)
             model = replace(recipe.model, parameters=smaller)
-            with suppress(ConfigError):  # the vocabulary alone may take more than that
+            with suppress(ConfigError):  # the embedding alone may be larger than that
                 shapes.append(shape(replace(recipe, model=model)))
-        self.speeds = throughput.measured(
+        return throughput.measure_speeds(
             self.device,
             shapes,
             rows=max(1, recipe.train.batch_size // self.world.size),
             context=recipe.train.sequence_length,
-            seconds=PLAN_CONSTANTS.measuring_s(work.seconds),
+            seconds=PLAN_CONSTANTS.measuring_s(self.request.seconds),
             optim=recipe.optim,
         )
-        return planner.make_plan(self.facts(self.speeds), work.seconds, work.fixed)
 
-    def _told(self, plan: Plan) -> Plan:
-        if self.work.planned:
-            self.work.planned(plan)
-        return plan
-
-    def hold_out(self, bytes_: int) -> Shards | None:
-        """The held-out texts that are read at each evaluation: so many bytes of them."""
-        if not self.validation_bytes:
+    def hold_out(self, max_bytes: int) -> Shards | None:
+        """The held-out texts that each evaluation reads: at most so many bytes of them."""
+        total = self.held_out_stats.bytes
+        if not total:
             return None
-        some = bytes_ < self.validation_bytes
-        texts = TextSample(self.held_out_texts, bytes_) if some else self.held_out_texts
-        with self.world.in_turn():
-            return encoded(texts, self.tokenizer, self.tokens, progress=self.progress)
+        texts = self.held_out_texts
+        if max_bytes < total:
+            texts = TextSample(texts, max_bytes)
+        with self.world.in_rank_order():
+            return self._build_shards(texts)
 
-    def train(
-        self, plan: Plan, fresh: Callable[[Plan], tuple[CausalLM, lora.LoraAdapter | None]]
-    ) -> TrainResult:
-        """Train as planned, or go on with it; the model then holds the best weights.
+    # --- training --------------------------------------------------------------------------------
 
-        `fresh` gives a model as it is before the first step: once more where, after some steps, the
-        plan proves to be one for another speed, and another takes its place.
+    def train(self, plan: Plan, new_model: NewModel) -> TrainResult:
+        """Train by the plan, or resume; the model then holds the best weights.
+
+        `new_model` returns a model before its first step. It is called again if the first steps
+        show that the plan assumed another speed, and a second plan replaces it.
         """
         while True:
-            model, adapter = fresh(plan)
+            model, adapter = new_model(plan)
             try:
-                return TrainResult(model, adapter, plan, self._outcome(model, plan, adapter))
+                return TrainResult(model, adapter, plan, self._train(model, plan, adapter))
             except ReplanRequested:
-                del model, adapter  # before there is the next
+                del model, adapter  # before the next one is made
             self.device.release_memory()
-            first = self.world.is_first
-            text = (self.run.folder / PLAN).read_text(encoding="utf-8") if first else ""
-            plan = read_plan(self.world.share(text))
+            plan = self._shared(self._stored_plan() if self.world.is_first else None)
 
-    def _outset(self, model: CausalLM, plan: Plan) -> ReplanMonitor | None:
-        """Who watches whether the plan suits the speed; nobody where that could change nothing."""
-        if plan.is_second or "train.steps" in self.work.fixed or not self.world.is_first:
-            return None
-        train, config = plan.recipe.train, model.config
-        planned_s = train.batch_size * train.sequence_length / max(plan.expected.tokens_per_s, 1e-9)
-
-        def plan_anew(step_s: float) -> bool:
-            speeds, before_s = self.speeds, planned_s
-            if speeds is None:  # the plan is one from before
-                speeds = throughput.assumed(self.device)
-                pace = next(iter(speeds.paces.values()))
-                speeds = replace(speeds, paces={train.precision: pace})
-                rows = math.ceil(train.batch_size / self.world.size)
-                before_s = pace.step_s(config, rows, train.sequence_length)
-            return self._plan_anew(plan, throughput.scaled(speeds, step_s / before_s))
-
-        unseen = 1 + (LAG if self.device.is_asynchronous else 0)
-        return ReplanMonitor(self.work.seconds, planned_s, plan_anew, unseen=unseen)
-
-    def _plan_anew(self, before: Plan, speeds: throughput.DeviceSpeeds) -> bool:
-        """Put a plan for these speeds in the place of the one there is, if it is much another.
-
-        What was trained goes first: whatever happens, no checkpoint is of another plan.
-        """
-        try:
-            found = planner.make_plan(self.facts(speeds), self.work.seconds, self.work.fixed)
-        except ConfigError:  # too little time is left for any
-            return False
-        wanted, had = (one.recipe.model.parameters * one.expected.tokens for one in (found, before))
-        if not max(wanted, had) >= FASTER * min(wanted, had):
-            return False
-        self.run.checkpoints.forget_after(-1)
-        self._keep(replace(found, is_second=True))
-        faster = found.expected.tokens_per_s > before.expected.tokens_per_s
-        self.progress.note(
-            f"The machine is {'faster' if faster else 'slower'} than when this was planned. It is"
-            f" planned anew, and begins again: {found.recipe.train.steps:,} steps in place of"
-            f" {before.recipe.train.steps:,}."
-        )
-        return True
-
-    def _outcome(
-        self, model: CausalLM, plan: Plan, adapter: lora.LoraAdapter | None
-    ) -> TrainOutcome:
+    def _train(self, model: CausalLM, plan: Plan, adapter: lora.LoraAdapter | None) -> TrainOutcome:
         recipe, shards = plan.recipe, self.shards
         assert shards is not None
         self.held_out = self.hold_out(plan.expected.held_out_bytes)
         if self.world.is_first:
-            encoded_here = (shards, self.replay, self.held_out)
-            pruning.keep(self.run.folder, {each.key for each in encoded_here if each})
-            pruning.prune(self.tokens, self.run.folder.parent)
-        per_token = shards.text_bytes / max(1, shards.tokens)
-        passage = min(recipe.train.sequence_length // 2, round(_PASSAGE_BYTES / per_token))
+            used = (shards, self.replay, self.held_out)
+            shard_cache.name_shards(self.run.folder, {each.key for each in used if each})
+            shard_cache.prune(self.tokens, self.run.folder.parent)
+        tokens_per_byte = max(1, shards.tokens) / max(1, shards.text_bytes)
+        passage = max(
+            1, min(recipe.train.sequence_length // 2, round(_PASSAGE_BYTES * tokens_per_byte))
+        )
         job = TrainJob(
             model=model,
             batches=Batches(
@@ -275,33 +274,79 @@ class TrainingSession:
             world=self.world,
             progress=self.progress,
             adapter=adapter,
-            outset=self._outset(model, plan),
+            replan=self._replan_monitor(model, plan),
             samples=SampleWriter(
-                self.tokenizer, max(8, round(_SAMPLE_BYTES / per_token)), self.work.seconds
+                self.tokenizer,
+                max(8, round(_SAMPLE_BYTES * tokens_per_byte)),
+                _SAMPLE_TIME_SHARE * self.request.seconds,
             ),
-            memorised=lambda net: extraction_rate(
-                net, shards, prefix=max(1, passage), length=max(1, passage)
-            ),
+            memorised=lambda model: extraction_rate(model, shards, prefix=passage, length=passage),
             peak_flops=self._peak_flops(recipe.train.precision),
             row_limits=throughput.cache_folder() / "rows.json",
             seconds=self._seconds_left(),
         )
-        return trained(job)
+        return run_training_loop(job)
+
+    def _replan_monitor(self, model: CausalLM, plan: Plan) -> ReplanMonitor | None:
+        """The monitor of the first steps; None where a second plan would change nothing."""
+        if plan.is_second or "train.steps" in self.request.fixed or not self.world.is_first:
+            return None
+        train, config = plan.recipe.train, model.config
+        planned_s = train.batch_size * train.sequence_length / max(plan.expected.tokens_per_s, 1e-9)
+
+        def replan(step_s: float) -> bool:
+            speeds, expected_s = self.speeds, planned_s
+            if speeds is None:  # an earlier process made the plan
+                speeds = throughput.assumed_speeds(self.device)
+                step_time = next(iter(speeds.step_times.values()))
+                speeds = replace(speeds, step_times={train.precision: step_time})
+                rows = math.ceil(train.batch_size / self.world.size)
+                expected_s = step_time.step_s(config, rows, train.sequence_length)
+            return self._replan(plan, throughput.scale_speeds(speeds, step_s / expected_s))
+
+        unseen = 1 + (LAG if self.device.is_asynchronous else 0)
+        return ReplanMonitor(self.request.seconds, planned_s, replan, unseen=unseen)
+
+    def _replan(self, before: Plan, speeds: throughput.DeviceSpeeds) -> bool:
+        """Replace the plan by one for these speeds, if the two differ much.
+
+        The checkpoints go first: whatever happens, none belongs to another plan.
+        """
+        try:
+            plan = self.make_plan(speeds)
+        except ConfigError:  # too little time is left for any
+            return False
+        sizes = [one.recipe.model.parameters * one.expected.tokens for one in (plan, before)]
+        if max(sizes) < FASTER * min(sizes):
+            return False
+        self.run.checkpoints.delete_after(-1)
+        self._store(replace(plan, is_second=True))
+        faster = plan.expected.tokens_per_s > before.expected.tokens_per_s
+        self.progress.note(
+            f"The machine is {'faster' if faster else 'slower'} than when this run was planned."
+            f" Training starts again with a new plan: {plan.recipe.train.steps:,} steps instead of"
+            f" {before.recipe.train.steps:,}."
+        )
+        return True
 
     def _seconds_left(self) -> float | None:
-        """What training may take; as long as it takes where the user has set the steps."""
-        if "train.steps" in self.work.fixed and not self.work.ends_in_time:
+        """How long training may take; None where the user set the steps."""
+        if "train.steps" in self.request.fixed and not self.request.ends_in_time:
             return None
-        gone_s = time.perf_counter() - self.began + PLAN_CONSTANTS.close_s
-        return max(1.0, self.work.seconds - gone_s)
+        spent_s = time.perf_counter() - self.began + PLAN_CONSTANTS.close_s
+        return max(1.0, self.request.seconds - spent_s)
 
     def _peak_flops(self, precision: Precision) -> float:
-        """What matrix products reach here at best, which training is compared with."""
+        """FLOP/s of large matrix products on this device, to which training is compared."""
         dtype = "float32" if precision == "float32" else "bfloat16"
         return torch_product(torch, self.device.kind, dtype).value * 1e9
 
-    def bits(self, model: CausalLM, recipe: Recipe, held_out: Shards | None) -> float | None:
-        """Bits a byte of a whole model on held-out texts."""
+    # --- the result ------------------------------------------------------------------------------
+
+    def bits_per_byte(
+        self, model: CausalLM, recipe: Recipe, held_out: Shards | None
+    ) -> float | None:
+        """Bits a byte of an unsharded model on held-out texts."""
         if held_out is None:
             return None
         return validation.bits_per_byte(
@@ -316,61 +361,61 @@ class TrainingSession:
         )
 
     def best_share(
-        self, course: TrainResult, before: Mapping[str, Tensor]
+        self, result: TrainResult, before: Mapping[str, Tensor]
     ) -> tuple[float, float | None, float | None]:
-        """Put the best weights between the base's and the tuned ones into the model.
+        """Give the model the best weights between the base's and the trained ones.
 
-        Their share of the way, their bits a byte, and the base's.
+        Returns their position (0: the base's), their bits a byte, and the base's bits a byte.
         """
-        model, recipe = course.model, course.plan.recipe
+        model, recipe = result.model, result.plan.recipe
         if self.held_out is None or self.world.is_sharded:
-            return 1.0, course.outcome.bits_per_byte, None
+            return 1.0, result.outcome.bits_per_byte, None
         model.float()
         after = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
         scores: dict[float, float] = {}
         for share in _SHARES:
-            fill(model, interpolated(before, after, share))
-            scores[share] = self.bits(model, recipe, self.held_out) or 0.0
+            _load(model, interpolate(before, after, share))
+            scores[share] = self.bits_per_byte(model, recipe, self.held_out) or 0.0
         best = min(scores, key=lambda share: scores[share])
-        fill(model, interpolated(before, after, best))
+        _load(model, interpolate(before, after, best))
         return best, scores[best], scores[0.0]
 
     def save(
         self,
-        course: TrainResult,
+        result: TrainResult,
         bits: float | None,
         kind: str,
         how: str,
         share: float = 1.0,
         before: float | None = None,
     ) -> TrainedModel:
-        """Write the model directory, and say how right the plan was."""
-        work, plan, outcome = self.work, course.plan, course.outcome
-        happened = ActualResult(
+        """Write the model directory, with a card that compares the forecast with the outcome."""
+        request, plan, outcome = self.request, result.plan, result.outcome
+        actual = ActualResult(
             bits_per_byte=bits,
-            # Steps count over all resumptions, what went before them only as of this process.
+            # The outcome's seconds add up over interruptions; what came before only counts here.
             seconds=max(time.perf_counter() - self.began, outcome.seconds),
             tokens=outcome.tokens,
             memory_bytes=self.device.peak_memory(),
             stopped_early=outcome.stopped != "done",
             shortened=outcome.shortened,
         )
-        judged = compared(plan.expected, happened)
-        whole = self.world.plain(course.model)
+        judged = compare_forecast(plan.expected, actual)
+        model = self.world.unsharded(result.model)
         if self.world.is_first:
             bundle.save(
-                work.folder,
-                whole,
+                request.folder,
+                model,
                 self.tokenizer,
                 card=model_card.card(
-                    work.workspace.name,
-                    whole,
+                    request.workspace.name,
+                    model,
                     plan,
                     outcome,
                     bits,
                     judged,
-                    text_bytes=self.survey.bytes,
-                    documents=self.survey.documents,
+                    text_bytes=self.stats.bytes,
+                    documents=self.stats.documents,
                     how=how,
                     before=before,
                 ),
@@ -380,32 +425,47 @@ class TrainingSession:
                     bits,
                     judged,
                     kind=kind,
-                    corpus=work.corpus or self.survey.key,
+                    corpus=request.corpus or self.stats.key,
                     base=None if kind == "pretrain" else how,
                     share=None if kind == "pretrain" else share,
                     before=before,
                 ),
                 copy_guard=self._copy_guard(),
             )
-        self.world.leave()
-        return TrainedModel(work.folder, self.run, plan, outcome, bits, judged, share, before)
+        self.world.close()
+        return TrainedModel(request.folder, self.run, plan, outcome, bits, judged, share, before)
 
     def _copy_guard(self) -> bytes:
-        """What keeps the model from copying these texts; nothing where they are too long."""
+        """What keeps the model from copying these texts; empty where they are too long."""
         assert self.shards is not None
-        if self.survey.bytes > _GUARDED_BYTES:
+        if self.stats.bytes > _GUARDED_BYTES:
             return b""
         documents = (self.shards.document(i) for i in range(self.shards.documents))
         return b"".join(copy_guard.build(documents, self.tokenizer).blocks())
 
 
-def fill(model: CausalLM, weights: Mapping[str, Tensor]) -> None:
-    """Put weights into a model by name."""
+class SampleWriter:
+    """Writes samples while a model trains, for at most so many seconds altogether."""
+
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int, seconds: float) -> None:
+        self._tokenizer, self._max_tokens, self._seconds_left = tokenizer, max_tokens, seconds
+
+    def __call__(self, model: CausalLM) -> Sequence[str]:
+        if self._seconds_left <= 0:
+            return ()
+        began = time.perf_counter()
+        request = build_request(self._tokenizer, "", max_tokens=self._max_tokens)
+        text = "".join(stream_request(TorchEngine(model), self._tokenizer, request))
+        self._seconds_left -= time.perf_counter() - began
+        return (text,)
+
+
+def _load(model: CausalLM, weights: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
 
 
-def _lasting(texts: Iterable[TrainingText]) -> Iterable[TrainingText]:
-    """What can be gone through more than once."""
+def _repeatable(texts: Iterable[TrainingText]) -> Iterable[TrainingText]:
+    """The texts as something that can be iterated more than once."""
     return list(texts) if iter(texts) is texts else texts

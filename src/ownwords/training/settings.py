@@ -118,7 +118,7 @@ class ModelSizeConfig:
 
 
 @dataclass(frozen=True)
-class LoraConfig:
+class LoraSettings:
     """LoRA: a pair of low-rank matrices beside each layer, trained in place of all weights."""
 
     rank: Positive = 16
@@ -134,4 +134,4 @@ class Recipe:
     optim: OptimConfig = field(default_factory=OptimConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     train: LoopConfig = field(default_factory=LoopConfig)
-    lora: LoraConfig = field(default_factory=LoraConfig)
+    lora: LoraSettings = field(default_factory=LoraSettings)

@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
-def is_split(tensor: Tensor) -> "TypeGuard[DTensor]":
+def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
     """Whether only a piece of it lies here."""
     # Importing that module takes 0.4 seconds, and before it is there no tensor can be split.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def piece(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """What lies here; it shares its memory with the whole."""
-    return tensor.to_local() if is_split(tensor) else tensor
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
-def assembled(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """The whole, gathered from all processes."""
-    return tensor.full_tensor() if is_split(tensor) else tensor
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-def piece_of(whole: Tensor, like: Tensor) -> Tensor:
+def local_like(whole: Tensor, like: Tensor) -> Tensor:
     """The piece of a whole that is the same in all processes, split as `like` is."""
-    if not is_split(like):
+    if not is_sharded(like):
         return whole
     from torch.distributed.tensor import DTensor, Replicate  # noqa: PLC0415
 
@@ -43,9 +43,9 @@ def piece_of(whole: Tensor, like: Tensor) -> Tensor:
     return local
 
 
-def joined(here: Tensor, like: Tensor) -> Tensor:
+def as_sharded(here: Tensor, like: Tensor) -> Tensor:
     """Pieces, one in each process, as the one tensor that they are."""
-    if not is_split(like):
+    if not is_sharded(like):
         return here
     from torch.distributed.tensor import DTensor  # noqa: PLC0415
 
@@ -59,13 +59,13 @@ def joined(here: Tensor, like: Tensor) -> Tensor:
     )
 
 
-def norm_over(norms: Sequence[Tensor], like: Tensor) -> Tensor:
+def global_norm(norms: Sequence[Tensor], like: Tensor) -> Tensor:
     """The norm of everything whose pieces have these norms, `like` saying how it is split."""
     square = torch.stack(list(norms)).square().sum()
-    if is_split(like):
+    if is_sharded(like):
         from torch.distributed.tensor import DTensor, Partial  # noqa: PLC0415
 
         mesh = like.device_mesh
         square = DTensor.from_local(square, mesh, [Partial()] * mesh.ndim, run_check=False)
-        square = assembled(square)
+        square = full_tensor(square)
     return square.sqrt()

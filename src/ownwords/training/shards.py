@@ -28,10 +28,9 @@ from ownwords.core.workspace import translate_os_errors
 from ownwords.models import atomic_dir
 from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training import verified
+from ownwords.training import shard_cache
 
 FORMAT = 1
-MANIFEST = "manifest.json"
 _TOKENS, _OFFSETS, _BYTES, _NAMES = "tokens.bin", "offsets.bin", "bytes.bin", "names.json"
 _INT64 = np.dtype("<i8")
 # Texts are encoded so many characters at a time: enough for every core, little for the memory.
@@ -87,7 +86,7 @@ class Shards:
         return self.ids[self.offsets_D1[i] : self.offsets_D1[i + 1]]
 
 
-def build(
+def build_shards(
     texts: Iterable[TrainingText],
     tokenizer: Tokenizer,
     root: Path,
@@ -136,16 +135,16 @@ def open_shards(folder: Path) -> Shards:
     """Encoded documents, checked whole; WorkspaceError says what is missing or damaged.
 
     Files that look as they did when they were last read whole are not read again, for as long as
-    `verified` says: until then, damage that leaves no trace in how a file looks is not noticed.
+    `shard_cache` says: until then, damage that leaves no trace in how a file looks is not noticed.
     """
     folder = atomic_dir.readable_dir(folder)
     said = _manifest(folder)
-    with verified.unread(folder, said["files"], said["manifest"]) as names:
+    with shard_cache.unchecked(folder, said["files"], said["manifest"]) as names:
         for name in names:
             file = said["files"][name]
             _check(folder, name, file["bytes"], file["blake2b"])
     with suppress(OSError):
-        os.utime(folder)  # the last use, by which `pruning` goes
+        os.utime(folder)  # the last use, by which pruning goes
     try:
         dtype = np.dtype(said["dtype"])
         mapped = folder / _TOKENS
@@ -301,7 +300,7 @@ def _write_manifest(folder: Path, key: str, tokenizer: Tokenizer) -> None:
         "files": files,
     }
     said["manifest"] = _seal(said)
-    atomic_dir.write_file(folder / MANIFEST, json.dumps(said, indent=2).encode("ascii"))
+    atomic_dir.write_file(folder / shard_cache.MANIFEST, json.dumps(said, indent=2).encode("ascii"))
 
 
 def _seal(said: Mapping[str, object]) -> str:
@@ -311,11 +310,13 @@ def _seal(said: Mapping[str, object]) -> str:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
+    path = folder / shard_cache.MANIFEST
     try:
         said = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise WorkspaceError(f"{folder} holds no {MANIFEST}, so no texts", hint=_AGAIN) from None
+        raise WorkspaceError(
+            f"{folder} holds no {shard_cache.MANIFEST}, so no texts", hint=_AGAIN
+        ) from None
     except OSError as error:
         raise WorkspaceError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError):

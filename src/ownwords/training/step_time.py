@@ -28,7 +28,7 @@ from ownwords.models.decoder import CausalLM, build
 from ownwords.training import flops
 from ownwords.training.batches import Batches, Prefetcher
 from ownwords.training.device import Device
-from ownwords.training.objective import next_token
+from ownwords.training.job import next_token
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import DataConfig, OptimConfig, Precision
 from ownwords.training.shards import Shards

@@ -70,41 +70,41 @@ class DeviceSpeeds:
 
     kind: str  # of the device: cpu, cuda, ...
     name: str
-    paces: Mapping[Precision, StepTimeModel] = field(default_factory=dict)
+    step_times: Mapping[Precision, StepTimeModel] = field(default_factory=dict)
     fused: bool = False  # whether the part in C++ does on it what compiling would
 
     def fastest(self, shape: ModelConfig, rows: int, context: int, excluded: str = "") -> Precision:
         """The precision to train in; a less exact one only where it is faster by a margin."""
-        allowed = [p for p in self.paces if p != excluded] or list(self.paces)
-        return preferred({p: self.paces[p].step_s(shape, rows, context) for p in allowed})
+        allowed = [p for p in self.step_times if p != excluded] or list(self.step_times)
+        return pick_precision({p: self.step_times[p].step_s(shape, rows, context) for p in allowed})
 
 
-def preferred(seconds: Mapping[Precision, float]) -> Precision:
+def pick_precision(seconds: Mapping[Precision, float]) -> Precision:
     """The precision to train in, where a step of each takes so long."""
     return min(seconds, key=lambda precision: seconds[precision] * _MARGIN[precision])
 
 
-def assumed(device: Device, laws: PlanConstants = PLAN_CONSTANTS) -> DeviceSpeeds:
+def assumed_speeds(device: Device, laws: PlanConstants = PLAN_CONSTANTS) -> DeviceSpeeds:
     """What is taken to be so until something was measured."""
     cpu = device.kind == "cpu"
-    pace = StepTimeModel(
+    step_time = StepTimeModel(
         laws.assumed_cpu_layer_s if cpu else laws.assumed_gpu_layer_s,
         laws.assumed_cpu_flops if cpu else laws.assumed_gpu_flops,
     )
     fused = cpu and bindings.load_library() is not None
-    return DeviceSpeeds(device.kind, device.name, {precisions(device)[0]: pace}, fused)
+    return DeviceSpeeds(device.kind, device.name, {precisions(device)[0]: step_time}, fused)
 
 
-def scaled(speeds: DeviceSpeeds, times: float) -> DeviceSpeeds:
+def scale_speeds(speeds: DeviceSpeeds, times: float) -> DeviceSpeeds:
     """Of a machine on which everything takes so many times as long, as was seen in training."""
-    paces = {
-        precision: StepTimeModel(pace.layer_s * times, pace.flops_per_s / times, SEEN)
-        for precision, pace in speeds.paces.items()
+    step_times = {
+        precision: StepTimeModel(step_time.layer_s * times, step_time.flops_per_s / times, SEEN)
+        for precision, step_time in speeds.step_times.items()
     }
-    return replace(speeds, paces=paces)
+    return replace(speeds, step_times=step_times)
 
 
-def measured(
+def measure_speeds(
     device: Device,
     shapes: Sequence[ModelConfig],
     *,
@@ -123,16 +123,16 @@ def measured(
     ends = time.perf_counter() + seconds
     store = SpeedCache(device)
     optim = optim or OptimConfig()
-    guess = assumed(device, laws)
-    paces: dict[Precision, StepTimeModel] = {}
+    guess = assumed_speeds(device, laws)
+    step_times: dict[Precision, StepTimeModel] = {}
     samples: dict[Precision, list[StepTiming]] = {}
     timed: set[Precision] = set()
     busier = 0.0  # how many times as long a step takes now as it did when it was kept
     for shape in shapes:
         for precision in precisions(device):
-            pace = paces.get(precision) or next(iter(guess.paces.values()))
+            step_time = step_times.get(precision) or next(iter(guess.step_times.values()))
             left = ends - time.perf_counter()
-            fitting = _rows_in(left / 6, shape, rows, context, pace)
+            fitting = _rows_in(left / 6, shape, rows, context, step_time)
             sample = None
             for count in dict.fromkeys((rows, fitting)):
                 key = sample_key(shape, count, context, precision, optim)
@@ -152,9 +152,9 @@ def measured(
             if sample:
                 samples.setdefault(precision, []).append(sample)
                 origin = MEASURED if precision in timed else CACHED
-                paces[precision] = fitted(samples[precision], pace, origin)
+                step_times[precision] = fit_step_time(samples[precision], step_time, origin)
     store.save()
-    return replace(guess, paces=paces) if paces else guess
+    return replace(guess, step_times=step_times) if step_times else guess
 
 
 def precisions(device: Device) -> tuple[Precision, ...]:
@@ -174,7 +174,7 @@ def step_flops(shape: ModelConfig, rows: int, context: int) -> float:
     return rows * context * _per_token(shape, context) + optimizer_flops(shape)
 
 
-def fitted(
+def fit_step_time(
     samples: Sequence[StepTiming], before: StepTimeModel, origin: str = MEASURED
 ) -> StepTimeModel:
     """The law that is least wrong, in per cent, about these samples; never with a negative part.
@@ -212,10 +212,10 @@ def sample_key(
 
 
 def _rows_in(
-    seconds: float, shape: ModelConfig, rows: int, context: int, pace: StepTimeModel
+    seconds: float, shape: ModelConfig, rows: int, context: int, step_time: StepTimeModel
 ) -> int:
     """As many rows, halved as often as needed, as take no longer; 0 if one is too slow."""
-    while rows and pace.step_s(shape, rows, context) > seconds:
+    while rows and step_time.step_s(shape, rows, context) > seconds:
         rows //= 2
     return rows
 

@@ -52,7 +52,7 @@ class TokenStream:
         self._shuffle, self._name = shuffle, f"{name}/{seed}"
         # Those that one batch reaches into, and a few more: the next batches begin there.
         epochs = rows * context // self.tokens + 4
-        self._epoch = lru_cache(maxsize=epochs)(self._laid_out)
+        self._epoch = lru_cache(maxsize=epochs)(self._epoch_layout)
 
     def read(self, rows: range, ids_RT1: Int64s, pieces_RT1: npt.NDArray[np.int32]) -> None:
         """Fill in rows and the token after each; `pieces_RT1` numbers the documents in a row."""
@@ -105,7 +105,7 @@ class TokenStream:
             yield self._epoch(e), at, end
             position, count = position + end - at, count - (end - at)
 
-    def _laid_out(self, e: int) -> EpochLayout:
+    def _epoch_layout(self, e: int) -> EpochLayout:
         begins, ends = self._shards.offsets_D1[:-1], self._shards.offsets_D1[1:]
         kept = np.flatnonzero(ends > begins)
         order = None
@@ -128,9 +128,9 @@ class TokenStream:
         return np.argsort(self._draws(what, count), kind="stable")
 
     def _draws(self, what: str, count: int) -> npt.NDArray[np.uint64]:
-        return draws(f"{self._name}/{what}", count)
+        return random_bits(f"{self._name}/{what}", count)
 
 
-def draws(key: str, count: int, *, skip: int = 0) -> npt.NDArray[np.uint64]:
+def random_bits(key: str, count: int, *, skip: int = 0) -> npt.NDArray[np.uint64]:
     """The random numbers that belong to a key, after so many times four: the same everywhere."""
     return np.random.Philox(key=int(digest(key), 16), counter=skip).random_raw(count)

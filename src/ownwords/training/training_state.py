@@ -22,7 +22,7 @@ class TrainingState:
 
     def __init__(self, job: TrainJob, note: Callable[[str], None]) -> None:
         self.identity = identity(job)
-        self._exact = exact_weights(job)
+        self._exact = float32_weights(job)
         self._job, self._world, self._note = job, job.world, note
         self._checkpoints = job.run.checkpoints
         self._limit = job.loop.memorised_limit
@@ -81,11 +81,11 @@ class TrainingState:
             return
         record.seconds = self.seconds
         groups = {
-            "weights": self._world.whole(self.optimizer.weights()),
-            "optimizer": self._world.whole(self.optimizer.state()),
+            "weights": self._world.gather(self.optimizer.weights()),
+            "optimizer": self._world.gather(self.optimizer.state()),
         }
         if self.average is not None:
-            groups["average"] = self._world.whole(self.average.state())
+            groups["average"] = self._world.gather(self.average.state())
         if self._world.is_first:
             state = {"identity": self.identity, "record": record.state()}
             best = record.best(self._limit)
@@ -111,7 +111,7 @@ class TrainingState:
         self.record.setbacks, self.record.rate_scale = setbacks, rate_scale
         self.optimizer.rate_scale = rate_scale
         if self._world.is_first:
-            self._checkpoints.forget_after(saved.step)
+            self._checkpoints.delete_after(saved.step)
         self.save(again=True)  # so that what was learned outlasts a crash
         return True
 
@@ -142,7 +142,9 @@ class TrainingState:
         """What the first process has read; the others get its state, and no tensors."""
         if self._world.size == 1:
             return saved
-        head = self._world.share([saved.step, list(saved.groups), saved.state] if saved else None)
+        head = self._world.broadcast(
+            [saved.step, list(saved.groups), saved.state] if saved else None
+        )
         if head is None or self._world.is_first:
             return saved
         step, groups, state = cast("tuple[int, list[str], dict[str, object]]", head)
@@ -162,7 +164,7 @@ class TrainingState:
             self.average.load_state(self._world.scatter(saved.groups["average"], model))
 
 
-def exact_weights(job: TrainJob) -> dict[str, Tensor]:
+def float32_weights(job: TrainJob) -> dict[str, Tensor]:
     """Put what is trained into the type it is computed in; its float32 values where that is less.
 
     What an adapter leaves as it is keeps its type.

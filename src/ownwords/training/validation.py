@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ownwords.training.batches import whole
-from ownwords.training.device import Device, evaluating
+from ownwords.training.device import Device, eval_mode
 from ownwords.training.distributed import World
 from ownwords.training.settings import Precision
 from ownwords.training.shards import Shards
@@ -31,8 +31,10 @@ def bits_per_byte(
     itself. `evaluation.bits` measures what is published.
     """
     losses: list[Tensor] = []
-    with evaluating(task), device.autocast(precision):
-        for batch, counts in world.deal(whole(shards, rows=rows, context=context, isolate=isolate)):
+    with eval_mode(task), device.autocast(precision):
+        for batch, counts in world.distribute(
+            whole(shards, rows=rows, context=context, isolate=isolate)
+        ):
             loss = task(batch.to(device.torch_device))
             losses.append(loss.float() if counts else torch.zeros_like(loss, dtype=torch.float32))
     # Added up in float64, which not every device has.
@@ -43,7 +45,7 @@ def bits_per_byte(
 
 
 @contextmanager
-def holding(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+def swapped_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """The model with other weights for a while; afterwards it has its own, to the bit."""
     parameters = {name: p for name, p in model.named_parameters() if name in weights}
     with torch.no_grad():

@@ -18,13 +18,12 @@ from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.training import validation
 from ownwords.training.device import choose
 from ownwords.training.distributed import SINGLE_PROCESS
+from ownwords.training.job import LossModule, next_token
 from ownwords.training.loop import TrainingError
-from ownwords.training.objective import LossModule, next_token
 from ownwords.training.plan import Plan
 from ownwords.training.prepare import TextSample
-from ownwords.training.recipes import TrainedModel, TrainRequest
-from ownwords.training.session import PLAN
-from ownwords.training.shards import TrainingText, build
+from ownwords.training.recipes import PlannedTraining, TrainRequest
+from ownwords.training.shards import TrainingText, build_shards
 from ownwords.tune.search_space import SearchSpace
 from ownwords.tune.trial import FIRST_SEED, TrialFailedError, TrialRecord, TrialResult
 
@@ -33,22 +32,16 @@ _SCORED_ROWS = 16  # at once: the figure is the same for any number
 _WARM_UP = 1_000_003  # a seed that no trial has
 
 
-class _OnlyThePlan(Exception):  # noqa: N818 - nothing went wrong: the plan is what was wanted
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
-
-
 class TrialTrainer:
     """Makes trials of one search; the models lie in `folder` until they are tidied away.
 
-    `make` is `recipes.pretrain` or `recipes.finetune` with its texts; `work` what all trials have
+    `make` is `plan_pretraining` or `plan_finetuning` with its texts; `work` what all trials have
     in common. `held_out` are the validation posts.
     """
 
     def __init__(
         self,
-        make: Callable[[TrainRequest], TrainedModel],
+        make: Callable[[TrainRequest], PlannedTraining],
         held_out: Iterable[TrainingText],
         work: TrainRequest,
         folder: Path,
@@ -62,20 +55,11 @@ class TrialTrainer:
     def plan(self) -> Plan:
         """The plan of trial 1, which later is made of it; nothing is trained."""
         # What is prepared once (ids, speeds, text of the base's own) must not cost trial 1 alone.
-        _, runs = self._planned(_WARM_UP)
-        for run in runs:
-            shutil.rmtree(run, ignore_errors=True)
-        return self._planned(FIRST_SEED)[0]
+        shutil.rmtree(self._planned(_WARM_UP).run.folder, ignore_errors=True)
+        return self._planned(FIRST_SEED).plan
 
-    def _planned(self, seed: int) -> tuple[Plan, list[Path]]:
-        def stop(plan: Plan) -> None:
-            raise _OnlyThePlan(plan)
-
-        try:
-            self.make(self._work({}, seed, began=time.perf_counter(), planned=stop))
-        except _OnlyThePlan as stopped:
-            return stopped.plan, self._run_of(stopped.plan)
-        raise AssertionError
+    def _planned(self, seed: int) -> PlannedTraining:
+        return self.make(self._request({}, seed, began=time.perf_counter()))
 
     def search_in(self, space: SearchSpace, held_out_bytes: int) -> None:
         """From now on: what is searched, and how much of the held-out texts is read for a score.
@@ -89,26 +73,23 @@ class TrialTrainer:
         assert self.space is not None
         began = time.perf_counter()
         name = digest(repr(sorted(settings.items())), f"{seconds} {seed}")[:12]
-        run: list[Path] = []
-
-        def planned(plan: Plan) -> None:
-            run.extend(self._run_of(plan))
-
+        planned: PlannedTraining | None = None
         try:
             chosen = self.space.settings(settings)
-            work = self._work(chosen, seed, began=began, planned=planned)
-            made = self.make(replace(work, seconds=seconds, out=self.folder / name))
+            request = self._request(chosen, seed, began=began)
+            planned = self.make(replace(request, seconds=seconds, out=self.folder / name))
+            made = planned.train()
             score = self.score(made.folder, made.plan)
         except (TrainingError, ConfigError, CorpusError, ModelError) as error:
-            self._clear(name, run)
+            self._clear(name, planned)
             raise TrialFailedError(error.message, error.hint) from error
         except (MemoryError, RuntimeError) as error:
             if not choose(self.work.device).is_out_of_memory(error):
                 raise
-            self._clear(name, run)
+            self._clear(name, planned)
             raise TrialFailedError("out of memory") from error
         if not score < float("inf"):
-            self._clear(name, run)
+            self._clear(name, planned)
             raise TrialFailedError("the model's score is not a number")
         if made.plan.is_second and seed == FIRST_SEED and not chosen:
             # The search is around what the plan came to, not what it was for a moment.
@@ -137,7 +118,7 @@ class TrialTrainer:
         device = choose(self.work.device)
         tokenizer = tokenizers.from_files(found.tokenizer_files)
         tokens = self.work.workspace / "tokens"
-        shards = build(self.held_out, tokenizer, tokens, progress=Progress())
+        shards = build_shards(self.held_out, tokenizer, tokens, progress=Progress())
         net = found.model.float().to(device.torch_device).eval()
         return validation.bits_per_byte(
             LossModule(net, next_token),
@@ -150,19 +131,12 @@ class TrialTrainer:
             world=SINGLE_PROCESS,
         )
 
-    def _work(
-        self,
-        chosen: Mapping[str, object],
-        seed: int,
-        *,
-        began: float,
-        planned: Callable[[Plan], None],
-    ) -> TrainRequest:
+    def _request(self, chosen: Mapping[str, object], seed: int, *, began: float) -> TrainRequest:
         seed += self.first_seed - FIRST_SEED
         fixed = {**self.work.fixed, **chosen, "train.seed": seed}
         # Steps that a trial sets must fit its time as the plan's do; the user's own need not.
         in_time = "train.steps" not in self.work.fixed
-        return replace(self.work, fixed=fixed, began=began, planned=planned, ends_in_time=in_time)
+        return replace(self.work, fixed=fixed, began=began, ends_in_time=in_time)
 
     # --- what is kept ---------------------------------------------------------------------------
 
@@ -200,15 +174,9 @@ class TrialTrainer:
                 return standing if standing < score else None
         return None
 
-    def _run_of(self, plan: Plan) -> list[Path]:
-        """The run of a plan: that whose file says the same, seed and settings included."""
-        said = plan.to_toml().encode()
-        files = (self.work.workspace / "runs").glob(f"*/{PLAN}")
-        return [file.parent for file in files if file.read_bytes() == said]
-
-    def _clear(self, name: str, runs: Sequence[Path]) -> None:
-        for run in runs:
-            shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
+    def _clear(self, name: str, planned: PlannedTraining | None) -> None:
+        if planned:
+            shutil.rmtree(planned.run.folder / _CHECKPOINTS, ignore_errors=True)
         _delete(self.folder / name)
 
 

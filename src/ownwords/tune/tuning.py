@@ -18,7 +18,7 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.training import recipes
 from ownwords.training.corpus import Corpus
 from ownwords.training.plan import Plan
-from ownwords.training.recipes import TrainedModel, TrainRequest
+from ownwords.training.recipes import PlannedTraining, TrainRequest
 from ownwords.training.shards import TrainingText
 from ownwords.tune import trials_csv, trials_page
 from ownwords.tune.search import SearchBudget, SearchResult, search
@@ -90,10 +90,10 @@ def tune(
             hint="add posts: from a handful on, some are held out",
         )
 
-    def make(one: TrainRequest) -> TrainedModel:
+    def make(one: TrainRequest) -> PlannedTraining:
         if base is None:
-            return recipes.pretrain(texts.train, texts.validation, one)
-        return recipes.finetune(base, texts.train, texts.validation, one, replay=replay)
+            return recipes.plan_pretraining(texts.train, texts.validation, one)
+        return recipes.plan_finetuning(base, texts.train, texts.validation, one, replay=replay)
 
     return _TuneRun(texts, make, work, order, base).run()
 
@@ -102,7 +102,7 @@ class _TuneRun:
     def __init__(
         self,
         texts: Corpus,
-        make: Callable[[TrainRequest], TrainedModel],
+        make: Callable[[TrainRequest], PlannedTraining],
         work: TrainRequest,
         order: TuneRequest,
         base: Path | None,
@@ -111,7 +111,7 @@ class _TuneRun:
         self.root, self.target = work.workspace, work.folder
         self.progress: Progress = work.progress
         self.began = time.perf_counter() if work.began is None else work.began
-        self.work = replace(work, seconds=order.trial_s, planned=None)
+        self.work = replace(work, seconds=order.trial_s)
         self.trainer = TrialTrainer(make, texts.validation, self.work, self.root / _FOLDER)
         self.told: set[int] = set()
         self.space: SearchSpace

@@ -9,10 +9,10 @@ import pytest
 from ownwords.core.errors import WorkspaceError
 from ownwords.models import atomic_dir
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
-from ownwords.training import pruning
-from ownwords.training.shards import TrainingText, build, open_shards
+from ownwords.training import shard_cache
+from ownwords.training.shards import TrainingText, build_shards, open_shards
 
-COUNT = pruning.KEPT + 4
+COUNT = shard_cache.MAX_SHARDS + 4
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def runs(tmp_path: Path) -> Path:
 def keys(tokens: Path) -> list[str]:
     """Encoded texts, the one used longest ago first."""
     made = [
-        build([TrainingText("a", "hat " * n)], ByteTokenizer(), tokens).key
+        build_shards([TrainingText("a", "hat " * n)], ByteTokenizer(), tokens).key
         for n in range(1, COUNT + 1)
     ]
     for n, key in enumerate(made):
@@ -43,27 +43,27 @@ def there(tokens: Path) -> set[str]:
 
 
 def test_the_last_used_stay(tokens: Path, runs: Path, keys: list[str]) -> None:
-    pruning.prune(tokens, runs)
-    assert there(tokens) == set(keys[-pruning.KEPT :])
+    shard_cache.prune(tokens, runs)
+    assert there(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
 
 
 def test_opening_is_using(tokens: Path, runs: Path, keys: list[str]) -> None:
     assert open_shards(tokens / keys[0]).documents == 1
-    assert build([TrainingText("a", "hat hat ")], ByteTokenizer(), tokens).key == keys[1]
-    pruning.prune(tokens, runs)
-    assert there(tokens) == {keys[0], keys[1], *keys[-pruning.KEPT + 2 :]}
+    assert build_shards([TrainingText("a", "hat hat ")], ByteTokenizer(), tokens).key == keys[1]
+    shard_cache.prune(tokens, runs)
+    assert there(tokens) == {keys[0], keys[1], *keys[-shard_cache.MAX_SHARDS + 2 :]}
 
 
 def test_what_a_run_names_stays_as_long_as_the_run(
     tokens: Path, runs: Path, keys: list[str]
 ) -> None:
-    pruning.keep(runs / "pretrain-1", keys[:2])
-    pruning.prune(tokens, runs)
-    assert there(tokens) == {*keys[:2], *keys[-pruning.KEPT :]}
+    shard_cache.name_shards(runs / "pretrain-1", keys[:2])
+    shard_cache.prune(tokens, runs)
+    assert there(tokens) == {*keys[:2], *keys[-shard_cache.MAX_SHARDS :]}
     (runs / "pretrain-1" / "tokens.json").unlink()
     (runs / "pretrain-1").rmdir()
-    pruning.prune(tokens, runs)
-    assert there(tokens) == set(keys[-pruning.KEPT :])
+    shard_cache.prune(tokens, runs)
+    assert there(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
 
 
 @pytest.mark.parametrize("said", ["", "[1]", "{}", '{"keys": "all"}', '{"keys": '])
@@ -71,7 +71,7 @@ def test_nothing_goes_where_a_run_does_not_tell(
     tokens: Path, runs: Path, keys: list[str], said: str
 ) -> None:
     (runs / "pretrain-1" / "tokens.json").write_text(said)
-    pruning.prune(tokens, runs)
+    shard_cache.prune(tokens, runs)
     assert there(tokens) == set(keys)
 
 
@@ -80,7 +80,7 @@ def test_what_is_no_encoded_text_stays(tokens: Path, runs: Path, keys: list[str]
     (tokens / "tokenizer-1" / "tokenizer.json").write_text("{}")
     (tokens / "notes.txt").write_text("mine")
     (tokens / f".{keys[0]}.x.writing").mkdir()
-    pruning.prune(tokens, runs)
+    shard_cache.prune(tokens, runs)
     assert there(tokens) >= {"tokenizer-1", "notes.txt", f".{keys[0]}.x.writing", keys[-1]}
 
 
@@ -94,11 +94,11 @@ def test_a_kill_in_the_midst_leaves_nothing_that_counts(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            pruning.prune(tokens, runs)
+            shard_cache.prune(tokens, runs)
     left = there(tokens) - set(keys)
     assert [name.endswith(".deleted") for name in left] == [True]
-    pruning.prune(tokens, runs)
-    assert there(tokens) == set(keys[-pruning.KEPT :])
+    shard_cache.prune(tokens, runs)
+    assert there(tokens) == set(keys[-shard_cache.MAX_SHARDS :])
 
 
 def test_what_cannot_be_deleted_stays_whole(
@@ -108,10 +108,10 @@ def test_what_cannot_be_deleted_stays_whole(
         raise WorkspaceError(f"{folder} cannot be written")
 
     monkeypatch.setattr(atomic_dir, "delete_dir", refused)
-    pruning.prune(tokens, runs)
+    shard_cache.prune(tokens, runs)
     assert all(open_shards(tokens / key).documents == 1 for key in keys)
 
 
 def test_no_tokens_and_no_runs_yet(tmp_path: Path) -> None:
-    pruning.prune(tmp_path / "tokens", tmp_path / "runs")
+    shard_cache.prune(tmp_path / "tokens", tmp_path / "runs")
     assert list(tmp_path.iterdir()) == []

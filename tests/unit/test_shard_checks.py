@@ -11,19 +11,19 @@ import pytest
 import damage
 from ownwords.core.errors import WorkspaceError
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
+from ownwords.training import shard_cache
 from ownwords.training import shards as room
-from ownwords.training import verified
-from ownwords.training.shards import TrainingText, build, open_shards
+from ownwords.training.shards import TrainingText, build_shards, open_shards
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Encoded texts that were read whole, and are vouched for."""
-    monkeypatch.setattr(verified, "SETTLED_S", -1.0)
-    folder = build(
+    monkeypatch.setattr(shard_cache, "SETTLED_S", -1.0)
+    folder = build_shards(
         [TrainingText("a", "hats " * 200), TrainingText("b", "")], ByteTokenizer(), tmp_path
     ).folder
-    assert (folder / verified.STAMP).exists()
+    assert (folder / shard_cache.STAMP).exists()
     return folder
 
 
@@ -54,9 +54,9 @@ def test_what_looks_as_it_did_is_not_read_again(folder: Path, read: list[str]) -
 
 
 def test_what_was_just_written_is_not_vouched_for(tmp_path: Path, read: list[str]) -> None:
-    folder = build([TrainingText("a", "hats")], ByteTokenizer(), tmp_path).folder
+    folder = build_shards([TrainingText("a", "hats")], ByteTokenizer(), tmp_path).folder
     assert len(read) == 4
-    assert not (folder / verified.STAMP).exists()
+    assert not (folder / shard_cache.STAMP).exists()
     open_shards(folder)
     assert len(read) == 8
 
@@ -100,10 +100,10 @@ def test_a_missing_file_is_told(folder: Path) -> None:
 def test_decay_that_leaves_no_trace_is_found_within_a_week(
     folder: Path, monkeypatch: pytest.MonkeyPatch, read: list[str]
 ) -> None:
-    path, stamp = folder / "tokens.bin", folder / verified.STAMP
+    path, stamp = folder / "tokens.bin", folder / shard_cache.STAMP
     path.write_bytes(altered(path))
     said = json.loads(stamp.read_text())
-    said["looks"]["tokens.bin"] = verified._look(path)
+    said["looks"]["tokens.bin"] = shard_cache._look(path)
     stamp.write_text(json.dumps(said))
     open_shards(folder)
     assert read == []
@@ -123,7 +123,7 @@ def test_a_clock_set_back_is_not_believed(
 
 
 def test_a_damaged_stamp_vouches_for_nothing(folder: Path, read: list[str]) -> None:
-    stamp = folder / verified.STAMP
+    stamp = folder / shard_cache.STAMP
     whole = stamp.read_bytes()
     said = json.loads(whole)
     generator = random.Random(3)
@@ -139,7 +139,7 @@ def test_a_damaged_stamp_vouches_for_nothing(folder: Path, read: list[str]) -> N
 
 
 def test_a_stamp_is_of_one_manifest(folder: Path, read: list[str]) -> None:
-    stamp = folder / verified.STAMP
+    stamp = folder / shard_cache.STAMP
     stamp.write_text(json.dumps(json.loads(stamp.read_text()) | {"key": "0" * 32}))
     open_shards(folder)
     assert len(read) == 4
@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_written_to_is_read_each_time(
     def refused(path: Path, content: str) -> None:
         raise WorkspaceError(f"{path} cannot be written")
 
-    (folder / verified.STAMP).unlink()
-    monkeypatch.setattr(verified, "write_atomically", refused)
+    (folder / shard_cache.STAMP).unlink()
+    monkeypatch.setattr(shard_cache, "write_atomically", refused)
     assert open_shards(folder).documents == open_shards(folder).documents == 2
     assert len(read) == 8
