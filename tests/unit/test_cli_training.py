@@ -1,4 +1,4 @@
-"""`pretrain`, `finetune` and `bench step` as a user types them; the training itself is played."""
+"""`pretrain` and `finetune` as a user types them; the training itself is played."""
 
 import json
 import os
@@ -264,10 +264,6 @@ def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) 
             ["finetune", BLOG, "--base", "./base", "--set", "lora.rank=0"],
             "lora.rank must be a whole number of at least 1",
         ),
-        (["bench", "step", "--rows", "0"], "--rows should be more than 0, and is 0"),
-        (["bench", "step", "--rows", "99999999"], "--rows times --context should be"),
-        (["bench", "step", "--seconds", "nan"], "--seconds should be more than 0, and is nan"),
-        (["bench", "step", "--vocabulary", "0"], "--vocabulary should be more than 0"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
@@ -277,15 +273,13 @@ def test_what_cannot_be_is_one_sentence(
     assert message in capsys.readouterr().err.splitlines()[0]
 
 
-@pytest.mark.parametrize("verb", [["pretrain"], ["finetune"], ["bench", "step"]])
+@pytest.mark.parametrize("verb", [["pretrain"], ["finetune"]])
 def test_each_verb_explains_itself(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*verb, "--help"]) == 0
     assert f"Example: ownwords {' '.join(verb)}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "verb", [["pretrain", BLOG], ["finetune", BLOG, "--base", "b"], ["bench", "step"]]
-)
+@pytest.mark.parametrize("verb", [["pretrain", BLOG], ["finetune", BLOG, "--base", "b"]])
 def test_without_torch_one_sentence_says_what_to_install(verb: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
@@ -309,30 +303,3 @@ def test_reading_takes_no_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.filterwarnings("ignore")  # of the profiler's, about itself
-def test_a_step_is_taken_apart(play: Play, capfd: pytest.CaptureFixture[str]) -> None:
-    small = ["--parameters", "60000", "--vocabulary", "64", "--context", "32", "--rows", "2"]
-    assert main(["bench", "step", *small, "--seconds", "0.05", "--json", "--quiet"]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert sum(part["share"] for part in found["parts"]) == pytest.approx(1)
-    assert sum(part["seconds"] for part in found["parts"]) == pytest.approx(found["seconds"])
-    assert found["tokens_per_s"] == pytest.approx(64 / found["seconds"])
-    kinds = {(part["phase"], part["kind"]) for part in found["parts"]}
-    for kind in ("matrix products", "attention", "norms"):
-        assert ("forward", kind) in kinds
-        assert ("backward", kind) in kinds
-    assert ("forward", "loss") in kinds
-    assert {part["phase"] for part in found["parts"]} == {
-        "data",
-        "forward",
-        "backward",
-        "optimizer",
-    }
-    assert 0 < found["host_share"] < 1
-
-    assert main(["bench", "step", *small, "--seconds", "0.05", "--quiet"]) == 0
-    text = capfd.readouterr().out
-    assert "█" in text
-    assert "matrix products" in text

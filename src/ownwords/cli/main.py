@@ -200,36 +200,13 @@ def build() -> "App":
             usage=f"Usage: ownwords {name} {usage}",
             help_epilogue=f"Example: ownwords {name} {example}",
         )
-    app.command(_bench())
     app.command(
         "ownwords.cli.base:app",
         name="base",
-        sort_key=len(_VERBS) + 1,
+        sort_key=len(_VERBS),
         help="Manage the base models that training can start from.",
     )
     return app
-
-
-def _bench() -> "App":
-    from cyclopts import App
-
-    bench = App(
-        name="bench",
-        sort_key=len(_VERBS),
-        help="Measure what takes the time.",
-        help_format="plaintext",
-        help_epilogue="ownwords bench step --help explains it and shows an example.",
-        usage="Usage: ownwords bench step [OPTIONS]",
-        version_flags=(),
-    )
-    bench.command(
-        "ownwords.cli.bench:step",
-        name="step",
-        help="Show where the time of a training step goes.",
-        usage="Usage: ownwords bench step [MODEL] [OPTIONS]",
-        help_epilogue="Example: ownwords bench step --parameters 5000000 --precision autocast",
-    )
-    return bench
 
 
 def _report(message: str, hint: str, as_json: bool, status: int = 2) -> int:

@@ -1,10 +1,14 @@
 """Where the time of a training step goes: real batches, the real optimizer, PyTorch's profiler.
 
+    python bench/step_time.py [MODEL] [--parameters N] [--context T] [--rows B] [--precision P]
+
 Every operation is counted once, under the kind of the nearest thing around it that has one: a
 product within the loss is loss. What the backward pass does for an operation counts under that
 operation's kind. On a GPU the time is that of the device's kernels.
 """
 
+import argparse
+import json
 import os
 import statistics
 import sys
@@ -12,9 +16,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -27,7 +31,7 @@ from ownwords.models.configs.qwen3 import config_for_budget
 from ownwords.models.decoder import CausalLM, build
 from ownwords.training import flops
 from ownwords.training.batches import Batches, Prefetcher
-from ownwords.training.device import Device
+from ownwords.training.device import Device, choose
 from ownwords.training.job import next_token
 from ownwords.training.optim import Optimizer
 from ownwords.training.settings import DataConfig, OptimConfig, Precision
@@ -380,3 +384,62 @@ def _random_shards(folder: Path, vocabulary: int, batch_tokens: int) -> Shards:
         bytes_D=lengths.astype(np.int64),
         names=tuple(str(i) for i in range(len(lengths))),
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("model", type=Path, nargs="?", help="a directory, or a new random model")
+    parser.add_argument("--parameters", type=int, default=1_000_000)
+    parser.add_argument("--vocabulary", type=int, default=512)
+    parser.add_argument("--context", type=int, default=256, help="tokens of a row")
+    parser.add_argument("--rows", type=int, default=16, help="rows of a batch")
+    parser.add_argument("--precision", choices=get_args(Precision), default="float32")
+    parser.add_argument("--device", help="cpu, cuda, rocm, mps, xpu; the best if not given")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of measuring")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(arguments)
+    device = choose(given.device)
+    step = measure(
+        subject(
+            device,
+            given.precision,
+            given.model,
+            given.parameters,
+            given.vocabulary,
+            given.context,
+        ),
+        device,
+        rows=given.rows,
+        context=given.context,
+        precision=given.precision,
+        optim=OptimConfig(),
+        for_s=given.seconds,
+    )
+    print(json.dumps(asdict(step), indent=1) if given.json else shown(step))
+    return 0
+
+
+def shown(step: StepTime) -> str:
+    """A bar for each part, as long as its share of the step."""
+    lines = [
+        f"{step.parameters:,} parameters, {step.vocabulary:,} tokens, {step.precision},"
+        f" {step.rows} rows of {step.context:,} tokens, {step.device}",
+        f"{step.seconds * 1e3:,.1f} ms a step, {step.tokens_per_s:,.0f} tokens/s,"
+        f" {step.share_of_limit:.0%} of {step.limit.value:,.0f} GFLOP/s of matrix products",
+        f"host: {step.host_share:.1%}",
+    ]
+    longest = max((part.share for part in step.parts), default=1.0)
+    for phase in dict.fromkeys(part.phase for part in step.parts):
+        parts = [part for part in step.parts if part.phase == phase]
+        lines.append(f"{phase} {sum(part.share for part in parts):.1%}")
+        lines += [
+            f"  {part.kind:24} {'█' * round(40 * part.share / longest):40}"
+            f" {part.seconds * 1e3:10,.1f} ms {part.share:6.1%}"
+            for part in parts
+            if part.share >= 0.0005
+        ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
