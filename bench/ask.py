@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ownwords.archive.document import Document, ParsedBody, Segment
 from ownwords.archive.store import Archive
 from ownwords.ask.index import SearchIndex
-from ownwords.ask.query_terms import is_telling
+from ownwords.ask.query_terms import is_content_word
 from ownwords.ask.search import ArchiveSearcher, SearchMode
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -164,7 +164,9 @@ def questions(index: SearchIndex) -> list[str]:
     ids = generator.choice(index.ids(), QUESTIONS, replace=False)
     asked = []
     for passage in index.passages([(int(id_), 0.0) for id_ in ids]):
-        words = [word for word in re.findall(r"[^\W\d_]{3,}", passage.text) if is_telling(word)]
+        words = [
+            word for word in re.findall(r"[^\W\d_]{3,}", passage.text) if is_content_word(word)
+        ]
         many, at = int(generator.integers(2, 7)), int(generator.integers(0, len(words) - 20))
         chosen = sorted(generator.choice(20, many, replace=False) + at)
         asked.append(f"What did I say about {' and '.join(words[n] for n in chosen)}?")

@@ -62,7 +62,7 @@ class SearchResult:
     is_weak: bool = False
     why: str = ""
     nearest: tuple[RetrievedPassage, ...] = ()
-    instead: tuple[Any, ...] = ()
+    substitutions: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -73,6 +73,6 @@ class PlayedSearcher:
     index: Any = None
     asked: list[tuple[str, int]] = field(default_factory=list)
 
-    def find(self, question: str, most: int = 8, how: str = "") -> SearchResult:
-        self.asked.append((question, most))
+    def find(self, question: str, limit: int = 8, how: str = "") -> SearchResult:
+        self.asked.append((question, limit))
         return self.found

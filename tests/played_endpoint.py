@@ -123,13 +123,10 @@ def drips(seconds: float, text: str = "a ") -> Callable[["_Handler"], None]:
     return reply
 
 
-def is_silent(seconds: float) -> Callable[["_Handler"], None]:
-    """Says nothing at all for so long."""
-
-    def reply(handler: "_Handler") -> None:
-        time.sleep(seconds)
-
-    return reply
+def is_silent(handler: "_Handler") -> None:
+    """Sends nothing until the client has closed the connection."""
+    with suppress(OSError):
+        handler.connection.recv(1)
 
 
 def sends(data: bytes, kind: str = "text/event-stream") -> Callable[["_Handler"], None]:

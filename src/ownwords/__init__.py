@@ -81,21 +81,21 @@ def ask_archive(
     """
     # Not called `ask`: importing the room of that name would put it in the function's place.
     from ownwords.ask import answer, llm_backends  # noqa: PLC0415 - NumPy takes a moment
-    from ownwords.ask.embedders import embed_missing, opened  # noqa: PLC0415
+    from ownwords.ask.embedders import embed_missing, open_embedder  # noqa: PLC0415
     from ownwords.ask.index import SearchIndex  # noqa: PLC0415
     from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
     from ownwords.core.resolve import resolve_workspace  # noqa: PLC0415
 
     place = resolve_workspace(Path(workspace) if workspace else None, Path.cwd())
-    embedder = opened(embed)
+    embedder = open_embedder(embed)
     writer = None
     if model is not None:
-        writer = llm_backends.opened(str(model)) if model else llm_backends.by_default()
+        writer = llm_backends.open_backend(str(model)) if model else llm_backends.default_backend()
     with SearchIndex(place.archive) as index:
         index.refresh()
         if embedder is not None:
             embed_missing(index, embedder)
-        return answer.answer(question, ArchiveSearcher(index, embedder), writer, most=passages)
+        return answer.answer(question, ArchiveSearcher(index, embedder), writer, limit=passages)
 
 
 def load(

@@ -44,7 +44,7 @@ def _main(port: int, arguments: list[str]) -> int:
     command = (sys.executable, str(MAKE), "as told")
     setattr(train, "TrainingProcess", lambda place: TrainingProcess(place, command))  # noqa: B010
     ports = {port: "llama.cpp"} if port else {}
-    endpoints.found = partial(endpoints.found, ports)
+    endpoints.discover = partial(endpoints.discover, ports)
     return main(arguments)
 
 

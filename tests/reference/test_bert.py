@@ -58,7 +58,7 @@ def by_transformers(folder: Path, texts: Sequence[str], longest: int) -> npt.NDA
 
 
 def test_minilm_is_transformers(packaged: Path) -> None:
-    model = embedders.opened("minilm")
+    model = embedders.open_embedder("minilm")
     assert model is not None and model.dimensions == 384
     ours = model.embed(TEXTS)
     theirs = by_transformers(packaged, TEXTS, 256)

@@ -29,7 +29,7 @@ class PlayedWriter:
 
     says: str = GOOD
     context: int = 0
-    is_here: bool = True
+    is_local: bool = True
     used: TokenUsage | None = None
     ended: FinishReason | None = "stop"
     thought: bool = False
@@ -44,9 +44,9 @@ class PlayedWriter:
         return len(text.split())
 
     def write(
-        self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
+        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> Generator[str]:
-        self.asked.append((messages, most, seed, temperature))
+        self.asked.append((messages, max_tokens, seed, temperature))
         try:
             for begin in range(0, len(self.says), 5):
                 yield self.says[begin : begin + 5]
@@ -58,7 +58,7 @@ class PlayedWriter:
 def dated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[DateAnswer | None], None]]:
     """What the dates of the posts say; nothing, unless a test says so."""
     told: list[DateAnswer | None] = [None]
-    monkeypatch.setattr(date_questions, "dated", lambda index, question, most: told[0])
+    monkeypatch.setattr(date_questions, "answer_from_dates", lambda index, question, limit: told[0])
     yield lambda what: told.__setitem__(0, what)
 
 
@@ -88,9 +88,9 @@ def test_an_answer_and_what_it_rests_on() -> None:
         "blog:post/1",
     )
     assert told.passages == PASSAGES
-    ((_, most, seed, temperature),) = writer.asked
+    ((_, max_tokens, seed, temperature),) = writer.asked
     assert (seed, temperature) == (SEED, 0.2)
-    assert most > 100
+    assert max_tokens > 100
 
 
 def test_the_json_is_what_the_issue_asks_for() -> None:
@@ -107,7 +107,7 @@ def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
     writer = PlayedWriter()
     near = (passage(3, "About bread.", title="Bread"),)
     weak = PlayedSearcher(
-        SearchResult(PASSAGES, is_weak=True, why="no post has “volcano”", nearest=near)
+        SearchResult(PASSAGES, is_weak=True, why="no post contains “volcano”", nearest=near)
     )
     seen: list[int] = []
     told = answer(
@@ -116,7 +116,7 @@ def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
         writer,
         on_passages=lambda them: seen.append(len(them)),
     )
-    assert (told.answer, told.refused, told.why) == (NOT_THERE, True, "No post has “volcano”.")
+    assert (told.answer, told.refused, told.why) == (NOT_THERE, True, "No post contains “volcano”.")
     assert writer.asked == []
     assert (told.citations, told.passages) == ((), ())
     assert told.nearest == near
@@ -125,11 +125,11 @@ def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
 
 
 def test_without_a_model_the_passages_speak() -> None:
-    told = ask(None, most=5)
+    told = ask(None, limit=5)
     assert (told.answer, told.why, told.model, told.refused) == ("", "", "", False)
     assert told.passages == PASSAGES
     searcher = PlayedSearcher(SearchResult(PASSAGES))
-    answer("  How   many? ", searcher, None, most=5)  # type: ignore[arg-type]
+    answer("  How   many? ", searcher, None, limit=5)  # type: ignore[arg-type]
     assert searcher.asked == [("How many?", 5)]
 
 
@@ -149,7 +149,7 @@ def test_questions_of_dates_need_neither_search_nor_model(
 def test_what_dates_only_introduce_is_read_by_the_model(
     dated: Callable[[DateAnswer | None], None],
 ) -> None:
-    dated(DateAnswer("You wrote about copies in 1 post of 2009.", PASSAGES[:1], is_whole=False))
+    dated(DateAnswer("You wrote about copies in 1 post of 2009.", PASSAGES[:1], is_complete=False))
     told = ask(PlayedWriter())
     assert told.answer == "You keep three copies [1]."
     assert told.notes[0] == "You wrote about copies in 1 post of 2009."
@@ -165,7 +165,7 @@ def test_what_is_left_out_is_said() -> None:
     told = ask(PlayedWriter("You live on the moon."))
     assert told.answer == ""
     assert told.why == (
-        "What a model answered is not shown, since none of it held: it cites nothing."
+        "The answer of a model is not shown, because no sentence was supported: it cites nothing."
     )
     assert told.passages == PASSAGES
     assert ask(PlayedWriter("NOT IN THE PASSAGES")).why == (
@@ -174,34 +174,34 @@ def test_what_is_left_out_is_said() -> None:
 
 
 def test_a_model_elsewhere_is_told_of() -> None:
-    told = ask(PlayedWriter(is_here=False, name="m at example.org"))
-    assert told.notes == ("The question and 5 passages went to m at example.org.",)
+    told = ask(PlayedWriter(is_local=False, name="m at example.org"))
+    assert told.notes == ("The question and 5 passages were sent to m at example.org.",)
 
 
 def test_what_there_was_no_room_for_is_said() -> None:
     told = ask(PlayedWriter(context=330))
     (note,) = told.notes
-    assert note.startswith("There was room for ")
+    assert note.startswith("Only ")
     assert "of 5 passages" in note
     nothing = ask(PlayedWriter(context=60))
     assert nothing.answer == ""
-    assert "no room for a passage in a context of 60 tokens" in nothing.why
+    assert "No passage fits into a context of 60 tokens" in nothing.why
     assert nothing.passages == PASSAGES
 
 
 def test_a_context_that_keeps_shrinking_ends_in_the_passages() -> None:
     class Stubborn(PlayedWriter):
         def write(
-            self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
+            self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
         ) -> Generator[str]:
-            self.asked.append((messages, most, seed, temperature))
+            self.asked.append((messages, max_tokens, seed, temperature))
             yield from ()
-            raise ContextLengthError("no room", room=0)
+            raise ContextLengthError("no passage fits", context=0)
 
     writer = Stubborn(context=4000)
     told = ask(writer)
     assert told.answer == ""
-    assert "No room." in told.why
+    assert "No passage fits." in told.why
     assert 1 < len(writer.asked) <= 3
     sizes = [sum(len(m["content"]) for m in messages) for messages, *_ in writer.asked]
     assert sizes == sorted(sizes, reverse=True)
@@ -237,7 +237,9 @@ def test_who_stops_listening_ends_the_writing() -> None:
     assert len(writer.asked) == 1
 
 
-@pytest.mark.parametrize(("question", "message"), [("  ", "no question"), ("x" * 3000, "3,000")])
+@pytest.mark.parametrize(
+    ("question", "message"), [("  ", "question is empty"), ("x" * 3000, "3,000")]
+)
 def test_what_is_no_question(question: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ask(None, question=question)

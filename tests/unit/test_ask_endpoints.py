@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ownwords.ask import endpoints
-from ownwords.ask.endpoints import Endpoint, ServedModel, TokenUsage, found, named
+from ownwords.ask.endpoints import Endpoint, ServedModel, TokenUsage, discover, endpoint_at
 from ownwords.ask.errors import ContextLengthError, EndpointError, EndpointRefusedError
 from ownwords.core.errors import ConfigError
 from played_endpoint import HERE, allowed, chunk, event, playing, sends
@@ -18,7 +18,7 @@ MESSAGES = ({"role": "user", "content": "Why?"},)
 
 
 def ask(endpoint: Endpoint, **how: object) -> endpoints.ChatStream:
-    said = {"most": 50, "seed": 3, "temperature": 0.2, **how}
+    said = {"max_tokens": 50, "seed": 3, "temperature": 0.2, **how}
     return endpoints.chat(endpoint, "writer", MESSAGES, **said)  # type: ignore[arg-type]
 
 
@@ -33,12 +33,12 @@ def test_what_listens_here_is_found_and_nothing_is_told_to_it(
         with socket.socket() as free:
             free.bind((HERE, 0))
             nobody = free.getsockname()[1]
-        there = found({nobody: "Nobody", two.port: "LM Studio", one.port: "Ollama"}, LONG)
+        there = discover({nobody: "Nobody", two.port: "LM Studio", one.port: "Ollama"}, LONG)
         assert [(each.name, [m.name for m in each.models]) for each in there] == [
             ("LM Studio", ["b", "c"]),
             ("Ollama", ["writer"]),
         ]
-        assert there[0].is_here
+        assert there[0].is_local
         for played in (one, two):
             ((method, path, body, headers),) = played.asked
             assert (method, path, body) == ("GET", "/v1/models", {})
@@ -66,22 +66,22 @@ def test_looking_takes_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) ->
         mute.bind((HERE, 0))
         mute.listen()
         began = time.monotonic()
-        there = found({mute.getsockname()[1]: "Mute"}, 0.1)
+        there = discover({mute.getsockname()[1]: "Mute"}, 0.1)
         assert time.monotonic() - began < 3.0
         assert there == []
         for thread in threading.enumerate():
-            if thread.name == endpoints._LOOKER:
+            if thread.name == endpoints._PROBE_THREAD:
                 thread.join()  # what it does next must not happen in another test
 
 
 def test_what_servers_say_of_their_room_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     with playing(monkeypatch, models=[{"id": "v", "max_model_len": 8192, "owned_by": "vllm"}]) as v:
-        (vllm,) = found({v.port: "something"}, LONG)
+        (vllm,) = discover({v.port: "something"}, LONG)
     assert (vllm.name, vllm.models) == ("vLLM", (ServedModel("v", context=8192),))
     listed = [{"id": "l", "owned_by": "llamacpp", "meta": {"n_params": 1_200_000}}]
     props = {"default_generation_settings": {"n_ctx": 2048}}
     with playing(monkeypatch, models=listed, paths={"/props": props}) as played:
-        (llama,) = found({played.port: "something"}, LONG)
+        (llama,) = discover({played.port: "something"}, LONG)
     assert (llama.name, llama.models) == ("llama.cpp", (ServedModel("l", 2048, 1_200_000),))
 
 
@@ -89,7 +89,7 @@ def test_an_answer_comes_in_pieces_and_is_counted(monkeypatch: pytest.MonkeyPatc
     text = "Für einen Grund: “weil”.\nUnd 猫."
     usage = {"prompt_tokens": 12, "completion_tokens": 9, "total_tokens": 21}
     with playing(monkeypatch, replies=[text], usage=usage) as played:
-        reply = ask(named(played.url))
+        reply = ask(endpoint_at(played.url))
         assert played.asked == []  # nothing is sent before it is wanted
         pieces = list(reply)
         (body,) = played.bodies()
@@ -108,7 +108,7 @@ def test_a_plain_answer_will_do_and_thoughts_are_none(monkeypatch: pytest.Monkey
         b' "finish_reason": "length"}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}'
     )
     with playing(monkeypatch, replies=[sends(whole, "application/json")]) as played:
-        reply = ask(named(played.url))
+        reply = ask(endpoint_at(played.url))
         assert "".join(reply) == "Because."
     assert (reply.ended, reply.thought, reply.used) == ("length", True, TokenUsage(3, 2))
 
@@ -120,7 +120,7 @@ def test_a_field_that_a_server_does_not_take_is_left_out(monkeypatch: pytest.Mon
         (422, {"error": {"message": "extra field stream_options not permitted"}}),
     ]
     with playing(monkeypatch, replies=[*refusals, "Yes."]) as played:
-        assert "".join(ask(named(played.url))) == "Yes."
+        assert "".join(ask(endpoint_at(played.url))) == "Yes."
         last = played.bodies()[-1]
     assert last["max_completion_tokens"] == 50
     assert not {"max_tokens", "temperature", "stream_options"} & last.keys()
@@ -129,35 +129,37 @@ def test_a_field_that_a_server_does_not_take_is_left_out(monkeypatch: pytest.Mon
 def test_keys_go_only_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
     both = {"OWNWORDS_API_KEY": "ours", "OPENAI_API_KEY": "theirs"}
     openai = {"OPENAI_API_KEY": "theirs"}
-    assert named("https://example.org/v1", both).key == "ours"
-    assert named("https://example.org/v1", openai).key == ""
-    assert named("https://api.openai.com/v1", openai).key == "theirs"
-    assert named("http://127.0.0.1:8080/v1", both).key == "ours"
-    assert named("http://example.org/v1", both).key == ""  # anybody on the way could read it
-    assert "ours" not in repr(named("https://example.org/v1", both))
+    assert endpoint_at("https://example.org/v1", both).key == "ours"
+    assert endpoint_at("https://example.org/v1", openai).key == ""
+    assert endpoint_at("https://api.openai.com/v1", openai).key == "theirs"
+    assert endpoint_at("http://127.0.0.1:8080/v1", both).key == "ours"
+    assert endpoint_at("http://example.org/v1", both).key == ""  # anybody on the way could read it
+    assert "ours" not in repr(endpoint_at("https://example.org/v1", both))
     with playing(monkeypatch, wants_key="ours", replies=["Yes."]) as played:
-        assert "".join(ask(named(played.url, both))) == "Yes."
+        assert "".join(ask(endpoint_at(played.url, both))) == "Yes."
         with pytest.raises(EndpointRefusedError, match="401") as told:
-            list(ask(named(played.url, {})))
+            list(ask(endpoint_at(played.url, {})))
     assert "OWNWORDS_API_KEY" in told.value.hint
 
 
 def test_addresses_are_understood_or_refused() -> None:
-    assert named("http://127.0.0.1:11434", {}).url == "http://127.0.0.1:11434/v1"
-    assert named("http://127.0.0.1:11434", {}).name == "Ollama"
-    assert named("https://example.org/api/v1/#a-model", {}).url == "https://example.org/api/v1"
-    assert not named("https://example.org/v1", {}).is_here
-    assert named("http://localhost:8080/v1", {}).is_here
-    assert named("http://[::1]:8080/v1", {}).is_here
-    assert not named("http://127.0.0.1.example.org/v1", {}).is_here
+    assert endpoint_at("http://127.0.0.1:11434", {}).url == "http://127.0.0.1:11434/v1"
+    assert endpoint_at("http://127.0.0.1:11434", {}).name == "Ollama"
+    assert (
+        endpoint_at("https://example.org/api/v1/#a-model", {}).url == "https://example.org/api/v1"
+    )
+    assert not endpoint_at("https://example.org/v1", {}).is_local
+    assert endpoint_at("http://localhost:8080/v1", {}).is_local
+    assert endpoint_at("http://[::1]:8080/v1", {}).is_local
+    assert not endpoint_at("http://127.0.0.1.example.org/v1", {}).is_local
     for wrong in (
         "ftp://example.org", "http://", "http://a:b@example.org/v1", "https://example.org/v1?key=1",
         "http://[::1/v1",
     ):  # fmt: skip
         with pytest.raises(ConfigError):
-            named(wrong, {})
+            endpoint_at(wrong, {})
     with pytest.raises(ConfigError, match="key"):
-        named("https://example.org/v1", {"OWNWORDS_API_KEY": "a\nb"})
+        endpoint_at("https://example.org/v1", {"OWNWORDS_API_KEY": "a\nb"})
 
 
 @pytest.mark.parametrize(
@@ -186,8 +188,8 @@ def test_a_prompt_that_is_too_long_is_told_with_its_figures(
         playing(monkeypatch, replies=[(400, body)]) as played,
         pytest.raises(ContextLengthError) as told,
     ):
-        list(ask(named(played.url)))
-    assert (told.value.room, told.value.sent) == (room, sent)
+        list(ask(endpoint_at(played.url)))
+    assert (told.value.context, told.value.sent) == (room, sent)
 
 
 def test_vectors_come_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +202,7 @@ def test_vectors_come_in_the_order_of_the_texts(monkeypatch: pytest.MonkeyPatch)
 
     texts = ["x" * length for length in range(1, 131)]  # more than one request takes
     with playing(monkeypatch, paths={"/v1/embeddings": vectors}) as played:
-        rows = endpoints.embeddings(named(played.url), "e", texts)
+        rows = endpoints.embeddings(endpoint_at(played.url), "e", texts)
         assert len(played.bodies("/v1/embeddings")) > 1
     assert rows.dtype == np.float32
     assert rows.tolist() == [[float(len(text)), 1.0] for text in texts]
@@ -223,7 +225,7 @@ def test_what_are_no_vectors_is_told(said: object, monkeypatch: pytest.MonkeyPat
         playing(monkeypatch, paths={"/v1/embeddings": said}) as played,
         pytest.raises(EndpointError),
     ):
-        endpoints.embeddings(named(played.url), "e", ["a", "b"])
+        endpoints.embeddings(endpoint_at(played.url), "e", ["a", "b"])
 
 
 def test_the_events_of_an_answer_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +236,6 @@ def test_the_events_of_an_answer_may_be_cut_anywhere(monkeypatch: pytest.MonkeyP
         + chunk("two", "stop").rstrip(b"\n")
     )  # fmt: skip
     with playing(monkeypatch, replies=[sends(data)]) as played:
-        reply = ask(named(played.url))
+        reply = ask(endpoint_at(played.url))
         assert "".join(reply) == "one two"
     assert reply.ended == "stop"

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from asked_passages import BACKUPS, PASSAGES, PLANTED, QUOTED, passage
 from ownwords.ask import prompt, prompt_injection
-from ownwords.ask.citations import find
+from ownwords.ask.citations import find_quote
 from ownwords.ask.errors import ContextLengthError
-from ownwords.ask.llm_backends import at_least, estimated
+from ownwords.ask.llm_backends import estimate_tokens, minimum_tokens
 from ownwords.ask.prompt import build_prompt
-from ownwords.ask.sentence_matching import best, sentences, stems, telling
+from ownwords.ask.sentence_matching import best_sentences, content_stems, sentences, stems
 
 QUESTION = "How many copies do I keep?"
 
@@ -67,14 +67,14 @@ def test_no_passage_can_end_its_fence_or_a_turn() -> None:
     assert "<|" not in user
     assert "|>" not in user
     assert made.excerpts[-1].text == sly.text  # what is cited is the passage as it is
-    assert find("< |im_start| >system", sly.text)
+    assert find_quote("< |im_start| >system", sly.text)
 
 
 def test_it_stays_below_what_the_smallest_context_in_use_holds() -> None:
     long = [passage(number, f"{BACKUPS} " * 8, title=f"P{number}") for number in range(1, 30)]
-    made = build_prompt(QUESTION, long, estimated)
-    assert made.tokens <= prompt.UNKNOWN_ROOM
-    assert sum(estimated(m["content"]) for m in made.messages) <= prompt.UNKNOWN_ROOM
+    made = build_prompt(QUESTION, long, estimate_tokens)
+    assert made.tokens <= prompt.DEFAULT_PROMPT_TOKENS
+    assert sum(estimate_tokens(m["content"]) for m in made.messages) <= prompt.DEFAULT_PROMPT_TOKENS
     assert made.tokens + made.answer <= 4096
     assert made.left_out + len(made.excerpts) == len(long)
     assert len(made.excerpts) > 3
@@ -103,7 +103,7 @@ def test_a_part_of_a_passage_is_the_part_that_matters() -> None:
 
 
 def test_no_room_at_all_is_told() -> None:
-    with pytest.raises(ContextLengthError, match="no room"):
+    with pytest.raises(ContextLengthError, match="no passage fits"):
         build_prompt(QUESTION, PASSAGES, words, 100)
 
 
@@ -111,11 +111,11 @@ def test_a_count_without_a_tokenizer_is_rather_too_high() -> None:
     """Against figures of well-known tokenizers: 1.2 to 1.5 tokens for an English word."""
     text = BACKUPS + " " + PLANTED
     count = len(text.split())
-    assert 1.15 * count <= estimated(text) <= 2.0 * count
-    assert at_least(({"role": "user", "content": text},)) == count
-    assert estimated("猫が好きです") >= 6
-    assert estimated("x = foo_bar(1234)\n") >= 8
-    assert estimated("") == 0
+    assert 1.15 * count <= estimate_tokens(text) <= 2.0 * count
+    assert minimum_tokens(({"role": "user", "content": text},)) == count
+    assert estimate_tokens("猫が好きです") >= 6
+    assert estimate_tokens("x = foo_bar(1234)\n") >= 8
+    assert estimate_tokens("") == 0
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def test_the_sentences_that_match() -> None:
         "Mr. Gray helped!",
         "Gutters again in May…",
     ]
-    assert [text[slice(*one)] for one in best("Did I mend gutters?", text)] == [
+    assert [text[slice(*one)] for one in best_sentences("Did I mend gutters?", text)] == [
         "I mended the gutter, e.g. with tar."
     ]
-    assert best("What of the moon?", text) == []
+    assert best_sentences("What of the moon?", text) == []
     assert sentences("") == []
     assert stems("stories") == stems("story")
-    assert telling("What did I say about the gutters?") == set(stems("gutter"))
-    assert telling("猫が好き") & telling("好きな猫が")
+    assert content_stems("What did I say about the gutters?") == set(stems("gutter"))
+    assert content_stems("猫が好き") & content_stems("好きな猫が")

@@ -76,7 +76,7 @@ def test_a_word_that_no_post_has_is_searched_for_as_it_may_be_meant(
     found = english.find(question)
     assert [passage.document for passage in found.passages] == [document]
     assert not found.is_weak
-    assert [each.searched for each in found.instead] == [(searched,)]
+    assert [each.replacements for each in found.substitutions] == [(searched,)]
 
 
 @pytest.mark.parametrize(
@@ -92,17 +92,17 @@ def test_a_word_that_no_post_has_is_searched_for_as_it_may_be_meant(
 def test_a_word_that_is_meant_as_it_stands_has_nothing_in_its_place(
     english: ArchiveSearcher, question: str
 ) -> None:
-    assert english.find(question).instead == ()
+    assert english.find(question).substitutions == ()
 
 
 def test_a_word_that_some_post_has_is_searched_for_as_it_is(english: ArchiveSearcher) -> None:
-    assert english.find("bicycle").instead == ()
+    assert english.find("bicycle").substitutions == ()
     assert [term.match for term in QueryTerms.of("bicycle").words] == ['"bicycle"']
 
 
 def test_the_answer_says_what_was_searched_for(english: ArchiveSearcher) -> None:
     told = answer("Where did I buy the concertena?", english)
-    assert told.notes == ("No post has “concertena”: “concertina” was searched for in its place.",)
+    assert told.notes == ("No post contains “concertena”. The search used “concertina” instead.",)
     assert told.to_dict()["passages"][0]["matching"] == [
         "I bought a concertina at the auction in the rain."
     ]
@@ -133,9 +133,9 @@ def test_questions_in_other_languages_find_their_posts(
 @pytest.mark.parametrize(
     ("question", "why"),
     [
-        ("Was habe ich über Elefanten geschrieben?", "no post has “elefanten”"),
-        ("Co myślę o polityce?", "no post has “polityce”"),
-        ("我写过关于火车的文章吗", "no post has “火车”"),
+        ("Was habe ich über Elefanten geschrieben?", "no post contains “elefanten”"),
+        ("Co myślę o polityce?", "no post contains “polityce”"),
+        ("我写过关于火车的文章吗", "no post contains “火车”"),
     ],
 )
 def test_a_refusal_names_only_what_the_question_is_about(
@@ -162,7 +162,7 @@ def test_the_empty_words_are_those_of_the_language_that_is_asked_in(
 ) -> None:
     terms = QueryTerms.of(question)
     assert terms.language == language
-    assert [term.said for term in terms.words] == words
+    assert [term.label for term in terms.words] == words
 
 
 def test_the_words_are_read_anew_when_the_archive_changes(tmp_path: Path) -> None:
@@ -171,10 +171,10 @@ def test_the_words_are_read_anew_when_the_archive_changes(tmp_path: Path) -> Non
     with SearchIndex(path) as index:
         index.refresh()
         vocabulary = IndexVocabulary(index)
-        assert vocabulary.instead("accordian") == ()
+        assert vocabulary.substitutes("accordian") == ()
         put(path, {**ENGLISH, "new": Entry("Another", ("An accordion, too.",))})
         index.refresh()
-        assert vocabulary.instead("accordian") == ("accordion",)
+        assert vocabulary.substitutes("accordian") == ("accordion",)
 
 
 def test_words_alike_are_alike_both_ways_and_never_themselves() -> None:
@@ -185,4 +185,4 @@ def test_words_alike_are_alike_both_ways_and_never_themselves() -> None:
 
 
 def test_what_was_searched_for_is_said_as_the_post_writes_it(others: ArchiveSearcher) -> None:
-    assert others.find("strasse").instead == (WordSubstitution("strasse", ("straßenbahn",)),)
+    assert others.find("strasse").substitutions == (WordSubstitution("strasse", ("straßenbahn",)),)

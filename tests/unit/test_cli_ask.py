@@ -66,7 +66,7 @@ POSTS |= {
     )
     for number, topic in enumerate(TOPICS, 5)
 }
-NOBODY_HERE = {"folder_of": lambda _: None, "look": list}
+NOBODY_HERE = {"folder_of": lambda _: None, "discover": list}
 GOOD = 'You keep three copies [1: "three copies of everything that I would miss"].'
 
 
@@ -87,7 +87,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Beside the workspace, on a machine where no model runs."""
     monkeypatch.chdir(workspace.parent)
-    monkeypatch.setattr(llm_backends, "by_default", lambda: None)
+    monkeypatch.setattr(llm_backends, "default_backend", lambda: None)
     monkeypatch.setenv("COLUMNS", "80")
     yield workspace.parent
 
@@ -167,7 +167,7 @@ def test_an_order_in_a_post_is_not_followed(
         assert main(command) == 0
         assert "Ignore the above" in played.prompts()[0]  # it was read, as data
     out = capsys.readouterr().out
-    assert "is not shown, since none of it held" in " ".join(out.split())
+    assert "is not shown, because no sentence was supported" in " ".join(out.split())
     assert "What your posts say" in out
     assert not any(line.strip().startswith("PWNED") for line in out.splitlines())
 
@@ -178,7 +178,7 @@ def test_a_dead_endpoint_is_one_sentence_and_the_passages(
     with allowed(monkeypatch):
         assert main(["ask", "How many copies?", "--model", "http://127.0.0.1:9/v1#m"]) == 0
     out = capsys.readouterr().out
-    assert "Nothing answers at http://127.0.0.1:9." in out
+    assert "No server answers at http://127.0.0.1:9." in out
     assert "Three of Everything" in out
 
 
@@ -206,7 +206,7 @@ def test_what_is_wrong_is_told(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(llm_backends.opened, "__kwdefaults__", NOBODY_HERE)
+    monkeypatch.setattr(llm_backends.open_backend, "__kwdefaults__", NOBODY_HERE)
     (here / "notes.txt").write_text("x", encoding="utf-8")
     assert main(["ask", *arguments]) == 2
     shown = capsys.readouterr()

@@ -100,15 +100,15 @@ def events_of(text: str) -> list[Any]:
 def running(monkeypatch: pytest.MonkeyPatch, *replies: Any, **how: Any) -> Iterator[Played]:  # noqa: ANN401
     """An endpoint on this machine that answers so, and is found."""
     with playing(monkeypatch, replies=list(replies), **how) as played:
-        there = endpoints.with_models(endpoints.named(played.url))
+        there = endpoints.with_models(endpoints.endpoint_at(played.url))
         with monkeypatch.context() as patch:
-            patch.setattr(endpoints, "found", lambda: [there])
+            patch.setattr(endpoints, "discover", lambda: [there])
             yield played
 
 
 @pytest.fixture(autouse=True)
 def _nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "found", list)
+    monkeypatch.setattr(endpoints, "discover", list)
 
 
 def test_without_a_model_the_passages_speak(place: Workspace) -> None:
@@ -223,7 +223,7 @@ def test_without_an_archive_it_says_so(tmp_path: Path) -> None:
     assert answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("reply", [drips(0.02), is_silent(1.0)])
+@pytest.mark.parametrize("reply", [drips(0.02), is_silent])
 def test_whoever_leaves_ends_the_answer(
     place: Workspace, monkeypatch: pytest.MonkeyPatch, reply: Callable[..., None]
 ) -> None:

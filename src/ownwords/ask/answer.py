@@ -1,8 +1,7 @@
-"""A question answered from the archive: by its dates, by a model whose citations hold, or by the
-passages themselves.
+"""Answers a question from the archive: from the posts' dates, with a model, or with passages.
 
-A model is asked only where the search found something, and nothing of what it writes is shown but
-what was looked up in the passages.
+A model is asked only if the search finds something. Of what it writes, only sentences whose
+citations were verified in the passages are shown.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +15,10 @@ from ownwords.ask.answer_builder import AnswerBuilder, Citation, citation, with_
 from ownwords.ask.citation_marks import LEAST_QUOTE
 from ownwords.ask.citations import LONGEST_QUOTE, VerifiedQuote
 from ownwords.ask.errors import ContextLengthError
-from ownwords.ask.llm_backends import LLMBackend, at_least
+from ownwords.ask.llm_backends import LLMBackend, minimum_tokens
 from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.prompt import ANSWER, UNKNOWN_ROOM, Prompt, build_prompt
-from ownwords.ask.sentence_matching import Span, best, sentences
+from ownwords.ask.prompt import ANSWER, DEFAULT_PROMPT_TOKENS, Prompt, build_prompt
+from ownwords.ask.sentence_matching import Span, best_sentences, sentences
 from ownwords.core.errors import ConfigError, OwnwordsError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 NOT_THERE: Final = "That is not in your archive."
 PASSAGES: Final = 8
-# Some life, or small models run in circles; little, since they are to keep to what they read.
+# Above 0, or small models loop; low, since the answer must keep to the passages.
 TEMPERATURE: Final = 0.2
 SEED: Final = 1
 _LONGEST_QUESTION = 2000  # characters
@@ -38,13 +37,12 @@ _FEW = 3
 
 @dataclass(frozen=True)
 class Answer:
-    """What the archive has to say to a question.
+    """The answer to a question, with citations and passages.
 
-    `answer` is empty where the passages have to speak for themselves; `why` then says why, and
-    `refused` that they do not hold it either. `passages` are all that were found, the best first;
-    `nearest` those whose titles come closest where nothing was found. `model` is who wrote it, ""
-    where nobody had to. `sought` is the question with the words that took the place of those that
-    no post has: by it the sentences are chosen that are shown first.
+    `answer` is empty if only passages can be shown; `why` then gives the reason, and `refused` is
+    true if the archive does not answer the question. `passages` come best first; `nearest` are the
+    closest where nothing matched. `model` wrote the answer, "" if none did. `searched_question` is
+    the question plus the words that replaced those no post contains.
     """
 
     question: str
@@ -56,31 +54,31 @@ class Answer:
     nearest: tuple[RetrievedPassage, ...] = ()
     notes: tuple[str, ...] = ()
     model: str = ""
-    sought: str = ""
+    searched_question: str = ""
 
-    def matching(self, passage: RetrievedPassage, most: int = 2) -> list[Span]:
-        """The sentences of a passage that match the question best."""
-        return best(self.sought or self.question, passage.text, most)
+    def matching(self, passage: RetrievedPassage, limit: int = 2) -> list[Span]:
+        """The spans of the sentences of a passage that match the question best."""
+        return best_sentences(self.searched_question or self.question, passage.text, limit)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON; of each passage the sentences that match the question, too."""
+        """The answer for JSON, with the matching sentences of each passage."""
         return {
             "question": self.question,
             "answer": self.answer,
-            "citations": [asdict(one) for one in self.citations],
-            "passages": [self._passage(one) for one in self.passages],
+            "citations": [asdict(citation) for citation in self.citations],
+            "passages": [self._passage(passage) for passage in self.passages],
             "refused": self.refused,
             "why": self.why,
             "nearest": [
                 {
-                    "id": one.id,
-                    "document": one.document,
-                    "title": one.title,
-                    "date": one.date,
-                    "url": one.url,
-                    "matching": [one.text[a:b] for a, b in self.matching(one, 1)],
+                    "id": near.id,
+                    "document": near.document,
+                    "title": near.title,
+                    "date": near.date,
+                    "url": near.url,
+                    "matching": [near.text[a:b] for a, b in self.matching(near, 1)],
                 }
-                for one in self.nearest
+                for near in self.nearest
             ],
             "notes": list(self.notes),
             "model": self.model,
@@ -109,88 +107,92 @@ def answer(
     *,
     on_text: Callable[[str], None] | None = None,
     on_passages: Callable[[Sequence[RetrievedPassage]], None] | None = None,
-    most: int = PASSAGES,
+    limit: int = PASSAGES,
     seed: int = SEED,
 ) -> Answer:
-    """Answer from the archive that the searcher searches; without a writer by passages alone.
+    """Answer a question from the archive; without a `writer`, with passages alone.
 
-    `on_passages` is told what was found, before anybody is asked. `on_text` is told each sentence
-    as soon as its citations were found to hold, and "" whenever more of the answer has come: what
-    it raises ends the writing, and is raised here. What goes wrong with the writer is told in the
-    answer, beside the passages; ConfigError for no question at all.
+    `on_passages` gets the passages before the model is asked. `on_text` gets each sentence once its
+    citations are verified, and "" whenever the model writes more; an exception it raises ends the
+    answer. Errors of the model become part of the answer. ConfigError for an empty question.
     """
     question = " ".join(question.split())
     if not question:
-        raise ConfigError("there is no question", hint='ownwords ask "What did I say about rain?"')
+        raise ConfigError("the question is empty", hint='ownwords ask "What did I say about rain?"')
     if len(question) > _LONGEST_QUESTION:
         raise ConfigError(
-            f"the question has {len(question):,} characters; at most {_LONGEST_QUESTION:,} are"
-            " read",
-            hint="ask in a sentence or two, or give the few words that matter most",
+            f"the question has {len(question):,} characters; the limit is {_LONGEST_QUESTION:,}",
+            hint="ask in a sentence or two",
         )
     shown = on_passages or (lambda _: None)
-    if told := date_questions.dated(searcher.index, question, most=most):
-        shown(told.passages)
-        if told.is_whole or not told.passages:
-            return _by_date(question, told.sentence, told.passages)
+    if date_answer := date_questions.answer_from_dates(searcher.index, question, limit=limit):
+        shown(date_answer.passages)
+        if date_answer.is_complete or not date_answer.passages:
+            return _date_answer(question, date_answer.sentence, date_answer.passages)
         if writer is None:
-            return Answer(question, answer=told.sentence, passages=told.passages)
+            return Answer(question, answer=date_answer.sentence, passages=date_answer.passages)
         return _AnswerSession(
-            question, told.passages, writer, on_text, seed, (told.sentence,)
+            question, date_answer.passages, writer, on_text, seed, (date_answer.sentence,)
         ).answer()
-    found = searcher.find(question, most)
-    notes = tuple(_told(instead) for instead in found.instead)
-    sought = " ".join([question, *(word for each in found.instead for word in each.searched)])
-    if found.is_weak or not found.passages:
+    result = searcher.find(question, limit)
+    notes = tuple(_substitution_note(instead) for instead in result.substitutions)
+    searched_question = " ".join(
+        [question, *(word for each in result.substitutions for word in each.replacements)]
+    )
+    if result.is_weak or not result.passages:
         shown(())
         return Answer(
             question,
             answer=NOT_THERE,
             refused=True,
-            why=_sentence(found.why),
-            nearest=found.nearest,
+            why=_sentence(result.why),
+            nearest=result.nearest,
             notes=notes,
-            sought=sought,
+            searched_question=searched_question,
         )
-    shown(found.passages)
+    shown(result.passages)
     if writer is None:
-        return Answer(question, passages=found.passages, notes=notes, sought=sought)
-    asking = _AnswerSession(question, found.passages, writer, on_text, seed, notes)
-    return replace(asking.answer(), sought=sought)
+        return Answer(
+            question, passages=result.passages, notes=notes, searched_question=searched_question
+        )
+    asking = _AnswerSession(question, result.passages, writer, on_text, seed, notes)
+    return replace(asking.answer(), searched_question=searched_question)
 
 
-def _told(instead: "WordSubstitution") -> str:
-    *others, last = (f"“{word}”" for word in instead.searched)
-    searched = f"{', '.join(others)} and {last}" if others else last
-    were = "were" if others else "was"
-    return f"No post has “{instead.asked}”: {searched} {were} searched for in its place."
+def _substitution_note(substitution: "WordSubstitution") -> str:
+    *others, last = (f"“{word}”" for word in substitution.replacements)
+    words = f"{', '.join(others)} and {last}" if others else last
+    return f"No post contains “{substitution.original}”. The search used {words} instead."
 
 
-def _by_date(question: str, sentence: str, passages: Sequence[RetrievedPassage]) -> Answer:
-    """What the dates of the posts say; each post is cited by what in it the question names."""
-    cited = []
+def _date_answer(question: str, sentence: str, passages: Sequence[RetrievedPassage]) -> Answer:
+    """The answer from the posts' dates; each post is cited with the sentence that matches best."""
+    quotes = []
     for passage in passages:
         spans = [
             (begin, end)
-            for begin, end in (*best(question, passage.text, most=1), *sentences(passage.text))
+            for begin, end in (
+                *best_sentences(question, passage.text, limit=1),
+                *sentences(passage.text),
+            )
             if len(passage.text[begin:end].encode()) >= LEAST_QUOTE
         ]
         if spans:
             begin, end = spans[0]
             quote = passage.text[begin : min(end, begin + LONGEST_QUOTE)]
-            cited.append(VerifiedQuote(passage, quote, passage.whose_is(quote)))
-    numbers = "".join(f"[{number}]" for number in range(1, len(cited) + 1))
+            quotes.append(VerifiedQuote(passage, quote, passage.whose_is(quote)))
+    numbers = "".join(f"[{number}]" for number in range(1, len(quotes) + 1))
     return Answer(
         question,
-        # Of more posts than a few, the list below says enough.
-        answer=with_marks(sentence, f" {numbers}") if 0 < len(cited) <= _FEW else sentence,
-        citations=tuple(citation(number, one) for number, one in enumerate(cited, 1)),
+        # Numbers for a few posts only; a longer list speaks for itself.
+        answer=with_marks(sentence, f" {numbers}") if 0 < len(quotes) <= _FEW else sentence,
+        citations=tuple(citation(number, quote) for number, quote in enumerate(quotes, 1)),
         passages=tuple(passages),
     )
 
 
 class _AnswerSession:
-    """One question put to a writer, as often as its context takes."""
+    """One question to a model, retried with a shorter prompt if its context is too small."""
 
     def __init__(
         self,
@@ -199,118 +201,118 @@ class _AnswerSession:
         writer: LLMBackend,
         on_text: Callable[[str], None] | None,
         seed: int,
-        beforehand: Sequence[str] = (),
+        first_notes: Sequence[str] = (),
     ) -> None:
         self._question, self._passages, self._writer = question, passages, writer
         self._on_text, self._seed = on_text, seed
-        self._notes = [*beforehand]
+        self._notes = [*first_notes]
 
     def answer(self) -> Answer:
-        composer: AnswerBuilder | None = None
+        builder: AnswerBuilder | None = None
         try:
             self._writer.prepare()
-            prompt = self._fitting(self._writer.context)
-            if not self._writer.is_here:
+            prompt = self._prompt_for(self._writer.context)
+            if not self._writer.is_local:
                 self._notes.append(
-                    f"The question and {count(len(prompt.excerpts), 'passage')} went to"
+                    f"The question and {count(len(prompt.excerpts), 'passage')} were sent to"
                     f" {self._writer.name}."
                 )
             for left in range(_TRIES - 1, -1, -1):
-                composer = AnswerBuilder(prompt.excerpts, self._question, self._on_text)
+                builder = AnswerBuilder(prompt.excerpts, self._question, self._on_text)
                 try:
-                    self._write(prompt, composer)
+                    self._write(prompt, builder)
                 except ContextLengthError as error:
-                    if not left or composer.text:
+                    if not left or builder.text:
                         raise
                     prompt = self._shorter(prompt, error)
                 else:
                     break
         except OwnwordsError as error:
-            # What had been checked before it broke off holds all the same.
-            if composer:
-                composer.end(is_cut=True)
-            if composer and composer.text:
+            # Sentences verified before the error still hold.
+            if builder:
+                builder.end(is_cut=True)
+            if builder and builder.text:
                 self._notes.append(f"The answer ends early: {_sentence_of(error)}")
-                return self._composed(composer)
+                return self._built_answer(builder)
             return self._passages_only(_sentence_of(error))
-        assert composer is not None
-        self._judge_reading(prompt)
-        if composer.text:
-            return self._composed(composer)
-        return self._without(composer)
+        assert builder is not None
+        self._note_truncation(prompt)
+        if builder.text:
+            return self._built_answer(builder)
+        return self._failed_answer(builder)
 
-    def _fitting(self, context: int) -> Prompt:
+    def _prompt_for(self, context: int) -> Prompt:
         return build_prompt(self._question, self._passages, self._writer.count, context)
 
-    def _write(self, prompt: Prompt, composer: AnswerBuilder) -> None:
+    def _write(self, prompt: Prompt, builder: AnswerBuilder) -> None:
         pieces = self._writer.write(
-            prompt.messages, most=prompt.answer, seed=self._seed, temperature=TEMPERATURE
+            prompt.messages, max_tokens=prompt.answer, seed=self._seed, temperature=TEMPERATURE
         )
         with closing(pieces):
             for piece in pieces:
                 if self._on_text:
                     self._on_text("")
-                composer.add(piece)
-        composer.end(is_cut=self._writer.ended == "length")
+                builder.add(piece)
+        builder.end(is_cut=self._writer.ended == "length")
 
     def _shorter(self, prompt: Prompt, error: ContextLengthError) -> Prompt:
-        """A prompt for the context that it turned out to be; ours counts are only about right."""
-        before = self._writer.context or UNKNOWN_ROOM + ANSWER
-        room = error.room or before
+        """A prompt for the context size that the model reports; our token counts are estimates."""
+        before = self._writer.context or DEFAULT_PROMPT_TOKENS + ANSWER
+        limit = error.context or before
         if error.sent:
-            # By their count our prompt is this much longer than we thought.
-            room = int(error.room * min(1.0, prompt.tokens / error.sent)) or before
-        context = min(room, int(before * _SHORTER))
-        shorter = self._fitting(context)
+            # Correct our estimate by the count of the endpoint.
+            limit = int(error.context * min(1.0, prompt.tokens / error.sent)) or before
+        context = min(limit, int(before * _SHORTER))
+        shorter = self._prompt_for(context)
         self._writer.context = context
-        known = f" of {error.room:,} tokens" if error.room else ""
+        known = f" of {error.context:,} tokens" if error.context else ""
         self._notes.append(
-            f"{self._writer.name} has a context{known} that all of it did not fit into: it was"
-            f" asked again with {count(len(shorter.excerpts), 'passage')}."
+            f"The prompt was too long for the context{known} of {self._writer.name}. A shorter one"
+            f" with {count(len(shorter.excerpts), 'passage')} was sent."
         )
         return shorter
 
-    def _judge_reading(self, prompt: Prompt) -> None:
-        """Whether the model read all that was sent, and wrote all it wanted to."""
+    def _note_truncation(self, prompt: Prompt) -> None:
+        """Note whether the prompt or the answer was cut."""
         used, writer = self._writer.used, self._writer
-        least = at_least(prompt.messages)
+        least = minimum_tokens(prompt.messages)
         if used and 0 < used.prompt < least:
             writer.context = used.prompt
             self._notes.append(
-                f"{writer.name} read only {used.prompt:,} tokens of a prompt of at least {least:,}:"
-                " it was cut without a word. Give it a longer context; for Ollama,"
-                " OLLAMA_CONTEXT_LENGTH=8192."
+                f"{writer.name} read only {used.prompt:,} of at least {least:,} tokens and cut the"
+                " rest silently. Give it a longer context; for Ollama, OLLAMA_CONTEXT_LENGTH=8192."
             )
         elif prompt.left_out or prompt.shortened:
             sent = len(prompt.excerpts)
-            part = ", the last of them in part" if prompt.shortened else ""
-            self._notes.append(
-                f"There was room for {sent} of {count(len(self._passages), 'passage')}{part}."
-            )
+            part = ", the last in part" if prompt.shortened else ""
+            of = count(len(self._passages), "passage")
+            self._notes.append(f"Only {sent} of {of} fit into the context{part}.")
         if writer.ended == "length":
-            self._notes.append("The answer was cut where it was as long as it may be.")
+            self._notes.append("The answer was cut at its maximum length.")
 
-    def _composed(self, composer: AnswerBuilder) -> Answer:
+    def _built_answer(self, builder: AnswerBuilder) -> Answer:
         return Answer(
             self._question,
-            answer=composer.text,
-            citations=composer.citations,
+            answer=builder.text,
+            citations=builder.citations,
             passages=self._passages,
-            notes=(*composer.notes(), *self._notes),
+            notes=(*builder.notes(), *self._notes),
             model=self._writer.name,
         )
 
-    def _without(self, composer: AnswerBuilder) -> Answer:
-        """Nothing that was written can be shown."""
-        name, reasons = self._writer.name, composer.reasons()
-        if composer.says_nothing:
+    def _failed_answer(self, builder: AnswerBuilder) -> Answer:
+        """The answer where nothing of what the model wrote can be shown."""
+        name, reasons = self._writer.name, builder.reasons()
+        if builder.has_no_answer:
             why = f"{name} finds no answer in these passages."
         elif reasons:
-            why = f"What {name} answered is not shown, since none of it held: {reasons}."
+            why = (
+                f"The answer of {name} is not shown, because no sentence was supported: {reasons}."
+            )
         elif self._writer.thought and self._writer.ended == "length":
-            why = f"{name} thought until there was no room left for an answer."
+            why = f"{name} used all its tokens for thinking and gave no answer."
         else:
-            why = f"{name} answered nothing."
+            why = f"{name} gave no answer."
         return self._passages_only(why)
 
     def _passages_only(self, why: str) -> Answer:
@@ -328,5 +330,5 @@ def _sentence_of(error: OwnwordsError) -> str:
 
 
 def _sentence(text: str) -> str:
-    """A remark as a sentence: a capital first, a stop last."""
+    """The text as a sentence: with a capital and a full stop."""
     return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".?!" else ".")

@@ -10,15 +10,15 @@ from ownwords.ask.citations import (
     ParsedAnswer,
     Statement,
     VerifiedQuote,
+    parse_answer,
     repeats_known,
     unsupported_reason,
     year_of,
 )
-from ownwords.ask.citations import read as read_answer
 from ownwords.ask.passage import Whose
 
 # As far apart as this people change their minds, and what they write about.
-YEARS_APART = 5
+YEARS_TO_MENTION = 5
 _REASONS = 2  # told of why sentences were left out
 
 
@@ -54,44 +54,44 @@ class AnswerBuilder:
         on_text: Callable[[str], None] | None = None,
     ) -> None:
         self._excerpts, self._question, self._on_text = excerpts, question, on_text
-        self._said = ""
-        self._taken = 0  # statements of the text that were judged
-        self._waiting: list[Statement] = []  # that cite nothing, until one that does
+        self._text = ""
+        self._judged = 0  # statements of the text that were judged
+        self._pending: list[Statement] = []  # that cite nothing, until one that does
         self._cited: list[VerifiedQuote] = []
         self._parts: list[str] = []
-        self._why: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
         self._left_out = self._moved = 0
-        self._pairs: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
-        self.says_nothing = False
+        self._contradictions: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
+        self.has_no_answer = False
 
     def add(self, piece: str) -> None:
         """Some more of what the model writes."""
-        self._said += piece
+        self._text += piece
         if self._on_text and ("]" in piece or "\n" in piece):
             # The last sentence may go on, and one whose words are told below is not judged yet.
-            for statement in self._read().statements[self._taken : -1]:
+            for statement in self._read().statements[self._judged : -1]:
                 if statement.failed:
                     return
-                self._take(statement)
+                self._judge(statement)
 
     def end(self, *, is_cut: bool = False) -> None:
         """The model has written all it will; `is_cut` where it would have written more."""
         reading = self._read()
-        statements = reading.statements[self._taken :]
+        statements = reading.statements[self._judged :]
         if is_cut and statements and not statements[-1].cited:
             statements = statements[:-1]
         for statement in statements:
-            self._take(statement)
-        self.says_nothing = reading.says_nothing
-        self._pairs = reading.disagreements
+            self._judge(statement)
+        self.has_no_answer = reading.has_no_answer
+        self._contradictions = reading.disagreements
         for why in reading.failed:
-            self._why[why] += 1
+            self._reasons[why] += 1
         if not self._cited:
-            self._left_out += len(self._waiting)
+            self._left_out += len(self._pending)
             return
         self._flush()
-        for first, second in self._pairs:
-            self._put(
+        for first, second in self._contradictions:
+            self._append(
                 f"You said “{plain(first.quote)}” in {year_of(first)}{self._marks([first])}, and"
                 f" “{plain(second.quote)}” in {year_of(second)}{self._marks([second])}.",
                 begins_paragraph=True,
@@ -114,7 +114,7 @@ class AnswerBuilder:
             what = count(self._left_out, "sentence")
             were = "was" if self._left_out == 1 else "were"
             notes.append(f"{what} {were} left out: {self.reasons()}.")
-        elif self._why:
+        elif self._reasons:
             notes.append(f"Not every citation held: {self.reasons()}.")
         if self._moved:
             notes.append(
@@ -125,56 +125,56 @@ class AnswerBuilder:
         if numbers:
             listed = " ".join(f"[{number}]" for number in numbers)
             notes.append(f"Not your own words: {listed}.")
-        if not self._pairs and (apart := self._years_apart()):
+        if not self._contradictions and (years := self._year_range()):
             notes.append(
-                f"What is cited is from {apart[0]} to {apart[1]}: you may have come to think"
+                f"What is cited is from {years[0]} to {years[1]}: you may have come to think"
                 " otherwise in between."
             )
         return notes
 
     def reasons(self) -> str:
         """Why what was left out was, the commonest first."""
-        told = [why for why, _ in self._why.most_common(_REASONS)]
-        more = len(self._why) - len(told)
-        return "; ".join(told) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
+        common = [why for why, _ in self._reasons.most_common(_REASONS)]
+        more = len(self._reasons) - len(common)
+        return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
 
     def _read(self) -> ParsedAnswer:
-        return read_answer(self._said, self._excerpts, self._question)
+        return parse_answer(self._text, self._excerpts, self._question)
 
-    def _take(self, statement: Statement) -> None:
-        self._taken += 1
+    def _judge(self, statement: Statement) -> None:
+        self._judged += 1
         for why in statement.failed:
-            self._why[why] += 1
+            self._reasons[why] += 1
         if not statement.cited:
             if statement.failed:
                 self._left_out += 1
             elif repeats_known(statement.text, self._cited, self._question):
-                self._waiting.append(statement)
+                self._pending.append(statement)
             else:
                 self._left_out += 1
-                self._why["it cites nothing"] += 1
+                self._reasons["it cites nothing"] += 1
             return
         if why := unsupported_reason(statement.text, statement.cited, self._question):
             self._left_out += 1
-            self._why[why] += 1
+            self._reasons[why] += 1
             return
         self._moved += statement.moved
         self._flush()
-        self._put(
+        self._append(
             with_marks(_sentence(statement.text), self._marks(statement.cited)),
             statement.begins_paragraph,
         )
 
     def _flush(self) -> None:
-        for statement in self._waiting:
-            self._put(_sentence(statement.text), statement.begins_paragraph)
-        self._waiting = []
+        for statement in self._pending:
+            self._append(_sentence(statement.text), statement.begins_paragraph)
+        self._pending = []
 
-    def _put(self, text: str, begins_paragraph: bool) -> None:
-        between = "" if not self._parts else "\n\n" if begins_paragraph else " "
-        self._parts.append(between + text)
+    def _append(self, text: str, begins_paragraph: bool) -> None:
+        separator = "" if not self._parts else "\n\n" if begins_paragraph else " "
+        self._parts.append(separator + text)
         if self._on_text:
-            self._on_text(between + text)
+            self._on_text(separator + text)
 
     def _marks(self, cited: Sequence[VerifiedQuote]) -> str:
         numbers = sorted({self._number(one) for one in cited})
@@ -188,9 +188,9 @@ class AnswerBuilder:
         self._cited.append(checked)
         return len(self._cited)
 
-    def _years_apart(self) -> tuple[int, int] | None:
+    def _year_range(self) -> tuple[int, int] | None:
         years = [year for one in self._cited if one.whose == "own" and (year := year_of(one))]
-        if not years or max(years) - min(years) < YEARS_APART:
+        if not years or max(years) - min(years) < YEARS_TO_MENTION:
             return None
         return min(years), max(years)
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ownwords.ask.sentence_matching import sentences, telling
+from ownwords.ask.sentence_matching import content_stems, sentences
 
 # Shorter than this a run of words stands in any text; in scripts without spaces four characters.
 LEAST_QUOTE = 12  # bytes
@@ -76,27 +76,31 @@ def strip_reasoning(text: str) -> str:
     return _THINKING.sub("", text)
 
 
-def marked(text: str) -> list[AnswerSentence]:
+def parse_sentences(text: str) -> list[AnswerSentence]:
     """An answer's sentences with their marks; a list of sources is given to who cites them."""
     found: list[AnswerSentence] = []
-    listed: dict[int, list[str]] = {}
+    sources: dict[int, list[str]] = {}
     begins = True
-    plain = _EMPHASIS.sub("", strip_reasoning(text)).translate(_BRACKETS)
-    plain = _LINK.sub(lambda link: f"[{link[1]}]" if link[1].isdecimal() else link[1], plain)
-    plain = _NAMED.sub(lambda name: f"[{name[1] or name[2]}] ", _BEGINNING.sub("", plain))
-    plain = _UNFINISHED.sub(_CUT, _FOREIGN.sub("", plain[:_LONGEST]))
-    for line in _SEVERAL.sub(r"\1] [", plain).split("\n"):
+    text_to_parse = _EMPHASIS.sub("", strip_reasoning(text)).translate(_BRACKETS)
+    text_to_parse = _LINK.sub(
+        lambda link: f"[{link[1]}]" if link[1].isdecimal() else link[1], text_to_parse
+    )
+    text_to_parse = _NAMED.sub(
+        lambda name: f"[{name[1] or name[2]}] ", _BEGINNING.sub("", text_to_parse)
+    )
+    text_to_parse = _UNFINISHED.sub(_CUT, _FOREIGN.sub("", text_to_parse[:_LONGEST]))
+    for line in _SEVERAL.sub(r"\1] [", text_to_parse).split("\n"):
         if not line.strip() or _SOURCES.match(line):
             begins = True
             continue
         disagrees = _DISAGREES.match(line)
-        for sentence in _of_line(_DISAGREES.sub("", line) if disagrees else line):
+        for sentence in _sentences_of_line(_DISAGREES.sub("", line) if disagrees else line):
             sentence.disagrees = disagrees is not None
             sentence.begins_paragraph = begins and bool(found)
-            if _is_source(sentence):
+            if _is_source_line(sentence):
                 for mark in sentence.marks:
                     for number in mark.numbers:
-                        listed.setdefault(number, []).extend([*mark.quotes, *sentence.quotes])
+                        sources.setdefault(number, []).extend([*mark.quotes, *sentence.quotes])
                 if found and not found[-1].marks and not found[-1].disagrees:
                     found[-1].marks += sentence.marks
             elif _CUT in sentence.text:
@@ -105,96 +109,100 @@ def marked(text: str) -> list[AnswerSentence]:
                 found.append(sentence)
                 begins = False
     for sentence in found:
-        sentence.marks = [_with_listed(mark, listed) for mark in sentence.marks]
+        sentence.marks = [_with_source_quotes(mark, sources) for mark in sentence.marks]
     return found
 
 
-def _is_source(sentence: AnswerSentence) -> bool:
+def _is_source_line(sentence: AnswerSentence) -> bool:
     """A line of a list of sources: first a number, then words of the passage, and nothing said."""
     if sentence.disagrees or not sentence.begins_with_mark:
         return False
     rest = sentence.text
     for quote in sentence.quotes:
         rest = rest.replace(quote, "")
-    return not telling(rest)
+    return not content_stems(rest)
 
 
-def _with_listed(mark: CitationMark, listed: dict[int, list[str]]) -> CitationMark:
+def _with_source_quotes(mark: CitationMark, sources: dict[int, list[str]]) -> CitationMark:
     if mark.quotes:
         return mark
     return CitationMark(
-        mark.numbers, tuple(q for number in mark.numbers for q in listed.get(number, ()))
+        mark.numbers, tuple(q for number in mark.numbers for q in sources.get(number, ()))
     )
 
 
-def _of_line(line: str) -> Iterator[AnswerSentence]:
+def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
     """The sentences of a line: marks and quoted words are kept whole, whatever stands in them."""
     marks: list[CitationMark] = []
     quotes: list[str] = []
 
-    def keep_mark(found: re.Match[str]) -> str:
+    def replace_mark(found: re.Match[str]) -> str:
         if len(marks) == _MOST_PLACES:
             return ""
         numbers = tuple(int(one) for one in re.findall(r"\d+", found["numbers"]))
         inside = (found["inside"] or "").strip()
-        within = [one[0][1:-1] for one in _LONE_QUOTE.finditer(inside)] or [inside.strip("'‘’\"“”")]
-        marks.append(CitationMark(numbers, tuple(one for one in within if one)))
+        quotes_inside = [one[0][1:-1] for one in _LONE_QUOTE.finditer(inside)] or [
+            inside.strip("'‘’\"“”")
+        ]
+        marks.append(CitationMark(numbers, tuple(one for one in quotes_inside if one)))
         return chr(_MARK_AT + len(marks) - 1)
 
-    def keep_quote(found: re.Match[str]) -> str:
+    def replace_quote(found: re.Match[str]) -> str:
         if len(quotes) == _MOST_PLACES:
             return found[0]
         quotes.append(found[0])
         return chr(_QUOTE_AT + len(quotes) - 1)
 
-    kept = _LONE_QUOTE.sub(keep_quote, _MARK.sub(keep_mark, _LIST_MARK.sub("", line)))
-    for said in _divided(kept):
-        its_marks = [marks[ord(c) - _MARK_AT] for c in said if _MARK_AT <= ord(c) < _QUOTE_AT]
+    masked = _LONE_QUOTE.sub(replace_quote, _MARK.sub(replace_mark, _LIST_MARK.sub("", line)))
+    for part in _split_sentences(masked):
+        sentence_marks = [marks[ord(c) - _MARK_AT] for c in part if _MARK_AT <= ord(c) < _QUOTE_AT]
         text = "".join(
             "" if _MARK_AT <= ord(c) < _QUOTE_AT
             else quotes[ord(c) - _QUOTE_AT] if _PLACES.match(c)
             else c
-            for c in said
+            for c in part
         )  # fmt: skip
-        around = [
+        quoted = [
             quotes[ord(c) - _QUOTE_AT][1:-1]
-            for c in said
+            for c in part
             if ord(c) - _QUOTE_AT in range(_MOST_PLACES)
         ]
-        if its_marks and around and not any(mark.quotes for mark in its_marks):
+        if sentence_marks and quoted and not any(mark.quotes for mark in sentence_marks):
             # Words quoted in the sentence itself are those of the mark beside them.
-            its_marks = _beside(said, marks, quotes)
-        first = said.lstrip("([ ")[:1]
+            sentence_marks = _marks_with_adjacent_quotes(part, marks, quotes)
+        first = part.lstrip("([ ")[:1]
         yield AnswerSentence(
             _tidy(text),
-            its_marks,
+            sentence_marks,
             begins_paragraph=False,
-            quotes=around,
+            quotes=quoted,
             begins_with_mark=bool(first) and _MARK_AT <= ord(first) < _QUOTE_AT,
         )
 
 
-def _beside(said: str, marks: list[CitationMark], quotes: list[str]) -> list[CitationMark]:
+def _marks_with_adjacent_quotes(
+    part: str, marks: list[CitationMark], quotes: list[str]
+) -> list[CitationMark]:
     """Each mark with the quoted words next to it: those before it, or where none are, behind."""
     found: list[CitationMark] = []
-    waiting: list[str] = []
-    for letter in said:
+    pending: list[str] = []
+    for letter in part:
         code = ord(letter)
         if _QUOTE_AT <= code < _QUOTE_AT + _MOST_PLACES:
             quote = quotes[code - _QUOTE_AT][1:-1]
             if len(quote.encode()) < LEAST_QUOTE:
                 continue
-            if found and not found[-1].quotes and not waiting:
+            if found and not found[-1].quotes and not pending:
                 found[-1] = CitationMark(found[-1].numbers, (quote,))
             else:
-                waiting.append(quote)
+                pending.append(quote)
         elif _MARK_AT <= code < _QUOTE_AT:
-            found.append(CitationMark(marks[code - _MARK_AT].numbers, tuple(waiting)))
-            waiting = []
+            found.append(CitationMark(marks[code - _MARK_AT].numbers, tuple(pending)))
+            pending = []
     return found
 
 
-def _divided(line: str) -> Iterator[str]:
+def _split_sentences(line: str) -> Iterator[str]:
     """The sentences of a line; marks behind a full stop belong to the sentence before it."""
     begin = 0
     for _, end in sentences(line):

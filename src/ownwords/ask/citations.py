@@ -9,10 +9,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ownwords.ask.citation_marks import LEAST_QUOTE, AnswerSentence, marked, strip_reasoning
+from ownwords.ask.citation_marks import (
+    LEAST_QUOTE,
+    AnswerSentence,
+    parse_sentences,
+    strip_reasoning,
+)
 from ownwords.ask.passage import RetrievedPassage, Whose
 from ownwords.ask.prompt_injection import looks_like_injection, without_injections
-from ownwords.ask.sentence_matching import Span, best, share, stems, telling
+from ownwords.ask.sentence_matching import Span, best_sentences, content_stems, covered_share, stems
 
 LONGEST_QUOTE = 600  # characters
 # Of the words of a sentence that say something, this share must stand in what it cites, in the
@@ -62,21 +67,21 @@ class ParsedAnswer:
     statements: tuple[Statement, ...] = ()
     disagreements: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
     failed: tuple[str, ...] = ()
-    says_nothing: bool = False
+    has_no_answer: bool = False
 
 
-def read(text: str, excerpts: Sequence[Excerpt], question: str) -> ParsedAnswer:
+def parse_answer(text: str, excerpts: Sequence[Excerpt], question: str) -> ParsedAnswer:
     """What an answer says, and which of its citations hold in the excerpts."""
-    says_nothing = NOT_THERE.search(strip_reasoning(text)) is not None
+    has_no_answer = NOT_THERE.search(strip_reasoning(text)) is not None
     numbered = {one.number: one for one in excerpts}
     statements: list[Statement] = []
     pairs: list[tuple[VerifiedQuote, VerifiedQuote]] = []
     failed: list[str] = []
-    for sentence in marked(text):
+    for sentence in parse_sentences(text):
         cited, wrong, moved = _cited(sentence, numbered, question)
         if sentence.disagrees:
             failed += wrong
-            if pair := _pair(cited):
+            if pair := _contradiction(cited):
                 pairs.append(pair)
             continue
         if NOT_THERE.search(sentence.text) and not cited:
@@ -84,25 +89,25 @@ def read(text: str, excerpts: Sequence[Excerpt], question: str) -> ParsedAnswer:
         statements.append(
             Statement(sentence.text, tuple(cited), tuple(wrong), moved, sentence.begins_paragraph)
         )
-    return ParsedAnswer(tuple(statements), tuple(pairs), tuple(failed), says_nothing)
+    return ParsedAnswer(tuple(statements), tuple(pairs), tuple(failed), has_no_answer)
 
 
-def find(quote: str, text: str) -> Span | None:
+def find_quote(quote: str, text: str) -> Span | None:
     """Where a quote stands in a text; spaces, quotation marks, dashes and capitals may differ.
 
     Words left out of the quote may be marked by dots; the stretch then holds them. None where it
     stands nowhere, or is too short to be evidence.
     """
-    folded, places = _folded(text)
-    parts = [part for each in _PARTED.split(quote) if (part := _folded(each)[0])]
+    normalized, places = _normalized(text)
+    parts = [part for each in _PARTED.split(quote) if (part := _normalized(each)[0])]
     if not parts or len("".join(parts).encode()) < LEAST_QUOTE:
         return None
     begin = end = -1
     for part in parts:
-        at = folded.find(part, max(end, 0))
+        at = normalized.find(part, max(end, 0))
         if at < 0:
             part = part.rstrip(".,;:!?")  # noqa: PLW2901 - the end of the model's sentence
-            at = folded.find(part, max(end, 0)) if part else -1
+            at = normalized.find(part, max(end, 0)) if part else -1
         if at < 0:
             return None
         begin = at if begin < 0 else begin
@@ -117,31 +122,35 @@ def unsupported_reason(statement: str, cited: Sequence[VerifiedQuote], question:
     No machine can judge that; but a sentence whose words and years stand neither there nor in the
     question is about something else. Words that read like orders bear nothing out.
     """
-    around = " ".join(
+    context = " ".join(
         f"{one.passage.title} {one.passage.heading} {one.passage.date or ''}"
         f" {without_injections(one.passage.text)}"
         for one in cited
     )
-    known = set(stems(around)) | set(stems(question))
-    if number := _unheard_of(statement, f"{around} {question}"):
+    known = set(stems(context)) | set(stems(question))
+    if number := _unknown_number(statement, f"{context} {question}"):
         return f"says {number}, which what it cites does not"
-    if share(telling(statement), known) < _SUPPORTED:
+    if covered_share(content_stems(statement), known) < _SUPPORTED:
         return "says something else than what it cites"
     return ""
 
 
 def repeats_known(statement: str, cited: Sequence[VerifiedQuote], question: str) -> bool:
     """Whether a sentence without citations only leads over: all its words are known already."""
-    said = " ".join(f"{one.passage.title} {one.passage.date or ''} {one.quote}" for one in cited)
-    known = set(stems(without_injections(said))) | set(stems(question))
-    return telling(statement) <= known and not _unheard_of(statement, f"{said} {question}")
+    sentence_text = " ".join(
+        f"{one.passage.title} {one.passage.date or ''} {one.quote}" for one in cited
+    )
+    known = set(stems(without_injections(sentence_text))) | set(stems(question))
+    return content_stems(statement) <= known and not _unknown_number(
+        statement, f"{sentence_text} {question}"
+    )
 
 
-def _unheard_of(statement: str, known: str) -> str:
+def _unknown_number(statement: str, known: str) -> str:
     """A year or another large number of the statement that is not among what is known."""
     numbers = _YEAR.findall(_THOUSANDS.sub("", statement))
-    heard = set(_YEAR.findall(_THOUSANDS.sub("", known)))
-    return next((number for number in numbers if number not in heard), "")
+    known_numbers = set(_YEAR.findall(_THOUSANDS.sub("", known)))
+    return next((number for number in numbers if number not in known_numbers), "")
 
 
 def _cited(
@@ -152,62 +161,67 @@ def _cited(
     failed: list[str] = []
     moved = 0
     for mark in sentence.marks:
-        there = [numbered[number] for number in mark.numbers if number in numbered]
+        cited_excerpts = [numbered[number] for number in mark.numbers if number in numbered]
         for number in mark.numbers:
             if number not in numbered:
                 failed.append(f"there is no passage {number}")
         if not mark.quotes:
-            for excerpt in there:
-                nearly = _nearly(sentence.text, excerpt)
-                if nearly is None:
+            for excerpt in cited_excerpts:
+                match = _matching_sentence(sentence.text, excerpt)
+                if match is None:
                     failed.append(f"nothing in passage {excerpt.number} says that")
                 else:
-                    cited.append(nearly)
+                    cited.append(match)
             continue
         for quote in mark.quotes:
-            held = _first(quote, there)
-            if held is None and (held := _first(quote, list(numbered.values()))):
+            quote_found = _find_in(quote, cited_excerpts)
+            if quote_found is None and (quote_found := _find_in(quote, list(numbered.values()))):
                 moved += 1
-            if held is None:
-                number = there[0].number if there else mark.numbers[0]
-                failed.append(f"passage {number} does not hold the words “{_short(quote)}”")
+            if quote_found is None:
+                number = cited_excerpts[0].number if cited_excerpts else mark.numbers[0]
+                failed.append(f"passage {number} does not hold the words “{_shortened(quote)}”")
             else:
-                cited.append(held)
-    kept = [one for one in dict.fromkeys(cited) if not _is_order_unasked_for(one.quote, question)]
-    if len(kept) < len(set(cited)):
+                cited.append(quote_found)
+    accepted = [
+        one for one in dict.fromkeys(cited) if not _is_unwanted_injection(one.quote, question)
+    ]
+    if len(accepted) < len(set(cited)):
         failed.append("words that read like an order to a program are no evidence")
-    return kept, failed, moved
+    return accepted, failed, moved
 
 
-def _is_order_unasked_for(quote: str, question: str) -> bool:
+def _is_unwanted_injection(quote: str, question: str) -> bool:
     """An order is quoted where the question is about it, and nowhere else."""
-    return looks_like_injection(quote) and len(telling(question) & set(stems(quote))) < 2
+    return looks_like_injection(quote) and len(content_stems(question) & set(stems(quote))) < 2
 
 
-def _first(quote: str, excerpts: Sequence[Excerpt]) -> VerifiedQuote | None:
+def _find_in(quote: str, excerpts: Sequence[Excerpt]) -> VerifiedQuote | None:
     for excerpt in excerpts:
-        if span := find(quote, excerpt.text):
-            return _checked(excerpt, span)
+        if span := find_quote(quote, excerpt.text):
+            return _verified(excerpt, span)
     return None
 
 
-def _checked(excerpt: Excerpt, span: Span) -> VerifiedQuote:
+def _verified(excerpt: Excerpt, span: Span) -> VerifiedQuote:
     quote = excerpt.text[span[0] : span[1]]
     return VerifiedQuote(excerpt.passage, quote, excerpt.passage.whose_is(quote))
 
 
-def _nearly(statement: str, excerpt: Excerpt) -> VerifiedQuote | None:
+def _matching_sentence(statement: str, excerpt: Excerpt) -> VerifiedQuote | None:
     """The sentence of a passage that says what a statement does, where one nearly says it."""
-    spans = best(statement, excerpt.text, most=1)
+    spans = best_sentences(statement, excerpt.text, limit=1)
     if not spans or spans[0][1] - spans[0][0] > LONGEST_QUOTE:
         return None
-    said = excerpt.text[spans[0][0] : spans[0][1]]
-    if not telling(statement) or share(telling(statement), set(stems(said))) < _NEARLY_SAID:
+    sentence_text = excerpt.text[spans[0][0] : spans[0][1]]
+    if (
+        not content_stems(statement)
+        or covered_share(content_stems(statement), set(stems(sentence_text))) < _NEARLY_SAID
+    ):
         return None
-    return _checked(excerpt, spans[0])
+    return _verified(excerpt, spans[0])
 
 
-def _pair(cited: Sequence[VerifiedQuote]) -> tuple[VerifiedQuote, VerifiedQuote] | None:
+def _contradiction(cited: Sequence[VerifiedQuote]) -> tuple[VerifiedQuote, VerifiedQuote] | None:
     """The earliest and the latest, if they are the author's own and of different years."""
     own = [one for one in cited if one.whose == "own" and one.passage.date]
     own.sort(key=lambda one: one.passage.date or "")
@@ -229,7 +243,7 @@ _UNSEEN = re.compile(r"[\s\u00ad\u200b-\u200f\u2060\ufeff*_]")
 _LINE_QUOTES = re.compile(r"^(?:> ?)+", re.MULTILINE)
 
 
-def _folded(text: str) -> tuple[str, list[int]]:
+def _normalized(text: str) -> tuple[str, list[int]]:
     """The text as it is compared, and of each of its characters where it stands."""
     skipped = {at for one in _LINE_QUOTES.finditer(text) for at in range(*one.span())}
     letters: list[str] = []
@@ -243,6 +257,6 @@ def _folded(text: str) -> tuple[str, list[int]]:
     return "".join(letters), places
 
 
-def _short(quote: str) -> str:
+def _shortened(quote: str) -> str:
     line = " ".join(quote.split())
     return line if len(line) <= 60 else line[:59] + "…"

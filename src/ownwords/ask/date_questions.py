@@ -1,4 +1,4 @@
-"""Questions about when and how often, answered by counting: no search, however good, can count."""
+"""Answers questions about when and how often by counting the posts, which no search can do."""
 
 import re
 from collections import Counter
@@ -11,12 +11,12 @@ from ownwords.ask.index import MONTHS, IndexedPost, SearchIndex
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.periods import find_period
 from ownwords.ask.post_counts import PostCounts, Topic
-from ownwords.ask.query_terms import plain
+from ownwords.ask.query_terms import normalized_question
 
-_LONGEST = 300  # characters: what is longer asks for more than a date
-_ALIKE = 3  # months or years that are named where none has the most
-_FEW = 3  # posts of late
-_MOST_MONTHS = 24  # that are listed one by one; of more, the years are
+_LONGEST = 300  # characters; longer questions ask for more than a date
+_TIES = 3  # months or years that are named if several have the most
+_RECENT = 3  # posts for "lately"
+_MOST_MONTHS = 24  # listed one by one; above that, years are listed
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _COUNTED = {word: number for number, word in enumerate(_NUMBERS, 2)}
 
@@ -49,212 +49,213 @@ _PLEASE = r"(?:please )?(?:(?:can|could) you )?(?:(?:tell me|show me|show|list|g
 
 @dataclass(frozen=True, slots=True)
 class DateAnswer:
-    """An answer from the dates and counts of the posts, with passages of the posts it is about.
+    """An answer from the dates and counts of the posts, with passages of these posts.
 
-    Where it is not `is_whole`, the sentence says only which posts the question is about: what they
-    say is in the passages, for somebody to read.
+    Unless `is_complete`, the sentence only names the posts that the question is about.
     """
 
     sentence: str
     passages: tuple[RetrievedPassage, ...] = ()
-    is_whole: bool = True
+    is_complete: bool = True
 
 
-def dated(
-    index: SearchIndex, question: str, *, most: int = 8, today: date | None = None
+def answer_from_dates(
+    index: SearchIndex, question: str, *, limit: int = 8, today: date | None = None
 ) -> DateAnswer | None:
-    """The answer, if the question asks when or how often; None for every other, to be searched.
+    """The answer if the question asks when or how often, otherwise None.
 
     English only. Posts that were left out as somebody else's do not count.
     """
-    text = plain(question).rstrip(" ?!.").replace("’", "'")
+    text = normalized_question(question).rstrip(" ?!.").replace("’", "'")
     if len(text) > _LONGEST:
         return None
     period, rest = find_period(text, today or date.today())
     for pattern, answer in _ANSWERS:
         if match := pattern.fullmatch(rest or "posts"):
-            named = match.groupdict()
-            named["topic"] = named.get("topic") or named.get("mentioned")
-            if found := answer(PostCounts(index, period, most), named):
-                return found
+            groups = match.groupdict()
+            groups["topic"] = groups.get("topic") or groups.get("mentioned")
+            if answered := answer(PostCounts(index, period, limit), groups):
+                return answered
     return None
 
 
-Named = dict[str, str | None]
+Groups = dict[str, str | None]
 
 
-def _first_or_last(counting: PostCounts, named: Named) -> DateAnswer | None:
-    topic = counting.topic(named.get("topic"))
+def _first_or_last(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    topic = counting.topic(groups.get("topic"))
     posts = [post for post in counting.posts(topic) if post.day]
     if not posts:
-        return _none(counting, topic)
-    if (which := _of(named, "which")) in _LATELY:
-        many = _FEW
+        return _no_posts(counting, topic)
+    if (which := _group(groups, "which")) in _LATELY:
+        many = _RECENT
     else:
-        several = _of(named, "several")
+        several = _group(groups, "several")
         many = _COUNTED.get(several) or (int(several) if several.isdecimal() else 1)
     is_first = which in _OLDEST
     chosen = posts[:many] if is_first else posts[-many:][::-1]
     which = f"Your {'first' if is_first else 'last'}"
     when = _when(counting)
     if len(chosen) == 1:
-        said = f"{which} post{when}{_about(topic, 1)} is {_named(chosen[0])}."
+        sentence = f"{which} post{when}{_about(topic, 1)} is {_post_label(chosen[0])}."
     else:
-        listed = _listed([_named(post) for post in chosen])
-        said = f"{which} {len(chosen)} posts{when}{_about(topic, 2)} are {listed}."
-    return DateAnswer(said, counting.passages(chosen, topic))
+        listed = _joined([_post_label(post) for post in chosen])
+        sentence = f"{which} {len(chosen)} posts{when}{_about(topic, 2)} are {listed}."
+    return DateAnswer(sentence, counting.passages(chosen, topic))
 
 
-def _nth(counting: PostCounts, named: Named) -> DateAnswer | None:
-    topic = counting.topic(named.get("topic"))
+def _nth(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    topic = counting.topic(groups.get("topic"))
     posts = [post for post in counting.posts(topic) if post.day]
-    said = _of(named, "nth")
-    place = int(said[:-2]) if said[0].isdecimal() else _ORDINALS.index(said) + 2
+    ordinal = _group(groups, "nth")
+    place = int(ordinal[:-2]) if ordinal[0].isdecimal() else _ORDINALS.index(ordinal) + 2
     if not posts or not place:
-        return _none(counting, topic)
+        return _no_posts(counting, topic)
     about = f"{_when(counting)}{_about(topic, len(posts))}"
     if place > len(posts):
-        return DateAnswer(f"You wrote {count(len(posts), 'post')}{about}, no {said} one.")
+        return DateAnswer(f"You wrote {count(len(posts), 'post')}{about}, but no {ordinal} one.")
     post = posts[place - 1]
     about = f"{_when(counting)}{_about(topic, 1)}"
     return DateAnswer(
-        f"Your {said} post{about} is {_named(post)}.", counting.passages([post], topic)
+        f"Your {ordinal} post{about} is {_post_label(post)}.", counting.passages([post], topic)
     )
 
 
-def _when_about(counting: PostCounts, named: Named) -> DateAnswer | None:
-    """When posts mention something; where none does in these words, they are searched."""
-    topic = counting.topic(named.get("topic"))
-    return _how_many(counting, named) if counting.posts(topic) else None
+def _when_about(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    """When posts mention something; None if none does in these words."""
+    topic = counting.topic(groups.get("topic"))
+    return _how_many(counting, groups) if counting.posts(topic) else None
 
 
-def _by_time(counting: PostCounts, named: Named) -> DateAnswer | None:
-    topic = counting.topic(named.get("topic"))
+def _by_time(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    topic = counting.topic(groups.get("topic"))
     posts = counting.posts(topic)
-    dated = [post for post in posts if post.day]
-    if not dated:
-        return _none(counting, topic)
-    by_month = Counter(post.day[:7] for post in dated)
-    is_monthly = _of(named, "each") == "month" and len(by_month) <= _MOST_MONTHS
-    counts = by_month if is_monthly else Counter(post.day[:4] for post in dated)
+    with_date = [post for post in posts if post.day]
+    if not with_date:
+        return _no_posts(counting, topic)
+    by_month = Counter(post.day[:7] for post in with_date)
+    is_monthly = _group(groups, "each") == "month" and len(by_month) <= _MOST_MONTHS
+    counts = by_month if is_monthly else Counter(post.day[:4] for post in with_date)
     times = [f"{counts[time]} in {_month(time) if is_monthly else time}" for time in sorted(counts)]
-    said = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
-    undated = len(posts) - len(dated)
+    sentence = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
+    undated = len(posts) - len(with_date)
     without = f", and {undated} without a date" if undated else ""
-    return DateAnswer(f"{said}: {_listed(times)}{without}.", counting.passages(posts, topic))
+    return DateAnswer(f"{sentence}: {_joined(times)}{without}.", counting.passages(posts, topic))
 
 
-def _how_many(counting: PostCounts, named: Named) -> DateAnswer | None:
-    topic = counting.topic(named.get("topic"))
+def _how_many(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    topic = counting.topic(groups.get("topic"))
     posts = counting.posts(topic)
     if not posts:
-        return _none(counting, topic)
-    said = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
-    return DateAnswer(f"{said}{_span(posts)}.", counting.passages(posts, topic))
+        return _no_posts(counting, topic)
+    sentence = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
+    return DateAnswer(f"{sentence}{_span(posts)}.", counting.passages(posts, topic))
 
 
-def _how_often(counting: PostCounts, named: Named) -> DateAnswer | None:
-    topic = counting.topic(named.get("topic"))
+def _how_often(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    topic = counting.topic(groups.get("topic"))
     if topic is None or not topic.is_phrase:
-        return _how_many(counting, named)
+        return _how_many(counting, groups)
     posts = counting.posts(topic)
     if not posts:
-        return _none(counting, topic)
+        return _no_posts(counting, topic)
     times = counting.mentions(topic, posts)
     often = {1: "once", 2: "twice"}.get(times, f"{count(times)} times")
-    said = f"{topic.said} stands {often} in {count(len(posts), 'post')}{_when(counting)}"
-    return DateAnswer(f"{said}{_span(posts)}.", counting.passages(posts, topic))
+    sentence = f"{topic.label} appears {often} in {count(len(posts), 'post')}{_when(counting)}"
+    return DateAnswer(f"{sentence}{_span(posts)}.", counting.passages(posts, topic))
 
 
-def _how_many_words(counting: PostCounts, _: Named) -> DateAnswer | None:
+def _how_many_words(counting: PostCounts, _: Groups) -> DateAnswer | None:
     posts = counting.posts()
     if not posts:
-        return _none(counting, None)
+        return _no_posts(counting, None)
     words = count(sum(post.words for post in posts), "word")
     return DateAnswer(f"You wrote {words}{_when(counting)}, in {count(len(posts), 'post')}.")
 
 
-def _longest(counting: PostCounts, named: Named) -> DateAnswer | None:
-    topic = counting.topic(named.get("topic"))
+def _longest(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    topic = counting.topic(groups.get("topic"))
     posts = counting.posts(topic)
     if not posts:
-        return _none(counting, topic)
-    which = _of(named, "which")
+        return _no_posts(counting, topic)
+    which = _group(groups, "which")
     lengths = [post.words for post in posts]
     post = posts[lengths.index(max(lengths) if which == "longest" else min(lengths))]
-    said = f"Your {which} post{_when(counting)}{_about(topic, 1)} is {_named(post)}"
+    sentence = f"Your {which} post{_when(counting)}{_about(topic, 1)} is {_post_label(post)}"
     return DateAnswer(
-        f"{said}, with {count(post.words, 'word')}.", counting.passages([post], topic)
+        f"{sentence}, with {count(post.words, 'word')}.", counting.passages([post], topic)
     )
 
 
-def _in_a_period(counting: PostCounts, named: Named) -> DateAnswer | None:
-    topic = counting.topic(named.get("topic"))
+def _in_a_period(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    topic = counting.topic(groups.get("topic"))
     posts = counting.posts(topic)
     if counting.period is None or (topic and not posts):
-        # What is asked about may have been in that year, and was written about in another.
+        # It may have happened then and been written about later.
         return None
     if not posts:
-        return _none(counting, None)
-    said = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
+        return _no_posts(counting, None)
+    sentence = f"You wrote {count(len(posts), 'post')}{_when(counting)}{_about(topic, len(posts))}"
     passages = counting.passages(posts, topic)
     shown = f"; these are the first {len(passages)}" if len(passages) < len(posts) else ""
-    return DateAnswer(f"{said}{shown}.", passages, is_whole=topic is None)
+    return DateAnswer(f"{sentence}{shown}.", passages, is_complete=topic is None)
 
 
-def _when_written(counting: PostCounts, named: Named) -> DateAnswer | None:
-    """When a post was written that the question calls by its title."""
-    documents = counting.titled(_of(named, "title"))
+def _when_written(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    """When the post with the title in the question was written."""
+    documents = counting.titled(_group(groups, "title"))
     posts = [post for post in counting.posts() if post.document in documents and post.day]
     if not posts:
         return None
-    said = " and ".join(f"{quoted(post.title)} on {_day(post.day)}" for post in posts)
-    return DateAnswer(f"You wrote {said}.", counting.passages(posts))
+    written = " and ".join(f"{quoted(post.title)} on {_day(post.day)}" for post in posts)
+    return DateAnswer(f"You wrote {written}.", counting.passages(posts))
 
 
-def _when_most(counting: PostCounts, named: Named) -> DateAnswer | None:
-    topic = counting.topic(named.get("topic"))
+def _when_most(counting: PostCounts, groups: Groups) -> DateAnswer | None:
+    topic = counting.topic(groups.get("topic"))
     posts = [post for post in counting.posts(topic) if post.day]
     if not posts:
-        return _none(counting, topic)
-    digits = 7 if _of(named, "unit") == "month" else 4
+        return _no_posts(counting, topic)
+    digits = 7 if _group(groups, "unit") == "month" else 4
     counts = Counter(post.day[:digits] for post in posts)
     most = max(counts.values())
     times = [
         _month(unit) if digits == 7 else unit for unit in sorted(counts) if counts[unit] == most
     ]
-    found = f"{count(most, 'post')}{_about(topic, most)}"
-    if len(times) > _ALIKE:
+    posted = f"{count(most, 'post')}{_about(topic, most)}"
+    if len(times) > _TIES:
         unit = "months" if digits == 7 else "years"
-        return DateAnswer(f"{len(times)} {unit} have as many as each other: {found}.")
+        return DateAnswer(f"{len(times)} {unit} have the same number: {posted} each.")
     each = " each" if len(times) > 1 else ""
-    return DateAnswer(f"You wrote most in {_listed(times)}: {found}{each}.")
+    return DateAnswer(f"You wrote most in {_joined(times)}: {posted}{each}.")
 
 
-def _none(counting: PostCounts, topic: Topic | None) -> DateAnswer:
-    every = [post for post in counting.posts_of_all_time() if post.day]
+def _no_posts(counting: PostCounts, topic: Topic | None) -> DateAnswer:
+    every = [post for post in counting.all_posts() if post.day]
     if topic:
-        return DateAnswer(f"No post{_when(counting)} mentions {topic.said}.")
-    said = f"You wrote no post{_when(counting)}"
+        return DateAnswer(f"No post{_when(counting)} mentions {topic.label}.")
+    sentence = f"You wrote no post{_when(counting)}"
     if not every:
-        return DateAnswer(f"{said}: none of them has a date." if counting.period else f"{said}.")
-    return DateAnswer(f"{said}: yours are from {_day(every[0].day)} to {_day(every[-1].day)}.")
+        return DateAnswer(
+            f"{sentence}: none of them has a date." if counting.period else f"{sentence}."
+        )
+    return DateAnswer(f"{sentence}: yours are from {_day(every[0].day)} to {_day(every[-1].day)}.")
 
 
-def _of(named: Named, name: str) -> str:
-    return (named.get(name) or "").strip().casefold()
+def _group(groups: Groups, name: str) -> str:
+    return (groups.get(name) or "").strip().casefold()
 
 
 def _when(counting: PostCounts) -> str:
-    return f" {counting.period.said}" if counting.period else ""
+    return f" {counting.period.label}" if counting.period else ""
 
 
 def _about(topic: Topic | None, posts: int) -> str:
-    return f" that {'mentions' if posts == 1 else 'mention'} {topic.said}" if topic else ""
+    return f" that {'mentions' if posts == 1 else 'mention'} {topic.label}" if topic else ""
 
 
 def _span(posts: Sequence[IndexedPost]) -> str:
-    """From when to when the posts are, and how many of them nobody can tell."""
+    """The dates of the first and the last post, and how many have none."""
     days = [post.day for post in posts if post.day]
     undated = len(posts) - len(days)
     parts: list[str] = []
@@ -267,7 +268,7 @@ def _span(posts: Sequence[IndexedPost]) -> str:
     return f", {', '.join(parts)}" if parts else ""
 
 
-def _named(post: IndexedPost) -> str:
+def _post_label(post: IndexedPost) -> str:
     return quoted(post.title) + (f" of {_day(post.day)}" if post.day else "")
 
 
@@ -281,7 +282,7 @@ def _month(month: str) -> str:
     return f"{MONTHS[int(number) - 1]} {year}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
@@ -289,7 +290,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(_PLEASE + text, re.IGNORECASE)
 
 
-_ANSWERS: tuple[tuple[re.Pattern[str], Callable[[PostCounts, Named], DateAnswer | None]], ...] = (
+_ANSWERS: tuple[tuple[re.Pattern[str], Callable[[PostCounts, Groups], DateAnswer | None]], ...] = (
     (
         _pattern(
             rf"(?:(?:what|which|where|when) (?:is|was|are|were) )?(?:(?:my|the|your) )?(?:very )?"

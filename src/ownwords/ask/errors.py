@@ -1,14 +1,14 @@
-"""What goes wrong with an endpoint, in one sentence each; the passages are shown then instead."""
+"""Errors of endpoints; the passages are then shown instead of an answer."""
 
 from ownwords.core.errors import OwnwordsError
 
 
 class EndpointError(OwnwordsError):
-    """An endpoint does not answer, breaks off, or answers with what is no answer."""
+    """An endpoint does not answer, breaks off, or sends something invalid."""
 
 
 class EndpointRefusedError(EndpointError):
-    """The endpoint understood, and will not: `field` is what it does not take, where it says so."""
+    """The endpoint refuses the request; `field` is the field it rejects, if it names one."""
 
     def __init__(self, message: str, status: int, field: str = "", hint: str = "") -> None:
         super().__init__(message, hint)
@@ -17,9 +17,9 @@ class EndpointRefusedError(EndpointError):
 
 
 class ContextLengthError(OwnwordsError):
-    """More was sent than fits the context: `room` tokens, of `sent`; 0 where nobody says."""
+    """The prompt of `sent` tokens exceeds the context of `context` tokens; 0 where unknown."""
 
-    def __init__(self, message: str, room: int = 0, sent: int = 0, hint: str = "") -> None:
+    def __init__(self, message: str, context: int = 0, sent: int = 0, hint: str = "") -> None:
         super().__init__(message, hint)
-        self.room = room
+        self.context = context
         self.sent = sent

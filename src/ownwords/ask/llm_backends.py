@@ -1,7 +1,7 @@
-"""Whoever puts an answer into words: a model of this machine's, or an endpoint.
+"""The models that write answers: local model directories, GGUF files, or endpoints.
 
-None is ever taken by itself but what already runs on this machine and is large enough to read: the
-small models that ownwords trains write in a voice, and answer nothing.
+By default only a model that already runs on this machine and is large enough is used: the small
+models that ownwords trains cannot answer questions.
 """
 
 import re
@@ -16,7 +16,7 @@ import httpx
 from ownwords.ask import endpoints
 from ownwords.ask.endpoints import Endpoint, FinishReason, Message, ServedModel, TokenUsage
 from ownwords.ask.errors import EndpointRefusedError
-from ownwords.ask.http_client import USUAL, RequestLimits
+from ownwords.ask.http_client import DEFAULT_LIMITS, RequestLimits
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import source_name
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from ownwords.inference.model import Model
     from ownwords.inference.text_generation import TextGenerator
 
-# Below this a model takes over the form of an answer and not what it says.
+# Smaller models imitate the form of an answer, not its content.
 LEAST_PARAMETERS: Final = 200_000_000
 _GGUF = ".gguf"
-_MOST_TRIED = 3  # models of an endpoint, where the first are not for conversation
+_MOST_TRIED = 3  # models of an endpoint, if the first ones cannot chat
 _NOT_FOR_CHAT = frozenset({400, 404, 405, 422, 501})
-_NAMED = 6  # models told of in an error
+_MOST_NAMED = 6  # models listed in an error
 
 _PIECE = re.compile(r"[A-Za-z]+|\d+|[^\W\d_]+|\n+|[^\w\s]|_")
 _LETTERS_A_TOKEN, _DIGITS_A_TOKEN, _BYTES_A_TOKEN = 6, 2, 2
-# Where a text without turns goes on after the answer.
+# Stop strings for models without a chat template.
 _NEXT_IN_TEXT = ("\nQuestion:", "\nPassage", "\n===")
 
 
 class LLMBackend(Protocol):
-    """Writes what follows messages. `context` is in tokens, 0 where nobody knows it.
+    """A model that continues a conversation. `context` is in tokens, 0 if unknown.
 
-    `is_here` says that nothing leaves this machine. `used`, `ended` and `thought` (in words that
+    `is_local` means that nothing leaves this machine. `used`, `ended` and `thought` (in words that
     are no answer) are of the last answer, known when it is at an end. Whoever finds the context to
     be smaller sets it. `write` sends nothing before its first piece is asked for, and raises
     OwnwordsError, of it ContextError where the messages are too long.
@@ -52,7 +52,7 @@ class LLMBackend(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def is_here(self) -> bool: ...
+    def is_local(self) -> bool: ...
     @property
     def used(self) -> TokenUsage | None: ...
     @property
@@ -62,32 +62,34 @@ class LLMBackend(Protocol):
     def prepare(self) -> None: ...
     def count(self, text: str) -> int: ...
     def write(
-        self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
+        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> Generator[str]: ...
 
 
-def by_default(look: Callable[[], list[Endpoint]] = endpoints.found) -> LLMBackend | None:
-    """The model of an endpoint that runs on this machine; None where there is none fit for it."""
-    for endpoint in look():
-        fit = [one for one in endpoint.models if not 0 < one.parameters < LEAST_PARAMETERS]
+def default_backend(
+    discover: Callable[[], list[Endpoint]] = endpoints.discover,
+) -> LLMBackend | None:
+    """A model of an endpoint on this machine; None if none is large enough."""
+    for endpoint in discover():
+        fit = [model for model in endpoint.models if not 0 < model.parameters < LEAST_PARAMETERS]
         if fit:
             return EndpointBackend(replace(endpoint, models=tuple(fit)))
     return None
 
 
-def opened(
+def open_backend(
     model: str,
     *,
     folder_of: Callable[[str], Path | None] = lambda _: None,
-    look: Callable[[], list[Endpoint]] = endpoints.found,
+    discover: Callable[[], list[Endpoint]] = endpoints.discover,
 ) -> LLMBackend:
-    """The writer that is meant: an address, a folder or GGUF file, a name.
+    """The backend for an address, a folder, a GGUF file or a name.
 
-    An address may name a model: http://127.0.0.1:8080/v1#NAME. A name is asked of `folder_of`, and
-    then of the endpoints on this machine. OwnwordsError where it is none of these.
+    An address may name a model: http://127.0.0.1:8080/v1#NAME. A name is looked up with `folder_of`
+    and then among the endpoints on this machine. OwnwordsError if it is none of these.
     """
     if model.startswith(("http://", "https://")):
-        endpoint = endpoints.named(model)
+        endpoint = endpoints.endpoint_at(model)
         name = httpx.URL(model).fragment
         return EndpointBackend(
             replace(endpoint, models=(ServedModel(name),) if name else ()), named=True
@@ -97,18 +99,18 @@ def opened(
         return LocalBackend(path)
     if (folder := folder_of(model)) is not None:
         return LocalBackend(folder)
-    there = look()
-    for endpoint in there:
-        for one in endpoint.models:
-            # Ollama's names end in a tag, and people leave out that of the latest.
-            if model in (one.name, one.name.removesuffix(":latest")):
-                return EndpointBackend(replace(endpoint, models=(one,)), named=True)
-    known = [f"{one.name} ({each.name})" for each in there for one in each.models]
-    more = "" if len(known) <= _NAMED else f" and {len(known) - _NAMED} more"
+    running = discover()
+    for endpoint in running:
+        for served in endpoint.models:
+            # Ollama's names end in a tag, and people omit ":latest".
+            if model in (served.name, served.name.removesuffix(":latest")):
+                return EndpointBackend(replace(endpoint, models=(served,)), named=True)
+    known = [f"{served.name} ({each.name})" for each in running for served in each.models]
+    more = "" if len(known) <= _MOST_NAMED else f" and {len(known) - _MOST_NAMED} more"
     raise OwnwordsError(
         f"there is no model called {model!r:.200}: no such folder, no base of that name, and"
         + (
-            f" running here are {', '.join(known[:_NAMED])}{more}"
+            f" no such model is running here (there are {', '.join(known[:_MOST_NAMED])}{more})"
             if known
             else " no Ollama, llama.cpp, LM Studio or vLLM is running here"
         ),
@@ -117,10 +119,10 @@ def opened(
 
 
 class EndpointBackend:
-    """A model at an endpoint. Unless it was named, one that will not converse gives way."""
+    """A model at an endpoint; unless it was named, the next is tried if it cannot chat."""
 
     def __init__(
-        self, endpoint: Endpoint, *, named: bool = False, limits: RequestLimits = USUAL
+        self, endpoint: Endpoint, *, named: bool = False, limits: RequestLimits = DEFAULT_LIMITS
     ) -> None:
         self._endpoint, self._named, self._limits = endpoint, named, limits
         self._models = list(endpoint.models[: 1 if named else _MOST_TRIED])
@@ -131,26 +133,26 @@ class EndpointBackend:
 
     @property
     def name(self) -> str:
-        where = self._endpoint.name if self._endpoint.is_here else self._endpoint.host
+        where = self._endpoint.name if self._endpoint.is_local else self._endpoint.host
         return f"{self._models[0].name} at {where}" if self._models else where
 
     @property
-    def is_here(self) -> bool:
-        return self._endpoint.is_here
+    def is_local(self) -> bool:
+        return self._endpoint.is_local
 
     def prepare(self) -> None:
-        """Ask an endpoint that was named without a model which it has; EndpointError if none."""
+        """Ask an endpoint without a named model for its models; EndpointError if it has none."""
         if not self._models:
             self._endpoint = endpoints.with_models(self._endpoint, self._limits)
             self._models = list(self._endpoint.models[:_MOST_TRIED])
             self.context = self._models[0].context
 
     def count(self, text: str) -> int:
-        """About how many tokens: rather more than it will be."""
-        return estimated(text)
+        """An estimate of the number of tokens, rather too high."""
+        return estimate_tokens(text)
 
     def write(
-        self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
+        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> Generator[str]:
         self.used, self.ended, self.thought = None, None, False
         self.prepare()
@@ -159,18 +161,18 @@ class EndpointBackend:
                 self._endpoint,
                 self._models[0].name,
                 messages,
-                most=most,
+                max_tokens=max_tokens,
                 seed=seed,
                 temperature=temperature,
                 limits=self._limits,
             )
-            begun = False
+            has_started = False
             try:
                 for piece in reply:
-                    begun = True
+                    has_started = True
                     yield piece
             except EndpointRefusedError as error:
-                if begun or len(self._models) < 2 or error.status not in _NOT_FOR_CHAT:
+                if has_started or len(self._models) < 2 or error.status not in _NOT_FOR_CHAT:
                     raise
                 del self._models[0]
                 continue
@@ -179,13 +181,13 @@ class EndpointBackend:
 
 
 class LocalBackend:
-    """A model directory, a workspace that holds one, or a GGUF file, read by our own engines.
+    """A model directory, a workspace with one, or a GGUF file, run by our own engines.
 
-    It is opened when it is first needed: a question that is refused needs none. Whoever has it
-    open already gives it as `model`, and as `written` what the text of a request is had from.
+    It is loaded when first needed. A caller that has it loaded passes it as `model`, and as
+    `generate` the function that generates the text of a request.
     """
 
-    is_here = True
+    is_local = True
     thought = False
 
     def __init__(
@@ -193,16 +195,16 @@ class LocalBackend:
         path: Path,
         *,
         model: "Model | None" = None,
-        written: "Callable[[GenerationRequest, Sequence[str]], TextGenerator] | None" = None,
+        generate: "Callable[[GenerationRequest, Sequence[str]], TextGenerator] | None" = None,
     ) -> None:
-        """OwnwordsError for what cannot be one."""
-        from ownwords.core.resolve import resolve_model  # noqa: PLC0415 - NumPy's moment
+        """OwnwordsError if the path is not a model."""
+        from ownwords.core.resolve import resolve_model  # noqa: PLC0415
 
         self._path = path if path.suffix.lower() == _GGUF else resolve_model(path, path)
         self.used: TokenUsage | None = None
         self.ended: FinishReason | None = None
         self._context = 0
-        self._opened, self._written = model, written
+        self._loaded, self._generate = model, generate
 
     @property
     def name(self) -> str:
@@ -218,13 +220,13 @@ class LocalBackend:
         self._context = tokens
 
     def prepare(self) -> None:
-        """Open it, which may take a moment."""
+        """Load the model."""
         _ = self._model
 
     @cached_property
     def _model(self) -> "Model":
-        if self._opened is not None:
-            return self._opened
+        if self._loaded is not None:
+            return self._loaded
         if self._path.suffix.lower() == _GGUF:
             return _from_gguf(self._path)
         from ownwords.inference.model import Model  # noqa: PLC0415
@@ -235,25 +237,25 @@ class LocalBackend:
         return len(self._model.tokenizer.encode(text))
 
     def write(
-        self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
+        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> Generator[str]:
         from ownwords.inference.text_generation import stream_request  # noqa: PLC0415
 
         self.used, self.ended = None, None
         model = self._model
-        asked = self._request(messages, most=most, seed=seed, temperature=temperature)
+        request = self._request(messages, max_tokens=max_tokens, seed=seed, temperature=temperature)
         stops = () if model.tokenizer.template else _NEXT_IN_TEXT
-        if self._written is None:
-            outcome = yield from stream_request(model.engine, model.tokenizer, asked, stops)
+        if self._generate is None:
+            outcome = yield from stream_request(model.engine, model.tokenizer, request, stops)
         else:
-            outcome = yield from self._written(asked, stops)
-        self.used = TokenUsage(len(asked.ids), outcome.tokens)
+            outcome = yield from self._generate(request, stops)
+        self.used = TokenUsage(len(request.ids), outcome.tokens)
         self.ended = "length" if outcome.finish_reason == "length" else "stop"
 
     def _request(
-        self, messages: Sequence[Message], *, most: int, seed: int, temperature: float
+        self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> "GenerationRequest":
-        """The copy guard is not asked: here the model has read what it is to quote."""
+        """A request without the copy guard, since the answer quotes the prompt."""
         from ownwords.inference.sampling import SamplingParams  # noqa: PLC0415
 
         prompt: str | Sequence[int]
@@ -263,22 +265,22 @@ class LocalBackend:
             prompt = _turns(self._model, messages)
         sampling = SamplingParams(temperature=temperature, min_p=0.05)
         return self._model.request(
-            prompt, max_tokens=most, seed=seed, sampling=sampling, quote=True
+            prompt, max_tokens=max_tokens, seed=seed, sampling=sampling, quote=True
         )
 
 
 def _turns(model: "Model", messages: Sequence[Message]) -> list[int]:
-    """The conversation as the model's own template has it, the answer to follow."""
+    """The conversation in the model's chat template, with the prompt for an answer."""
     from ownwords.tokenizers import chat  # noqa: PLC0415 - Jinja
     from ownwords.tokenizers.text import TokenizerError  # noqa: PLC0415
 
     try:
         return chat.encode(model.tokenizer, messages, add_generation_prompt=True)
     except TokenizerError:
-        # Some templates know no system; the rules then stand before the question.
-        whole = "\n\n".join(message["content"] for message in messages)
+        # Some templates have no system role: put the rules before the question.
+        text = "\n\n".join(message["content"] for message in messages)
         return chat.encode(
-            model.tokenizer, [{"role": "user", "content": whole}], add_generation_prompt=True
+            model.tokenizer, [{"role": "user", "content": text}], add_generation_prompt=True
         )
 
 
@@ -290,7 +292,7 @@ def _from_gguf(path: Path) -> "Model":
         if error.name != "torch":
             raise
         raise OwnwordsError(
-            "reading a GGUF file takes PyTorch, which is not installed",
+            "reading a GGUF file needs PyTorch, which is not installed",
             hint='pip install "ownwords[train]"',
         ) from error
     from ownwords.inference.model import Model  # noqa: PLC0415
@@ -298,17 +300,16 @@ def _from_gguf(path: Path) -> "Model":
     from ownwords.tokenizers import tokenizer  # noqa: PLC0415
 
     bundle = gguf.load(path)
-    its_own = tokenizer.from_files(bundle.tokenizer_files)
-    bundle.check_tokenizer(its_own)
+    loaded_tokenizer = tokenizer.from_files(bundle.tokenizer_files)
+    bundle.check_tokenizer(loaded_tokenizer)
     engine = TorchEngine(bundle.model, frozen=True)
-    return Model(engine, its_own, stop_ids=eos_token_ids(bundle.generation))
+    return Model(engine, loaded_tokenizer, stop_ids=eos_token_ids(bundle.generation))
 
 
-def estimated(text: str) -> int:
-    """About how many tokens a text has for a tokenizer that we do not have: rather too many.
+def estimate_tokens(text: str) -> int:
+    """An estimate of the number of tokens for an unknown tokenizer, rather too high.
 
-    Words of up to six letters are mostly one token, figures one for two digits, and other scripts
-    one for two bytes or less.
+    It counts one token for six letters, two digits, or two bytes of other scripts.
     """
     total = 0
     for piece in _PIECE.findall(text):
@@ -320,6 +321,6 @@ def estimated(text: str) -> int:
     return total
 
 
-def at_least(messages: Sequence[Message]) -> int:
-    """Tokens that messages have for any tokenizer: none makes fewer than one of a word."""
+def minimum_tokens(messages: Sequence[Message]) -> int:
+    """A lower bound of the number of tokens: one for each word."""
     return sum(len(message["content"].split()) for message in messages)

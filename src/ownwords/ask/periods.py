@@ -51,7 +51,7 @@ class Period:
 
     start: str
     end: str
-    said: str
+    label: str
 
     def holds(self, day: str) -> bool:
         """Whether an ISO day lies in it; what has no date lies in none."""
@@ -71,66 +71,66 @@ def find_period(question: str, today: date) -> tuple[Period | None, str]:
 
 def _period(named: dict[str, str | None], today: date) -> Period | None:
     """The time that a pattern found; None for a day that no calendar has."""
-    said = {name: word for name, word in named.items() if word}
-    if {"near", "relative", "many", "past", "last_season"} & said.keys():
-        return _from_today(said, today)
-    if {"day", "day_second", "iso"} & said.keys():
-        return _of_day(said)
-    if "from_month" in said:
-        first = _of_month(int(said["from_year"]), _number(said["from_month"]))
-        last = _of_month(int(said["to_year"]), _number(said["to_month"]))
+    groups = {name: word for name, word in named.items() if word}
+    if {"near", "relative", "many", "past", "last_season"} & groups.keys():
+        return _from_today(groups, today)
+    if {"day", "day_second", "iso"} & groups.keys():
+        return _of_day(groups)
+    if "from_month" in groups:
+        first = _of_month(int(groups["from_year"]), _number(groups["from_month"]))
+        last = _of_month(int(groups["to_year"]), _number(groups["to_month"]))
         first, last = sorted((first, last), key=lambda month: month.start)
-        words = f"{first.said.removeprefix('in ')} to {last.said.removeprefix('in ')}"
+        words = f"{first.label.removeprefix('in ')} to {last.label.removeprefix('in ')}"
         return Period(first.start, last.end, f"from {words}")
-    if "from" in said:
-        one, other = sorted((said["from"], said["to"]))
+    if "from" in groups:
+        one, other = sorted((groups["from"], groups["to"]))
         return Period(f"{one}-01-01", _january(int(other) + 1), f"from {one} to {other}")
-    if decade := said.get("decade"):
+    if decade := groups.get("decade"):
         return Period(f"{decade}-01-01", _january(int(decade) + 10), f"in the {decade}s")
-    if side := said.get("side"):
-        return _on_one_side(side.casefold(), said.get("side_month"), int(said["side_year"]))
-    if season := said.get("season"):
-        return _of_season(int(said["season_year"]), season.casefold())
-    if month := said.get("month"):
-        return _of_month(int(said["month_year"]), _number(month))
-    if month := said.get("iso_month"):
-        return _of_month(int(said["iso_year"]), int(month))
-    return _of_year(int(said["year"]))
+    if side := groups.get("side"):
+        return _on_one_side(side.casefold(), groups.get("side_month"), int(groups["side_year"]))
+    if season := groups.get("season"):
+        return _of_season(int(groups["season_year"]), season.casefold())
+    if month := groups.get("month"):
+        return _of_month(int(groups["month_year"]), _number(month))
+    if month := groups.get("iso_month"):
+        return _of_month(int(groups["iso_year"]), int(month))
+    return _of_year(int(groups["year"]))
 
 
-def _from_today(said: dict[str, str], today: date) -> Period | None:
-    if season := said.get("last_season"):
+def _from_today(groups: dict[str, str], today: date) -> Period | None:
+    if season := groups.get("last_season"):
         # The last one that is over; the one that has begun is this year's.
         years = (_of_season(today.year - back, season.casefold()) for back in range(3))
         return next(period for period in years if period.end <= today.isoformat())
     tomorrow = (today + timedelta(days=1)).isoformat()
-    if many := said.get("many"):
-        words = f"in the last {many} {said['units']}s"
+    if many := groups.get("many"):
+        words = f"in the last {many} {groups['units']}s"
         number = _many(many.casefold())
-        return Period(_back(today, said["units"].casefold(), number), tomorrow, words)
-    if past := said.get("past"):
+        return Period(_back(today, groups["units"].casefold(), number), tomorrow, words)
+    if past := groups.get("past"):
         return Period(_back(today, past.casefold(), 1), tomorrow, f"in the past {past}")
-    if word := said.get("relative"):
+    if word := groups.get("relative"):
         day = today - timedelta(days=word.casefold() == "yesterday")
         return Period(day.isoformat(), (day + timedelta(days=1)).isoformat(), word.casefold())
-    is_last = said["near"].casefold() == "last"
-    unit = said["unit"].casefold()
+    is_last = groups["near"].casefold() == "last"
+    unit = groups["unit"].casefold()
     if unit == "year":
         return _of_year(today.year - is_last)
     if unit == "week":
         monday = today - timedelta(days=today.weekday() + 7 * is_last)
-        words = f"{said['near'].casefold()} week"
+        words = f"{groups['near'].casefold()} week"
         return Period(monday.isoformat(), (monday + timedelta(days=7)).isoformat(), words)
     day = today.replace(day=1) - timedelta(days=1) if is_last else today
     return _of_month(day.year, day.month)
 
 
-def _of_day(said: dict[str, str]) -> Period | None:
-    year = said.get("day_year") or said.get("year_last")
-    month = said.get("day_month") or said.get("month_first")
-    number = said.get("day") or said.get("day_second") or ""
+def _of_day(groups: dict[str, str]) -> Period | None:
+    year = groups.get("day_year") or groups.get("year_last")
+    month = groups.get("day_month") or groups.get("month_first")
+    number = groups.get("day") or groups.get("day_second") or ""
     try:
-        if iso := said.get("iso"):
+        if iso := groups.get("iso"):
             day = date.fromisoformat(iso)
         else:
             day = date(int(year or 0), _number(month or ""), int(number.rstrip("stndrh")))
@@ -158,18 +158,18 @@ def _back(today: date, unit: str, many: int) -> str:
     return date(year, month, min(today.day, last)).isoformat()
 
 
-def _many(said: str) -> int:
-    if said.isdecimal():
-        return int(said)
-    return {"few": 3, "couple of": 2}.get(said) or _SMALL.index(said) + 1
+def _many(number: str) -> int:
+    if number.isdecimal():
+        return int(number)
+    return {"few": 3, "couple of": 2}.get(number) or _SMALL.index(number) + 1
 
 
 def _on_one_side(side: str, month: str | None, year: int) -> Period:
     whole = _of_month(year, _number(month)) if month else _of_year(year)
-    said = f"{side} {whole.said.removeprefix('in ')}"
+    groups = f"{side} {whole.label.removeprefix('in ')}"
     if side in ("before", "until", "till"):
-        return Period(_FIRST, whole.start if side == "before" else whole.end, said)
-    return Period(whole.end if side == "after" else whole.start, _END, said)
+        return Period(_FIRST, whole.start if side == "before" else whole.end, groups)
+    return Period(whole.end if side == "after" else whole.start, _END, groups)
 
 
 def _of_year(year: int) -> Period:

@@ -18,16 +18,16 @@ class Topic:
     """What posts are counted for mentioning: how it is searched, and how it is said."""
 
     match: str
-    said: str
+    label: str
     is_phrase: bool
 
 
 class PostCounts:
     """The posts of an index, counted for one question."""
 
-    def __init__(self, index: SearchIndex, period: Period | None, most: int) -> None:
+    def __init__(self, index: SearchIndex, period: Period | None, limit: int) -> None:
         self.index = index
-        self._most = most
+        self._limit = limit
         self.period = period
 
     def posts(self, topic: Topic | None = None) -> list[IndexedPost]:
@@ -42,20 +42,20 @@ class PostCounts:
             and (self.period is None or self.period.holds(post.day))
         ]
 
-    def posts_of_all_time(self) -> list[IndexedPost]:
+    def all_posts(self) -> list[IndexedPost]:
         """The author's posts of all times."""
-        return PostCounts(self.index, None, self._most).posts()
+        return PostCounts(self.index, None, self._limit).posts()
 
     def titled(self, title: str) -> set[str]:
         """The documents of this title, whatever its case and punctuation."""
         return {document for _, document in self.index.titled({folded(title)} - {""})}
 
-    def topic(self, said: str | None) -> Topic | None:
+    def topic(self, label: str | None) -> Topic | None:
         """A topic as the question words it: side by side if it stands so anywhere, or together."""
-        if not said:
+        if not label:
             return None
-        marked = quotations(said)
-        shown = marked[0] if marked else _ARTICLE.sub("", said)
+        marked = quotations(label)
+        shown = marked[0] if marked else _ARTICLE.sub("", label)
         words = words_of(shown)
         if not words:
             return None
@@ -68,7 +68,7 @@ class PostCounts:
 
     def mentions(self, topic: Topic, posts: Iterable[IndexedPost]) -> int:
         """How many times a phrase stands in the titles and texts of posts."""
-        wanted = {post.document for post in posts}
+        documents = {post.document for post in posts}
         titles: dict[str, int] = {}
         total = 0
         with self.index.reading() as db:
@@ -80,7 +80,7 @@ class PostCounts:
                 (topic.match,),
             )
             for document, title, text in rows:
-                if document in wanted:
+                if document in documents:
                     titles[document] = title.count("\x01")
                     total += text.count("\x01")
         return total + sum(titles.values())
@@ -102,7 +102,7 @@ class PostCounts:
                     best.setdefault(document, id_)
         ids = [
             best.get(post.document) or self.index.chunks(post.document)[0]
-            for post in posts[: self._most]
+            for post in posts[: self._limit]
         ]
         ranked = [(id_, 1.0 / place) for place, id_ in enumerate(ids, 1)]
         return tuple(self.index.passages(ranked, dict.fromkeys(ids, ("date",))))

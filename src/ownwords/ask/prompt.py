@@ -1,7 +1,7 @@
-"""What a model is asked: the question, as many passages as there is room for, the question again.
+"""Builds the prompt: the question, as many passages as fit, the question again.
 
-The passages are numbered, dated, and labelled with whose words they are. Each stands within a fence
-whose name occurs in none of them, so that nothing in a passage can end it: they are data.
+The passages are numbered, dated and labelled with their author. A fence that occurs in none of them
+surrounds each, so that no passage can end its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,18 +13,17 @@ from ownwords.ask.endpoints import Message
 from ownwords.ask.errors import ContextLengthError
 from ownwords.ask.passage import RetrievedPassage, Whose
 from ownwords.ask.prompt_injection import neutralized
-from ownwords.ask.sentence_matching import best, sentences
+from ownwords.ask.sentence_matching import best_sentences, sentences
 from ownwords.core.fingerprint import digest
 
-# Ollama reads 4,096 tokens by default, says nothing of it and cuts what is longer: the prompt and
-# an answer of a thousand tokens fit.
-UNKNOWN_ROOM: Final = 3000
+# By default Ollama silently cuts prompts at 4,096 tokens: this leaves 1,000 for the answer.
+DEFAULT_PROMPT_TOKENS: Final = 3000
 ANSWER: Final = 1000  # tokens
-# Of a small context the answer has this share, since it quotes what it read.
+# In a small context the answer gets one part in so many.
 _ANSWER_SHARE = 4
-# Below this the rules are told in short, or nothing but rules would fit.
+# Below so many prompt tokens, short rules leave more for passages.
 _SMALL = 1200
-_LEAST_PART = 120  # bytes of an excerpt that is cut: less is no evidence of anything
+_LEAST_PART = 120  # bytes of a shortened excerpt; less is no evidence
 _PER_MESSAGE = 8  # tokens of a chat template around each message
 
 NOT_THERE = "NOT IN THE PASSAGES"
@@ -56,14 +55,14 @@ _WHOSE: Final[dict[Whose, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent, and of which passages; `tokens` as far as we can count them."""
+    """The messages and the excerpts in them; `tokens` is our count, exact or estimated."""
 
     messages: tuple[Message, ...]
     excerpts: tuple[Excerpt, ...]
     tokens: int
-    answer: int  # tokens that are left for it
-    left_out: int  # passages there was no room for
-    shortened: int  # passages of which only a part is sent
+    answer: int  # tokens left for the answer
+    left_out: int  # passages that did not fit
+    shortened: int  # passages of which only a part fits
 
 
 def build_prompt(
@@ -96,15 +95,15 @@ def build_prompt(
             break
     if not excerpts:
         raise ContextLengthError(
-            f"there is no room for a passage in a context of {context or room:,} tokens",
-            room=context,
-            hint="give a model with a longer context",
+            f"no passage fits into a context of {context or room:,} tokens",
+            context=context,
+            hint="use a model with a longer context",
         )
-    told = "\n\n".join(_fenced(one, fence) for one in excerpts)
+    fenced = "\n\n".join(_fenced(excerpt, fence) for excerpt in excerpts)
     return Prompt(
         messages=(
             {"role": "system", "content": rules},
-            {"role": "user", "content": _asked(question, told, fence)},
+            {"role": "user", "content": _user_message(question, fenced, fence)},
         ),
         excerpts=tuple(excerpts),
         tokens=used,
@@ -117,20 +116,20 @@ def build_prompt(
 def _room(context: int) -> tuple[int, int]:
     """Tokens for the prompt, and for the answer."""
     if not context:
-        return UNKNOWN_ROOM, ANSWER
+        return DEFAULT_PROMPT_TOKENS, ANSWER
     answer = min(ANSWER, context // _ANSWER_SHARE)
     return context - answer, answer
 
 
-def _text(rules: str, question: str, told: str, fence: str) -> str:
-    return rules + _asked(question, told, fence)
+def _text(rules: str, question: str, fenced: str, fence: str) -> str:
+    return rules + _user_message(question, fenced, fence)
 
 
-def _asked(question: str, told: str, fence: str) -> str:
-    asked = neutralized(" ".join(question.split()))
+def _user_message(question: str, fenced: str, fence: str) -> str:
+    line = neutralized(" ".join(question.split()))
     return (
-        f"Question: {asked}\n\nPassages, each between lines with {fence}:\n\n{told}\n\n"
-        f"Question: {asked}"
+        f"Question: {line}\n\nPassages, each between lines with {fence}:\n\n{fenced}\n\n"
+        f"Question: {line}"
     )
 
 
@@ -148,8 +147,10 @@ def _line(text: str) -> str:
 
 
 def _fence(passages: Sequence[RetrievedPassage]) -> str:
-    """A line that stands in no passage: whoever wrote one cannot have known it."""
-    everything = "\n".join(f"{one.title}\n{one.heading}\n{one.text}" for one in passages)
+    """A line that occurs in no passage; their authors cannot have known it."""
+    everything = "\n".join(
+        f"{passage.title}\n{passage.heading}\n{passage.text}" for passage in passages
+    )
     seed = everything
     while (fence := f"=== {digest(seed)[:8]} ===") in everything:
         seed += fence
@@ -157,16 +158,16 @@ def _fence(passages: Sequence[RetrievedPassage]) -> str:
 
 
 def _part(question: str, text: str, count: Callable[[str], int], room: int) -> str:
-    """The text, or as much of it around its best sentence as there is room for; "" if too little.
+    """The text, or the sentences around its best one that fit; "" if too little fits.
 
-    What is left is one stretch of it, so that a quote from it is a quote of the passage.
+    The part is contiguous, so that a quote from it is a quote from the passage.
     """
     if count(text) <= room:
         return text
     spans = sentences(text)
     if not spans:
         return ""
-    middle = best(question, text, most=1) or spans[:1]
+    middle = best_sentences(question, text, limit=1) or spans[:1]
     first = last = spans.index(middle[0])
     if count(text[spans[first][0] : spans[last][1]]) > room:
         return ""

@@ -91,22 +91,22 @@ for _line in _FORMS.split(","):
 class QueryTerm:
     """Something to search for: one word in any of its forms, or several words side by side.
 
-    `alike` is what is searched for beside it, or in its place.
+    `alternatives` is what is searched for beside it, or in its place.
     """
 
     words: tuple[str, ...]
-    alike: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
     @property
     def match(self) -> str:
         """The term as FTS5 reads it: strings, in which nothing has a meaning."""
         forms = _SAME.get(self.words[0], ()) if len(self.words) == 1 else ()
-        every = (" ".join(self.words), *forms, *self.alike)
-        said = " OR ".join(f'"{form}"' for form in every)
-        return f"({said})" if len(every) > 1 else said
+        all_words = (" ".join(self.words), *forms, *self.alternatives)
+        query = " OR ".join(f'"{form}"' for form in all_words)
+        return f"({query})" if len(all_words) > 1 else query
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """The term as it was asked for; between Chinese signs there is no space."""
         return ("" if _UNSPACED.fullmatch("".join(self.words)) else " ").join(self.words)
 
@@ -116,41 +116,41 @@ class QueryTerms:
     """What a question is about.
 
     `words` are its telling words, each once; `phrases` what stands in it in quotation marks. Both
-    may be empty. `is_about` is False where its words would stand in a question about anything.
+    may be empty. `has_subject` is False where its words would stand in a question about anything.
     `language` is what it is asked in, "en" in doubt.
     """
 
     words: tuple[QueryTerm, ...]
     phrases: tuple[QueryTerm, ...]
-    is_about: bool
+    has_subject: bool
     language: str = "en"
 
     @classmethod
     def of(cls, question: str) -> "QueryTerms":
         """The terms of any text at all."""
-        text = plain(question)
-        every = _words(without_particles(text)) or _words(text)
-        language, empty = detect_stop_words([unit[0] for unit in every])
-        telling = _telling(every, empty)
-        words = list(dict.fromkeys(QueryTerm(unit) for unit in every if unit in telling))
+        text = normalized_question(question)
+        all_words = _words(without_particles(text)) or _words(text)
+        language, empty = detect_stop_words([unit[0] for unit in all_words])
+        content_words = _content_words(all_words, empty)
+        words = list(dict.fromkeys(QueryTerm(unit) for unit in all_words if unit in content_words))
         phrases = [
-            QueryTerm(tuple(part for unit in _words(said) for part in unit))
-            for said in quotations(text)
+            QueryTerm(tuple(part for unit in _words(quotation) for part in unit))
+            for quotation in quotations(text)
         ]
         return cls(
             tuple(words[:MOST_WORDS]),
             tuple(dict.fromkeys(phrase for phrase in phrases if phrase.words)),
-            any(unit[0] not in (_EMPTY if language == "en" else empty) for unit in every),
+            any(unit[0] not in (_EMPTY if language == "en" else empty) for unit in all_words),
             language,
         )
 
 
-def plain(question: str) -> str:
+def normalized_question(question: str) -> str:
     """The question on one line, without what nobody sees and beyond what anybody asks."""
     return " ".join(visible(repair_text(question[:_LONGEST])[0]).split())
 
 
-def is_telling(word: str) -> bool:
+def is_content_word(word: str) -> bool:
     """Whether a word may say what a text is about."""
     return word.casefold() not in _EMPTY | _OF_ANY_POST
 
@@ -162,34 +162,34 @@ def detect_stop_words(words: Sequence[str]) -> tuple[str, frozenset[str]]:
 
 def words_of(text: str) -> list[str]:
     """Every word of a text, in order."""
-    return [part for unit in _words(plain(text)) for part in unit]
+    return [part for unit in _words(normalized_question(text)) for part in unit]
 
 
 def quotations(question: str) -> list[str]:
     """What stands in quotation marks."""
-    marked = _QUOTED.finditer(plain(question))
+    marked = _QUOTED.finditer(normalized_question(question))
     return [next(filter(None, match.groups())) for match in marked]
 
 
 def _words(text: str) -> list[tuple[str, ...]]:
     """The words in order; of what is written without spaces, every two neighbouring signs."""
-    found: list[tuple[str, ...]] = []
+    units: list[tuple[str, ...]] = []
     for word in _WORD.findall(_APOSTROPHE.sub(" ", _NOT.sub(" ", text))):
         start = 0
         for run in _UNSPACED.finditer(word):
             if before := word[start : run.start()]:
-                found.append((before.lower(),))
+                units.append((before.lower(),))
             signs = run[0]
-            found += list(pairwise(signs)) if len(signs) > 1 else [(signs,)]
+            units += list(pairwise(signs)) if len(signs) > 1 else [(signs,)]
             start = run.end()
         if rest := word[start:]:
-            found.append((rest.lower(),))
-    return found
+            units.append((rest.lower(),))
+    return units
 
 
-def _telling(every: list[tuple[str, ...]], empty: frozenset[str]) -> set[tuple[str, ...]]:
+def _content_words(all_words: list[tuple[str, ...]], empty: frozenset[str]) -> set[tuple[str, ...]]:
     for ignored in (empty, _EMPTY):
-        left = {unit for unit in every if unit[0] not in ignored}
+        left = {unit for unit in all_words if unit[0] not in ignored}
         if left:
             return {unit for unit in left if not is_written_out(unit)} or left
-    return set(every)
+    return set(all_words)

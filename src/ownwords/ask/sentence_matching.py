@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from ownwords.ask.query_terms import detect_stop_words, is_telling
+from ownwords.ask.query_terms import detect_stop_words, is_content_word
 
 Span = tuple[int, int]
 
@@ -33,9 +33,9 @@ def stems(text: str) -> list[str]:
     return [_stem(word) for word in _words(text)]
 
 
-def telling(text: str) -> set[str]:
+def content_stems(text: str) -> set[str]:
     """The stems of the words that say what a text is about."""
-    return {_stem(word) for word in _words(text) if is_telling(word)}
+    return {_stem(word) for word in _words(text) if is_content_word(word)}
 
 
 def sentences(text: str) -> list[Span]:
@@ -43,42 +43,46 @@ def sentences(text: str) -> list[Span]:
     spans: list[Span] = []
     start = 0
     for mark in _END.finditer(text):
-        if mark[0][0] != "\n" and mark.end() < len(text) and not _ends(text, start, mark):
+        if mark[0][0] != "\n" and mark.end() < len(text) and not _ends_sentence(text, start, mark):
             continue
-        _add(spans, text, start, mark.end())
+        _add_span(spans, text, start, mark.end())
         start = mark.end()
-    _add(spans, text, start, len(text))
+    _add_span(spans, text, start, len(text))
     return spans
 
 
-def best(question: str, text: str, most: int = 2) -> list[Span]:
+def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
     """The sentences of a text that match a question best, in their order; none where none does.
 
     A word counts the more the fewer sentences of the text have it.
     """
-    wanted = _asked_about(question)
+    query_stems = _query_stems(question)
     spans = sentences(text)
-    words = [wanted & set(stems(text[start:end])) for start, end in spans]
+    words = [query_stems & set(stems(text[start:end])) for start, end in spans]
     in_sentences = Counter(word for each in words for word in each)
     scores = [sum(1 / in_sentences[word] for word in sorted(each)) for each in words]
     order = sorted((at for at, score in enumerate(scores) if score), key=lambda at: -scores[at])
     chosen: list[int] = []
-    told: set[str] = set()
+    covered: set[str] = set()
     for at in order:
         # A further sentence has to bring a word that those before it lack.
-        if len(chosen) < most and not words[at] <= told:
+        if len(chosen) < limit and not words[at] <= covered:
             chosen.append(at)
-            told |= words[at]
+            covered |= words[at]
     return [spans[at] for at in sorted(chosen)]
 
 
-def share(words: Iterable[str], known: set[str]) -> float:
+def covered_share(words: Iterable[str], known: set[str]) -> float:
     """How much of the words is known; 1 where there are none."""
-    some = list(words)
-    return sum(word in known for word in some) / len(some) if some else 1.0
+    stems_to_check = list(words)
+    return (
+        sum(word in known for word in stems_to_check) / len(stems_to_check)
+        if stems_to_check
+        else 1.0
+    )
 
 
-def _asked_about(question: str) -> set[str]:
+def _query_stems(question: str) -> set[str]:
     words = list(_words(question))
     _, empty = detect_stop_words([word.lower() for word in words])
     return {_stem(word) for word in words if word.lower() not in empty}
@@ -95,7 +99,7 @@ def _words(text: str) -> Iterator[str]:
         yield from filter(None, [word[begin:]])
 
 
-def _ends(text: str, start: int, mark: re.Match[str]) -> bool:
+def _ends_sentence(text: str, start: int, mark: re.Match[str]) -> bool:
     following = text[mark.end() :].lstrip().lstrip("\"'“”„«»‘’([*_")[:1]
     if following.islower():
         return False
@@ -105,20 +109,20 @@ def _ends(text: str, start: int, mark: re.Match[str]) -> bool:
     return not (mark[0] == "." and (is_initial or word.replace(".", "") in _NO_END))
 
 
-def _add(spans: list[Span], text: str, start: int, end: int) -> None:
-    said = text[start:end]
-    if stripped := said.strip():
-        start += len(said) - len(said.lstrip())
+def _add_span(spans: list[Span], text: str, start: int, end: int) -> None:
+    segment = text[start:end]
+    if stripped := segment.strip():
+        start += len(segment) - len(segment.lstrip())
         spans.append((start, start + len(stripped)))
 
 
-def _plain(word: str) -> str:
+def _without_accents(word: str) -> str:
     parts = unicodedata.normalize("NFD", word.casefold())
     return "".join(letter for letter in parts if not unicodedata.combining(letter))
 
 
 def _stem(word: str) -> str:
-    plain = _plain(word)
+    plain = _without_accents(word)
     for ending in _ENDINGS:
         if plain.endswith(ending) and len(plain) - len(ending) >= _STEM:
             return plain.removesuffix(ending)

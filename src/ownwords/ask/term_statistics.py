@@ -27,7 +27,7 @@ class TermStatistics:
 
     def counts(self, terms: Iterable[QueryTerm]) -> dict[QueryTerm, int]:
         """In how many chunks each term stands."""
-        self._keep_up()
+        self._refresh()
         counted: dict[QueryTerm, int] = {}
         for term in terms:
             number = self._counts.get(term.match)
@@ -46,15 +46,15 @@ class TermStatistics:
 
     def rarity(self, count: int) -> float:
         """How much a term says that stands in so many chunks: as the bm25 of SQLite weighs it."""
-        self._keep_up()
+        self._refresh()
         return max(_LEAST, math.log((self._chunks - count + 0.5) / (count + 0.5)))
 
     def chunks(self) -> int:
         """How many chunks there are."""
-        self._keep_up()
+        self._refresh()
         return self._chunks
 
-    def among(self, term: QueryTerm, ids: Iterable[int]) -> set[int]:
+    def chunks_with(self, term: QueryTerm, ids: Iterable[int]) -> set[int]:
         """Those of these chunks in which a term stands."""
         with self._index.reading() as db:
             rows = db.execute(
@@ -64,19 +64,19 @@ class TermStatistics:
             )
             return {row[0] for row in rows}
 
-    def with_all(self, terms: Iterable[QueryTerm]) -> list[int]:
+    def chunks_with_all(self, terms: Iterable[QueryTerm]) -> list[int]:
         """The chunks in which all of the terms stand."""
-        wanted = " AND ".join(term.match for term in terms)
+        query = " AND ".join(term.match for term in terms)
         with self._index.reading() as db:
             rows = db.execute(
                 "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ? LIMIT ?",
-                (wanted, _MOST_FOUND),
+                (query, _MOST_FOUND),
             )
             return [row[0] for row in rows]
 
-    def as_written(self, terms: Iterable[QueryTerm]) -> tuple[str, ...]:
+    def spellings_of(self, terms: Iterable[QueryTerm]) -> tuple[str, ...]:
         """How the first of the places writes each term that stands anywhere."""
-        found: dict[str, None] = {}
+        spellings: dict[str, None] = {}
         with self._index.reading() as db:
             for term in terms:
                 row = db.execute(
@@ -86,10 +86,10 @@ class TermStatistics:
                     (term.match,),
                 ).fetchone()
                 if row and (marked := _MARKED.search(row[0])):
-                    found[marked[1].lower()] = None
-        return tuple(found)
+                    spellings[marked[1].lower()] = None
+        return tuple(spellings)
 
-    def _keep_up(self) -> None:
+    def _refresh(self) -> None:
         now = self._index.generation()
         with self._lock:
             if now != self._generation:

@@ -50,7 +50,7 @@ class IndexVocabulary:
         self._lock = threading.Lock()
         self._known: _Known | None = None
 
-    def instead(self, word: str, language: str = "en") -> tuple[str, ...]:
+    def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
         """What stands in the archive and may be meant by a word that does not.
 
         The same word written otherwise ("strasse", "email"); in other languages than English its

@@ -93,7 +93,7 @@ def ask(
     ] = False,
 ) -> None:
     """Answer from the archive, with what the answer rests on; or show the passages."""
-    from ownwords.ask.embedders import embed_missing, opened
+    from ownwords.ask.embedders import embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.core.resolve import resolve_workspace
@@ -104,7 +104,7 @@ def ask(
         raise ConfigError("--model and --no-model cannot both be", hint="leave out one of them")
     text = "" if judge else _given(question, json)
     place = resolve_workspace(workspace, Path.cwd())
-    embedder = opened(embed)
+    embedder = open_embedder(embed)
     with SearchIndex(place.archive) as index:
         with _watched(quiet) as progress:
             index.refresh(progress)
@@ -150,7 +150,7 @@ class _AskSession:
             from ownwords.cli.output import print_json
 
             told = answer(
-                question, self._searcher, self._writer, most=self._passages, seed=self._seed
+                question, self._searcher, self._writer, limit=self._passages, seed=self._seed
             )
             print_json(told.to_dict())
             return
@@ -171,7 +171,7 @@ class _AskSession:
                     self._searcher,
                     self._writer,
                     on_text=hears,
-                    most=self._passages,
+                    limit=self._passages,
                     seed=self._seed,
                 )
             view.show(told, self._advice_for(told))
@@ -243,7 +243,11 @@ def _is_talk() -> bool:
 def _writer(model: str) -> "LLMBackend | None":
     from ownwords.ask import llm_backends
 
-    return llm_backends.opened(model, folder_of=_base) if model else llm_backends.by_default()
+    return (
+        llm_backends.open_backend(model, folder_of=_base)
+        if model
+        else llm_backends.default_backend()
+    )
 
 
 def _base(name: str) -> Path | None:

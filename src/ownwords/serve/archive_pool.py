@@ -78,7 +78,7 @@ class ArchivePool:
         """What makes vectors, None where none is wanted. OwnwordsError where it cannot be had."""
         with self._embedding:
             if not self._has_embedder:
-                self._embedder = embedders.opened(self._embed)
+                self._embedder = embedders.open_embedder(self._embed)
                 self._has_embedder = True
             return self._embedder
 

@@ -104,7 +104,7 @@ class _Ask:
         writer = LocalBackend(
             opened.folder,
             model=opened.model,
-            written=lambda request, stops: self._state.text(opened, request, stops),
+            generate=lambda request, stops: self._state.text(opened, request, stops),
         )
         writer.context = opened.worker.length
         return writer
@@ -192,7 +192,7 @@ class _Endpoints:
         """Those there are, as of some seconds ago at most."""
         with self._lock:
             if again or time.monotonic() - self._at > _FRESH_S:
-                self._found, self._at = endpoints.found(), time.monotonic()
+                self._found, self._at = endpoints.discover(), time.monotonic()
             return self._found
 
 

@@ -14,7 +14,7 @@ from ownwords.archive.report import formatting as say
 from ownwords.archive.report import summary
 from ownwords.archive.store import Archive
 from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.sentence_matching import stems, telling
+from ownwords.ask.sentence_matching import content_stems, stems
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, path_text
@@ -135,8 +135,8 @@ class _Rooms:
         question = request.query_params.get("q", "")[:_QUESTION].strip()
         if not question:
             return {"passages": [], "is_weak": False, "why": "", "nearest": []}
-        found = self.state.searcher().find(question, most=_PASSAGES)
-        wanted = telling(question)
+        found = self.state.searcher().find(question, limit=_PASSAGES)
+        wanted = content_stems(question)
         return {
             "passages": [
                 _passage(one) | {"words": _words_of(one.text, wanted)} for one in found.passages

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.store import Archive
 from ownwords.ask.passage import RetrievedPassage
-from ownwords.ask.sentence_matching import best
+from ownwords.ask.sentence_matching import best_sentences
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation.verbatim import SharedPassage, shared_passages
@@ -116,7 +116,7 @@ class _Write:
         nearest: Sequence[RetrievedPassage] = ()
         if text.strip():
             query = " ".join(text.split()[-_QUERY_WORDS:])
-            found = self._state.searcher().find(query, most=_NEAREST)
+            found = self._state.searcher().find(query, limit=_NEAREST)
             nearest = found.passages or found.nearest
         return {
             "shared": [
@@ -151,7 +151,7 @@ class _Texts:
 
 def _matching(text: str, passage: str) -> str:
     """The sentence of the passage that is most like the text; empty where none is."""
-    spans = best(text, passage)
+    spans = best_sentences(text, passage)
     return passage[spans[0][0] : spans[0][1]] if spans else ""
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ownwords.archive.document import Segment
-from ownwords.ask.date_questions import dated
+from ownwords.ask.date_questions import answer_from_dates
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.periods import Period, find_period
 from small_archives import Entry, put
@@ -98,13 +98,13 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
         ),
         (
             "How often did I mention backups?",
-            "“backups” stands twice in 1 post, of 20 March 2018.",
+            "“backups” appears twice in 1 post, of 20 March 2018.",
             ["backups"],
         ),
         (
             "How many times have I written about the Kettle?",
             # Twice in the text and once in the title of one, once in another; a log is no mention.
-            "“Kettle” stands 4 times in 2 posts, from 5 March 2018 to 10 November 2020.",
+            "“Kettle” appears 4 times in 2 posts, from 5 March 2018 to 10 November 2020.",
             ["kettle", "last"],
         ),
         ("How often is a zebra mentioned?", "No post mentions “zebra”.", []),
@@ -148,7 +148,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
             "Your 2nd post that mentions “kettle” is “The clip” of 10 November 2020.",
             ["last"],
         ),
-        ("the 9th post", "You wrote 6 posts, no 9th one.", []),
+        ("the 9th post", "You wrote 6 posts, but no 9th one.", []),
         (
             "When did I write about the kettle?",
             "You wrote 2 posts that mention “kettle”, from 5 March 2018 to 10 November 2020.",
@@ -207,22 +207,22 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchIndex]:
 def test_questions_of_when_and_how_often_are_counted(
     index: SearchIndex, question: str, sentence: str, documents: list[str] | None
 ) -> None:
-    found = dated(index, question, today=TODAY)
+    found = answer_from_dates(index, question, today=TODAY)
     assert found is not None
     assert found.sentence == sentence
-    assert found.is_whole
+    assert found.is_complete
     if documents is not None:
         assert [one.document for one in found.passages] == documents
     assert all(one.found_by == ("date",) for one in found.passages)
 
 
 def test_a_topic_of_a_year_is_for_somebody_to_read(index: SearchIndex) -> None:
-    found = dated(index, "What did I say about the kettle in 2018?")
+    found = answer_from_dates(index, "What did I say about the kettle in 2018?")
     assert found is not None
     assert found.sentence == "You wrote 1 post in 2018 that mentions “kettle”."
-    assert not found.is_whole
+    assert not found.is_complete
     # It may have been in that year, and written about in another.
-    assert dated(index, "What did I say about the kettle in 1998?") is None
+    assert answer_from_dates(index, "What did I say about the kettle in 1998?") is None
 
 
 def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_the_passage_shown_is_the_one_about_the_topic(tmp_path: Path) -> None:
     put(path, {"a": Entry("Long", (*parts, "The zebra came. " + "end " * 200), "2020-01-01")})
     with SearchIndex(path) as index:
         index.refresh()
-        found = dated(index, "When did I first mention a zebra?")
+        found = answer_from_dates(index, "When did I first mention a zebra?")
     assert found is not None
     assert "zebra" in found.passages[0].text
 
@@ -241,7 +241,7 @@ def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path
     put(path, {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)})
     with SearchIndex(path) as index:
         index.refresh()
-        found = dated(index, "What did I write in 2020?", most=3)
+        found = answer_from_dates(index, "What did I write in 2020?", limit=3)
     assert found is not None
     assert found.sentence == "You wrote 20 posts in 2020; these are the first 3."
     assert len(found.passages) == 3
@@ -270,7 +270,7 @@ def test_no_more_passages_than_asked_for_and_the_sentence_says_so(tmp_path: Path
     ],
 )
 def test_every_other_question_is_left_to_the_search(index: SearchIndex, question: str) -> None:
-    assert dated(index, question) is None
+    assert answer_from_dates(index, question) is None
 
 
 @settings(max_examples=40)
@@ -279,7 +279,7 @@ def test_every_other_question_is_left_to_the_search(index: SearchIndex, question
     st.text(max_size=60),
 )
 def test_any_topic_can_be_asked_about(index: SearchIndex, question: str, topic: str) -> None:
-    dated(index, question.format(topic))
+    answer_from_dates(index, question.format(topic))
 
 
 @pytest.mark.parametrize(

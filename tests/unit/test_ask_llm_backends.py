@@ -9,7 +9,7 @@ import pytest
 from ownwords.ask import llm_backends
 from ownwords.ask.endpoints import Endpoint, ServedModel
 from ownwords.ask.errors import EndpointError, EndpointRefusedError
-from ownwords.ask.llm_backends import EndpointBackend, LLMBackend, LocalBackend, opened
+from ownwords.ask.llm_backends import EndpointBackend, LLMBackend, LocalBackend, open_backend
 from ownwords.core.errors import OwnwordsError
 from played_endpoint import HERE, playing
 
@@ -23,8 +23,8 @@ MESSAGES = (
 )
 
 
-def written(writer: LLMBackend, most: int = 30) -> str:
-    return "".join(writer.write(MESSAGES, most=most, seed=1, temperature=0.0))
+def written(writer: LLMBackend, max_tokens: int = 30) -> str:
+    return "".join(writer.write(MESSAGES, max_tokens=max_tokens, seed=1, temperature=0.0))
 
 
 def here(name: str, *models: ServedModel) -> Endpoint:
@@ -36,12 +36,14 @@ def test_by_default_it_is_what_runs_here_and_never_a_small_model() -> None:
         ServedModel("small", parameters=10_000_000),
         ServedModel("big", parameters=3_000_000_000),
     )
-    assert llm_backends.by_default(lambda: []) is None
-    assert llm_backends.by_default(lambda: [here("llama.cpp", small)]) is None
-    found = llm_backends.by_default(lambda: [here("llama.cpp", small), here("Ollama", small, big)])
+    assert llm_backends.default_backend(lambda: []) is None
+    assert llm_backends.default_backend(lambda: [here("llama.cpp", small)]) is None
+    found = llm_backends.default_backend(
+        lambda: [here("llama.cpp", small), here("Ollama", small, big)]
+    )
     assert found is not None
-    assert (found.name, found.is_here) == ("big at Ollama", True)
-    unknown = llm_backends.by_default(
+    assert (found.name, found.is_local) == ("big at Ollama", True)
+    unknown = llm_backends.default_backend(
         lambda: [here("LM Studio", ServedModel("some", context=8192))]
     )
     assert unknown is not None
@@ -52,23 +54,23 @@ def test_names_are_understood(tmp_path: Path) -> None:
     def look() -> list[Endpoint]:
         return [here("Ollama", ServedModel("llama3:latest"), ServedModel("qwen:4b"))]
 
-    assert opened("qwen:4b", look=look).name == "qwen:4b at Ollama"
-    assert opened("llama3", look=look).name == "llama3:latest at Ollama"
-    base = opened("mine", folder_of={"mine": tmp_path}.get, look=look)
+    assert open_backend("qwen:4b", discover=look).name == "qwen:4b at Ollama"
+    assert open_backend("llama3", discover=look).name == "llama3:latest at Ollama"
+    base = open_backend("mine", folder_of={"mine": tmp_path}.get, discover=look)
     assert isinstance(base, LocalBackend)
     with pytest.raises(OwnwordsError, match=r"no model called 'nobody'.*llama3:latest \(Ollama\)"):
-        opened("nobody", look=look)
+        open_backend("nobody", discover=look)
     with pytest.raises(OwnwordsError, match="no Ollama"):
-        opened("nobody", look=lambda: [])
-    named = opened("https://example.org/v1#clever", look=look)
-    assert (named.name, named.is_here) == ("clever at example.org", False)
+        open_backend("nobody", discover=lambda: [])
+    named = open_backend("https://example.org/v1#clever", discover=look)
+    assert (named.name, named.is_local) == ("clever at example.org", False)
 
 
 def test_an_endpoint_is_asked_for_its_models_when_none_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with playing(monkeypatch, models=[{"id": "only", "max_model_len": 9000}]) as played:
-        writer = opened(played.url)
+        writer = open_backend(played.url)
         assert played.asked == []
         assert written(writer) == "Nothing."
         assert (writer.name, writer.context) == (f"only at {HERE}", 9000)
@@ -82,17 +84,17 @@ def test_a_model_that_does_not_converse_gives_way_unless_it_was_named(
     refusal = (400, {"error": {"message": '"embedder" does not support chat'}})
     models = [{"id": "embedder"}, {"id": "talker"}]
     with playing(monkeypatch, models=models, replies=[refusal, "Yes."]) as played:
-        writer = opened(played.url)
+        writer = open_backend(played.url)
         assert written(writer) == "Yes."
         assert [body["model"] for body in played.bodies()] == ["embedder", "talker"]
         assert written(writer) == "Yes."  # it is remembered
         assert played.bodies()[-1]["model"] == "talker"
     with playing(monkeypatch, models=models, replies=[refusal]) as played:
         with pytest.raises(EndpointRefusedError, match="does not support chat"):
-            written(opened(f"{played.url}#embedder"))
+            written(open_backend(f"{played.url}#embedder"))
         assert len(played.bodies()) == 1
         with pytest.raises(EndpointRefusedError):
-            written(opened(played.url))
+            written(open_backend(played.url))
 
 
 def test_an_endpoint_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +102,7 @@ def test_an_endpoint_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         writer = EndpointBackend(Endpoint(f"http://{HERE}:{played.port}/v1", "x"))
         written(writer)
         away = Endpoint(f"http://{HERE}:9/v1", "x", (ServedModel("m"),))
-        with pytest.raises(EndpointError, match=f"nothing answers at http://{HERE}:9"):
+        with pytest.raises(EndpointError, match=f"no server answers at http://{HERE}:9"):
             written(EndpointBackend(away))
 
 
@@ -133,10 +135,10 @@ def test_a_model_of_ones_own_goes_on_from_the_same_words(tmp_path: Path) -> None
     from ownwords.inference.model import Model
 
     for path in (folder, folder.parent):
-        writer = opened(str(path))
+        writer = open_backend(str(path))
         assert isinstance(writer, LocalBackend)
-        assert (writer.name, writer.context, writer.is_here) == ("mine", 256, True)
-        text = written(writer, most=12)
+        assert (writer.name, writer.context, writer.is_local) == ("mine", 256, True)
+        text = written(writer, max_tokens=12)
         plain = "Be short.\n\nQuestion: Why?\n\nAnswer:"
         expected = Model.load(folder).write(plain, max_tokens=12, seed=1, temperature=0.0)
         assert text == "".join(expected)
@@ -160,8 +162,8 @@ def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
         yield from ("It ", "rained.")
         return TextOutcome(7, finished)
 
-    writer = LocalBackend(folder, written=write)
-    assert written(writer, most=7) == "It rained."
+    writer = LocalBackend(folder, generate=write)
+    assert written(writer, max_tokens=7) == "It rained."
     assert writer.used is not None
     assert (writer.used.written, writer.ended) == (7, ended)
     ((request, stops),) = asked
@@ -172,7 +174,7 @@ def test_what_became_of_a_text_is_asked_of_whoever_wrote_it(
 def test_an_answer_ends_where_the_models_own_file_says(tmp_path: Path) -> None:
     folder = own_model(tmp_path)
     (folder / "generation_config.json").write_text('{"eos_token_id": [10, 46]}')
-    request = LocalBackend(folder)._request(MESSAGES, most=3, seed=1, temperature=0.0)
+    request = LocalBackend(folder)._request(MESSAGES, max_tokens=3, seed=1, temperature=0.0)
     assert {10, 46} <= request.stop_ids
 
 
@@ -189,7 +191,7 @@ def test_its_own_template_is_kept_to(tmp_path: Path) -> None:
         )
     ):
         writer = LocalBackend(own_model(tmp_path / str(number), template))
-        written(writer, most=3)
+        written(writer, max_tokens=3)
         assert writer.used is not None
         assert writer.used.prompt == writer.count(text)
 
@@ -199,16 +201,16 @@ def test_a_gguf_file_is_read_by_our_own_engine(tmp_path: Path) -> None:
     from ownwords.inference.export import export
 
     file = export(folder, "gguf", out=tmp_path / "mine.gguf", type="f32").path
-    one, other = opened(str(file)), opened(str(folder))
+    one, other = open_backend(str(file)), open_backend(str(folder))
     assert one.name == "mine"
-    assert written(one, most=10) == written(other, most=10)
+    assert written(one, max_tokens=10) == written(other, max_tokens=10)
 
 
 def test_what_is_no_model_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(OwnwordsError, match="is a file"):
-        opened(str(tmp_path / "notes.txt"))
+        open_backend(str(tmp_path / "notes.txt"))
     (tmp_path / "broken.gguf").write_bytes(b"GGUF")
     pytest.importorskip("torch")
     with pytest.raises(OwnwordsError):
-        written(opened(str(tmp_path / "broken.gguf")))
+        written(open_backend(str(tmp_path / "broken.gguf")))

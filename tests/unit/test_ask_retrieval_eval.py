@@ -184,9 +184,9 @@ class Played:
     asked: list[tuple[str, int, str, bool]] = field(default_factory=list)
 
     def find(
-        self, question: str, most: int = 8, how: str = "", *, titles: bool = True
+        self, question: str, limit: int = 8, how: str = "", *, titles: bool = True
     ) -> SearchResult:
-        self.asked.append((question, most, how, titles))
+        self.asked.append((question, limit, how, titles))
         return self.answer(question, how)
 
 

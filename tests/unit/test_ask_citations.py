@@ -9,8 +9,8 @@ from ownwords.ask.answer_builder import AnswerBuilder
 from ownwords.ask.citations import (
     Excerpt,
     ParsedAnswer,
-    find,
-    read,
+    find_quote,
+    parse_answer,
     repeats_known,
     unsupported_reason,
 )
@@ -20,7 +20,7 @@ COPIES = "three copies of everything"
 
 
 def reading(text: str, question: str = QUESTION) -> ParsedAnswer:
-    return read(text, EXCERPTS, question)
+    return parse_answer(text, EXCERPTS, question)
 
 
 def cited(text: str) -> list[list[tuple[int, str]]]:
@@ -131,12 +131,12 @@ def test_left_out_words_may_be_marked() -> None:
     ],
 )
 def test_where_a_quote_stands(quote: str, stands: bool) -> None:
-    span = find(quote, BACKUPS)
+    span = find_quote(quote, BACKUPS)
     assert (span is not None) is stands
 
 
 def test_the_second_line_of_a_quotation_needs_no_mark() -> None:
-    span = find("twenty years ago. The second best time", QUOTED)
+    span = find_quote("twenty years ago. The second best time", QUOTED)
     assert span is not None
     assert QUOTED[slice(*span)] == "twenty years ago.\n> The second best time"
 
@@ -146,7 +146,7 @@ def test_any_stretch_of_a_text_is_found_in_it(data: st.DataObject) -> None:
     text = data.draw(st.text(min_size=30, max_size=120))
     begin = data.draw(st.integers(0, 10))
     quote = text[begin : data.draw(st.integers(begin + 20, len(text)))]
-    span = find(quote, text)
+    span = find_quote(quote, text)
     if span is not None:
         assert text[slice(*span)] in text
     elif len("".join(c for c in quote if c.isalnum()).encode()) >= 30:
@@ -314,8 +314,8 @@ def test_other_peoples_words_are_labelled() -> None:
 
 def test_a_model_that_finds_nothing_says_so() -> None:
     answer = composed("NOT IN THE PASSAGES")
-    assert (answer.text, answer.says_nothing) == ("", True)
-    assert composed("Not in the passages.").says_nothing
+    assert (answer.text, answer.has_no_answer) == ("", True)
+    assert composed("Not in the passages.").has_no_answer
     assert repeats_known("", (), QUESTION)
 
 
