@@ -67,7 +67,7 @@ def stops_listening(_: str, pieces: Iterator[str]) -> None:
 
 
 def is_of(stage: str) -> Callable[..., bool]:
-    """Whether a call of `StageCache.keep` is of that stage."""
+    """Whether a call of `StageCache.put` is of that stage."""
     return lambda _, name, *__: bool(name == stage)
 
 
@@ -82,15 +82,15 @@ MOMENTS: dict[str, Callable[[Progress, "Doomed"], object]] = {
         atomic_dir, "_put", lambda _, folder: bool(folder.name == "model")
     ),
     "when the model is saved": lambda *_: dies(bundle, "save", after=True),
-    "before that is noted": lambda *_: dies(StageCache, "keep", is_of("train")),
-    "when that is noted": lambda *_: dies(StageCache, "keep", is_of("train"), after=True),
+    "before that is noted": lambda *_: dies(StageCache, "put", is_of("train")),
+    "when that is noted": lambda *_: dies(StageCache, "put", is_of("train"), after=True),
     "while it writes": lambda _, doomed: setattr(doomed, "on_writing", stops_listening),
     "in the other training": lambda progress, _: progress.subscribers.append(in_training),
     "while it scores": lambda *_: dies(
         MetricCache, "part", lambda _, name, *__: bool(name.startswith("copies"))
     ),
     "between the scorecard's files": lambda *_: dies(files, "render"),
-    "before the scorecard is noted": lambda *_: dies(StageCache, "keep", is_of("score")),
+    "before the scorecard is noted": lambda *_: dies(StageCache, "put", is_of("score")),
 }
 
 

@@ -73,9 +73,9 @@ class Play:
         self.by_lora = False
         self.replay: list[TrainingText] | None = None
         self.fails: BaseException | None = None
-        monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
-        monkeypatch.setattr(recipes, "plan_finetuning", self.finetune)
-        monkeypatch.setattr("ownwords.cli.training._samples", lambda *_: ["It rained.\nAgain."])
+        monkeypatch.setattr(recipes, "pretrain", self.pretrain)
+        monkeypatch.setattr(recipes, "finetune", self.finetune)
+        monkeypatch.setattr("ownwords.cli.training._write_samples", lambda *_: ["It rained.\nAgain."])
 
     def pretrain(
         self, train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
@@ -290,7 +290,7 @@ def test_without_torch_one_sentence_says_what_to_install(verb: list[str], tmp_pa
     )
     assert done.returncode == 2, done.stderr
     first, hint = done.stderr.splitlines()
-    assert "takes PyTorch, which is not installed" in first
+    assert "needs PyTorch, which is not installed" in first
     assert hint == 'hint: pip install "ownwords[train]"'
 
 

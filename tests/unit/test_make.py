@@ -172,8 +172,8 @@ def test_new_posts_are_told_and_trained_anew_from_the_base(made: Path) -> None:
     makings.write_post(made / "blog", 24)
     told, result = again(made, minutes=2.0)
     assert told[1] == (
-        "Since the last model here: 25 posts where there were 24, other minutes."
-        " It is trained anew, from the base."
+        "Since the last model here: 25 posts instead of 24, other minutes."
+        " Training starts again from the base."
     )
     # In so few minutes nothing is trained to compare it with.
     assert told[2:] == ["planned from model", "trained", "writes", "scores", "scored"]
@@ -236,8 +236,8 @@ def searched(folder: Path, **more: object) -> str:
 
 
 FOUND = (
-    "The model that is here was found by `ownwords tune`: trial 7 has 2.1% fewer bits a byte than"
-    " the plan. It stays; other --minutes train a new one."
+    "`ownwords tune` found the model that is here: trial 7 has 2.1% fewer bits a byte than the"
+    " plan. It is kept; other --minutes train a new one."
 )
 
 
@@ -258,7 +258,7 @@ def test_a_better_model_that_a_search_has_left_stays(
         # The checkpoints of the one before are of no use any more.
         assert not (made / "w" / "runs" / made_before.run / "checkpoints").exists()
     told, result = again(made, minutes=2.0)
-    assert "other minutes. It is trained anew" in told[1]
+    assert "other minutes. Training starts again" in told[1]
     assert "trained" in told
     assert result.trained.key == model_fingerprint(result.model) != key
 
@@ -270,7 +270,7 @@ def test_a_search_before_the_first_making_is_enough(
     shutil.rmtree(made / "w" / "runs" / "make")
     with monkeypatch.context() as patch:
         without_training(patch)
-        patch.setattr(stages.MakeStages, "compare", lambda *_: None)
+        patch.setattr(stages.MakeStages, "train_from_scratch", lambda *_: None)
         told, result = again(made)
     assert told == ["read", FOUND, "was trained", "writes", "scores", "scored"]
     assert result.trained.key == key
@@ -402,9 +402,9 @@ class _Stopped(MakeCallbacks):
 @pytest.mark.parametrize(
     ("at", "said"),
     [
-        ("read", "the same command begins again"),
-        ("planned", "the same command goes on from there"),
-        ("writes", "your model is finished, in .*model; the same command goes on with what is"),
+        ("read", "the same command starts again"),
+        ("planned", "the same command resumes"),
+        ("writes", "your model is finished, in .*model; the same command resumes with the rest"),
     ],
 )
 def test_whoever_interrupts_hears_what_is_kept(

@@ -98,11 +98,13 @@ def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], MakeResu
     )
     assert ours["recipe"] == beside["recipe"]
     assert ours["corpus"] == beside["corpus"]
-    post = dominant_post_ablation.outweighing(result.report)
+    post = dominant_post_ablation.dominant_post(result.report)
     assert post is not None
     with Archive(place / "archive.sqlite") as archive:
         texts = corpus.load_corpus(archive)
-        whole = {text.id: text.text for text in dominant_post_ablation.in_full(texts.train, post)}
+        whole = {
+            text.id: text.text for text in dominant_post_ablation.with_all_of(post, texts.train)
+        }
         parted = {text.id: text.text for text in texts.train}
     assert "On day 95 " in whole[post.id]
     assert "On day 95 " not in parted.pop(post.id, "")
@@ -161,11 +163,11 @@ def post(decision: str, words: int = 900, *flags: str) -> PostSummary:
 
 def test_nothing_is_weighed_where_all_of_it_is_learned() -> None:
     kept, out = post("keep", 900, "dominant"), post("leave out", 800, "dominant")
-    assert dominant_post_ablation.outweighing(report(post("leave out"))) is None
-    assert dominant_post_ablation.outweighing(report(kept)) is None
-    assert dominant_post_ablation.outweighing(report(out)) is out
+    assert dominant_post_ablation.dominant_post(report(post("leave out"))) is None
+    assert dominant_post_ablation.dominant_post(report(kept)) is None
+    assert dominant_post_ablation.dominant_post(report(out)) is out
     # The card speaks of the one that outweighs the others most.
-    assert dominant_post_ablation.outweighing(report(kept, out)) is None
+    assert dominant_post_ablation.dominant_post(report(kept, out)) is None
 
 
 def test_little_time_is_not_spent_on_it(

@@ -157,7 +157,7 @@ def test_only_the_base_in_the_box_is_said_to_know_english(
     assert main(["make", BLOG, "--base", "none"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "English" not in shown
-    assert "parameters made from qwen-pl, bent to your manner" in shown
+    assert "parameters, fine-tuned from qwen-pl:" in shown
 
 
 def test_each_stage_is_a_line_and_the_end_says_where_things_are(
@@ -170,22 +170,22 @@ def test_each_stage_is_a_line_and_the_end_says_where_things_are(
         "The Hundred Steps",
         "31,535 words of your own in 53 posts and 1 page, 2017.",
         "Left out “What it says in the night”. A machine wrote it.",
-        "It learns from 43 texts; 5 choose the best moment, and 6 judge it in the end.",
-        "that knows English, bent to your manner: 3 min, in which it reads your texts 6.0 times.",
-        "1.53 bits a byte on posts it has not seen; before, the base had 1.81.",
-        "You have a post called “The gutter in March”. It never read that one;",
+        "Trains on 43 texts, picks the best checkpoint on 5, is judged on 6.",
+        "fine-tuned from the English base in the box: 3 min, reading your texts 6.0 times.",
+        "1.53 bits a byte on held-out posts; the base had 1.81.",
+        "Your post “The gutter in March” was held out. From its title alone, the model writes:",
         "The gutter was full, and so was I.",
-        "From nothing 2.40 bits a byte on posts it has not seen.",
-        "The same once more, with all of “What it says in the night”, to see whether it was right"
-        " that yours left it out: about 3 min.",
-        "In full 1.62 bits a byte on posts it has not seen; before, the base had 1.81.",
+        "From scratch 2.40 bits a byte on held-out posts.",
+        "Training again on all of “What it says in the night”, to see whether it was right to leave"
+        " it out: about 3 min.",
+        "In full 1.62 bits a byte on held-out posts; the base had 1.81.",
         "It writes like you. Because of this.",
         "Your model blog.ownwords/model",
         "Its scorecard blog.ownwords/scorecard.html",
         "ownwords chat --model blog.ownwords",
     ):
         assert words in said
-    assert said.count("A bit a byte is") == 1
+    assert said.count("Bits a byte say") == 1
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 80
     (read,) = [line for line in lines if line.startswith("  Read ")]
@@ -206,7 +206,7 @@ def test_on_any_terminal_no_line_is_wider(width: int, play: Play) -> None:
         console = Console(file=stream, width=width, color_system=None, legacy_windows=False)
         view = MakeView(console)
         play.make(MakeRequest([]), progress=Progress(), ask=None, callbacks=view)
-        view.result(play.result)
+        view.show_result(play.result)
         text = raw.getvalue().decode(encoding)
         # Paths and commands are to be copied, and stay whole.
         told, _, _ = text.partition("  Where things are")
@@ -258,7 +258,7 @@ def test_without_held_out_posts_nothing_is_claimed(
     play.result = replace(play.result, scorecard=None)
     assert main(["make", BLOG, "--base", "none", "--quiet", "--open"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "No text was held out to judge by" in said
+    assert "the quality is unknown" in said
     assert "scorecard.html" not in said
 
 
@@ -304,7 +304,7 @@ def test_several_processes_are_told_to_train_otherwise(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["make", BLOG, "--base", "none"]) == 2
-    assert "the work of one process" in capsys.readouterr().err
+    assert "runs in one process" in capsys.readouterr().err
     assert not play.orders
 
 
@@ -332,7 +332,7 @@ def test_without_torch_one_sentence_says_what_to_install(tmp_path: Path) -> None
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
     )
     assert done.returncode == 2, done.stderr
-    assert "making a model takes PyTorch" in done.stderr
+    assert "making a model needs PyTorch" in done.stderr
     assert 'pip install "ownwords[train]"' in done.stderr
 
 

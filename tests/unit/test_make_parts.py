@@ -14,7 +14,7 @@ from ownwords.base import catalogue
 from ownwords.cli.desktop import has_desktop
 from ownwords.cli.word_wrap import StreamingWordWrap
 from ownwords.make import language
-from ownwords.make.paragraph import FirstParagraph, ended_well, prompt_of, title_for
+from ownwords.make.paragraph import FirstParagraph, cut_at_paragraph, prompt_of, title_for
 from ownwords.make.stage_cache import StageCache
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.training.shards import TrainingText
@@ -30,9 +30,9 @@ def pieces(text: str, size: int) -> list[str]:
 def test_a_paragraph_ends_where_a_long_one_ends_or_at_a_sentence(size: int) -> None:
     short = "A title\n\n" + SENTENCE * 2
     goes_on = short.rstrip() + "\n\n" + SENTENCE * 8
-    assert "".join(ended_well(pieces(goes_on + "\n\nMore.", size))) == goes_on.rstrip()
+    assert "".join(cut_at_paragraph(pieces(goes_on + "\n\nMore.", size))) == goes_on.rstrip()
     endless = SENTENCE * 100
-    made = "".join(ended_well(pieces(endless, size)))
+    made = "".join(cut_at_paragraph(pieces(endless, size)))
     assert endless.startswith(made)
     assert made.endswith("at all.")
     assert 700 <= len(made) <= 700 + len(SENTENCE)
@@ -40,12 +40,12 @@ def test_a_paragraph_ends_where_a_long_one_ends_or_at_a_sentence(size: int) -> N
 
 @given(st.text(max_size=400), st.integers(1, 7))
 def test_what_ends_by_itself_is_whole_but_for_space_around_it(text: str, size: int) -> None:
-    assert "".join(ended_well(pieces(text[:340], size))) == text[:340].strip()
+    assert "".join(cut_at_paragraph(pieces(text[:340], size))) == text[:340].strip()
 
 
 def test_a_quoted_sentence_ends_after_its_mark() -> None:
     said = SENTENCE * 14 + "Then he asked me, as he does when it rains, “Is it?” "
-    assert "".join(ended_well([said + "He was gone."])).endswith("“Is it?”")
+    assert "".join(cut_at_paragraph([said + "He was gone."])).endswith("“Is it?”")
 
 
 def test_letters_come_as_they_are_written() -> None:
@@ -56,7 +56,7 @@ def test_letters_come_as_they_are_written() -> None:
             seen.append(letter)
             yield letter
 
-    first = ended_well(slowly())  # type: ignore[arg-type]
+    first = cut_at_paragraph(slowly())  # type: ignore[arg-type]
     assert next(iter(first)) == "O"
     assert seen == ["O"]
 
@@ -111,14 +111,14 @@ def test_a_stage_is_found_again_with_just_what_it_was_made_from(tmp_path: Path) 
     finished = StageCache(path)
     made = FirstParagraph("On hats", "It rained.\n\n“So?”")
     assert finished.changed("write", {"model": "a"}) == ()
-    finished.keep("write", {"model": "a", "title": "On hats"}, made, 1.5)
+    finished.put("write", {"model": "a", "title": "On hats"}, made, 1.5)
     again = StageCache(path)
-    assert again.found("write", {"title": "On hats", "model": "a"}, FirstParagraph) == made
-    assert again.found("write", {"title": "On hats", "model": "b"}, FirstParagraph) is None
-    assert again.last("write", FirstParagraph) == made
+    assert again.get("write", {"title": "On hats", "model": "a"}, FirstParagraph) == made
+    assert again.get("write", {"title": "On hats", "model": "b"}, FirstParagraph) is None
+    assert again.latest("write", FirstParagraph) == made
     assert again.changed("write", {"title": "On hats", "model": "b"}) == ("model",)
     assert again.seconds("write") == 1.5
-    assert again.last("other", FirstParagraph) is None
+    assert again.latest("other", FirstParagraph) is None
 
 
 @pytest.mark.parametrize(
@@ -129,18 +129,18 @@ def test_a_damaged_file_is_as_none(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "finished.json"
     path.write_text(damage)
     finished = StageCache(path)
-    assert finished.last("write", FirstParagraph) is None
-    finished.keep("write", {}, FirstParagraph("a b", "c"), 0.1)
-    assert StageCache(path).last("write", FirstParagraph) == FirstParagraph("a b", "c")
+    assert finished.latest("write", FirstParagraph) is None
+    finished.put("write", {}, FirstParagraph("a b", "c"), 0.1)
+    assert StageCache(path).latest("write", FirstParagraph) == FirstParagraph("a b", "c")
 
 
 def test_figures_of_another_version_are_none(tmp_path: Path) -> None:
     path = tmp_path / "finished.json"
-    StageCache(path).keep("write", {}, FirstParagraph("a b", "c"), 0.1)
+    StageCache(path).put("write", {}, FirstParagraph("a b", "c"), 0.1)
     said = json.loads(path.read_text())
     said["write"]["figures"]["mood"] = "calm"
     path.write_text(json.dumps(said))
-    assert StageCache(path).found("write", {}, FirstParagraph) is None
+    assert StageCache(path).get("write", {}, FirstParagraph) is None
 
 
 def test_the_key_of_a_model_is_of_what_decides_its_words(tmp_path: Path) -> None:

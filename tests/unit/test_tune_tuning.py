@@ -383,13 +383,16 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not list(tmp_path.glob("runs/*/checkpoints"))
     # `ownwords make` takes it for what it would have made of the same.
     wanted = {"texts": "key", "base": "", "settings": repr(sorted(fixed.items()))}
-    there = searches.found(tmp_path / "model", wanted, posts=14)
+    there = searches.find_tuned_model(tmp_path / "model", wanted, posts=14)
     assert there is not None
     assert there.trained.bits_per_byte == measured
     assert there.trained.steps == 6
     assert (tmp_path / "runs" / there.trained.run).is_dir()
     for name in wanted:
-        assert searches.found(tmp_path / "model", {**wanted, name: "other"}, posts=14) is None
+        assert (
+            searches.find_tuned_model(tmp_path / "model", {**wanted, name: "other"}, posts=14)
+            is None
+        )
 
 
 class Texts(CorpusSplit):

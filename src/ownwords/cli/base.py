@@ -13,9 +13,10 @@ from rich.text import Text
 
 from ownwords.base import catalogue
 from ownwords.cli.line_chart import LOUD, QUIET
-from ownwords.cli.optional_packages import needs_torch
-from ownwords.cli.options import DEFAULTS, Common
-from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
+from ownwords.cli.optional_packages import require_package
+from ownwords.cli.options import DEFAULTS, CommonOptions
+from ownwords.cli.parameters import SourcePath
+from ownwords.cli.training import TRAINING, TrainingOptions, train
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import printable
 from ownwords.core.workspace import source_name
@@ -54,7 +55,7 @@ Name = Annotated[
     sort_key=0,
 )
 @app.default
-def listed(*, common: Common = DEFAULTS) -> None:
+def listed(*, common: CommonOptions = DEFAULTS) -> None:
     """List the bases: how large they are, where they came from."""
     found = catalogue.entries()
     figures = {
@@ -79,7 +80,7 @@ def verify(
     ] = "",
     /,
     *,
-    common: Common = DEFAULTS,
+    common: CommonOptions = DEFAULTS,
 ) -> None:
     """Compare the files with their checksums, see that they fit each other, and open the model."""
     from ownwords.base import checks
@@ -123,7 +124,7 @@ def add(
     /,
     *,
     name: Name = "",
-    common: Common = DEFAULTS,
+    common: CommonOptions = DEFAULTS,
 ) -> None:
     """Put another model among the bases; what a hub sends is checked, and no code is fetched."""
     from ownwords.base import install
@@ -142,7 +143,7 @@ def remove(
     name: Annotated[str, Parameter(name="NAME", help="A base that was added.")],
     /,
     *,
-    common: Common = DEFAULTS,
+    common: CommonOptions = DEFAULTS,
 ) -> None:
     """Take an added base away, or what came of one that was never fetched whole."""
     from ownwords.base import install
@@ -160,15 +161,15 @@ def remove(
     sort_key=4,
 )
 def pretrain(
-    *paths: Texts,
+    *paths: SourcePath,
     name: Name = "",
     options: TrainingOptions = TRAINING,
-    common: Common = DEFAULTS,
+    common: CommonOptions = DEFAULTS,
 ) -> None:
     """Train a model from nothing, as `ownwords pretrain` does, and put it among the bases."""
-    with needs_torch("training a model"):
-        from ownwords.training import recipes
+    require_package("torch", "training a model")
     from ownwords.base import install
+    from ownwords.training import recipes
 
     name = name or source_name(paths[0])
     install.check_free(name)  # now, and not when the hours are spent
@@ -201,7 +202,7 @@ def _figures(each: "Entry") -> dict[str, Any]:
     return asdict(each) | {"folder": str(each.folder)}
 
 
-def _show_added(folder: Path, common: Common) -> None:
+def _show_added(folder: Path, common: CommonOptions) -> None:
     found = catalogue.entry(folder.name, folder, "added")
     common.show(_figures(found), lambda console: _print_added(found, console))
 

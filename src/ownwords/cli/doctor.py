@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ownwords.archive.report.formatting import count
 from ownwords.cli.all_settings import Settings
-from ownwords.cli.options import DEFAULTS, Common
+from ownwords.cli.options import DEFAULTS, CommonOptions
 from ownwords.core.config import Resolved, settings_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ownwords.core.hardware import Machine
 
 
-def doctor(*, common: Common = DEFAULTS) -> None:
+def doctor(*, common: CommonOptions = DEFAULTS) -> None:
     """Look at the machine, measure it, show both with the settings in force."""
     from ownwords.core.hardware import inspect_machine
     from ownwords.inference.engine_loader import describe_cpu_engine

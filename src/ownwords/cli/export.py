@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from rich.text import Text
 
-from ownwords.cli.options import DEFAULTS, Common
-from ownwords.core.errors import OwnwordsError
+from ownwords.cli.optional_packages import require_package
+from ownwords.cli.options import DEFAULTS, CommonOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,18 +37,11 @@ def export(
     out: Annotated[
         Path | None, Parameter(help="Where to. [default: beside the model, named after it]")
     ] = None,
-    common: Common = DEFAULTS,
+    common: CommonOptions = DEFAULTS,
 ) -> None:
     """Read the model, write it in another form."""
-    try:
-        from ownwords.inference.export import export as export_model
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise OwnwordsError(
-            "exporting a model takes PyTorch, which is not installed",
-            hint='pip install "ownwords[train]"',
-        ) from error
+    require_package("torch", "exporting a model")
+    from ownwords.inference.export import export as export_model
 
     with common.watched() as (progress, _), progress.stage(f"Exporting {model.name}"):
         written = export_model(model, to, out=out, type=type)

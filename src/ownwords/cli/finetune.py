@@ -5,52 +5,47 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.optional_packages import needs_torch
-from ownwords.cli.options import DEFAULTS, Common
-from ownwords.cli.training import TRAINING, Texts, TrainingOptions, train
+from ownwords.cli.optional_packages import require_package
+from ownwords.cli.options import DEFAULTS, CommonOptions
+from ownwords.cli.parameters import SourcePath, described, flag
+from ownwords.cli.training import TRAINING, TrainingOptions, train
 
 
 def finetune(
-    *paths: Texts,
+    *paths: SourcePath,
     base: Annotated[
         str,
-        Parameter(
-            help="The model to begin with, which stays as it is: a directory, or a name that"
-            " `ownwords base` lists. [default: the one in the box]",
-            show_default=False,
+        described(
+            "The model to start from, which is not changed: a directory, or a name that `ownwords"
+            " base` lists. [default: the one in the box]"
         ),
     ] = "",
     replay: Annotated[
         Path | None,
         Parameter(
-            help="Texts like those the base was trained on: read in between, it forgets less."
+            help="Texts like those the base was trained on, mixed in so that it forgets less."
             " [default: none]"
         ),
     ] = None,
     lora: Annotated[
         bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Train a small adapter in place of all weights: less memory, and less is"
-            " learned. [default: no]",
-        ),
+        flag("Train a small adapter instead of all weights: needs less memory, learns less."),
     ] = False,
     options: TrainingOptions = TRAINING,
-    common: Common = DEFAULTS,
+    common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Read the paths, plan, tune the base to them, save the best between the two."""
+    """Read the paths, plan, fine-tune the base, save the best mix of base and tuned weights."""
     from ownwords.base import catalogue
 
-    with needs_torch("training a model"):
-        from ownwords.training import recipes
+    require_package("torch", "training a model")
+    from ownwords.training import recipes
 
     folder = catalogue.find(base)
     train(
         paths,
         common,
         options,
-        lambda texts, held_out, request, base_text: recipes.plan_finetuning(
+        lambda texts, held_out, request, base_text: recipes.finetune(
             folder, texts, held_out, request, replay=base_text, by_lora=lora
         ),
         kind="lora" if lora else "finetune",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, Common, setting
+from ownwords.cli.options import DEFAULTS, CommonOptions, setting
 from ownwords.core.workspace import Workspace
 
 
@@ -37,7 +37,7 @@ def look(
         Path | None,
         Parameter(help="Also write the texts to this file, a JSON object a line. [default: none]"),
     ] = None,
-    common: Common = DEFAULTS,
+    common: CommonOptions = DEFAULTS,
 ) -> None:
     """Read the paths, build the archive, show the report."""
     from ownwords.archive.look import look as build_archive

@@ -1,4 +1,4 @@
-"""The making of a model as a person follows it: a line a stage, what it writes, the verdict."""
+"""`ownwords make` on a terminal: a line per stage, the first paragraph, the verdict."""
 
 import shlex
 from collections.abc import Iterator
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 _LABEL, _TIME = 12, 7
 _FEW = 3
 _INDENT = 4
-_BIT = (
-    "A bit a byte is how much each letter surprises it: the fewer, the better it foresees what"
-    " you write."
+_BITS_PER_BYTE = (
+    "Bits a byte say how much each letter surprises the model: the fewer, the better it predicts"
+    " what you write."
 )
-_IN_A_NEW_LANGUAGE = (
-    "Your texts do not read as English, and that is all that the base in the box has read: it has"
-    " their language yet to learn, from them alone. A model that knows it is the better start:"
-    " ownwords base add ORG/NAME, then make --base NAME."
+_NEW_LANGUAGE = (
+    "Your texts do not read as English, the only language the base in the box knows. It must learn"
+    " yours from them alone; a model that knows it is a better start: ownwords base add ORG/NAME,"
+    " then make --base NAME."
 )
 
 
 class MakeView(TerminalWriter, MakeCallbacks):
-    """Told of each stage when it is done; `stages` says whether it tells more than the result."""
+    """Prints each stage when it is done; without `stages` only the paragraph and the result."""
 
     def __init__(self, console: Console, *, stages: bool = True) -> None:
         super().__init__(console)
         self._stages = stages
         self._explained = self._has_changed = False
 
-    # --- callbacks ---------------------------------------------------------------------------
+    # --- callbacks --------------------------------------------------------------------------------
 
     def on_read(self, report: Report, seconds: float) -> None:
         if not self._stages:
@@ -66,52 +66,45 @@ class MakeView(TerminalWriter, MakeCallbacks):
             f" {say.count(totals.posts, 'post')}{pages}{years and f', {years}'}.",
             seconds,
         )
-        for post in summary.notable_posts(report)[:_FEW]:
-            why = summary.flags(post) if post.decision == "keep" else post.reason
-            self.stage(summary.decision(post), f"{say.quoted(post.title, 60)}. {say.sentence(why)}")
-        held = report.split.posts
-        if sum(held.values()):
+        for post in say.decided(report)[:_FEW]:
+            why = say.flags(post) if post.decision == "keep" else post.reason
+            self.stage(say.decision(post), f"{say.quoted(post.title, 60)}. {say.sentence(why)}")
+        split = next((split for split in report.splits if split.name == "random"), None)
+        if split:
+            train, validation, test = (
+                split.posts.get(side, 0) for side in ("train", "validation", "test")
+            )
             self.stage(
                 "Held out",
-                f"It learns from {say.count(held['train'])} texts; "
-                f"{held['validation']} {'chooses' if held['validation'] == 1 else 'choose'} the"
-                f" best moment, and {held['test']} {'judges' if held['test'] == 1 else 'judge'} it"
-                " in the end. It never reads those.",
+                f"Trains on {say.count(train, 'text')}, picks the best checkpoint on"
+                f" {say.count(validation)}, is judged on {say.count(test)}.",
             )
 
     def on_changed(self, sentence: str) -> None:
         self._has_changed = True
-        if self._stages:
-            self.stage("Changed", sentence)
+        self.stage("Changed", sentence)
 
     def on_new_language(self) -> None:
-        if self._stages:
-            self.stage("Language", _IN_A_NEW_LANGUAGE)
+        self.stage("Language", _NEW_LANGUAGE)
 
     def on_planned(self, plan: "Plan", base: str) -> None:
-        if not self._stages:
-            return
-        expected, recipe = plan.expected, plan.recipe
-        size = number(recipe.model.parameters)
-        what = f"a model of {size} parameters, from nothing"
+        expected = plan.expected
+        what = f"{number(plan.recipe.model.parameters)} parameters from scratch"
         if base:
-            # What language another base knows is for its maker to say.
-            knows = "that knows English" if base == BOXED else f"made from {base}"
-            what = f"a model of {size} parameters {knows}, bent to your manner"
+            # Only of its own base does ownwords know the language.
+            named = "the English base in the box" if base == BOXED else base
+            what = f"{number(plan.recipe.model.parameters)} parameters, fine-tuned from {named}"
         self.stage(
             "Plan",
-            f"{what[:1].upper()}{what[1:]}: {duration(expected.seconds)}, in which it reads your"
-            f" texts {times(expected.epochs)}. About {expected.bits_low:.2f} to"
-            f" {expected.bits_high:.2f} bits a byte are to be expected.",
+            f"{what}: {in_words(expected.seconds)}, reading your texts {times(expected.epochs)}."
+            f" Expect {expected.bits_low:.2f} to {expected.bits_high:.2f} bits a byte.",
         )
         self._explain()
 
     def on_trained(self, trained: TrainingSummary, seconds: float | None) -> None:
-        if not self._stages:
-            return
         is_as_it_was = seconds is None and not self._has_changed
         again = " Nothing has changed since then." if is_as_it_was else ""
-        self.stage("Trained", _what_came_of(trained) + again, seconds)
+        self.stage("Trained", _outcome(trained) + again, seconds)
         if seconds is not None:
             self._explain()
 
@@ -119,86 +112,75 @@ class MakeView(TerminalWriter, MakeCallbacks):
         self.space()
         if title:
             self.line(
-                f"You have a post called {say.quoted(title, 90)}. It never read that one; from the"
-                " title alone it writes:"
+                f"Your post {say.quoted(title, 90)} was held out. From its title alone, the model"
+                " writes:"
             )
         else:
-            self.line("This is what it writes:")
+            self.line("The model writes:")
         self.space()
         if title:
             self.line(title, LOUD, indent=_INDENT)
             self.space()
-        margin = self._margin + _INDENT
-        # Straight to where the console writes, word by word: it would hold a line back.
+        # Straight to the console's file, word by word: rich would hold a line back.
         StreamingWordWrap(
             self._console.file,
             width=self._margin + self.width,
-            margin=margin,
+            margin=self._margin + _INDENT,
             shown=lambda word: self.text(word).plain,
         ).write(pieces)
         self.space()
 
     def on_comparison_start(self, seconds: float) -> None:
-        if self._stages:
-            self.stage(
-                "To compare",
-                f"A model that starts from nothing, on the same texts: {duration(seconds)}.",
-            )
+        self.stage(
+            "To compare", f"Training a model from scratch on the same texts: {in_words(seconds)}."
+        )
 
     def on_comparison_end(
-        self, trained: TrainingSummary | None, why_not: str, seconds: float | None
+        self, trained: TrainingSummary | None, error: str, seconds: float | None
     ) -> None:
-        self._beside("From nothing", trained, f"from nothing: {why_not}", seconds)
+        self._comparison("From scratch", trained, f"No model from scratch: {error}", seconds)
 
     def on_ablation_start(self, post: PostSummary, seconds: float) -> None:
-        if self._stages:
-            what = "left it out" if post.decision == "leave out" else "took a part of it"
-            self.stage(
-                "To compare",
-                f"The same once more, with all of {say.quoted(post.title, 60)}, to see whether it"
-                f" was right that yours {what}: about {duration(seconds)}.",
-            )
+        what = "leave it out" if post.decision == "leave out" else "use only a part of it"
+        self.stage(
+            "To compare",
+            f"Training again on all of {say.quoted(post.title, 60)}, to see whether it was right to"
+            f" {what}: about {in_words(seconds)}.",
+        )
 
     def on_ablation_end(
-        self, trained: TrainingSummary | None, why_not: str, seconds: float | None
+        self, trained: TrainingSummary | None, error: str, seconds: float | None
     ) -> None:
-        self._beside("In full", trained, f"with all of that post: {why_not}", seconds)
-
-    def _beside(
-        self, label: str, trained: TrainingSummary | None, missing: str, seconds: float | None
-    ) -> None:
-        if not self._stages:
-            return
-        if trained is None:
-            self.stage("To compare", f"There is no model {missing}.")
-        else:
-            self.stage(label, _what_came_of(trained), seconds)
+        self._comparison("In full", trained, f"No model with all of that post: {error}", seconds)
 
     def on_scoring_start(self, seconds: float) -> None:
-        if self._stages:
-            self.stage(
-                "To judge it",
-                f"It foresees posts that it never read, and writes many texts: about"
-                f" {duration(seconds)}.",
-            )
+        self.stage(
+            "Scoring",
+            f"The model predicts held-out posts and writes many texts: about {in_words(seconds)}.",
+        )
 
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:
-        if self._stages and seconds is not None:
-            self.stage("Judged", f"On {say.count(card.about.judged_posts, 'post')}.", seconds)
+        if seconds is not None:
+            self.stage("Scored", f"On {say.count(card.about.judged_posts, 'post')}.", seconds)
 
-    # --- the end ----------------------------------------------------------------------------------
+    def _comparison(
+        self, label: str, trained: TrainingSummary | None, error: str, seconds: float | None
+    ) -> None:
+        if trained is None:
+            self.stage("To compare", f"{error}.")
+        else:
+            self.stage(label, _outcome(trained), seconds)
 
-    def result(self, result: MakeResult) -> None:
-        """The verdict, and where everything is."""
+    # --- the result -------------------------------------------------------------------------------
+
+    def show_result(self, result: MakeResult) -> None:
+        """Print the verdict, and where everything is."""
         card = result.scorecard
         self.rule()
         if card:
             self.verdict(card)
         else:
-            self.line(
-                "No text was held out to judge by, so nobody knows how good it is: there are too"
-                " few of them."
-            )
+            self.line("Too few texts to hold any out for testing, so the quality is unknown.")
         self.heading("Where things are")
         rows = [("Your model", result.model), ("What is in your texts", result.report_page)]
         if card:
@@ -206,13 +188,13 @@ class MakeView(TerminalWriter, MakeCallbacks):
         for name, path in rows:
             self.whole(relative_path(path), f"{name:22}")
         self.space()
-        where = shlex.quote(relative_path(result.workspace))
-        self.whole(f'ownwords write "The trouble with" --model {where}')
-        self.whole(f"ownwords chat --model {where}")
+        folder = shlex.quote(relative_path(result.workspace))
+        self.whole(f'ownwords write "The trouble with" --model {folder}')
+        self.whole(f"ownwords chat --model {folder}")
         self.whole(f"ownwords export {shlex.quote(relative_path(result.model))} --to gguf")
 
     def verdict(self, card: Scorecard) -> None:
-        """The judgement in words, and what it follows from."""
+        """Print the verdict, its reasons and the main figures."""
         self.line(card.verdict.sentence, LOUD)
         for reason in card.verdict.because:
             self.line(reason, indent=2)
@@ -228,15 +210,17 @@ class MakeView(TerminalWriter, MakeCallbacks):
         self.line(judged_on(card.about), QUIET)
 
     def whole(self, line: str, label: str = "") -> None:
-        """On one line, however long: it is to be copied."""
+        """Print a line that is to be copied, unbroken however long."""
         shown = Text(" " * self._margin).append(label, style=QUIET).append_text(self.text(line))
         self._console.print(shown, soft_wrap=True)
 
     # --- lines ------------------------------------------------------------------------------------
 
     def stage(self, label: str, what: str, seconds: float | None = None) -> None:
-        """A line of what is being told; longer ones go on below, beside the label."""
-        took = duration(seconds) if seconds is not None else ""
+        """Print a stage: label, text wrapped beside it, duration."""
+        if not self._stages:
+            return
+        took = in_words(seconds) if seconds is not None else ""
         if self.width < 60:
             name = f"{label}: " if label else ""
             self.line(f"{name}{what}" + (f" ({took})" if took else ""))
@@ -252,17 +236,17 @@ class MakeView(TerminalWriter, MakeCallbacks):
     def _explain(self) -> None:
         if not self._explained:
             self._explained = True
-            self.stage("", _BIT)
+            self.stage("", _BITS_PER_BYTE)
 
 
-def _what_came_of(trained: TrainingSummary) -> str:
+def _outcome(trained: TrainingSummary) -> str:
     if trained.bits_per_byte is None:
-        said = "No text was held out to see how good it is."
+        text = "No text was held out, so the quality is unknown."
     else:
-        before = "" if trained.before is None else f"; before, the base had {trained.before:.2f}"
-        said = f"{trained.bits_per_byte:.2f} bits a byte on posts it has not seen{before}."
+        before = "" if trained.before is None else f"; the base had {trained.before:.2f}"
+        text = f"{trained.bits_per_byte:.2f} bits a byte on held-out posts{before}."
     if trained.stopped == "early":
-        return f"{said} It ended early: more no longer helped."
+        return f"{text} Ended early: more steps no longer helped."
     if trained.stopped == "memorised":
-        return f"{said} It ended early: it began to learn your texts by heart."
-    return said
+        return f"{text} Ended early: the model began to memorise your texts."
+    return text

@@ -1,20 +1,17 @@
-"""What a verb says where PyTorch is not installed."""
+"""What a verb says where an optional package is not installed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import importlib.util
 
 from ownwords.core.errors import OwnwordsError
 
+_PACKAGES = {"torch": ("PyTorch", "train"), "optuna": ("Optuna", "train,tune")}
 
-@contextmanager
-def needs_torch(what: str) -> Iterator[None]:
-    """Around the imports of a verb that computes: one sentence in place of a missing module."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
+
+def require_package(package: str, purpose: str) -> None:
+    """Raise OwnwordsError where the package is missing; nothing is imported."""
+    if importlib.util.find_spec(package) is None:
+        name, extra = _PACKAGES[package]
         raise OwnwordsError(
-            f"{what} takes PyTorch, which is not installed",
-            hint='pip install "ownwords[train]"',
-        ) from error
+            f"{purpose} needs {name}, which is not installed",
+            hint=f'pip install "ownwords[{extra}]"',
+        )

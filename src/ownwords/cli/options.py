@@ -1,8 +1,8 @@
-"""What every verb takes, and what it does with it."""
+"""The options that every verb has, and what follows from them."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,11 @@ from cyclopts import Parameter
 
 from ownwords.cli.all_settings import Settings, settings_files
 from ownwords.cli.output import are_terminals, ask, print_json, stdout
+from ownwords.cli.parameters import described, flag
 from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.config import Resolved, resolve, settings_of
 from ownwords.core.progress import Progress
+from ownwords.core.workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,52 +26,39 @@ if TYPE_CHECKING:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Common:
-    """The options all verbs share."""
+class CommonOptions:
+    """The options that every verb has."""
 
     workspace: Annotated[
         Path | None,
-        Parameter(help="Folder for all that is made. [default: ./NAME.ownwords, after the blog]"),
+        Parameter(help="Folder for all results. [default: ./NAME.ownwords, named after the blog]"),
     ] = None
     config: Annotated[
         Path | None,
         Parameter(
-            help="A file of settings (TOML); it wins over ownwords.toml here and in the workspace."
+            help="A TOML file of settings; it overrides ownwords.toml here and in the workspace."
             " [default: none]"
         ),
     ] = None
     sets: Annotated[
         tuple[str, ...],
-        Parameter(
-            name="--set",
-            negative=(),
-            show_default=False,
-            help="Change one setting, as KEY=VALUE; may be given again. [default: none]",
-        ),
+        described("Change a setting: KEY=VALUE; may be repeated. [default: none]", name="--set"),
     ] = ()
     yes: Annotated[
         bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Ask nothing, take what is proposed. [default: no]",
-        ),
+        flag("Ask nothing; accept what is proposed."),
     ] = False
     json: Annotated[
         bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="All figures as one JSON object on stdout; asks nothing. [default: no]",
-        ),
+        flag("Print all figures as one JSON object; ask nothing."),
     ] = False
     quiet: Annotated[
         bool,
-        Parameter(negative=(), show_default=False, help="Show no progress. [default: no]"),
+        flag("Show no progress."),
     ] = False
 
     def resolve(self, flags: Mapping[str, object], workspace: Path | None) -> Resolved[Settings]:
-        """The settings in force for this command, in the workspace it works on."""
+        """The settings in force, with those of the workspace."""
         return resolve(
             Settings,
             toml=settings_files(workspace, self.config),
@@ -78,9 +67,13 @@ class Common:
             flags=flags,
         )
 
+    def workspace_for(self, paths: Sequence[Path]) -> Workspace:
+        """The workspace the user named, or the default one of the first path."""
+        return Workspace(self.workspace) if self.workspace else Workspace.beside(paths[0])
+
     @contextmanager
     def watched(self) -> Iterator[tuple[Progress, "AskAuthor | None"]]:
-        """Progress on stderr, and how to ask; None where there is nobody to be asked."""
+        """Progress on stderr, and how to ask the user; None where nobody can be asked."""
         may_ask = are_terminals(sys.stdin, sys.stderr) and not (self.yes or self.json)
         if self.quiet:
             yield Progress(), (lambda question: ask(question, None)) if may_ask else None
@@ -89,18 +82,18 @@ class Common:
             yield Progress(bars), (lambda question: ask(question, bars)) if may_ask else None
 
     def show(self, figures: Mapping[str, Any], print_text: Callable[["Console"], None]) -> None:
-        """The result on stdout: as JSON where it was asked for, else as text."""
+        """Print the result on stdout, as JSON or as text."""
         if self.json:
             print_json(figures)
         else:
             print_text(stdout())
 
 
-DEFAULTS = Common()
+DEFAULTS = CommonOptions()
 
 
 def setting(key: str, help: str) -> Parameter:
-    """A flag that stands for a setting: its help says the default, which only the setting knows."""
+    """The parameter of a flag that sets `key`; its help takes the default from the setting."""
     default = next(known.default for known in settings_of(Settings()) if known.key == key)
     if isinstance(default, bool):
         default = "yes" if default else "no"

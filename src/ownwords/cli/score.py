@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, Common
+from ownwords.cli.options import DEFAULTS, CommonOptions
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace, path_text
 
@@ -36,7 +36,7 @@ def score(
             " none compares it with none. [default: what the model says of itself]"
         ),
     ] = None,
-    common: Common = DEFAULTS,
+    common: CommonOptions = DEFAULTS,
 ) -> None:
     """Judge the model on the posts held out, write the scorecard into the workspace, show it."""
     from ownwords.archive.store import Archive
@@ -44,7 +44,8 @@ def score(
     from ownwords.evaluation.card import files
     from ownwords.evaluation.card.terminal import print_card
     from ownwords.evaluation.scoring import ScoreConfig
-    from ownwords.make.scoring import scored
+    from ownwords.inference.whereabouts import model_folder
+    from ownwords.make.scoring import write_scorecard
     from ownwords.training import corpus
 
     folder = resolve_model(model or common.workspace, Path.cwd())
@@ -59,7 +60,7 @@ def score(
     try:
         with common.watched() as (progress, _), Archive(place.archive) as archive:
             texts = corpus.load_corpus(archive)
-            card = scored(
+            card = write_scorecard(
                 place.root,
                 folder,
                 _rivals(folder, base, place, texts.key),

@@ -1,10 +1,10 @@
-"""What `ownwords pretrain` and `ownwords finetune` share: read, plan, ask, train, tell."""
+"""What the verbs that train share: read, plan, confirm, train, report."""
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ownwords.cli.all_settings import Settings
-from ownwords.cli.options import Common
+from ownwords.cli.options import CommonOptions
 from ownwords.cli.output import stderr, stdout
+from ownwords.cli.parameters import TrainingDevice, flag
 from ownwords.cli.training_report import print_made, print_plan
 from ownwords.cli.training_view import watching
 from ownwords.core.config import Resolved, settings_of
-from ownwords.core.errors import ConfigError, InUseError
+from ownwords.core.errors import InUseError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
 
@@ -28,20 +29,13 @@ if TYPE_CHECKING:
     from ownwords.training.recipes import PlannedTraining, TrainedModel, TrainRequest
     from ownwords.training.shards import TrainingText
 
+    Texts = Iterable[TrainingText]
+
     _Texts = Iterable[TrainingText]
     PlanFunction = Callable[[_Texts, _Texts, TrainRequest, _Texts | None], PlannedTraining]
 
-Texts = Annotated[
-    Path,
-    Parameter(
-        name="PATH",
-        required=True,
-        help="A blog, an export, a feed or a folder of texts, as `ownwords look` takes them.",
-    ),
-]
-SAMPLES, _SAMPLE_TOKENS = 2, 80
-_MOST_MINUTES = 10_000_000  # nineteen years
-_PATIENCE_S = 1800.0  # of the other processes of a training, while the first reads the texts
+_SAMPLES, _SAMPLE_TOKENS = 2, 80
+_READ_TIMEOUT_S = 1800.0  # for the other processes of a training, while the first reads the texts
 
 
 @Parameter(name="*")
@@ -50,36 +44,19 @@ class TrainingOptions:
     """The options of a verb that trains."""
 
     minutes: Annotated[
-        float, Parameter(help="For all of it, from the first word read to the saved model.")
+        float, Parameter(help="Minutes for everything, from reading to the saved model.")
     ] = 10.0
-    device: Annotated[
-        str, Parameter(help="cpu, cuda, rocm, mps, xpu; auto is the best there is.")
-    ] = "auto"
-    plan: Annotated[
-        bool,
-        Parameter(
-            negative=(), show_default=False, help="Show the plan and stop there. [default: no]"
-        ),
-    ] = False
+    device: TrainingDevice = "auto"
+    plan: Annotated[bool, flag("Show the plan and stop.")] = False
     out: Annotated[
         Path | None, Parameter(help="Folder for the model. [default: model in the workspace]")
     ] = None
     sharded: Annotated[
         bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Of several processes (torchrun) each holds a share of the weights (FSDP), not a"
-            " copy. [default: no]",
-        ),
+        flag("With torchrun: shard the weights over the processes (FSDP) instead of copying them."),
     ] = False
     tensorboard: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Also write curves for TensorBoard, to runs/tensorboard. [default: no]",
-        ),
+        bool, flag("Also write curves for TensorBoard, to runs/tensorboard.")
     ] = False
 
 
@@ -88,46 +65,47 @@ TRAINING = TrainingOptions()
 
 def train(
     paths: Sequence[Path],
-    common: Common,
+    common: CommonOptions,
     options: TrainingOptions,
-    plan_training: "PlanFunction",
+    make: "Callable[[Texts, Texts, TrainRequest, Texts | None], TrainedModel]",
     *,
     kind: str,
     replay: Path | None = None,
-) -> "TrainedModel | None":
-    """Read the paths into the workspace, plan to train on them, train and show the result.
+) -> None:
+    """Read the paths into the workspace, let `make` train on them, show the result."""
+    from ownwords.make.make_request import check_minutes
+    from ownwords.training.recipes import StopAtPlan, TrainRequest, plan_only
 
-    None where only the plan was wanted.
-    """
-    from ownwords.training.plan_constants import PLAN_CONSTANTS
-    from ownwords.training.recipes import TrainRequest
-
-    # Starting Python and PyTorch is part of the user's wait.
-    began = time.perf_counter() - PLAN_CONSTANTS.start_s
-    if not options.minutes > 0:
-        raise ConfigError(f"--minutes should be more than 0, and is {options.minutes:g}")
-    if options.minutes > _MOST_MINUTES:
-        raise ConfigError(f"--minutes should be {_MOST_MINUTES:,} at most")
-    place = Workspace(common.workspace) if common.workspace else Workspace.default_for(paths[0])
-    resolved = common.resolve({}, workspace=place.root)
+    began = command_start()
+    check_minutes(options.minutes)
+    workspace = common.workspace_for(paths)
+    resolved = common.resolve({}, workspace.root)
+    is_first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun started
     with watching(common) as (progress, ask, view), ExitStack() as stack:
         texts, base_text = stack.enter_context(
             reading(
                 paths,
                 replay,
-                place,
+                workspace,
                 resolved.settings,
-                progress if _is_first() else Progress(),
+                progress if is_first else Progress(),
                 ask,
-                patience_s=_PATIENCE_S if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0.0,
+                timeout_s=_READ_TIMEOUT_S if int(os.environ.get("WORLD_SIZE", "1")) > 1 else 0.0,
             )
         )
-        stack.enter_context(_curves(options.tensorboard, place, kind, progress))
+        if options.tensorboard and is_first:
+            stack.enter_context(_tensorboard(workspace, kind, progress))
+
+        def confirm(plan: "Plan") -> None:
+            if is_first and not common.json:
+                print_plan(plan, stdout())
+            if ask and not _confirmed():
+                raise StopAtPlan(plan)
 
         request = TrainRequest(
-            workspace=place.root,
+            workspace=workspace.root,
             seconds=options.minutes * 60,
-            fixed=fixed(resolved),
+            fixed=training_settings(resolved),
             progress=progress,
             device=options.device,
             mode="fsdp" if options.sharded else "ddp",
@@ -136,45 +114,60 @@ def train(
             out=options.out,
             began=began,
         )
-        planned = plan_training(texts.train, texts.validation, request, base_text)
-        plan = planned.plan
-        if _is_first() and not (options.plan or common.json):
-            print_plan(plan, stdout())
-        if options.plan or (ask and not _may_begin()):
-            if _is_first() and (options.plan or common.json):
-                common.show(plan_figures(plan), lambda console: print_plan(plan, console))
-            return None
-        made = planned.train()
-        samples = _samples(made, progress) if _is_first() else []
-    if _is_first():
-        figures = made_figures(made, samples)
-        common.show(figures, lambda console: print_made(made, samples, view.run.history, console))
-    return made
+
+        def run(request: TrainRequest) -> "TrainedModel":
+            return make(texts.train, texts.validation, request, base_text)
+
+        if options.plan:
+            plan = plan_only(run, request)
+        else:
+            try:
+                made = run(replace(request, planned=confirm))
+            except StopAtPlan as stopped:
+                plan = stopped.plan
+            else:
+                if is_first:
+                    samples = _write_samples(made, progress)
+                    history = view.run.history
+                    common.show(
+                        made_figures(made, samples),
+                        lambda console: print_made(made, samples, history, console),
+                    )
+                return
+        if is_first and (options.plan or common.json):
+            common.show(plan_figures(plan), lambda console: print_plan(plan, console))
 
 
-def fixed(resolved: Resolved[Settings]) -> dict[str, object]:
-    """What the user set of a training's settings, by whichever way; the plan derives the rest."""
+def command_start() -> float:
+    """When the user began to wait, by time.perf_counter(): Python's own start counts, too."""
+    from ownwords.training.plan_constants import PLAN_CONSTANTS
+
+    return time.perf_counter() - PLAN_CONSTANTS.start_s
+
+
+def training_settings(resolved: Resolved[Settings]) -> dict[str, object]:
+    """The training settings that the user set in any way; the plan derives the others."""
     from ownwords.training.settings import Recipe
 
-    ours = {setting.key for setting in settings_of(Recipe())}
+    keys = {setting.key for setting in settings_of(Recipe())}
     return {
         setting.key: setting.default
         for setting in settings_of(resolved.settings)
-        if setting.key in ours and resolved.origins[setting.key] != "default"
+        if setting.key in keys and resolved.origins[setting.key] != "default"
     }
 
 
 def plan_figures(plan: "Plan") -> dict[str, Any]:
-    """The plan as `--json` has it."""
+    """The plan as `--json` prints it."""
     return {
-        "plan": [asdict(one) for one in plan.reasons],
+        "plan": [asdict(number) for number in plan.reasons],
         "recipe": asdict(plan.recipe),
         "expected": asdict(plan.expected),
     }
 
 
 def made_figures(made: "TrainedModel", samples: Sequence[str]) -> dict[str, Any]:
-    """All figures of a training, as `--json` has them."""
+    """All figures of a training, as `--json` prints them."""
     return {
         "model": str(made.folder),
         "run": str(made.run.folder),
@@ -192,71 +185,59 @@ def made_figures(made: "TrainedModel", samples: Sequence[str]) -> dict[str, Any]
 def reading(
     paths: Sequence[Path],
     replay: Path | None,
-    place: Workspace,
+    workspace: Workspace,
     settings: Settings,
     progress: Progress,
     ask: "AskAuthor | None",
     *,
-    patience_s: float,
+    timeout_s: float,
 ) -> "Iterator[tuple[Corpus, CorpusSplit | None]]":
-    """What is to be learned from, and the base's own text; both read as `ownwords look` does.
+    """The author's texts and the base's own text, both read as `ownwords look` reads them.
 
-    Where another process is reading the same it waits so long, the rest being quick.
+    Waits up to `timeout_s` for another process that is reading the same workspace.
     """
+    from ownwords.archive.look import look
     from ownwords.archive.store import Archive
     from ownwords.training import corpus
 
+    def read(sources: Sequence[Path], workspace: Workspace, ask: "AskAuthor | None") -> None:
+        ends = time.monotonic() + timeout_s
+        while True:
+            try:
+                look(
+                    sources,
+                    workspace=workspace.root,
+                    archive=settings.archive,
+                    provenance=settings.provenance,
+                    split=settings.split,
+                    progress=progress,
+                    ask=ask,
+                )
+            except InUseError:
+                if time.monotonic() >= ends:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
+
     with ExitStack() as stack:
-        _read(paths, place, settings, progress, ask, patience_s)
-        texts = corpus.load_corpus(stack.enter_context(Archive(place.archive)))
+        read(paths, workspace, ask)
+        texts = corpus.load_corpus(stack.enter_context(Archive(workspace.archive)))
         base_text = None
         if replay:
-            beside = Workspace(place.root / "replay.ownwords")
-            _read([replay], beside, settings, progress, None, patience_s)
+            beside = Workspace(workspace.root / "replay.ownwords")
+            read([replay], beside, None)
             base_text = corpus.load_corpus(stack.enter_context(Archive(beside.archive))).train
         yield texts, base_text
 
 
-def _read(
-    paths: Sequence[Path],
-    place: Workspace,
-    settings: Settings,
-    progress: Progress,
-    ask: "AskAuthor | None",
-    patience_s: float,
-) -> None:
-    from ownwords.archive.look import look
-
-    ends = time.monotonic() + patience_s
-    while True:
-        try:
-            look(
-                paths,
-                workspace=place.root,
-                archive=settings.archive,
-                provenance=settings.provenance,
-                split=settings.split,
-                progress=progress,
-                ask=ask,
-            )
-        except InUseError:  # by another process, which may be quicker
-            if time.monotonic() >= ends:
-                raise
-            time.sleep(0.5)
-        else:
-            return
-
-
 @contextmanager
-def _curves(wanted: bool, place: Workspace, kind: str, progress: Progress) -> Iterator[None]:
-    """Curves for TensorBoard meanwhile, where they are wanted."""
-    if not (wanted and _is_first()):
-        yield
-        return
+def _tensorboard(workspace: Workspace, kind: str, progress: Progress) -> Iterator[None]:
+    """Write the events to TensorBoard meanwhile."""
     from ownwords.training.tensorboard import TensorBoard
 
     name = f"{kind}-{datetime.now():%Y-%m-%d-%H%M%S}"
-    with closing(TensorBoard(place.runs / "tensorboard" / name)) as curves:
+    with closing(TensorBoard(workspace.runs / "tensorboard" / name)) as curves:
         progress.subscribers.append(curves)
         try:
             yield
@@ -264,25 +245,20 @@ def _curves(wanted: bool, place: Workspace, kind: str, progress: Progress) -> It
             progress.subscribers.remove(curves)
 
 
-def _samples(made: "TrainedModel", progress: Progress) -> list[str]:
-    """What the model writes now, read back from its folder as everybody will read it."""
+def _write_samples(made: "TrainedModel", progress: Progress) -> list[str]:
+    """Texts by the saved model, loaded from its folder as any user would."""
     from ownwords.inference.model import Model
 
     with progress.stage("Writing samples"):
         model = Model.load(made.folder)
-        return model.write_several("", seeds=range(1, SAMPLES + 1), max_tokens=_SAMPLE_TOKENS)
+        return model.write_several("", seeds=range(1, _SAMPLES + 1), tokens=_SAMPLE_TOKENS)
 
 
-def _may_begin() -> bool:
-    """Whether the author wants it so; KeyboardInterrupt where the input ends."""
+def _confirmed() -> bool:
+    """Ask whether to train; KeyboardInterrupt where the input ends."""
     from rich.prompt import Confirm
 
     try:
-        return Confirm.ask("Train like this?", console=stderr(), default=True)
+        return Confirm.ask("Train with this plan?", console=stderr(), default=True)
     except EOFError:
         raise KeyboardInterrupt from None
-
-
-def _is_first() -> bool:
-    """Whether this is the process that speaks, of those that `torchrun` started."""
-    return os.environ.get("RANK", "0") == "0"

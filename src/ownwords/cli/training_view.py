@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ownwords.cli.line_chart import LOUD, QUIET, TRAINED, VALIDATED, bar, line_chart
-from ownwords.cli.options import Common
+from ownwords.cli.options import CommonOptions
 from ownwords.cli.progress_bars import ProgressBars
 from ownwords.core.progress import Event, Progress, duration, printable
 from ownwords.training.run_history import SAMPLE, STAGE, RunHistory
@@ -305,7 +305,7 @@ def _can_show(text: str, console: "Console") -> bool:
 
 
 @contextmanager
-def watching(common: Common) -> Iterator[tuple[Progress, "AskAuthor | None", TrainingView]]:
+def watching(common: CommonOptions) -> Iterator[tuple[Progress, "AskAuthor | None", TrainingView]]:
     """As `common.watched`, with the picture of training in place of its bar.
 
     Where no progress is to be shown the view still learns what the events tell.

@@ -1,8 +1,5 @@
 """`ownwords tune`."""
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,143 +9,121 @@ from rich.table import Table
 from rich.text import Text
 
 from ownwords.cli.line_chart import LOUD, QUIET
-from ownwords.cli.optional_packages import needs_torch
-from ownwords.cli.options import DEFAULTS, Common
+from ownwords.cli.optional_packages import require_package
+from ownwords.cli.options import DEFAULTS, CommonOptions
 from ownwords.cli.output import relative_path
-from ownwords.cli.training import Texts, fixed, reading
+from ownwords.cli.parameters import BaseName, SourcePath, TrainingDevice, described, flag
+from ownwords.cli.training import command_start, reading, training_settings
 from ownwords.cli.training_view import watching
-from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.core.progress import duration, printable
-from ownwords.core.workspace import Workspace
+from ownwords.core.errors import ConfigError
+from ownwords.core.progress import in_words, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.tune.tuning import TuneResult
 
-_SHOWN = 8  # trials of the table on the terminal
+_SHOWN = 8  # trials in the table on the terminal
 _WIDEST = 104
-_PATIENCE_S = 600.0  # with another process that is reading the same texts
-_MOST_MINUTES = 10_000_000  # nineteen years
+_READ_TIMEOUT_S = 600.0  # for another process that is reading the same texts
 
 
 def tune(
-    *paths: Texts,
+    *paths: SourcePath,
     minutes: Annotated[
-        float, Parameter(help="For all of it, from the first word read to the winner's model.")
+        float, Parameter(help="Minutes for everything, from reading to the winner's model.")
     ] = 30.0,
     each: Annotated[
         float | None,
-        Parameter(
-            help="Minutes of one trial: as many as you want to train with the settings found."
-            " [default: a thirtieth of --minutes]",
-            show_default=False,
+        described(
+            "Minutes of one trial: as long as you want to train with the settings found."
+            " [default: a thirtieth of --minutes]"
         ),
     ] = None,
     trials: Annotated[
         int | None,
-        Parameter(
-            help="Try no more than so many choices, the plan's own among them; the best are tried"
-            " again with other seeds in addition. [default: as many as there is time for]",
-            show_default=False,
+        described(
+            "Try at most this many choices, the plan's own included; repetitions of the best come"
+            " on top. [default: as many as there is time for]"
         ),
     ] = None,
-    base: Annotated[
-        str,
-        Parameter(
-            help="The model to begin with: a name that `ownwords base` lists, or a folder; none:"
-            " train from nothing. [default: the one in the box]",
-            show_default=False,
-        ),
-    ] = "",
+    base: BaseName = "",
     replay: Annotated[
         Path | None,
-        Parameter(
-            help="Texts like those the base was trained on. [default: the base writes some]",
-            show_default=False,
+        described(
+            "Texts like those the base was trained on. [default: the base writes some itself]"
         ),
     ] = None,
     storage: Annotated[
         str | None,
-        Parameter(
-            help="Where the trials are recorded, for several machines that search together: a"
-            " journal file all of them reach, or the address of a database"
-            " (postgresql://...). [default: trials.db in the workspace]",
-            show_default=False,
+        described(
+            "Where to record the trials, so that several machines can search together: a journal"
+            " file they all reach, or the address of a database (postgresql://...)."
+            " [default: trials.db in the workspace]"
         ),
     ] = None,
-    keep: Annotated[
-        bool,
-        Parameter(
-            negative=(),
-            show_default=False,
-            help="Leave the workspace's model as it is; the winner's lies beside. [default: no]",
-        ),
-    ] = False,
-    device: Annotated[
-        str, Parameter(help="cpu, cuda, rocm, mps, xpu; auto is the best there is.")
-    ] = "auto",
-    common: Common = DEFAULTS,
+    keep: Annotated[bool, flag("Keep the workspace's model; put the winner's beside it.")] = False,
+    device: TrainingDevice = "auto",
+    common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Train the plan's own choice and others around it; keep what is better beyond luck.
+    """Train with the plan's settings and with others around them; keep what is truly better.
 
-    Every trial is a whole training. In the end the best two and the plan are trained again with
-    other seeds, and those decide. Whatever ends it, the same command goes on where it was.
+    Every trial is a whole training. At the end the best two and the plan are trained again with
+    other seeds, and only those decide. The same command resumes after any interruption.
     """
-    from ownwords.training.plan_constants import PLAN_CONSTANTS
+    from ownwords.make.make_request import base_of, check_minutes
 
-    began = (
-        time.perf_counter() - PLAN_CONSTANTS.start_s
-    )  # what Python and PyTorch took is waited for, too
-    _check(minutes, each, trials)
-    with needs_torch("searching for settings"), _optuna_needed():
-        from ownwords.training.recipes import TrainRequest
-        from ownwords.tune import tuning
-    from ownwords.make.make_request import base_of
+    began = command_start()
+    check_minutes(minutes)
+    if each is not None and not each > 0:
+        raise ConfigError(f"--each should be more than 0, and is {each:g}")
+    if trials is not None and trials < 2:
+        raise ConfigError(
+            f"--trials should be 2 or more, and is {trials}",
+            hint="the first is the plan's own choice",
+        )
+    require_package("torch", "searching for settings")
+    require_package("optuna", "searching for settings")
+    from ownwords.training.recipes import TrainRequest
+    from ownwords.tune import tuning
 
-    order = tuning.TuneRequest(
+    request = tuning.TuneRequest(
         minutes=minutes,
         each_s=None if each is None else each * 60,
         trials=trials,
         storage=storage,
         keep=keep,
     )
-    begin = base_of(base)
-    place = Workspace(common.workspace) if common.workspace else Workspace.default_for(paths[0])
-    resolved = common.resolve({}, workspace=place.root)
+    folder = base_of(base)
+    workspace = common.workspace_for(paths)
+    resolved = common.resolve({}, workspace.root)
     with (
         watching(common) as (progress, ask, _),
         reading(
-            paths,
-            replay,
-            place,
-            resolved.settings,
-            progress,
-            ask,
-            patience_s=_PATIENCE_S,
-        ) as (texts, own),
+            paths, replay, workspace, resolved.settings, progress, ask, timeout_s=_READ_TIMEOUT_S
+        ) as (texts, base_text),
     ):
-        work = TrainRequest(
-            workspace=place.root,
-            seconds=order.trial_s,
-            fixed=fixed(resolved),
+        train_request = TrainRequest(
+            workspace=workspace.root,
+            seconds=request.trial_s,
+            fixed=training_settings(resolved),
             progress=progress,
             device=device,
             own_share=texts.own_share,
             corpus=texts.key,
             began=began,
         )
-        tuned = tuning.tune(texts, work, order, base=begin, replay=own)
+        tuned = tuning.tune(texts, train_request, request, base=folder, replay=base_text)
     common.show(figures(tuned), lambda console: print_tuned(tuned, console))
 
 
 def figures(tuned: "TuneResult") -> dict[str, Any]:
-    """All of a search, as `--json` has it."""
+    """The whole search, as `--json` prints it."""
     return {
         "verdict": asdict(tuned.verdict),
         "sentences": list(tuned.verdict.sentences()),
         "ranges": [asdict(axis) for axis in tuned.space.axes],
-        "trials": [asdict(one) for one in tuned.found.tried],
+        "trials": [asdict(trial) for trial in tuned.found.tried],
         "settings": dict(tuned.settings),
         "toml": tuned.toml,
         "model": None if tuned.model is None else str(tuned.model),
@@ -159,7 +134,7 @@ def figures(tuned: "TuneResult") -> dict[str, Any]:
 
 
 def print_tuned(tuned: "TuneResult", console: "Console") -> None:
-    """The verdict first, then the best trials, the settings to keep, and where all of it is."""
+    """Print the verdict, the best trials, the settings to keep, and where the files are."""
     width = max(40, min(console.width, _WIDEST))
 
     def say(text: str, style: str = "") -> None:
@@ -215,31 +190,3 @@ def _table(tuned: "TuneResult", width: int) -> Table:
             Text(f"{what}, {duration(one.seconds)}"),
         )
     return grid
-
-
-def _check(minutes: float, each: float | None, trials: int | None) -> None:
-    if not minutes > 0:
-        raise ConfigError(f"--minutes should be more than 0, and is {minutes:g}")
-    if minutes > _MOST_MINUTES:
-        raise ConfigError(f"--minutes should be {_MOST_MINUTES:,} at most")
-    if each is not None and not each > 0:
-        raise ConfigError(f"--each should be more than 0, and is {each:g}")
-    if trials is not None and trials < 2:
-        raise ConfigError(
-            f"--trials should be 2 or more, and is {trials}",
-            hint="the first is the plan's own choice",
-        )
-
-
-@contextmanager
-def _optuna_needed() -> Iterator[None]:
-    """Around the imports of the search: one sentence in place of a missing module."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name != "optuna":
-            raise
-        raise OwnwordsError(
-            "searching for settings takes Optuna, which is not installed",
-            hint='pip install "ownwords[train,tune]"',
-        ) from error

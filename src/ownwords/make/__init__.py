@@ -1,1 +1,1 @@
-"""The main job: from a blog to a model that was scored, in one go."""
+"""`ownwords make`: from a blog to a scored model, in one resumable run."""

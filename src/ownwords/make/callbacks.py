@@ -1,4 +1,4 @@
-"""Whoever looks on while a model is made, and what there is to be told."""
+"""Callbacks of `ownwords make`: what is reported while a model is made."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,49 +12,49 @@ if TYPE_CHECKING:
 
 
 class MakeCallbacks:
-    """Told of each thing as soon as it is known; this one keeps it to itself.
+    """Called as soon as each thing is known; the methods here ignore it.
 
-    `seconds` is what a stage took; None where it was done before and only found again.
+    `seconds` is how long a stage took, None where its result was cached.
     """
 
     def on_read(self, report: Report, seconds: float) -> None:
         """The texts are read."""
 
     def on_changed(self, sentence: str) -> None:
-        """Something is not as it was when a model was made here before, if one was."""
+        """Something differs from the last time a model was made here."""
 
     def on_new_language(self) -> None:
-        """The texts are in another language than what the base in the box has read."""
+        """The texts are in another language than the built-in base was trained on."""
 
     def on_planned(self, plan: "Plan", base: str) -> None:
-        """The plan is made; `base` is the name of what is tuned. What this raises ends the work."""
+        """The plan is made; `base` names the model that is fine-tuned, "" for none."""
 
     def on_trained(self, trained: "TrainingSummary", seconds: float | None) -> None:
         """The model is saved."""
 
     def on_writing(self, title: str, pieces: Iterator[str]) -> None:
-        """It writes on from a title, or with an empty one a new text; the pieces are to be read."""
+        """The model writes, from a title if there is one; `pieces` must be consumed."""
         for _ in pieces:
             pass
 
     def on_comparison_start(self, seconds: float) -> None:
-        """A model from nothing is trained beside it, for so long."""
+        """A model from scratch is about to be trained for so long, to compare with."""
 
     def on_comparison_end(
-        self, trained: "TrainingSummary | None", why_not: str, seconds: float | None
+        self, trained: "TrainingSummary | None", error: str, seconds: float | None
     ) -> None:
-        """What that one came to; or why there is none."""
+        """That model is trained, or `error` says why it cannot be."""
 
     def on_ablation_start(self, post: PostSummary, seconds: float) -> None:
-        """A model is trained that learns all of a post, of which the author's learned less."""
+        """A model is about to be trained on all of the dominant post, to compare with."""
 
     def on_ablation_end(
-        self, trained: "TrainingSummary | None", why_not: str, seconds: float | None
+        self, trained: "TrainingSummary | None", error: str, seconds: float | None
     ) -> None:
-        """What that one came to; or why there is none."""
+        """That model is trained, or `error` says why it cannot be."""
 
     def on_scoring_start(self, seconds: float) -> None:
-        """The model is being scored, which takes about so long."""
+        """Scoring starts, and will take about so long."""
 
     def on_scored(self, card: "Scorecard", seconds: float | None) -> None:
         """The scorecard is written."""

@@ -1,4 +1,4 @@
-"""Whether the base in the box has read the language that some texts are in: it knows English."""
+"""Whether the texts are in a language that the built-in base does not know."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -9,12 +9,12 @@ from ownwords.evaluation.lexicon import Lexicon, is_in_the_language
 from ownwords.make.scoring import REFERENCE
 from ownwords.training.shards import TrainingText
 
-_LOOKED_AT = 50  # texts: more would only say the same
+_SAMPLED_TEXTS = 50
 
 
 def is_new_to(base: Path | None, texts: Iterable[TrainingText]) -> bool:
-    """Whether this is the base in the box, and the texts are in another language than English."""
+    """Whether the base is the built-in English model and the texts are not in English."""
     if base is None or catalogue.called(base) != catalogue.BOXED:
         return False
-    some = [one.text for one in islice(texts, _LOOKED_AT)]
-    return not is_in_the_language(some, Lexicon.load(REFERENCE).frequent)
+    sample = [text.text for text in islice(texts, _SAMPLED_TEXTS)]
+    return not is_in_the_language(sample, Lexicon.load(REFERENCE).frequent)

@@ -1,4 +1,4 @@
-"""The first thing that a model writes: on from the title of a post that it has never read."""
+"""The first paragraph a model writes, from the title of a held-out post."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from ownwords.archive.report import Report
 from ownwords.core.fingerprint import digest
 
-SEED = 1  # the first there is: nothing was tried and thrown away
+SEED = 1  # the first seed there is: no text was discarded
 MOST_TOKENS = 300
-_ENOUGH = 350  # characters, after which the end of a paragraph is an end
-_PLENTY = 700  # and after which the end of a sentence is
-_LEAST_WORDS = 100  # of a post whose title says something
+_PARAGRAPH_END_FROM = 350  # characters, after which the end of a paragraph ends the text
+_SENTENCE_END_FROM = 700  # characters, after which the end of a sentence does
+_LEAST_WORDS = 100  # of a post with a usable title
 _TITLE_WORDS = range(2, 10)
 _STOPS, _CLOSING = ".!?…", "\"'”’)"
 
 
 @dataclass(frozen=True)
 class FirstParagraph:
-    """What was written on from a title; that is empty where no held-out post has a good one."""
+    """A text and the title it continues; "" where no held-out post has a usable title."""
 
     title: str
     text: str
@@ -25,8 +25,8 @@ class FirstParagraph:
 
 
 def title_for(report: Report) -> str:
-    """The title of a post held out for testing, always the same; empty where there is none."""
-    fit = {
+    """The title of a test post, the same each time; "" where none is usable."""
+    usable = {
         " ".join(post.title.split())
         for post in report.posts
         if post.split == "test"
@@ -34,42 +34,43 @@ def title_for(report: Report) -> str:
         and post.kind == "post"
         and post.own_words >= _LEAST_WORDS
     }
-    good = [title for title in fit if len(title.split()) in _TITLE_WORDS and title.isprintable()]
-    return min(good, key=digest, default="")
+    titles = [
+        title for title in usable if len(title.split()) in _TITLE_WORDS and title.isprintable()
+    ]
+    return min(titles, key=digest, default="")
 
 
 def prompt_of(title: str) -> str:
-    """How a text with that title begins, as `training.corpus` has it."""
+    """The beginning of a text with that title, as `training.corpus` writes it."""
     return f"{title}\n\n" if title else ""
 
 
-def ended_well(pieces: Iterable[str]) -> Iterator[str]:
-    """The pieces up to where a paragraph ends, or, if that is long, a sentence.
+def cut_at_paragraph(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the pieces up to the end of a paragraph, or of a sentence where that is far off.
 
-    No space is left at the end. A text that ends by itself before that is given whole.
+    No trailing space is kept. A text that ends before that is given in full.
     """
-    count, held, last = 0, "", ""
+    count, space, last = 0, "", ""
     for piece in pieces:
         out = ""
         for letter in piece:
             if letter.isspace():
-                held += letter
+                space += letter
                 continue
-            if held and _may_end(count, held, last):
+            if space and _may_end(count, space, last):
                 if out:
                     yield out
                 return
-            # Of what stood before the first word nothing is wanted.
-            out += (held if count else "") + letter
-            count += 1 + (len(held) if count else 0)
-            # A quotation mark after a stop ends the sentence as the stop does.
+            out += (space if count else "") + letter  # leading space is dropped
+            count += 1 + (len(space) if count else 0)
+            # A closing quotation mark after a full stop ends the sentence as the stop does.
             last = last if letter in _CLOSING and last in _STOPS else letter
-            held = ""
+            space = ""
         if out:
             yield out
 
 
 def _may_end(count: int, space: str, last: str) -> bool:
-    if count >= _ENOUGH and "\n" in space:
+    if count >= _PARAGRAPH_END_FROM and "\n" in space:
         return True
-    return count >= _PLENTY and bool(last) and last in _STOPS
+    return count >= _SENTENCE_END_FROM and bool(last) and last in _STOPS

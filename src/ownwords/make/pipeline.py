@@ -1,7 +1,7 @@
-"""From a blog to a model of it that was scored: stage after stage, none done twice.
+"""From a blog to a scored model, stage after stage, none done twice.
 
-Killed at any moment, the same order goes on where it was: a training from its checkpoint, anything
-else from the beginning of its stage.
+After a kill at any moment the same request resumes: a training from its checkpoint, any other stage
+from its beginning.
 """
 
 from typing import TYPE_CHECKING
@@ -20,39 +20,47 @@ if TYPE_CHECKING:
 
 
 def make(
-    order: MakeRequest,
+    request: MakeRequest,
     *,
     progress: Progress | None = None,
     ask: "AskAuthor | None" = None,
     callbacks: MakeCallbacks | None = None,
 ) -> MakeResult:
-    """Read, train, write a paragraph, compare, score; what is done already is only told again.
+    """Read, train, write a paragraph, compare, score; finished stages are only reported again.
 
     `ask` is called about posts that stand out; without it the stated defaults apply. Raises
-    OwnwordsError for what cannot be, what was finished then being kept; KeyboardInterrupt says what
-    that is.
+    OwnwordsError for what cannot work, keeping what was finished; KeyboardInterrupt says what that
+    is.
     """
-    order.check()
-    making = MakeStages(order, progress or Progress(), callbacks or MakeCallbacks())
-    report = making.read(ask)
-    with making.alone(), Archive(order.place.archive) as archive:
+    request.check()
+    stages = MakeStages(request, progress or Progress(), callbacks or MakeCallbacks())
+    report = stages.read_texts(ask)
+    with stages.lock(), Archive(stages.workspace.archive) as archive:
         texts = corpus.load_corpus(archive)
-        trained = making.train(texts, report)
-        paragraph = making.write(trained, report)
-        compared = making.compare(texts, report)
-        weighed = making.weigh(texts, report, trained)
-        card = making.score(archive, texts, report, trained, paragraph, compared, weighed)
-    return making.result(report, trained, paragraph, compared, card)
+        trained = stages.train(texts, report)
+        paragraph = stages.write_paragraph(trained, report)
+        scratch = stages.train_from_scratch(texts, report)
+        ablated = stages.ablate_dominant_post(texts, report, trained)
+        card = stages.score(archive, texts, report, trained, paragraph, scratch, ablated)
+    return MakeResult(
+        workspace=stages.workspace.root,
+        model=stages.model,
+        report=report,
+        trained=trained,
+        paragraph=paragraph,
+        compared=scratch,
+        scorecard=card,
+        seconds=stages.seconds("train", "write", "compare", "weigh", "score"),
+        is_new=stages.is_new,
+    )
 
 
 def plan(
-    order: MakeRequest, *, progress: Progress | None = None, ask: "AskAuthor | None" = None
+    request: MakeRequest, *, progress: Progress | None = None, ask: "AskAuthor | None" = None
 ) -> "Plan":
-    """The plan of the training alone: the one under way, or the one there would be."""
-
-    order.check()
-    making = MakeStages(order, progress or Progress(), MakeCallbacks())
-    making.read(ask)
-    with making.alone(), Archive(order.place.archive) as archive:
-        texts = corpus.load_corpus(archive)
-        return making.plan_training(texts, order.base, making.tuning_s).plan
+    """The plan of the training alone: of the one under way, or of the one there would be."""
+    request.check()
+    stages = MakeStages(request, progress or Progress(), MakeCallbacks())
+    stages.read_texts(ask)
+    with stages.lock(), Archive(stages.workspace.archive) as archive:
+        return stages.plan(corpus.load_corpus(archive))

@@ -1,4 +1,4 @@
-"""What came of a making."""
+"""The result of `ownwords make`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True)
 class PlanValue:
-    """One number of a plan, and why it is so."""
+    """A number of the plan, with its reason."""
 
     key: str
     value: Value
@@ -30,7 +30,7 @@ class PlanValue:
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """What a training came to; bits a byte are those of the posts held out to choose by."""
+    """The figures of a finished training; bits per byte are on the validation posts."""
 
     key: str  # of the model directory
     run: str  # the name of its run
@@ -40,7 +40,7 @@ class TrainingSummary:
     epochs: float  # readings of the author's texts
     stopped: str  # done | early | memorised
     bits_per_byte: float | None
-    before: float | None  # of the base; None for a model from nothing
+    before: float | None  # of the base; None for a model from scratch
     share: float  # of the way from the base to the tuned weights
     plan: tuple[PlanValue, ...]
     expected: tuple[str, ...]
@@ -49,23 +49,21 @@ class TrainingSummary:
 
     @classmethod
     def of(cls, made: "TrainedModel", key: str, posts: int) -> "TrainingSummary":
-        """The figures of a training that has just ended."""
+        """Summarise a training that has just ended."""
         plan, outcome = made.plan, made.outcome
-        read = outcome.tokens / max(plan.expected.tokens, 1) * plan.expected.epochs
+        epochs = outcome.tokens / max(plan.expected.tokens, 1) * plan.expected.epochs
         return cls(
             key=key,
             run=made.run.folder.name,
             parameters=plan.recipe.model.parameters,
             steps=outcome.steps,
             tokens=outcome.tokens,
-            epochs=round(read, 2),
+            epochs=round(epochs, 2),
             stopped=outcome.stopped,
             bits_per_byte=made.bits_per_byte,
             before=made.before,
             share=made.share,
-            plan=tuple(
-                PlanValue(one.key, one.value, one.reason, one.source) for one in plan.reasons
-            ),
+            plan=tuple(PlanValue(n.key, n.value, n.reason, n.source) for n in plan.reasons),
             expected=plan.expected.sentences(),
             judged=made.judged,
             posts=posts,
@@ -74,9 +72,9 @@ class TrainingSummary:
 
 @dataclass(frozen=True)
 class MakeResult:
-    """What was made: where it lies, what came of each stage, and what each took when it was done.
+    """Where the model is, the result of each stage and the seconds each took.
 
-    `scorecard` is None where no text was held out to judge by.
+    `scorecard` is None where no text was held out for testing.
     """
 
     workspace: Path
@@ -84,10 +82,10 @@ class MakeResult:
     report: Report
     trained: TrainingSummary
     paragraph: FirstParagraph
-    compared: TrainingSummary | None  # the model from nothing
+    compared: TrainingSummary | None  # the model from scratch
     scorecard: Scorecard | None
     seconds: Mapping[str, float]
-    is_new: bool  # something had to be done for it
+    is_new: bool  # False where every stage was cached
 
     @property
     def report_page(self) -> Path:
@@ -98,7 +96,7 @@ class MakeResult:
         return self.workspace / scoring.PAGE
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, dictionaries, strings and numbers, for JSON."""
+        """Plain data for JSON."""
         card = self.scorecard
         return {
             "workspace": str(self.workspace),

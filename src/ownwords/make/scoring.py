@@ -1,4 +1,4 @@
-"""The scorecard of a model that was made: measured, written beside it, found again."""
+"""The scorecard of a model: measured, written into the workspace, found again."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,24 +18,24 @@ from ownwords.make.paragraph import FirstParagraph
 from ownwords.training.corpus import Corpus
 
 PAGE = files.PAGE
-VERSION = __version__  # another one may judge otherwise; what it measures it keeps by itself
+VERSION = __version__  # another version may judge otherwise
 REFERENCE = Path(ownwords.base.__file__).parent / "reference"
 
-_LETTERS = 4.3  # of a token, about
-_TOGETHER = 3.0  # so much quicker texts are written several at once
-_BESIDES = 1.4  # of the time that goes for writing: with reading and the rest (docs/log.md)
+_CHARACTERS_PER_TOKEN = 4.3
+_BATCH_SPEEDUP = 3.0  # of several texts written at once
+_OVERHEAD = 1.4  # of the time for writing: reading and the rest (docs/log.md)
 _LEAST_S = 5.0
 
 
 @dataclass(frozen=True)
 class ScorecardKey:
-    """Which scorecard was written: a key of each of its files."""
+    """Digests of the two files of a scorecard."""
 
     data: str
     page: str
 
 
-def scored(
+def write_scorecard(
     workspace: Path,
     model: Path,
     rivals: ComparisonModels,
@@ -47,7 +47,7 @@ def scored(
     config: ScoreConfig,
     progress: Progress,
 ) -> Scorecard:
-    """The scorecard, written into the workspace."""
+    """Measure the model, write the scorecard into the workspace, and return it."""
     card = score_model(
         model,
         EvaluationPosts.of(texts, archive.documents()),
@@ -63,24 +63,24 @@ def scored(
     return card
 
 
-def about_s(config: ScoreConfig, paragraph: FirstParagraph, took_s: float) -> float:
-    """How long scoring will take, of a model that wrote a paragraph in so many seconds."""
+def forecast_s(config: ScoreConfig, paragraph: FirstParagraph, seconds: float) -> float:
+    """About how long scoring takes, given the seconds that writing the paragraph took."""
     texts = 2 * (config.seeds + config.prompts) + 2 * config.beside_base
-    writing_s = texts * config.tokens * _LETTERS / _TOGETHER * took_s / max(len(paragraph.text), 1)
-    return _BESIDES * writing_s + _LEAST_S
+    tokens_s = seconds * _CHARACTERS_PER_TOKEN / max(len(paragraph.text), 1)
+    return _OVERHEAD * texts * config.tokens * tokens_s / _BATCH_SPEEDUP + _LEAST_S
 
 
-def written(workspace: Path) -> ScorecardKey:
-    """Which scorecard lies in the workspace."""
-    return ScorecardKey(_key(workspace / files.DATA), _key(workspace / files.PAGE))
+def scorecard_key(workspace: Path) -> ScorecardKey:
+    """The key of the scorecard in the workspace."""
+    return ScorecardKey(_digest(workspace / files.DATA), _digest(workspace / files.PAGE))
 
 
-def standing(workspace: Path, wanted: ScorecardKey) -> Scorecard | None:
-    """The scorecard in the workspace, if it is the one that is wanted."""
-    return files.read(workspace) if written(workspace) == wanted else None
+def read_scorecard(workspace: Path, key: ScorecardKey) -> Scorecard | None:
+    """The scorecard in the workspace, if it has that key."""
+    return files.read(workspace) if scorecard_key(workspace) == key else None
 
 
-def _key(path: Path) -> str:
+def _digest(path: Path) -> str:
     try:
         return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
     except OSError:

@@ -1,4 +1,4 @@
-"""A model that `ownwords tune` has put where a making puts its own: the better one, which stays."""
+"""The model that `ownwords tune` left in a workspace, which `ownwords make` keeps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,48 +15,43 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.training.forecast import Forecast
 from ownwords.tune.verdict import percent
 
-# What a search must have been made of, and how it notes that beside the model: the names under
-# which a making depends on it.
-_OF = ("base", "settings")
+_SAME = ("base", "settings")  # what the search must share with the request
 
 
 @dataclass(frozen=True)
 class TunedModel:
-    """The model of a search, as if it had been trained here."""
+    """The winner of a search, as if it had been trained by `ownwords make`."""
 
     trained: TrainingSummary
     seconds: float  # that its training took
-    sentence: str  # what is said of it
+    sentence: str  # that tells the user
 
 
-def found(folder: Path, wanted: Mapping[str, str], posts: int) -> TunedModel | None:
-    """The model in the folder, if a search has put it there that was made of what is wanted.
-
-    `wanted` are the texts, the base and the settings, as a making depends on them.
-    """
+def find_tuned_model(folder: Path, wanted: Mapping[str, str], posts: int) -> TunedModel | None:
+    """The model in the folder, if a search of the wanted texts, base and settings left it there."""
     try:
-        said = read_json(readable_dir(folder) / PROVENANCE)
-        search = said["tune"]
-        if said["corpus"] != wanted["texts"]:
+        provenance = read_json(readable_dir(folder) / PROVENANCE)
+        search = provenance["tune"]
+        if provenance["corpus"] != wanted["texts"]:
             return None
-        if not isinstance(search, dict) or any(search[name] != wanted[name] for name in _OF):
+        if not isinstance(search, dict) or any(search[name] != wanted[name] for name in _SAME):
             return None
-        trained = _trained(said, search, model_fingerprint(folder), posts)
-        seconds = float(cast("dict[str, Any]", said["outcome"])["seconds"])
+        trained = _summary(provenance, search, model_fingerprint(folder), posts)
+        seconds = float(cast("dict[str, Any]", provenance["outcome"])["seconds"])
         return TunedModel(trained, seconds, _sentence(search))
     except (OwnwordsError, OSError, LookupError, TypeError, ValueError):
         return None  # there is none, or it is of another version
 
 
-def _trained(
-    said: Mapping[str, Any], search: Mapping[str, Any], key: str, posts: int
+def _summary(
+    provenance: Mapping[str, Any], search: Mapping[str, Any], key: str, posts: int
 ) -> TrainingSummary:
-    outcome, share = said["outcome"], said["share_of_tuned_weights"]
-    expected = decode(Forecast, said["expected"], unknown="ignore")
+    outcome, share = provenance["outcome"], provenance["share_of_tuned_weights"]
+    expected = decode(Forecast, provenance["expected"], unknown="ignore")
     return TrainingSummary(
         key=key,
         run=search["run"],
-        parameters=said["recipe"]["model"]["parameters"],
+        parameters=provenance["recipe"]["model"]["parameters"],
         steps=outcome["steps"],
         tokens=outcome["tokens"],
         epochs=round(outcome["tokens"] / max(expected.tokens, 1) * expected.epochs, 2),
@@ -65,24 +60,23 @@ def _trained(
         before=outcome["validation_bits_per_byte_before"],
         share=1.0 if share is None else share,
         plan=tuple(
-            PlanValue(one["key"], one["value"], one["reason"], one["source"])
-            for one in said["plan"]
+            PlanValue(n["key"], n["value"], n["reason"], n["source"]) for n in provenance["plan"]
         ),
         expected=expected.sentences(),
-        judged=tuple(said["compared"]),
+        judged=tuple(provenance["compared"]),
         posts=posts,
     )
 
 
 def _sentence(search: Mapping[str, Any]) -> str:
-    what = f"of {search['trials']} choices of settings the plan's own was kept"
+    trial, trials = search["trial"], search["trials"]
     if search["verdict"] == "better":
-        what = (
-            f"trial {search['trial']} has {percent(search['gain'])} fewer bits a byte than the plan"
-        )
+        what = f"trial {trial} has {percent(search['gain'])} fewer bits a byte than the plan"
     elif search["verdict"] == "instead":
-        what = f"trial {search['trial']} is the best of {search['trials']}"
+        what = f"trial {trial} is the best of {trials}"
+    else:
+        what = f"the plan's own settings, out of {trials} choices"
     return (
-        f"The model that is here was found by `ownwords tune`: {what}. It stays; other --minutes"
-        " train a new one."
+        f"`ownwords tune` found the model that is here: {what}. It is kept; other --minutes train a"
+        " new one."
     )

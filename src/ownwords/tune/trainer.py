@@ -1,4 +1,4 @@
-"""A trial is a whole training: planned, trained, saved, and scored on the validation posts."""
+"""Runs the trials: each is planned, trained, saved, and scored on the validation posts."""
 
 import json
 import shutil
@@ -22,50 +22,46 @@ from ownwords.training.job import LossModule, next_token
 from ownwords.training.loop import TrainingError
 from ownwords.training.plan import Plan
 from ownwords.training.prepare import TextSample
-from ownwords.training.recipes import PlannedTraining, TrainRequest
-from ownwords.training.shards import TrainingText, build_shards
+from ownwords.training.recipes import TrainedModel, TrainRequest, plan_only
+from ownwords.training.session import PLAN
+from ownwords.training.shards import TrainingText, build
 from ownwords.tune.search_space import SearchSpace
 from ownwords.tune.trial import FIRST_SEED, TrialFailedError, TrialRecord, TrialResult
 
 _CHECKPOINTS = "checkpoints"
-_SCORED_ROWS = 16  # at once: the figure is the same for any number
-_WARM_UP = 1_000_003  # a seed that no trial has
+_SCORING_BATCH = 16  # any size gives the same score
+_WARM_UP_SEED = 1_000_003  # no trial has it
 
 
 class TrialTrainer:
-    """Makes trials of one search; the models lie in `folder` until they are tidied away.
+    """Trains the trials of one search; their models stay in `folder` until `tidy`.
 
-    `make` is `plan_pretraining` or `plan_finetuning` with its texts; `work` what all trials have
-    in common. `held_out` are the validation posts.
+    `make` is `recipes.pretrain` or `recipes.finetune` with its texts, `request` what all trials
+    share, `held_out` the validation posts.
     """
 
     def __init__(
         self,
         make: Callable[[TrainRequest], PlannedTraining],
         held_out: Iterable[TrainingText],
-        work: TrainRequest,
+        request: TrainRequest,
         folder: Path,
     ) -> None:
-        self.make, self.work, self.folder = make, work, folder
+        self.make, self.request, self.folder = make, request, folder
         self.held_out = held_out
         self.space: SearchSpace | None = None
-        # The user's seed, if there is one, is that of trial 1.
-        self.first_seed = int(str(work.fixed.get("train.seed", FIRST_SEED)))
+        # Trial 1 gets the user's seed, if there is one.
+        self.first_seed = int(str(request.fixed.get("train.seed", FIRST_SEED)))
 
     def plan(self) -> Plan:
-        """The plan of trial 1, which later is made of it; nothing is trained."""
-        # What is prepared once (ids, speeds, text of the base's own) must not cost trial 1 alone.
-        shutil.rmtree(self._planned(_WARM_UP).run.folder, ignore_errors=True)
-        return self._planned(FIRST_SEED).plan
-
-    def _planned(self, seed: int) -> PlannedTraining:
-        return self.make(self._request({}, seed, began=time.perf_counter()))
+        """The plan that trial 1 will be trained by."""
+        # What is prepared once (ids, speeds, replay text) must not cost the first trial alone.
+        for run in self._runs_of(plan_only(self.make, self._request({}, _WARM_UP_SEED))):
+            shutil.rmtree(run, ignore_errors=True)
+        return plan_only(self.make, self._request({}, FIRST_SEED))
 
     def search_in(self, space: SearchSpace, held_out_bytes: int) -> None:
-        """From now on: what is searched, and how much of the held-out texts is read for a score.
-
-        All trials are scored on the same texts, however slow their models are.
-        """
+        """Set the search space, and the size of the held-out text that all trials are scored on."""
         self.space = space
         self.held_out = TextSample(self.held_out, held_out_bytes)
 
@@ -73,37 +69,42 @@ class TrialTrainer:
         assert self.space is not None
         began = time.perf_counter()
         name = digest(repr(sorted(settings.items())), f"{seconds} {seed}")[:12]
-        planned: PlannedTraining | None = None
+        runs: list[Path] = []
         try:
             chosen = self.space.settings(settings)
-            request = self._request(chosen, seed, began=began)
-            planned = self.make(replace(request, seconds=seconds, out=self.folder / name))
-            made = planned.train()
+            request = replace(
+                self._request(chosen, seed),
+                seconds=seconds,
+                out=self.folder / name,
+                began=began,
+                planned=lambda plan: runs.extend(self._runs_of(plan)),
+            )
+            made = self.make(request)
             score = self.score(made.folder, made.plan)
         except (TrainingError, ConfigError, CorpusError, ModelError) as error:
-            self._clear(name, planned)
+            self._delete(name, runs)
             raise TrialFailedError(error.message, error.hint) from error
         except (MemoryError, RuntimeError) as error:
-            if not choose(self.work.device).is_out_of_memory(error):
+            if not choose(self.request.device).is_out_of_memory(error):
                 raise
-            self._clear(name, planned)
+            self._delete(name, runs)
             raise TrialFailedError("out of memory") from error
         if not score < float("inf"):
-            self._clear(name, planned)
+            self._delete(name, runs)
             raise TrialFailedError("the model's score is not a number")
         if made.plan.is_second and seed == FIRST_SEED and not chosen:
-            # The search is around what the plan came to, not what it was for a moment.
+            # Search around the plan that was trained by, not the one that was replaced.
             self.space = replace(self.space, plan=made.plan)
         recipe, outcome = made.plan.recipe, made.outcome
-        said = {one.key: one.value for one in made.plan.reasons}
+        values = {number.key: number.value for number in made.plan.reasons}
         return TrialResult(
             score=score,
             seconds=max(time.perf_counter() - began, outcome.seconds),
             kept=name,
             told={
                 "run": made.run.folder.name,
-                "settings": {key: said.get(key, value) for key, value in chosen.items()},
-                "parameters": made.plan.recipe.model.parameters,
+                "settings": {key: values.get(key, value) for key, value in chosen.items()},
+                "parameters": recipe.model.parameters,
                 "steps": outcome.steps,
                 "tokens": outcome.tokens,
                 "stopped": outcome.stopped,
@@ -112,46 +113,50 @@ class TrialTrainer:
             },
         )
 
-    def score(self, model: Path, plan: Plan) -> float:
-        """Bits a byte of a saved model on the held-out texts."""
-        found = bundle.load(model)
-        device = choose(self.work.device)
-        tokenizer = tokenizers.from_files(found.tokenizer_files)
-        tokens = self.work.workspace / "tokens"
-        shards = build_shards(self.held_out, tokenizer, tokens, progress=Progress())
-        net = found.model.float().to(device.torch_device).eval()
+    def score(self, folder: Path, plan: Plan) -> float:
+        """Bits per byte of a saved model on the held-out texts."""
+        loaded = bundle.load(folder)
+        device = choose(self.request.device)
+        tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+        tokens = self.request.workspace / "tokens"
+        shards = build(self.held_out, tokenizer, tokens, progress=Progress())
+        model = loaded.model.float().to(device.torch_device).eval()
         return validation.bits_per_byte(
-            LossModule(net, next_token),
+            LossModule(model, next_token),
             shards,
-            rows=_SCORED_ROWS,
-            context=min(plan.recipe.train.sequence_length, found.config.context),
+            rows=_SCORING_BATCH,
+            context=min(plan.recipe.train.sequence_length, loaded.config.context),
             isolate=plan.recipe.data.document_masking,
             device=device,
             precision="float32",
             world=SINGLE_PROCESS,
         )
 
-    def _request(self, chosen: Mapping[str, object], seed: int, *, began: float) -> TrainRequest:
+    def _request(self, chosen: Mapping[str, object], seed: int) -> TrainRequest:
         seed += self.first_seed - FIRST_SEED
-        fixed = {**self.work.fixed, **chosen, "train.seed": seed}
-        # Steps that a trial sets must fit its time as the plan's do; the user's own need not.
-        in_time = "train.steps" not in self.work.fixed
-        return replace(self.work, fixed=fixed, began=began, ends_in_time=in_time)
+        fixed = {**self.request.fixed, **chosen, "train.seed": seed}
+        return replace(
+            self.request,
+            fixed=fixed,
+            began=time.perf_counter(),
+            # Steps that a trial sets must fit its time as the plan's do; the user's own need not.
+            ends_in_time="train.steps" not in self.request.fixed,
+        )
 
-    # --- what is kept ---------------------------------------------------------------------------
+    # --- models and checkpoints -------------------------------------------------------------------
 
-    def tidy(self, tried: Sequence[TrialRecord], worth: set[int], place: str) -> None:
-        """Delete the checkpoints of what has ended here, and the models that nobody will want."""
-        for one in tried:
-            if one.state == "done" and one.place == place:
-                run = self.work.workspace / "runs" / str(one.told.get("run", ""))
+    def tidy(self, trials: Sequence[TrialRecord], keep: set[int], place: str) -> None:
+        """Delete the checkpoints of finished trials of this place, and models not to `keep`."""
+        for trial in trials:
+            if trial.state == "done" and trial.place == place:
+                run = self.request.workspace / "runs" / str(trial.told.get("run", ""))
                 shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
-                if one.number not in worth and one.kept:
-                    _delete(self.folder / one.kept)
+                if trial.number not in keep and trial.kept:
+                    _delete_model(self.folder / trial.kept)
 
-    def install(self, run: TrialRecord, provenance: Mapping[str, object], target: Path) -> None:
-        """Put the model of a trial into a folder, whole or not at all."""
-        source = self.folder / run.kept
+    def install(self, trial: TrialRecord, provenance: Mapping[str, object], target: Path) -> None:
+        """Copy the model of a trial into a folder, atomically, with a note of the search."""
+        source = self.folder / trial.kept
         if target.exists() and any(target.iterdir()) and not (target / CONFIG).exists():
             raise ModelError(
                 f"{target} holds files that are not a model's, and is not replaced",
@@ -161,26 +166,32 @@ class TrialTrainer:
             for file in sorted(source.iterdir()):
                 data = file.read_bytes()
                 if file.name == PROVENANCE:
-                    said = {**json.loads(data), "tune": dict(provenance)}
-                    data = json.dumps(said, indent=2, ensure_ascii=False).encode() + b"\n"
+                    noted = {**json.loads(data), "tune": dict(provenance)}
+                    data = json.dumps(noted, indent=2, ensure_ascii=False).encode() + b"\n"
                 atomic_dir.write_file(beside / file.name, data)
 
-    def is_better_already(self, target: Path, plan: Plan, score: float) -> float | None:
-        """The score of a model of these very texts that stands there already, if it is better."""
+    def better_score_of(self, target: Path, plan: Plan, score: float) -> float | None:
+        """The score of the model in `target`, if it is of these texts and beats `score`."""
         with suppress(OwnwordsError, ValueError, OSError):
-            said = json.loads((target / PROVENANCE).read_bytes())
-            if said.get("corpus") == self.work.corpus:
-                standing = self.score(target, plan)
-                return standing if standing < score else None
+            provenance = json.loads((target / PROVENANCE).read_bytes())
+            if provenance.get("corpus") == self.request.corpus:
+                there = self.score(target, plan)
+                return there if there < score else None
         return None
 
-    def _clear(self, name: str, planned: PlannedTraining | None) -> None:
-        if planned:
-            shutil.rmtree(planned.run.folder / _CHECKPOINTS, ignore_errors=True)
-        _delete(self.folder / name)
+    def _runs_of(self, plan: Plan) -> list[Path]:
+        """The runs with just this plan, seed and settings included."""
+        text = plan.to_toml().encode()
+        files = (self.request.workspace / "runs").glob(f"*/{PLAN}")
+        return [file.parent for file in files if file.read_bytes() == text]
+
+    def _delete(self, name: str, runs: Sequence[Path]) -> None:
+        for run in runs:
+            shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
+        _delete_model(self.folder / name)
 
 
-def _delete(model: Path) -> None:
+def _delete_model(model: Path) -> None:
     if model.exists():
         with suppress(OwnwordsError, OSError):  # as where Windows has one of its files open
             atomic_dir.delete_dir(model)

@@ -265,7 +265,7 @@ class _TuneRun:
         if self.order.keep:
             return self.trainer.folder / best.kept, "The workspace's own model is as it was."
         assert best.score is not None
-        standing = self.trainer.is_better_already(self.target, self.space.plan, best.score)
+        standing = self.trainer.better_score_of(self.target, self.space.plan, best.score)
         if standing is not None:
             return (
                 self.trainer.folder / best.kept,
