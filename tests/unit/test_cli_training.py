@@ -75,7 +75,9 @@ class Play:
         self.fails: BaseException | None = None
         monkeypatch.setattr(recipes, "pretrain", self.pretrain)
         monkeypatch.setattr(recipes, "finetune", self.finetune)
-        monkeypatch.setattr("ownwords.cli.training._write_samples", lambda *_: ["It rained.\nAgain."])
+        monkeypatch.setattr(
+            "ownwords.cli.training._write_samples", lambda *_: ["It rained.\nAgain."]
+        )
 
     def pretrain(
         self, train: Iterable[TrainingText], held_out: Iterable[TrainingText], work: TrainRequest
@@ -256,7 +258,10 @@ def test_curves_for_tensorboard_lie_beside_the_runs(play: Play, tmp_path: Path) 
         (["pretrain", BLOG, "--set", "train.row=1"], "did you mean train.batch_size?"),
         (["pretrain", BLOG, "--minutes", "inf"], "--minutes should be 10,000,000 at most"),
         (["pretrain", BLOG, "--minutes", "nan"], "--minutes should be more than 0, and is nan"),
-        (["pretrain", BLOG, "--set", "model.parameters=0"], "model.parameters must be a whole number of at least 1"),
+        (
+            ["pretrain", BLOG, "--set", "model.parameters=0"],
+            "model.parameters must be a whole number of at least 1",
+        ),
         (
             ["finetune", BLOG, "--base", "./base", "--set", "lora.rank=0"],
             "lora.rank must be a whole number of at least 1",

@@ -125,7 +125,7 @@ def _offer_next_steps(made: "MakeResult", view: "MakeView") -> None:
         if name == "write":
             seed += 1
             title = made.paragraph.title
-            pieces = model().write(prompt_of(title), tokens=MOST_TOKENS, seed=seed)
+            pieces = model().write(prompt_of(title), max_tokens=MOST_TOKENS, seed=seed)
             view.on_writing(title, cut_at_paragraph(pieces))
         elif name == "chat":
             console.print(Text(HELP))

@@ -66,14 +66,12 @@ class MakeView(TerminalWriter, MakeCallbacks):
             f" {say.count(totals.posts, 'post')}{pages}{years and f', {years}'}.",
             seconds,
         )
-        for post in say.decided(report)[:_FEW]:
-            why = say.flags(post) if post.decision == "keep" else post.reason
-            self.stage(say.decision(post), f"{say.quoted(post.title, 60)}. {say.sentence(why)}")
-        split = next((split for split in report.splits if split.name == "random"), None)
-        if split:
-            train, validation, test = (
-                split.posts.get(side, 0) for side in ("train", "validation", "test")
-            )
+        for post in summary.notable_posts(report)[:_FEW]:
+            why = summary.flags(post) if post.decision == "keep" else post.reason
+            self.stage(summary.decision(post), f"{say.quoted(post.title, 60)}. {say.sentence(why)}")
+        held = report.split.posts
+        if sum(held.values()):
+            train, validation, test = (held.get(s, 0) for s in ("train", "validation", "test"))
             self.stage(
                 "Held out",
                 f"Trains on {say.count(train, 'text')}, picks the best checkpoint on"
@@ -96,7 +94,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
             what = f"{number(plan.recipe.model.parameters)} parameters, fine-tuned from {named}"
         self.stage(
             "Plan",
-            f"{what}: {in_words(expected.seconds)}, reading your texts {times(expected.epochs)}."
+            f"{what}: {duration(expected.seconds)}, reading your texts {times(expected.epochs)}."
             f" Expect {expected.bits_low:.2f} to {expected.bits_high:.2f} bits a byte.",
         )
         self._explain()
@@ -132,7 +130,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
 
     def on_comparison_start(self, seconds: float) -> None:
         self.stage(
-            "To compare", f"Training a model from scratch on the same texts: {in_words(seconds)}."
+            "To compare", f"Training a model from scratch on the same texts: {duration(seconds)}."
         )
 
     def on_comparison_end(
@@ -145,7 +143,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
         self.stage(
             "To compare",
             f"Training again on all of {say.quoted(post.title, 60)}, to see whether it was right to"
-            f" {what}: about {in_words(seconds)}.",
+            f" {what}: about {duration(seconds)}.",
         )
 
     def on_ablation_end(
@@ -156,7 +154,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
     def on_scoring_start(self, seconds: float) -> None:
         self.stage(
             "Scoring",
-            f"The model predicts held-out posts and writes many texts: about {in_words(seconds)}.",
+            f"The model predicts held-out posts and writes many texts: about {duration(seconds)}.",
         )
 
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:
@@ -220,7 +218,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
         """Print a stage: label, text wrapped beside it, duration."""
         if not self._stages:
             return
-        took = in_words(seconds) if seconds is not None else ""
+        took = duration(seconds) if seconds is not None else ""
         if self.width < 60:
             name = f"{label}: " if label else ""
             self.line(f"{name}{what}" + (f" ({took})" if took else ""))

@@ -69,7 +69,7 @@ class CommonOptions:
 
     def workspace_for(self, paths: Sequence[Path]) -> Workspace:
         """The workspace the user named, or the default one of the first path."""
-        return Workspace(self.workspace) if self.workspace else Workspace.beside(paths[0])
+        return Workspace(self.workspace) if self.workspace else Workspace.default_for(paths[0])
 
     @contextmanager
     def watched(self) -> Iterator[tuple[Progress, "AskAuthor | None"]]:

@@ -251,7 +251,7 @@ def _write_samples(made: "TrainedModel", progress: Progress) -> list[str]:
 
     with progress.stage("Writing samples"):
         model = Model.load(made.folder)
-        return model.write_several("", seeds=range(1, _SAMPLES + 1), tokens=_SAMPLE_TOKENS)
+        return model.write_several("", seeds=range(1, _SAMPLES + 1), max_tokens=_SAMPLE_TOKENS)
 
 
 def _confirmed() -> bool:

@@ -16,7 +16,7 @@ from ownwords.cli.parameters import BaseName, SourcePath, TrainingDevice, descri
 from ownwords.cli.training import command_start, reading, training_settings
 from ownwords.cli.training_view import watching
 from ownwords.core.errors import ConfigError
-from ownwords.core.progress import in_words, printable
+from ownwords.core.progress import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -58,7 +58,7 @@ class MakeRequest:
 
     @property
     def resolved_workspace(self) -> Workspace:
-        return Workspace(self.workspace) if self.workspace else Workspace.beside(self.paths[0])
+        return Workspace(self.workspace) if self.workspace else Workspace.default_for(self.paths[0])
 
     @property
     def has_time_to_compare(self) -> bool:

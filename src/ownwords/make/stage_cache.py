@@ -60,7 +60,7 @@ class StageCache:
         """Store the result of a stage; the file is replaced atomically."""
         self._entries[stage] = _Entry(dict(depends_on), round(seconds, 2), to_plain(figures))
         data = {name: to_plain(entry) for name, entry in self._entries.items()}
-        with telling_of_the_disk(self._path):
+        with translate_os_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
 

@@ -158,7 +158,9 @@ class MakeStages:
         with self._model_is_finished():
             model = Model.load(self.model)
             began = time.perf_counter()
-            pieces = cut_at_paragraph(model.write(prompt_of(title), tokens=MOST_TOKENS, seed=SEED))
+            pieces = cut_at_paragraph(
+                model.write(prompt_of(title), max_tokens=MOST_TOKENS, seed=SEED)
+            )
 
             def recorded() -> Iterator[str]:
                 for piece in pieces:

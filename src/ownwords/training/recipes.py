@@ -158,12 +158,6 @@ def plan_only(train: Callable[[TrainRequest], object], request: TrainRequest) ->
     raise AssertionError("a training without a plan")
 
 
-def _key_of(base: Path, found: bundle.Bundle) -> str:
-    """Of the base's weights, where that is cheap: a sum of each tensor, in order."""
-    sums = [f"{name} {p.double().sum().item()!r}" for name, p in found.model.named_parameters()]
-    return digest(base.name, repr(found.config), *sums)
-
-
 def _base(found: bundle.Bundle, model: CausalLM, by_lora: bool) -> BaseModelInfo:
     """What the plan is told of a base; its own peak rates where it says so itself."""
     size = sum(parameter.numel() for parameter in model.parameters())
