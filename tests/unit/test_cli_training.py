@@ -73,8 +73,8 @@ class Play:
         self.by_lora = False
         self.replay: list[TrainingText] | None = None
         self.fails: BaseException | None = None
-        monkeypatch.setattr(recipes, "pretrain", self.pretrain)
-        monkeypatch.setattr(recipes, "finetune", self.finetune)
+        monkeypatch.setattr(recipes, "plan_pretraining", self.pretrain)
+        monkeypatch.setattr(recipes, "plan_finetuning", self.finetune)
         monkeypatch.setattr(
             "ownwords.cli.training._write_samples", lambda *_: ["It rained.\nAgain."]
         )

@@ -151,7 +151,7 @@ def test_the_paragraph_is_what_the_model_writes_on_from_a_title_it_never_read(
     title = result.paragraph.title
     (post,) = [post for post in result.report.posts if post.title == title]
     assert post.split == "test"
-    text = "".join(ownwords.load(result.model).write(f"{title}\n\n", tokens=300, seed=1))
+    text = "".join(ownwords.load(result.model).write(f"{title}\n\n", max_tokens=300, seed=1))
     assert result.paragraph.text
     assert text.strip().startswith(result.paragraph.text)
 

@@ -45,7 +45,7 @@ def finetune(
         paths,
         common,
         options,
-        lambda texts, held_out, request, base_text: recipes.finetune(
+        lambda texts, held_out, request, base_text: recipes.plan_finetuning(
             folder, texts, held_out, request, replay=base_text, by_lora=lora
         ),
         kind="lora" if lora else "finetune",

@@ -19,6 +19,6 @@ def pretrain(
         paths,
         common,
         options,
-        lambda texts, held_out, request, _: recipes.pretrain(texts, held_out, request),
+        lambda texts, held_out, request, _: recipes.plan_pretraining(texts, held_out, request),
         kind="pretrain",
     )

@@ -44,7 +44,6 @@ def score(
     from ownwords.evaluation.card import files
     from ownwords.evaluation.card.terminal import print_card
     from ownwords.evaluation.scoring import ScoreConfig
-    from ownwords.inference.whereabouts import model_folder
     from ownwords.make.scoring import write_scorecard
     from ownwords.training import corpus
 

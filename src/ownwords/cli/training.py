@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,14 +67,14 @@ def train(
     paths: Sequence[Path],
     common: CommonOptions,
     options: TrainingOptions,
-    make: "Callable[[Texts, Texts, TrainRequest, Texts | None], TrainedModel]",
+    plan_training: "Callable[[Texts, Texts, TrainRequest, Texts | None], PlannedTraining]",
     *,
     kind: str,
     replay: Path | None = None,
-) -> None:
-    """Read the paths into the workspace, let `make` train on them, show the result."""
+) -> "TrainedModel | None":
+    """Read the paths, plan, confirm, train, show the result; None where only the plan is wanted."""
     from ownwords.make.make_request import check_minutes
-    from ownwords.training.recipes import StopAtPlan, TrainRequest, plan_only
+    from ownwords.training.recipes import TrainRequest
 
     began = command_start()
     check_minutes(options.minutes)
@@ -96,12 +96,6 @@ def train(
         if options.tensorboard and is_first:
             stack.enter_context(_tensorboard(workspace, kind, progress))
 
-        def confirm(plan: "Plan") -> None:
-            if is_first and not common.json:
-                print_plan(plan, stdout())
-            if ask and not _confirmed():
-                raise StopAtPlan(plan)
-
         request = TrainRequest(
             workspace=workspace.root,
             seconds=options.minutes * 60,
@@ -115,27 +109,23 @@ def train(
             began=began,
         )
 
-        def run(request: TrainRequest) -> "TrainedModel":
-            return make(texts.train, texts.validation, request, base_text)
-
-        if options.plan:
-            plan = plan_only(run, request)
-        else:
-            try:
-                made = run(replace(request, planned=confirm))
-            except StopAtPlan as stopped:
-                plan = stopped.plan
-            else:
-                if is_first:
-                    samples = _write_samples(made, progress)
-                    history = view.run.history
-                    common.show(
-                        made_figures(made, samples),
-                        lambda console: print_made(made, samples, history, console),
-                    )
-                return
-        if is_first and (options.plan or common.json):
-            common.show(plan_figures(plan), lambda console: print_plan(plan, console))
+        planned = plan_training(texts.train, texts.validation, request, base_text)
+        plan = planned.plan
+        if is_first and not (options.plan or common.json):
+            print_plan(plan, stdout())
+        if options.plan or (ask and not _confirmed()):
+            if is_first and (options.plan or common.json):
+                common.show(plan_figures(plan), lambda console: print_plan(plan, console))
+            return None
+        made = planned.train()
+        samples = _write_samples(made, progress) if is_first else []
+    if is_first:
+        history = view.run.history
+        common.show(
+            made_figures(made, samples),
+            lambda console: print_made(made, samples, history, console),
+        )
+    return made
 
 
 def command_start() -> float:

@@ -63,4 +63,4 @@ def plan(
     stages = MakeStages(request, progress or Progress(), MakeCallbacks())
     stages.read_texts(ask)
     with stages.lock(), Archive(stages.workspace.archive) as archive:
-        return stages.plan(corpus.load_corpus(archive))
+        return stages.plan(corpus.load_corpus(archive)).plan

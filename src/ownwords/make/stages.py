@@ -42,8 +42,7 @@ from ownwords.training.corpus import Corpus
 
 if TYPE_CHECKING:
     from ownwords.archive.analysis import AskAuthor, PostQuestion
-    from ownwords.training.plan import Plan
-    from ownwords.training.recipes import TrainedModel, TrainRequest
+    from ownwords.training.recipes import PlannedTraining, TrainedModel
 
 _CHANGES = {
     "texts": "other texts",
@@ -130,7 +129,10 @@ class MakeStages:
             f"everything so far is saved in {self.workspace.root}; the same command resumes"
         ):
             began = time.perf_counter()
-            made = self._run(texts, self._request_for_own_model(texts), self.request.base)
+            planned = self.plan(texts)
+            base = self.request.base
+            self.callbacks.on_planned(planned.plan, catalogue.called(base) if base else "")
+            made = planned.train()
             trained = TrainingSummary.of(made, model_fingerprint(self.model), posts)
             seconds = time.perf_counter() - began
             self.cache.put("train", depends_on, trained, seconds)
@@ -139,12 +141,11 @@ class MakeStages:
         self.callbacks.on_trained(trained, seconds)
         return trained
 
-    def plan(self, texts: Corpus) -> "Plan":
-        """Plan the training of the author's model, without training."""
-        from ownwords.training.recipes import plan_only  # noqa: PLC0415 - it brings PyTorch
-
-        request = self._request_for_own_model(texts)
-        return plan_only(lambda changed: self._run(texts, changed, self.request.base), request)
+    def plan(self, texts: Corpus) -> "PlannedTraining":
+        """Plan the training of the author's model."""
+        request = self.request
+        began = None if request.began is None else request.began + self._asking_s
+        return self._planned(texts, request.base, request.training_s, None, request.fixed, began)
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
         """Write the first paragraph, and show it as it comes."""
@@ -184,7 +185,7 @@ class MakeStages:
             "compare",
             {"texts": texts.key, "seconds": f"{seconds:g}", "settings": _settings_key(fixed)},
             out,
-            lambda: self._run(texts, self._train_request(texts, seconds, out, fixed), None),
+            lambda: self._planned(texts, None, seconds, out, fixed).train(),
             report,
             lambda: self.callbacks.on_comparison_start(seconds),
             self.callbacks.on_comparison_end,
@@ -203,8 +204,6 @@ class MakeStages:
         seconds, out = request.training_s, self.ablation_model
         fixed = dominant_post_ablation.same_settings(trained, has_base=request.base is not None)
         full = replace(texts, train=dominant_post_ablation.with_all_of(post, texts.train))
-        # Its steps are those of the other training, so the time must not be extended for them.
-        order = replace(self._train_request(texts, seconds, out, fixed), ends_in_time=True)
         return self._comparison(
             "weigh",
             {
@@ -215,7 +214,10 @@ class MakeStages:
                 "settings": _settings_key(fixed),
             },
             out,
-            lambda: self._run(full, order, request.base),
+            # Its steps are those of the other training, but it must end in time all the same.
+            lambda: self._planned(
+                full, request.base, seconds, out, fixed, ends_in_time=True
+            ).train(),
             report,
             lambda: self.callbacks.on_ablation_start(post, training_s),
             self.callbacks.on_ablation_end,
@@ -282,21 +284,21 @@ class MakeStages:
 
     # --- shared by the stages ---------------------------------------------------------------------
 
-    def _request_for_own_model(self, texts: Corpus) -> "TrainRequest":
-        base = self.request.base
-        name = catalogue.called(base) if base else ""
-        request = self._train_request(texts, self.request.training_s, None, self.request.fixed)
-        began = None if self.request.began is None else self.request.began + self._asking_s
-        return replace(
-            request, began=began, planned=lambda plan: self.callbacks.on_planned(plan, name)
-        )
+    def _planned(
+        self,
+        texts: Corpus,
+        base: Path | None,
+        seconds: float,
+        out: Path | None,
+        fixed: Mapping[str, object],
+        began: float | None = None,
+        *,
+        ends_in_time: bool = False,
+    ) -> "PlannedTraining":
+        """Plan a training from the base or from scratch, or find the plan of one under way."""
+        from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
 
-    def _train_request(
-        self, texts: Corpus, seconds: float, out: Path | None, fixed: Mapping[str, object]
-    ) -> "TrainRequest":
-        from ownwords.training.recipes import TrainRequest  # noqa: PLC0415 - it brings PyTorch
-
-        return TrainRequest(
+        request = recipes.TrainRequest(
             workspace=self.workspace.root,
             seconds=seconds,
             fixed=fixed,
@@ -305,17 +307,12 @@ class MakeStages:
             own_share=texts.own_share,
             corpus=texts.key,
             out=out,
-            began=time.perf_counter(),
+            began=began if out is None else time.perf_counter(),
+            ends_in_time=ends_in_time,
         )
-
-    @staticmethod
-    def _run(texts: Corpus, request: "TrainRequest", base: Path | None) -> "TrainedModel":
-        """Train a model from the base or from scratch, or resume its training."""
-        from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
-
         if base is None:
-            return recipes.pretrain(texts.train, texts.validation, request)
-        return recipes.finetune(base, texts.train, texts.validation, request)
+            return recipes.plan_pretraining(texts.train, texts.validation, request)
+        return recipes.plan_finetuning(base, texts.train, texts.validation, request)
 
     def _comparison(
         self,

@@ -4,7 +4,7 @@ Both plan, measure, train and save within the given seconds, and resume when the
 given again.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,13 +25,12 @@ from ownwords.training.settings import Recipe
 from ownwords.training.shards import TrainingText
 
 __all__ = [
+    "PlannedTraining",
     "Recipe",
-    "StopAtPlan",
     "TrainRequest",
     "TrainedModel",
-    "finetune",
-    "plan_only",
-    "pretrain",
+    "plan_finetuning",
+    "plan_pretraining",
 ]
 
 
@@ -135,31 +134,11 @@ def plan_finetuning(
     return PlannedTraining(plan, session.run, train)
 
 
-class StopAtPlan(Exception):  # noqa: N818 - nothing went wrong
-    """Raised from `TrainRequest.planned` to end a training before its first step."""
+def _base_info(loaded: bundle.Bundle, model: CausalLM, by_lora: bool) -> BaseModelInfo:
+    """What the plan needs to know of a base; its peak learning rates where its provenance has them.
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__()
-        self.plan = plan
-
-
-def plan_only(train: Callable[[TrainRequest], object], request: TrainRequest) -> Plan:
-    """The plan that `train` makes or finds for the request; nothing is trained."""
-
-    def stop(plan: Plan) -> None:
-        if request.planned:
-            request.planned(plan)
-        raise StopAtPlan(plan)
-
-    try:
-        train(replace(request, planned=stop))
-    except StopAtPlan as stopped:
-        return stopped.plan
-    raise AssertionError("a training without a plan")
-
-
-def _base(found: bundle.Bundle, model: CausalLM, by_lora: bool) -> BaseModelInfo:
-    """What the plan is told of a base; its own peak rates where it says so itself."""
+    A base made before a setting was renamed has it under the old name.
+    """
     size = sum(parameter.numel() for parameter in model.parameters())
     recipe = loaded.provenance.get("recipe")
     optim = recipe.get("optim") if isinstance(recipe, dict) else None

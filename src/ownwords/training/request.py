@@ -24,10 +24,8 @@ class TrainRequest:
     own_share: float = 1.0  # of all words found, those that are the author's own
     corpus: str = ""  # key of the archive's texts
     out: Path | None = None  # the model's folder; `model` in the workspace unless given
-    began: float | None = None  # of time.perf_counter(), where the user began to wait
-    # Called with the plan before anything is trained.
-    planned: Callable[[Plan], None] | None = None
-    # Whether it ends in time even where the steps are set, with fewer of them than that.
+    began: float | None = None  # time.perf_counter() at which the user began to wait
+    # Whether a run whose steps the user set ends in time too, with fewer steps if need be.
     ends_in_time: bool = False
 
     @property

@@ -22,9 +22,8 @@ from ownwords.training.job import LossModule, next_token
 from ownwords.training.loop import TrainingError
 from ownwords.training.plan import Plan
 from ownwords.training.prepare import TextSample
-from ownwords.training.recipes import TrainedModel, TrainRequest, plan_only
-from ownwords.training.session import PLAN
-from ownwords.training.shards import TrainingText, build
+from ownwords.training.recipes import PlannedTraining, TrainRequest
+from ownwords.training.shards import TrainingText, build_shards
 from ownwords.tune.search_space import SearchSpace
 from ownwords.tune.trial import FIRST_SEED, TrialFailedError, TrialRecord, TrialResult
 
@@ -36,18 +35,18 @@ _WARM_UP_SEED = 1_000_003  # no trial has it
 class TrialTrainer:
     """Trains the trials of one search; their models stay in `folder` until `tidy`.
 
-    `make` is `recipes.pretrain` or `recipes.finetune` with its texts, `request` what all trials
+    `plan_training` is one of the functions of `recipes` with its texts, `request` what all trials
     share, `held_out` the validation posts.
     """
 
     def __init__(
         self,
-        make: Callable[[TrainRequest], PlannedTraining],
+        plan_training: Callable[[TrainRequest], PlannedTraining],
         held_out: Iterable[TrainingText],
         request: TrainRequest,
         folder: Path,
     ) -> None:
-        self.make, self.request, self.folder = make, request, folder
+        self.plan_training, self.request, self.folder = plan_training, request, folder
         self.held_out = held_out
         self.space: SearchSpace | None = None
         # Trial 1 gets the user's seed, if there is one.
@@ -56,9 +55,9 @@ class TrialTrainer:
     def plan(self) -> Plan:
         """The plan that trial 1 will be trained by."""
         # What is prepared once (ids, speeds, replay text) must not cost the first trial alone.
-        for run in self._runs_of(plan_only(self.make, self._request({}, _WARM_UP_SEED))):
-            shutil.rmtree(run, ignore_errors=True)
-        return plan_only(self.make, self._request({}, FIRST_SEED))
+        warm_up = self.plan_training(self._request({}, _WARM_UP_SEED))
+        shutil.rmtree(warm_up.run.folder, ignore_errors=True)
+        return self.plan_training(self._request({}, FIRST_SEED)).plan
 
     def search_in(self, space: SearchSpace, held_out_bytes: int) -> None:
         """Set the search space, and the size of the held-out text that all trials are scored on."""
@@ -69,7 +68,7 @@ class TrialTrainer:
         assert self.space is not None
         began = time.perf_counter()
         name = digest(repr(sorted(settings.items())), f"{seconds} {seed}")[:12]
-        runs: list[Path] = []
+        planned: PlannedTraining | None = None
         try:
             chosen = self.space.settings(settings)
             request = replace(
@@ -77,20 +76,20 @@ class TrialTrainer:
                 seconds=seconds,
                 out=self.folder / name,
                 began=began,
-                planned=lambda plan: runs.extend(self._runs_of(plan)),
             )
-            made = self.make(request)
+            planned = self.plan_training(request)
+            made = planned.train()
             score = self.score(made.folder, made.plan)
         except (TrainingError, ConfigError, CorpusError, ModelError) as error:
-            self._delete(name, runs)
+            self._delete(name, planned)
             raise TrialFailedError(error.message, error.hint) from error
         except (MemoryError, RuntimeError) as error:
             if not choose(self.request.device).is_out_of_memory(error):
                 raise
-            self._delete(name, runs)
+            self._delete(name, planned)
             raise TrialFailedError("out of memory") from error
         if not score < float("inf"):
-            self._delete(name, runs)
+            self._delete(name, planned)
             raise TrialFailedError("the model's score is not a number")
         if made.plan.is_second and seed == FIRST_SEED and not chosen:
             # Search around the plan that was trained by, not the one that was replaced.
@@ -119,7 +118,7 @@ class TrialTrainer:
         device = choose(self.request.device)
         tokenizer = tokenizers.from_files(loaded.tokenizer_files)
         tokens = self.request.workspace / "tokens"
-        shards = build(self.held_out, tokenizer, tokens, progress=Progress())
+        shards = build_shards(self.held_out, tokenizer, tokens, progress=Progress())
         model = loaded.model.float().to(device.torch_device).eval()
         return validation.bits_per_byte(
             LossModule(model, next_token),
@@ -179,15 +178,9 @@ class TrialTrainer:
                 return there if there < score else None
         return None
 
-    def _runs_of(self, plan: Plan) -> list[Path]:
-        """The runs with just this plan, seed and settings included."""
-        text = plan.to_toml().encode()
-        files = (self.request.workspace / "runs").glob(f"*/{PLAN}")
-        return [file.parent for file in files if file.read_bytes() == text]
-
-    def _delete(self, name: str, runs: Sequence[Path]) -> None:
-        for run in runs:
-            shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
+    def _delete(self, name: str, planned: PlannedTraining | None) -> None:
+        if planned:
+            shutil.rmtree(planned.run.folder / _CHECKPOINTS, ignore_errors=True)
         _delete_model(self.folder / name)
 
 
