@@ -40,7 +40,7 @@ def main() -> None:
     begun = [""] * (HOW_MANY // 2)
     begun += [f"{titles[number % len(titles)]}\n\n" for number in range(HOW_MANY - len(begun))]
     written = [
-        "".join(model.write(prompt, seed=seed, tokens=TOKENS))
+        "".join(model.write(prompt, seed=seed, max_tokens=TOKENS))
         for seed, prompt in enumerate(begun, start=1)
     ]
     seen = fluency(
