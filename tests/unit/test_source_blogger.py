@@ -24,7 +24,7 @@ def of(
 
 def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
     items = list(blogger.read(export.write(tmp_path)))
-    assert items[0] == SiteInfo("Hats & Heads", "https://hats.blogspot.com")
+    assert items[0] == SiteInfo("Hats & Heads", "https://hats.blogspot.com", identity="blogger")
     assert [each for each in items if isinstance(each, SkippedItem)] == [
         SkippedItem("comment", "other people's words", export.OTHERS)
     ]
@@ -43,7 +43,7 @@ def test_a_post_and_what_belongs_to_it(tmp_path: Path) -> None:
 
 def test_without_links_the_address_stays_unknown(tmp_path: Path) -> None:
     items = of(tmp_path, export.entry("post-1", "Alone", "<p>a</p>", file="/2020/01/alone.html"))
-    assert items[0] == SiteInfo("Hats & Heads", "")
+    assert items[0] == SiteInfo("Hats & Heads", "", identity="blogger")
     assert "address" in notes(items)
     assert documents(items)["post/1"].url == ""
 
@@ -55,7 +55,7 @@ def test_addresses_that_are_none(tmp_path: Path) -> None:
 
 def test_the_older_export(tmp_path: Path) -> None:
     items = list(blogger.read(export.write_old(tmp_path)))
-    assert items[0] == SiteInfo("Old hats", "https://hats.blogspot.com")
+    assert items[0] == SiteInfo("Old hats", "https://hats.blogspot.com", identity="blogger")
     found = documents(items)
     assert {ref: each.status for ref, each in found.items()} == {
         "post/1": "published",
@@ -98,7 +98,7 @@ def test_an_entry_of_no_known_type_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_blog_without_posts(tmp_path: Path) -> None:
-    assert of(tmp_path)[0] == SiteInfo("Hats & Heads", "")
+    assert of(tmp_path)[0] == SiteInfo("Hats & Heads", "", identity="blogger")
 
 
 def test_folders_zips_and_files(tmp_path: Path) -> None:

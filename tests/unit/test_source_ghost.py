@@ -29,7 +29,7 @@ def data(content: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
     items = list(ghost.read(export.write(tmp_path)))
-    assert items[0] == SiteInfo("Hats & Heads", "")
+    assert items[0] == SiteInfo("Hats & Heads", identity="Hats-Heads")
     assert [e for e in items if isinstance(e, SkippedItem)] == [
         SkippedItem("comment", "other people's words", export.OTHERS)
     ]
@@ -51,7 +51,9 @@ def test_the_address_of_the_site_where_it_is_known(tmp_path: Path) -> None:
     content = export.export()
     data(content)["settings"].append({"key": "url", "value": "https://ghost.example.org/"})
     items = of(tmp_path, content)
-    assert items[0] == SiteInfo("Hats & Heads", "https://ghost.example.org")
+    assert items[0] == SiteInfo(
+        "Hats & Heads", "https://ghost.example.org", identity="ghost.example.org"
+    )
     post = documents(items)["post/a1"]
     assert post.url == "https://ghost.example.org/hats/"
     assert 'href="https://ghost.example.org/newsletter/"' in post.body

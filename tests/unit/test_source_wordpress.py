@@ -12,6 +12,8 @@ from ownwords.archive.segments import parse_body
 from ownwords.archive.sources import wordpress
 from ownwords.core.errors import SourceError
 
+SITE = SiteInfo("Hats & Heads", "https://blog.example.com", identity="blog.example.com")
+
 
 def of(
     folder: Path, *items: str, tail: str = export.TAIL, head: str = export.HEAD
@@ -24,7 +26,7 @@ def of(
 
 def test_the_site_and_what_is_not_handed_over(tmp_path: Path) -> None:
     items = list(wordpress.read(export.write(tmp_path)))
-    assert items[1] == SiteInfo("Hats & Heads", "https://blog.example.com")
+    assert items[1] == SITE
     assert not notes(items)
 
 
@@ -104,7 +106,7 @@ def test_dates(tmp_path: Path) -> None:
 
 
 def test_a_site_without_posts(tmp_path: Path) -> None:
-    assert of(tmp_path) == [ExpectedCount(0), SiteInfo("Hats & Heads", "https://blog.example.com")]
+    assert of(tmp_path) == [ExpectedCount(0), SITE]
 
 
 def test_control_characters_cost_no_text(tmp_path: Path) -> None:

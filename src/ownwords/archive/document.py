@@ -1,9 +1,11 @@
 """The types an archive is made of: documents, their typed segments, links, and source items."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
+from urllib.parse import urlsplit
 
 Markup = Literal["html", "markdown", "blocks", "text"]
 Status = Literal["published", "hidden", "draft", "scheduled", "private", "trashed"]
@@ -64,6 +66,17 @@ class SiteInfo:
     url: str = ""
     whole: bool = True
     identity: str = ""
+
+
+def site_identity(url: str, title: str) -> str:
+    """A short name of a site for the ids of its posts: its address, else its title."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    host = parts.netloc.rpartition("@")[2].casefold().removeprefix("www.")
+    name = f"{host}/{parts.path.strip('/')}" if host else title
+    return re.sub(r"[^\w./-]+", "-", name).strip("-./")
 
 
 @dataclass(frozen=True, slots=True)

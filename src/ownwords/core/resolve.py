@@ -83,7 +83,7 @@ def resolve_served(
     if workspaces:
         root = workspaces[0].absolute()
     elif blogs:
-        root = here.absolute() / (source_name(blogs[0]) + SUFFIX)
+        root = Workspace.default_for(blogs[0], here.absolute()).root
     elif _is_workspace(here):
         root = here.absolute()
     else:

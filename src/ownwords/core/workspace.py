@@ -39,9 +39,24 @@ class Workspace:
         self.runs = root / "runs"
 
     @classmethod
-    def default_for(cls, source: Path) -> "Workspace":
-        """The default workspace of a source: `./<name>.ownwords`."""
-        return cls(Path.cwd() / (source_name(source) + SUFFIX))
+    def default_for(cls, source: Path, folder: Path | None = None) -> "Workspace":
+        """The default workspace of a source: `<name>.ownwords` in the folder, or the current one.
+
+        A date that a blog puts into its export's name is no part of the name: the next export
+        belongs to the same workspace, even to one that was named with the date.
+        """
+        folder, name = folder or Path.cwd(), source_name(source)
+        exact, undated = folder / (name + SUFFIX), _without_export_date(name)
+        if undated == name or not source.is_file() or exact.exists():
+            return cls(exact)
+        former = [
+            path
+            for path in folder.glob(f"*{SUFFIX}")
+            if _without_export_date(path.name.removesuffix(SUFFIX)) == undated
+        ]
+        return cls(
+            max(former, key=lambda path: path.stat().st_mtime, default=folder / (undated + SUFFIX))
+        )
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -101,6 +116,16 @@ def source_name(source: Path) -> str:
         path = path.parent
     stem = path.stem if path.is_file() else path.name
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "corpus"
+
+
+def _without_export_date(name: str) -> str:
+    """The name of an export file without what differs in each export: WordPress, Ghost, others."""
+    return re.sub(
+        r"(?i)(?<=\.wordpress)\.\d{4}-\d\d-\d\d(\.\d{3})?$|(?<=\.ghost)\.\d{4}-\d\d-\d\d[\d-]*$"
+        r"|(?<=^takeout)-\d{8}T\d{6}Z[\d-]*$|(?<=^medium-export)-[0-9a-f]{16,}$",
+        "",
+        name,
+    )
 
 
 def path_text(path: Path) -> str:

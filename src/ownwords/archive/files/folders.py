@@ -1,20 +1,15 @@
 """Folders of files, and exports that come as a folder or as a zip: looked at, then read bounded."""
 
 import os
-import stat
-import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ownwords.archive.document import ExpectedCount, SkippedItem, SourceItem
-from ownwords.archive.files import untrusted_files
+from ownwords.archive.files.untrusted_files import MAX_TEXT_BYTES, relative_name, walk_files
 from ownwords.core.errors import SourceError
 from ownwords.core.workspace import SUFFIX
 
-# No one writes a post of this size; a file above it is data.
-MAX_FILE_BYTES = 64 << 20
 _BINARY_LOOK_BYTES = 8 << 10
 _FIRST_NAMES = 3_000
 _FIRST_FOLDERS = 300
@@ -73,20 +68,6 @@ def path_exists(path: Path) -> bool:
         return False
 
 
-def relative_name(path: Path, folder: Path) -> str:
-    """The path below `folder` with slashes, as text that can be stored and compared.
-
-    Names are composed (macOS keeps accents apart); bytes that are no text become U+FFFD.
-    """
-    return normalize_filename(path.relative_to(folder).as_posix())
-
-
-def normalize_filename(name: str) -> str:
-    """A file's name, composed and without the stand-ins for bytes that are no text."""
-    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return unicodedata.normalize("NFC", text)
-
-
 def read_head(path: Path, size: int) -> bytes:
     """The first bytes of a file; none where it is no file or cannot be read."""
     try:
@@ -104,7 +85,7 @@ def is_binary(data: bytes) -> bool:
     return b"\0" in look and not look.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
 
 
-def read_file(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
+def read_file(path: Path, most: int = MAX_TEXT_BYTES) -> bytes:
     """The bytes of a file of text; SourceError where it is unreadable, too large or binary."""
     try:
         with path.open("rb") as opened:
@@ -132,7 +113,7 @@ def list_files(
     """
     found: list[Path | SkippedItem] = []
     others: Counter[str] = Counter()
-    for file in untrusted_files.walk_files(folder, suffixes | _WRITTEN, leave):
+    for file in walk_files(folder, suffixes | _WRITTEN, leave):
         if isinstance(file, Path) and file.suffix.lower() not in suffixes:
             others[file.suffix.lower()] += 1
         else:
@@ -174,41 +155,3 @@ def read_texts(
             yield skip_unreadable(error, file, name)
     if not seen:
         raise missing
-
-
-class _ExportFolder:
-    """An unpacked export, as if it were still packed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._paths: dict[str, Path] = {}
-        for where, folders, names in os.walk(folder):
-            folders.sort()
-            for name in sorted(names):
-                path = Path(where, name)
-                self._paths[relative_name(path, folder)] = path
-            if len(self._paths) > untrusted_files.MAX_MEMBERS:
-                raise SourceError(f"{folder} holds more than {untrusted_files.MAX_MEMBERS:,} files")
-        self.names = tuple(self._paths)
-
-    def read(self, name: str, first: int | None = None) -> bytes:
-        path = self._paths[name]
-        try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise SourceError(f"{path} is not a file")
-            with path.open("rb") as opened:
-                data = opened.read(untrusted_files.MAX_MEMBER_BYTES + 1 if first is None else first)
-        except OSError as error:
-            raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
-        if len(data) > untrusted_files.MAX_MEMBER_BYTES:
-            raise SourceError(f"{path} is over {untrusted_files.MAX_MEMBER_BYTES >> 20} MiB")
-        return data
-
-
-@contextmanager
-def open_export(path: Path) -> Iterator[untrusted_files.ExportFiles]:
-    """An export by the names of its files, whether it is a zip or the folder it was unpacked to."""
-    if path.is_dir():
-        yield _ExportFolder(path)
-    else:
-        with untrusted_files.open_packed(path) as members:
-            yield members

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ownwords.archive.files import dates, untrusted_files
+from ownwords.archive.segments.sanitize import limit_nesting
 
 # Where themes put the article, the most particular first.
 _ARTICLE = (
@@ -87,9 +88,14 @@ def decode(data: bytes) -> str:
     return untrusted_files.decode_text(data)
 
 
+def parse_page(data: bytes) -> LexborHTMLParser:
+    """The tree of a page, not so deep that parsing it takes long."""
+    return LexborHTMLParser(limit_nesting(decode(data)))
+
+
 def parse(html: str) -> LexborNode:
-    """The body of a page or fragment; empty where it has none."""
-    tree = LexborHTMLParser(html)
+    """The body of a page or fragment; empty if it has none."""
+    tree = LexborHTMLParser(limit_nesting(html))
     return tree.body or LexborHTMLParser("<body></body>").body  # type: ignore[return-value]
 
 

@@ -1,7 +1,6 @@
 """XML without harm and without loss: no entities, no network, what is damaged told."""
 
 import codecs
-import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +25,8 @@ def open_exports(
     if path.suffix.lower() == ".zip" and path.is_file():
         with untrusted_files.open_packed(path) as members:
             for name in among(members):
-                yield f"{path}: {name}", io.BytesIO(members.read(name))
+                with members.open(name) as opened:
+                    yield f"{path}: {name}", opened
         return
     with _told(path):
         files = in_folder(path) if path.is_dir() else [path]

@@ -1,17 +1,20 @@
 """Opening other people's files without harm: bounded, inside the folder, no network or entities."""
 
 import codecs
+import io
 import lzma
 import os
+import shutil
 import stat
 import struct
 import tarfile
+import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol, TypeVar
+from typing import IO, cast
 
 from ownwords.archive.document import SkippedItem
 from ownwords.core.errors import SourceError
@@ -20,11 +23,12 @@ from ownwords.core.workspace import SUFFIX
 MAX_MEMBERS = 200_000
 MAX_TOTAL_BYTES = 8 << 30
 MAX_MEMBER_BYTES = 512 << 20
+# Nobody writes a post of this size; a file above it is data.
+MAX_TEXT_BYTES = 64 << 20
+_CHUNK_BYTES = 1 << 20
 # Text compresses 3 to 10 times, a database of one repeated row perhaps 100; a bomb 1,000 times.
 MAX_RATIO = 300
 _RATIO_MATTERS_ABOVE_BYTES = 10 << 20
-
-Info = TypeVar("Info", zipfile.ZipInfo, tarfile.TarInfo)
 
 # How much of a text is looked at, from its first byte that is not UTF-8, to tell what it is.
 WINDOW_BYTES = 64 << 10
@@ -69,45 +73,63 @@ def replace_surrogates(text: str) -> str:
 
 
 def walk_files(
-    folder: Path, suffixes: frozenset[str], leave: frozenset[str] = frozenset()
+    folder: Path, suffixes: frozenset[str] | None = None, leave: frozenset[str] = frozenset()
 ) -> Iterator[Path | SkippedItem]:
     """The files below `folder` with these suffixes (".md", lower case), in order of their names.
 
-    Folders named in `leave` are not entered, and Skipped; nor are workspaces of our own.
-    Links to folders are not followed, so a circle of links ends; they are Skipped, and so is a
-    folder that cannot be listed.
+    Skipped are folders named in `leave`, workspaces of our own, folders that cannot be listed,
+    links to folders, and links to files outside of `folder`.
     """
     trouble: list[SkippedItem] = []
 
     def remember(error: OSError) -> None:
-        trouble.append(
-            SkippedItem("folder", f"cannot be listed: {error.strerror}", ref=str(error.filename))
-        )
+        reason = f"cannot be listed: {error.strerror}"
+        trouble.append(SkippedItem("folder", reason, ref=str(error.filename)))
 
-    for where, folders, names in os.walk(folder, onerror=remember):
-        left = {name for name in folders if name in leave or name.endswith(SUFFIX)}
-        for name in sorted(left):
-            ref = Path(where, name).relative_to(folder).as_posix()
-            yield SkippedItem("folder", "of a program, or made by one; not entered", ref=ref)
-        for name in sorted(set(folders) - left):
-            if Path(where, name).is_symlink():
-                ref = Path(where, name).relative_to(folder).as_posix()
+    root = folder.resolve()
+    for parent, folders, names in os.walk(folder, onerror=remember):
+        for name in sorted(folders):
+            path = Path(parent, name)
+            ref = path.relative_to(folder).as_posix()
+            if name in leave or name.endswith(SUFFIX):
+                yield SkippedItem("folder", "of a program, or made by one; not entered", ref=ref)
+                folders.remove(name)
+            elif path.is_symlink():
                 yield SkippedItem("folder", "a link to another folder; not followed", ref=ref)
-        folders[:] = sorted(set(folders) - left)
+                folders.remove(name)
+        folders.sort()
         yield from trouble
         trouble.clear()
         for name in sorted(names):
-            path = Path(where, name)
-            if path.suffix.lower() in suffixes:
-                try:
-                    if not stat.S_ISREG(path.stat().st_mode):
-                        continue
-                except OSError as error:
-                    reason = f"cannot be read: {error.strerror}"
-                    yield SkippedItem("file", reason, ref=path.relative_to(folder).as_posix())
+            path = Path(parent, name)
+            if suffixes is not None and path.suffix.lower() not in suffixes:
+                continue
+            try:
+                if path.is_symlink() and not path.resolve(strict=True).is_relative_to(root):
+                    reason = "a link to a file outside of the folder; not followed"
+                elif stat.S_ISREG(path.stat().st_mode):
+                    yield path
                     continue
-                yield path
+                else:
+                    continue
+            except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+                reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+            yield SkippedItem("file", reason, ref=path.relative_to(folder).as_posix())
     yield from trouble
+
+
+def relative_name(path: Path, folder: Path) -> str:
+    """The path below `folder` with slashes, as text that can be stored and compared.
+
+    Names are composed (macOS decomposes accents); bytes that are no text become U+FFFD.
+    """
+    return normalize_filename(path.relative_to(folder).as_posix())
+
+
+def normalize_filename(name: str) -> str:
+    """A file's name, composed and without the surrogates for bytes that are no text."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return unicodedata.normalize("NFC", text)
 
 
 def count_bytes(mark: bytes, opened: IO[bytes]) -> int:
@@ -120,23 +142,84 @@ def count_bytes(mark: bytes, opened: IO[bytes]) -> int:
     return count
 
 
-class ExportFiles(Protocol):
-    """The files inside a zip or tar, by name."""
+class ExportFiles:
+    """The files of an export by name, whether it is a folder, a zip or a tar; read in bounds."""
 
-    names: tuple[str, ...]
+    def __init__(
+        self, path: Path, sizes: Mapping[str, int], skipped: Sequence[SkippedItem] = ()
+    ) -> None:
+        self.path, self.skipped = path, skipped
+        self.names = tuple(sizes)
+        self._sizes = sizes
 
-    def read(self, name: str, first: int | None = None) -> bytes:
-        """The whole of a file, or its first so many bytes; raises SourceError."""
-        ...
+    def _open(self, name: str) -> IO[bytes]:
+        raise NotImplementedError
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """A file as a stream that can be read again from its beginning; raises SourceError."""
+        self._refuse_larger(name, MAX_MEMBER_BYTES)
+        with self._translated(name):
+            file = self._open(name)
+        with closing(file):
+            yield cast(IO[bytes], _MemberStream(file, lambda: self._translated(name)))
+
+    def read(self, name: str, first: int | None = None, limit: int = MAX_TEXT_BYTES) -> bytes:
+        """A file of at most `limit` bytes, or its first bytes; raises SourceError."""
+        with self.open(name) as file:
+            if first is not None:
+                return file.read(first)
+            self._refuse_larger(name, limit)
+            content = io.BytesIO()
+            shutil.copyfileobj(file, content, _CHUNK_BYTES)
+            return content.getvalue()
+
+    def _refuse_larger(self, name: str, limit: int) -> None:
+        if self._sizes[name] > limit:
+            raise SourceError(f"{self.path}: {name!r} inside it is over {limit >> 20} MiB")
+
+    @contextmanager
+    def _translated(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or error
+            raise SourceError(
+                f"{self.path}: {name!r} inside it cannot be read: {reason}"
+            ) from error
+        except _DAMAGE as error:
+            raise SourceError(f"{self.path}: {name!r} inside it is damaged: {error}") from error
 
 
-class _ZipFiles:
+class _MemberStream(io.RawIOBase):
+    """A stream whose errors are SourceErrors."""
+
+    def __init__(
+        self, file: IO[bytes], translated: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._file, self._translated = file, translated
+
+    def read(self, size: int = -1) -> bytes:
+        with self._translated():
+            return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        with self._translated():
+            return self._file.seek(offset, whence)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+class _ZipFiles(ExportFiles):
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self._path, self._archive = path, archive
         # A damaged zip may hold a member without a name, at which the library itself stumbles.
         infos = [info for info in archive.infolist() if info.filename]
+        self._archive = archive
         self._infos = {info.filename: info for info in infos if not info.is_dir()}
-        self.names = tuple(self._infos)
         for info in self._infos.values():
             if info.file_size > _RATIO_MATTERS_ABOVE_BYTES and (
                 info.file_size > MAX_RATIO * max(1, info.compress_size)
@@ -145,41 +228,54 @@ class _ZipFiles:
                     f"{path} holds {info.filename!r}, which unpacks to {info.file_size:,} bytes"
                     f" from {info.compress_size:,}: a zip bomb, left unopened"
                 )
-        for _ in _checked(path, iter(self._infos.items()), lambda info: info.file_size):
-            pass
+        sizes = ((name, info.file_size) for name, info in self._infos.items())
+        super().__init__(path, dict(_checked(path, sizes)))
 
-    def read(self, name: str, first: int | None = None) -> bytes:
-        try:
-            with self._archive.open(self._infos[name]) as member:
-                return _read_bounded(self._path, name, member, first)
-        except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, OSError) as error:
-            raise SourceError(
-                f"{self._path}: {name!r} inside it cannot be unpacked: {error}"
-            ) from error
-        except Exception as error:  # zlib.error and its like are not one family
-            raise SourceError(f"{self._path}: {name!r} inside it is damaged: {error}") from error
+    def _open(self, name: str) -> IO[bytes]:
+        return self._archive.open(self._infos[name])
 
 
-class _TarFiles:
+class _TarFiles(ExportFiles):
     def __init__(self, path: Path, archive: tarfile.TarFile) -> None:
-        self._path, self._archive = path, archive
+        self._archive = archive
         self._infos: dict[str, tarfile.TarInfo] = {}
-        # Checked as they are listed: to reach the next member, a compressed tar unpacks this one.
-        listed = ((info.name.removeprefix("./"), info) for info in archive if info.isfile())
-        for name, info in _checked(path, listed, lambda info: info.size):
-            self._infos[name] = info
-        self.names = tuple(self._infos)
 
-    def read(self, name: str, first: int | None = None) -> bytes:
-        try:
-            member = self._archive.extractfile(self._infos[name])
-            assert member is not None  # only regular files were kept
-            with member:
-                return _read_bounded(self._path, name, member, first)
-        except (tarfile.TarError, EOFError, OSError) as error:
-            raise SourceError(
-                f"{self._path}: {name!r} inside it cannot be unpacked: {error}"
-            ) from error
+        def sizes() -> Iterator[tuple[str, int]]:
+            # Checked as they are listed: to reach the next member, a compressed tar unpacks this.
+            for info in archive:
+                if info.isfile():
+                    name = info.name.removeprefix("./")
+                    self._infos[name] = info
+                    yield name, info.size
+
+        super().__init__(path, dict(_checked(path, sizes())))
+
+    def _open(self, name: str) -> IO[bytes]:
+        member = self._archive.extractfile(self._infos[name])
+        assert member is not None  # only regular files are listed
+        return member
+
+
+class _FolderFiles(ExportFiles):
+    """An unpacked export."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths: dict[str, Path] = {}
+        sizes: dict[str, int] = {}
+        skipped: list[SkippedItem] = []
+        for path in walk_files(folder):
+            if isinstance(path, SkippedItem):
+                skipped.append(path)
+                continue
+            name = relative_name(path, folder)
+            self._paths[name] = path
+            sizes[name] = path.stat().st_size
+            if len(sizes) > MAX_MEMBERS:
+                raise SourceError(f"{folder} holds more than {MAX_MEMBERS:,} files")
+        super().__init__(folder, sizes, skipped)
+
+    def _open(self, name: str) -> IO[bytes]:
+        return self._paths[name].open("rb")
 
 
 # What the unpackers of the standard library raise for a file that is not what it seems.
@@ -190,7 +286,7 @@ _DAMAGE = (
     lzma.LZMAError,
     struct.error,
     EOFError,
-    NotImplementedError,
+    RuntimeError,  # of an encrypted zip
     ValueError,
 )
 
@@ -198,45 +294,44 @@ _DAMAGE = (
 @contextmanager
 def open_packed(path: Path) -> Iterator[ExportFiles]:
     """A zip or tar file, its members checked before one is unpacked; nothing is written to disk."""
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         members: ExportFiles
         try:
             if zipfile.is_zipfile(path):
-                members = _ZipFiles(path, opened.enter_context(zipfile.ZipFile(path)))
+                members = _ZipFiles(path, stack.enter_context(zipfile.ZipFile(path)))
             else:
-                members = _TarFiles(path, opened.enter_context(tarfile.open(path)))
+                members = _TarFiles(path, stack.enter_context(tarfile.open(path)))
         except _DAMAGE as error:
-            said = " ".join(str(error).split())
-            raise SourceError(f"{path} is not a whole zip or tar file: {said}") from error
+            reason = " ".join(str(error).split())
+            raise SourceError(f"{path} is not a whole zip or tar file: {reason}") from error
         except OSError as error:
             raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
         yield members
 
 
-def _checked(
-    path: Path, members: Iterator[tuple[str, Info]], size_of: Callable[[Info], int]
-) -> Iterator[tuple[str, Info]]:
-    """The members, each handed on if its name and the size of all so far may pass."""
+@contextmanager
+def open_export(path: Path) -> Iterator[ExportFiles]:
+    """The files of an export, whether it is packed or the folder it was unpacked to."""
+    if path.is_dir():
+        yield _FolderFiles(path)
+    else:
+        with open_packed(path) as members:
+            yield members
+
+
+def _checked(path: Path, sizes: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Names and sizes of members, each passed on if its name and the total size may pass."""
     total = 0
-    for count, (name, info) in enumerate(members, 1):
+    for number, (name, size) in enumerate(sizes, 1):
         parts = PurePosixPath(name.replace("\\", "/")).parts
         if ".." in parts or name.startswith(("/", "\\")) or name[1:2] == ":":
             raise SourceError(
                 f"{path} holds a path that points outside it: {name!r}; left unopened"
             )
-        total += size_of(info)
-        if count > MAX_MEMBERS or total > MAX_TOTAL_BYTES:
+        total += size
+        if number > MAX_MEMBERS or total > MAX_TOTAL_BYTES:
             raise SourceError(
                 f"{path} holds more than {MAX_MEMBERS:,} files or {MAX_TOTAL_BYTES >> 30} GiB;"
                 " left unopened"
             )
-        yield name, info
-
-
-def _read_bounded(path: Path, name: str, member: IO[bytes], first: int | None) -> bytes:
-    if first is not None:
-        return member.read(first)
-    data = member.read(MAX_MEMBER_BYTES + 1)  # the size a zip declares may be a lie
-    if len(data) > MAX_MEMBER_BYTES:
-        raise SourceError(f"{path}: {name!r} inside it is over {MAX_MEMBER_BYTES >> 20} MiB")
-    return data
+        yield name, size

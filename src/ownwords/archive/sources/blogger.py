@@ -85,7 +85,8 @@ def _feed(
         if not begun:
             begun = True
             feed = element if element.tag == f"{_ATOM}feed" else element.getparent()
-            yield SiteInfo(_text(feed, f"{_ATOM}title") if feed is not None else "", home)
+            title = _text(feed, f"{_ATOM}title") if feed is not None else ""
+            yield SiteInfo(title, home, identity="blogger")
             if not home:
                 yield SourceNote(
                     f"{name} does not say the blog's address, so links between its posts"

@@ -66,7 +66,8 @@ def detect(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """A document for every file of the reading order; what frames the text is Skipped."""
-    with folders.open_export(path) as members:
+    with untrusted_files.open_export(path) as members:
+        yield from members.skipped
         package = _package(path, members)
         _refuse_locked(path, members, package)
         yield SiteInfo(package.title)

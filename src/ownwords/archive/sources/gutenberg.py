@@ -81,7 +81,7 @@ def read(path: Path) -> Iterator[SourceItem]:
             path, SUFFIXES, folders.NOT_TEXTS, _parts, missing, kind="plain text"
         )
     else:
-        yield from _parts(path, folders.normalize_filename(path.name))
+        yield from _parts(path, untrusted_files.normalize_filename(path.name))
     yield SourceNote(
         "Project Gutenberg's texts are free of copyright in the United States; readers elsewhere"
         " must check their own law. The licence and the project's name were taken off."

@@ -18,7 +18,7 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
 )
-from ownwords.archive.files import dates, folders, readability
+from ownwords.archive.files import dates, folders, readability, untrusted_files
 from ownwords.core.errors import SourceError
 
 LABEL = "a folder of web pages"
@@ -113,7 +113,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 def _articles(found: list[Path], folder: Path, common: _SharedBlocks) -> Iterator[SourceItem]:
     comments = repeats = listings = errors = 0
     for file in found:
-        name = folders.relative_name(file, folder)
+        name = untrusted_files.relative_name(file, folder)
         if _ERROR_PAGE.search(name):
             errors += 1
             continue
@@ -156,7 +156,7 @@ def _comments(count: int) -> Iterator[SkippedItem]:
 
 
 def _page(data: bytes, name: str, around: bool = False) -> _ParsedPage:
-    tree = LexborHTMLParser(readability.decode(data))
+    tree = readability.parse_page(data)
     body = tree.body or readability.parse("")
     readability.remove_anchors(body)
     own, title = readability.page_titles(tree)
@@ -202,7 +202,9 @@ def _in_common(found: list[Path], folder: Path) -> _SharedBlocks:
     step = max(1, len(found) // _SAMPLE_PAGES)
     for file in found[::step]:
         try:
-            page = _page(folders.read_file(file), folders.relative_name(file, folder), around=True)
+            page = _page(
+                folders.read_file(file), untrusted_files.relative_name(file, folder), around=True
+            )
         except SourceError:
             continue  # told when its turn comes
         address = urlsplit(readability.page_url(page.tree))

@@ -176,7 +176,7 @@ def _text(data: bytes) -> str:
 def _configured(folder: Path) -> _SiteConfig:
     tool = _tool(folder)
     if tool == "obsidian":
-        return _SiteConfig(tool, folders.normalize_filename(folder.resolve().name))
+        return _SiteConfig(tool, untrusted_files.normalize_filename(folder.resolve().name))
     if tool not in ("hugo", "jekyll"):
         return _SiteConfig(tool)
     for name in (*_CONFIGS[tool], *(f"config/_default/{name}" for name in _CONFIGS["hugo"])):

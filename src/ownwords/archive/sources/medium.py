@@ -57,7 +57,7 @@ def _is_story(start: bytes) -> bool:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """The stories in order of their files' names, which begin with the day; then the drafts."""
-    with folders.open_export(path) as members:
+    with untrusted_files.open_export(path) as members:
         names = sorted(
             name
             for name in members.names
@@ -68,6 +68,7 @@ def read(path: Path) -> Iterator[SourceItem]:
                 f"{path} holds no stories in a folder named posts",
                 hint="give the zip that Medium sends by mail, or the folder it was unpacked to",
             )
+        yield from members.skipped
         yield from _site(members, names)
         yield ExpectedCount(len(names))
         yield from _stories(members, names)
@@ -88,8 +89,11 @@ def _site(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator[Si
         if author is not None and address:
             # Medium itself is nobody's site: most of what is linked there is by others.
             shared = urlsplit(address).netloc in ("medium.com", "www.medium.com")
-            yield SiteInfo(readability.node_text(author), "" if shared else address)
+            yield SiteInfo(
+                readability.node_text(author), "" if shared else address, identity="medium"
+            )
             return
+    yield SiteInfo("", identity="medium")
 
 
 def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator[SourceItem]:
@@ -127,7 +131,7 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
 
 
 def _parsed(members: untrusted_files.ExportFiles, name: str) -> LexborHTMLParser:
-    return LexborHTMLParser(readability.decode(members.read(name)))
+    return readability.parse_page(members.read(name))
 
 
 def _story(tree: LexborHTMLParser, name: str) -> RawDocument:

@@ -64,17 +64,17 @@ def detect(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """The posts, in the order of posts.csv; those not published have the status "draft"."""
-    with folders.open_export(path) as members:
+    with untrusted_files.open_export(path) as members:
         table = _table(members)
         if not table:
             raise SourceError(
                 f"{path} holds no posts.csv",
                 hint="export again: Settings > Exports > Create new export, and give the zip",
             )
+        yield from members.skipped
         rows = _rows(path, members, table)
         home = _home(members, rows)
-        if home:
-            yield SiteInfo(home, f"https://{home}/")
+        yield SiteInfo(home, f"https://{home}/" if home else "", identity="substack")
         yield ExpectedCount(len(rows))
         for row in rows:
             yield from _post(members, row, home)

@@ -41,7 +41,7 @@ def read(path: Path) -> Iterator[SourceItem]:
     """The documents of each file, in order; files of over a million characters come in parts."""
     if not path.is_dir():
         yield ExpectedCount(_expected(path))
-        yield from _documents(path, folders.normalize_filename(path.name))
+        yield from _documents(path, untrusted_files.normalize_filename(path.name))
         return
     missing = SourceError(f"{path} holds no text files", hint="give a folder with .txt files")
     yield from folders.read_texts(

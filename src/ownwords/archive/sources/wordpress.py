@@ -18,6 +18,7 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
     Status,
+    site_identity,
 )
 from ownwords.archive.files import safe_xml, untrusted_files
 from ownwords.archive.files.timestamps import parse_iso_date
@@ -127,7 +128,8 @@ def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:
                 parts = _parts(element)
                 login = parts.get("author_login", "")
                 authors[login] = parts.get("author_display_name") or login
-    return SiteInfo(title, (home or link).rstrip("/")), authors
+    home = (home or link).rstrip("/")
+    return SiteInfo(title, home, identity=site_identity(home, title)), authors
 
 
 def _entry(

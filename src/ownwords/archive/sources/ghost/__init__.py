@@ -17,6 +17,7 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
     Status,
+    site_identity,
 )
 from ownwords.archive.files import untrusted_files
 from ownwords.archive.files.timestamps import parse_epoch_ms, parse_iso_date
@@ -73,7 +74,8 @@ def read(path: Path) -> Iterator[SourceItem]:
         )
     settings = {str(row.get("key")): row.get("value") for row in _rows(tables, "settings")}
     home = _word(settings, "url").rstrip("/")
-    yield SiteInfo(_word(settings, "title") or path.stem, home)
+    title = _word(settings, "title")
+    yield SiteInfo(title or path.stem, home, identity=site_identity(home, title))
     if not home:
         yield SourceNote(
             "A Ghost export does not say the site's address, so posts are cited by title and date."
@@ -241,9 +243,9 @@ def _file_in(folder: Path) -> Path | None:
 def _export_among(members: untrusted_files.ExportFiles) -> str | None:
     for name in sorted(members.names):
         if name.lower().endswith(".json") and _BEGINS.match(members.read(name, _HEAD_BYTES)):
-            data = members.read(name)
-            if b'"posts"' in data:
-                return name
+            with members.open(name) as opened:
+                if untrusted_files.count_bytes(b'"posts"', opened):
+                    return name
     return None
 
 
@@ -253,7 +255,8 @@ def _content(path: Path) -> tuple[str, bytes]:
             with untrusted_files.open_packed(path) as members:
                 member = _export_among(members)
                 if member:
-                    return f"{path}: {member}", members.read(member)
+                    limit = untrusted_files.MAX_MEMBER_BYTES
+                    return f"{path}: {member}", members.read(member, limit=limit)
         file = _file_in(path) if path.is_dir() else path
         if file and file.stat().st_size <= untrusted_files.MAX_MEMBER_BYTES:
             return str(file), file.read_bytes()

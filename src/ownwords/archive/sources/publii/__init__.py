@@ -1,6 +1,7 @@
 """A Publii site: its folder, its database alone, or a backup of it."""
 
 import re
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from ownwords.archive.document import (
     SourceItem,
     SourceNote,
     Status,
+    site_identity,
 )
 from ownwords.archive.files import untrusted_files
 from ownwords.archive.files.timestamps import parse_epoch_ms, parse_iso_date
@@ -91,6 +93,7 @@ class _SiteCopy:
     name: str
     settings: Mapping[str, str]
     note: str = ""
+    is_packed: bool = False  # a backup, whose name is another each time
 
 
 def _database_in(folder: Path) -> Path | None:
@@ -157,7 +160,11 @@ def _unpacked(path: Path, folder: Path) -> _SiteCopy:
         # A journal that was packed along is needed to take back what was half-written.
         for suffix in ("", "-journal", "-wal"):
             if f"{inside}{suffix}" in members.names:
-                copy.with_name(copy.name + suffix).write_bytes(members.read(f"{inside}{suffix}"))
+                with (
+                    members.open(f"{inside}{suffix}") as packed,
+                    copy.with_name(copy.name + suffix).open("wb") as unpacked,
+                ):
+                    shutil.copyfileobj(packed, unpacked)
         beside = {name: str(inside.parent / name) for name in _SETTINGS}
         settings = {
             name: untrusted_files.decode_text(members.read(member))
@@ -167,7 +174,7 @@ def _unpacked(path: Path, folder: Path) -> _SiteCopy:
     shown = path / inside
     check_header(copy, shown)
     name = inside.parts[-3] if len(inside.parts) > 2 else path.stem
-    return _SiteCopy(copy, shown, name, settings)
+    return _SiteCopy(copy, shown, name, settings, is_packed=True)
 
 
 def _items(connection: sqlite3.Connection, found: _SiteCopy) -> Iterator[SourceItem]:
@@ -176,7 +183,13 @@ def _items(connection: sqlite3.Connection, found: _SiteCopy) -> Iterator[SourceI
     addresses = _addresses(connection, site, parse_json(found.settings.get(_SETTINGS[1], "")))
     named = (site.get("displayName"), site.get("name"), found.name)
     name = next((name for name in named if name and isinstance(name, str)), "")
-    yield SiteInfo(untrusted_files.replace_surrogates(name), addresses.domain)
+    slug = site.get("name")
+    identity = site_identity("", slug if isinstance(slug, str) and slug else found.name)
+    yield SiteInfo(
+        untrusted_files.replace_surrogates(name),
+        addresses.domain,
+        identity=identity if found.is_packed else "",
+    )
     yield ExpectedCount(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
     if not addresses.domain:
         yield SourceNote(

@@ -1,0 +1,93 @@
+"""A site exported again: the same posts under the same ids, decisions and sides."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from ownwords.archive.choices import carry_over
+from ownwords.archive.look import look
+from ownwords.archive.report import PostSummary
+from ownwords.archive.selection import AuthorChoice
+from ownwords.core.workspace import Workspace
+
+DATED = {
+    "wordpress": ("hats.WordPress.2024-01-31.xml", "hats.WordPress.2025-02-28.xml"),
+    "ghost": ("hats.ghost.2024-01-31-10-20-30.json", "hats.ghost.2025-02-28-11-21-31.json"),
+    "blogger": ("takeout-20240131T100000Z-001.atom", "takeout-20250228T100000Z-001.atom"),
+    "medium": (f"medium-export-{'0a' * 20}.zip", f"medium-export-{'b1' * 20}.zip"),
+}
+
+
+def export(name: str, folder: Path, called: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path: Path = importlib.import_module(f"exports.{name}").write(folder)
+    if path.is_dir():
+        path = next(file for file in path.rglob(f"*{Path(called).suffix}") if file.is_file())
+    return path.rename(folder / called)
+
+
+def posts(path: Path) -> dict[str, PostSummary]:
+    return {post.id: post for post in look([path]).posts}
+
+
+@pytest.mark.parametrize("name", DATED)
+def test_a_new_export_has_the_same_posts_in_the_same_workspace(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = DATED[name]
+    before = posts(export(name, tmp_path / "a", first))
+    (workspace,) = tmp_path.glob("*.ownwords")
+    id_ = next(iter(before))
+    chosen = f'[[post]]\nid = "{id_}"\ndecision = "leave out"\n'
+    (workspace / "choices.toml").write_text(chosen, encoding="utf-8")
+    after = posts(export(name, tmp_path / "b", second))
+    assert list(tmp_path.glob("*.ownwords")) == [workspace]
+    assert after.keys() == before.keys()
+    assert after[id_].decision == "leave out"
+    assert all(after[other].split == before[other].split for other in before if other != id_)
+
+
+def test_a_workspace_named_with_a_date_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = export("wordpress", tmp_path / "a", DATED["wordpress"][1])
+    former = tmp_path / "hats.WordPress.2023-01-01.ownwords"
+    look([path], workspace=former)
+    assert Workspace.default_for(path).root == former
+    assert Workspace.default_for(tmp_path / "a").root == tmp_path / "a.ownwords"
+
+
+def test_choices_under_former_ids_are_kept(tmp_path: Path) -> None:
+    """Ids began with the name of the export's file before."""
+    path = export("wordpress", tmp_path / "a", DATED["wordpress"][1])
+    workspace = tmp_path / "w"
+    titles = {post.id: post.title for post in look([path], workspace=workspace).posts}
+    hats = next(id_ for id_, title in titles.items() if title == "Hats & caps")
+    other = next(id_ for id_ in titles if id_ != hats)
+    with_title = 'id = "hats.WordPress.2023-01-01:post/11"\ntitle = "Hats & caps"\n'
+    with_name = f'id = "hats.WordPress.2025-02-28:{other.partition(":")[2]}"\n'
+    (workspace / "choices.toml").write_text(
+        f'[[post]]\n{with_title}decision = "leave out"\n[[post]]\n{with_name}decision = "cap"\n',
+        encoding="utf-8",
+    )
+    report = look([path], workspace=workspace)
+    decisions = {post.id: post.decision for post in report.posts}
+    assert (decisions[hats], decisions[other]) == ("leave out", "cap")
+    assert not any("not in the archive" in note for note in report.notes)
+    assert f'id = "{hats}"' in (workspace / "choices.toml").read_text(encoding="utf-8")
+
+
+def test_a_choice_is_carried_over_only_to_the_one_post_it_must_mean() -> None:
+    posts = {"a.org:post/1": "Hats", "b.org:post/1": "Hats", "b.org:post/2": "Caps"}
+    choices = [
+        AuthorChoice("old:post/1", "keep", "Hats"),
+        AuthorChoice("old:post/2", "keep"),
+        AuthorChoice("b.org:post/2", "cap", "Caps"),
+    ]
+    assert carry_over(choices, posts, {}) == [choices[2], *choices[:2]]
+    assert carry_over(choices[:1], posts, {"old:post/1": "b.org:post/1"}) == [
+        AuthorChoice("b.org:post/1", "keep")
+    ]
