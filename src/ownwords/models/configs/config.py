@@ -63,6 +63,7 @@ class ModelConfig:
     HF_SUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]]
     GGUF_ARCHITECTURE: ClassVar[str] = ""
     GGUF_FIELDS: ClassVar[Mapping[str, str]] = {}  # by our name; without the architecture
+    GGUF_INTERLEAVED_ROPE: ClassVar[bool] = False  # llama.cpp rotates pairs of neighbours
     # What the graph of the family is made of; the engine in C++ goes by these, too.
     LAYER_NORM: ClassVar[bool] = False
     GELU: ClassVar[bool] = False

@@ -66,6 +66,7 @@ class Gemma3Config(LlamaConfig):
         "use_bidirectional_attention": (False,),
     }
     GGUF_ARCHITECTURE: ClassVar[str] = "gemma3"
+    GGUF_INTERLEAVED_ROPE: ClassVar[bool] = False
     ROPE_BASE: ClassVar[float] = 1_000_000.0
     GELU: ClassVar[bool] = True
     NORM_OFFSET: ClassVar[float] = 1.0

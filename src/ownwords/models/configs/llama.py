@@ -62,6 +62,7 @@ class LlamaConfig(ModelConfig):
         "mlp_bias": (False,),
     }
     GGUF_ARCHITECTURE: ClassVar[str] = "llama"
+    GGUF_INTERLEAVED_ROPE: ClassVar[bool] = True
     GGUF_FIELDS: ClassVar[Mapping[str, str]] = {
         "context": "context_length",
         "width": "embedding_length",

@@ -44,6 +44,7 @@ class Qwen3Config(LlamaConfig):
         "attention_bias": (False,),
     }
     GGUF_ARCHITECTURE: ClassVar[str] = "qwen3"
+    GGUF_INTERLEAVED_ROPE: ClassVar[bool] = False
 
     norm_eps: float = 1e-6
     tied: bool = True

@@ -17,7 +17,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.models.gguf.tensor_types import TYPES, Bytes, Floats, TensorType
+from ownwords.models.gguf.tensor_types import Bytes, Floats, TensorType, tensor_types
 from ownwords.models.untrusted_files import ModelError, open_file, preview
 
 _MAGIC = b"GGUF"
@@ -156,11 +156,11 @@ class _Header:
             raise self._broken(f"gives the tensor {preview([name])} {dimensions} dimensions")
         shape = tuple(self._int("<Q") for _ in range(dimensions))[::-1]
         number, offset = self._int("<I"), self._int("<Q")
-        kind = next((known for known in TYPES.values() if known.number == number), None)
+        kind = tensor_types().get(number)
         if kind is None:
             raise self._broken(
-                f"keeps the tensor {preview([name])} in type number {number}",
-                hint="types read here: " + ", ".join(TYPES),
+                f"stores the tensor {preview([name])} in the unknown type {number}",
+                hint="get the model in another type, for example q8_0",
             )
         # Eight weights a byte is denser than any type we read.
         if not 0 < math.prod(shape) <= 8 * self._size or shape[-1] % kind.block_weights:

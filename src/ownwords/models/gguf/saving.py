@@ -1,37 +1,33 @@
-"""A model in memory, and its tokenizer, to a GGUF file."""
+"""Writes a model in memory, and its tokenizer, as a GGUF file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from ownwords.core.workspace import writing_atomically
+from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM
-from ownwords.models.gguf import families, sampling, tokenizer
+from ownwords.models.gguf import tokenizer
 from ownwords.models.gguf.container import lay_out, write_header, write_tensor
-from ownwords.models.gguf.rope import ROPE_FACTORS, rope_factors
-from ownwords.models.gguf.tensor_types import TYPES, Floats, TensorType
-from ownwords.models.gguf.tensors import tensor_name, to_gguf
+from ownwords.models.gguf.metadata import (
+    ROPE_FACTORS,
+    rope_factors,
+    write_config,
+    write_sampling,
+)
+from ownwords.models.gguf.tensor_types import WRITABLE, Floats, TensorType, tensor_type
 from ownwords.models.untrusted_files import ModelError, preview
-from ownwords.models.weight_mapping import hf_names
+from ownwords.models.weight_mapping import gguf_names
 
-_QUANTISATION_VERSION = 2  # of the blocks' layout, which files with blocks must name
-# The largest weight of each type; of blocks, by their scale, a float16 that ends at 65504.
-_REACH = {
-    "f32": 3.4028234e38,
-    "f16": 65_504.0,
-    "bf16": 3.3895e38,
-    "q8_0": 65_504.0 * 127,
-    "q4_0": 65_504.0 * 8,
-}
+_QUANTIZATION_VERSION = 2  # of the blocks' layout, which files with blocks must name
 
 
 @dataclass(frozen=True)
 class GGUFFile:
-    """What became of a model: `notes` say what is otherwise than asked for, or than with us."""
+    """A file that was written; `notes` say what differs from what was asked for, or from us."""
 
     path: Path
     bytes: int
@@ -50,71 +46,93 @@ def save(
 ) -> GGUFFile:
     """Write a model and its tokenizer as one GGUF file, whole or not at all.
 
-    Matrices are kept in `type` (f32, f16, bf16, q8_0, q4_0), norms and biases in f32. ModelError
+    Matrices are stored in `type` (f32, f16, bf16, q8_0, q4_0), norms and biases in f32. ModelError
     for what GGUF or llama.cpp cannot hold, WorkspaceError if the disk refuses.
     """
     path, generation = Path(path), generation or {}
-    if type not in TYPES:
-        raise ModelError(f"{type} is no type of weights", hint="types: " + ", ".join(TYPES))
-    config: Mapping[str, Any] = model.config.to_hf()
-    metadata = families.metadata_of(config)
+    if type not in WRITABLE:
+        raise ModelError(f"{type} is not a type of weights", hint="types: " + ", ".join(WRITABLE))
+    config = model.config
+    metadata = write_config(config)
     if name:
         metadata["general.name"] = name
-    metadata |= sampling.metadata_of(generation)
-    words, notes = tokenizer.metadata_of(tokenizer_files, model.config.vocabulary, generation)
-    family = model.config.MODEL_TYPE
+    metadata |= write_sampling(generation)
+    vocabulary, notes = tokenizer.metadata_of(tokenizer_files, config.vocabulary, generation)
     parameters = dict(model.named_parameters())
-    sources = {
-        tensor_name(family, theirs): parameters[ours] for ours, theirs, _ in hf_names(model.config)
-    }
+    sources = {gguf: parameters[ours] for ours, gguf in gguf_names(config).items()}
     if len(sources) != len(parameters):
         raise ModelError(
             f"the model has {len(parameters)} weights, and its family {len(sources)}",
             hint="merge an adapter into its model before it is exported",
         )
-    factors = rope_factors(config)
-    wanted = [
+    tensors = [
         (tensor, _type_for(tuple(source.shape), type), tuple(source.shape))
         for tensor, source in sources.items()
     ]
-    if fallen := [tensor for tensor, kind, shape in wanted if len(shape) > 1 and kind.name != type]:
+    if others := [
+        tensor for tensor, kind, shape in tensors if len(shape) > 1 and kind.name != type
+    ]:
         notes.append(
-            f"{len(fallen)} matrices are kept as f16: their rows are no multiple of 32, as"
-            f" {type} needs ({preview(fallen)})"
+            f"{len(others)} matrices are stored as f16: their rows are not a multiple of 32, as"
+            f" {type} needs ({preview(others)})"
         )
+    factors = rope_factors(config)
     if factors is not None:
-        wanted.append((ROPE_FACTORS, TYPES["f32"], factors.shape))
-    metadata["general.file_type"] = TYPES[type].file_number
-    if TYPES[type].block_weights > 1:
-        metadata["general.quantization_version"] = _QUANTISATION_VERSION
-    table = lay_out(wanted)
+        tensors.append((ROPE_FACTORS, tensor_type("f32"), factors.shape))
+    metadata["general.file_type"] = WRITABLE[type][0]
+    if tensor_type(type).block_weights > 1:
+        metadata["general.quantization_version"] = _QUANTIZATION_VERSION
+    table = lay_out(tensors)
     with writing_atomically(path) as file:
-        write_header(file, metadata | words, table)
+        write_header(file, metadata | vocabulary, table)
         for entry in table:
             if entry.name == ROPE_FACTORS and factors is not None:
                 values = factors
             else:
-                values = to_gguf(family, config, entry.name, _values(sources[entry.name]))
-            _check_reach(entry.type, values, entry.name)
+                source = sources[entry.name].detach().to("cpu", torch.float32).numpy()
+                values = to_gguf(config, entry.name, source)
+            _check_range(entry.type, values, entry.name)
             write_tensor(file, entry, entry.type.encode(values))
-    kept = {entry.name: entry.type.name for entry in table}
-    return GGUFFile(path, path.stat().st_size, kept, tuple(notes))
+    types = {entry.name: entry.type.name for entry in table}
+    return GGUFFile(path, path.stat().st_size, types, tuple(notes))
+
+
+def to_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
+    """The weights as llama.cpp stores them, from how Hugging Face's (out, in) are."""
+    if heads := _interleaved_heads(config, name):
+        # Llama's rotary pairs are (i, i + half) there and (2i, 2i + 1) in llama.cpp.
+        return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    if config.NORM_OFFSET and name.endswith("norm.weight"):
+        return values + np.float32(config.NORM_OFFSET)  # llama.cpp multiplies by the weight alone
+    return values
+
+
+def from_gguf(config: ModelConfig, name: str, values: Floats) -> Floats:
+    """The inverse of `to_gguf`."""
+    if heads := _interleaved_heads(config, name):
+        return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    if config.NORM_OFFSET and name.endswith("norm.weight"):
+        return values - np.float32(config.NORM_OFFSET)
+    return values
+
+
+def _interleaved_heads(config: ModelConfig, name: str) -> int:
+    if config.GGUF_INTERLEAVED_ROPE and ".attn_q." in name:
+        return config.heads
+    if config.GGUF_INTERLEAVED_ROPE and ".attn_k." in name:
+        return config.kv_heads
+    return 0
 
 
 def _type_for(shape: tuple[int, ...], type: str) -> TensorType:
     if len(shape) == 1:
-        return TYPES["f32"]
-    return TYPES[type] if shape[-1] % TYPES[type].block_weights == 0 else TYPES["f16"]
+        return tensor_type("f32")
+    return tensor_type(type if shape[-1] % tensor_type(type).block_weights == 0 else "f16")
 
 
-def _values(parameter: torch.Tensor) -> Floats:
-    values: Floats = parameter.detach().to("cpu", torch.float32).numpy()
-    return values
-
-
-def _check_reach(type: TensorType, values: Floats, name: str) -> None:
-    if not float(np.abs(values).max(initial=0)) <= _REACH[type.name]:
+def _check_range(type: TensorType, values: Floats, name: str) -> None:
+    if not float(np.abs(values).max(initial=0)) <= WRITABLE[type.name][1]:
         raise ModelError(
-            f"the weights of {name} are too large for {type.name}, or no numbers",
+            f"the weights of {name} are not finite, or too large for {type.name}",
             hint="" if type.name == "f32" else "export it with --type bf16 or f32",
         )

@@ -1,147 +1,99 @@
-"""How GGUF keeps weights: plain numbers, or blocks of 32 that share a scale.
+"""The types that GGUF stores weights in: plain floats, or blocks that share scales.
 
-A block of q8_0 is a float16 scale and 32 signed bytes: scale x byte. A block of q4_0 is a float16
-scale and 16 bytes with two weights each, the first sixteen in the low halves: scale x (half - 8).
+The `gguf` package converts them; here are the sizes that a file is checked by, and what we write.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from ownwords.models.untrusted_files import ModelError
+
 Floats: TypeAlias = npt.NDArray[np.float32]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-_BLOCK = 32
-# Encoding a block needs a few copies of it: so many weights at a time keep these in the cache.
+# What we write: its number in general.file_type, and the largest weight it can hold. Blocks of q8_0
+# and q4_0 have a float16 scale, which ends at 65,504.
+WRITABLE = {
+    "f32": (0, 3.4028234e38),
+    "f16": (1, 65_504.0),
+    "bf16": (32, 3.3895e38),
+    "q8_0": (7, 65_504.0 * 127),
+    "q4_0": (2, 65_504.0 * 8),
+}
+# Converting takes a few copies: so many weights at a time keep these in the cache.
 _PORTION = 1 << 18
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """One way to keep a tensor; `encode` and `decode` go between float32 and the file's bytes."""
+    """One of the types; `encode` and `decode` go between float32 and the bytes of a file."""
 
     name: str
     number: int  # in the tensor table
-    file_number: int  # in general.file_type, for a file that is mostly of this type
     block_weights: int
     block_bytes: int
-    _encode: Callable[[Floats], Bytes]
-    _decode: Callable[[Bytes], Floats]
 
     def bytes_of(self, shape: tuple[int, ...]) -> int:
         return math.prod(shape) // self.block_weights * self.block_bytes
 
     def encode(self, values: Floats) -> Bytes:
         """The bytes of a tensor whose rows are whole blocks."""
+        from gguf import GGMLQuantizationType, quantize  # noqa: PLC0415 - only who converts waits
+
         flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
-        out = np.empty(self.bytes_of(flat.shape), dtype=np.uint8)
-        step = _PORTION // self.block_weights * self.block_bytes
-        for number, start in enumerate(range(0, flat.size, _PORTION)):
-            part = self._encode(flat[start : start + _PORTION])
-            out[number * step : number * step + part.size] = part
-        return out
+        data = np.empty(self.bytes_of(flat.shape), dtype=np.uint8)
+        with np.errstate(over="ignore"):  # whether everything fits is for the caller to judge
+            for weights, part in self._portions(flat.size):
+                blocks = flat[weights].reshape(-1, self.block_weights)
+                converted = quantize(blocks, GGMLQuantizationType(self.number))
+                data[part] = converted.view(np.uint8).reshape(-1)
+        return data
 
     def decode(self, data: Bytes, shape: tuple[int, ...]) -> Floats:
         """The values of such bytes, in memory of their own."""
-        out = np.empty(math.prod(shape), dtype=np.float32)
-        step = _PORTION // self.block_weights * self.block_bytes
-        for number, start in enumerate(range(0, out.size, _PORTION)):
-            part = self._decode(data[number * step : (number + 1) * step])
-            out[start : start + part.size] = part
-        return out.reshape(shape)
+        from gguf import GGMLQuantizationType, dequantize  # noqa: PLC0415
+
+        values = np.empty(math.prod(shape), dtype=np.float32)
+        try:
+            # A scale that is no number is for the caller to judge.
+            with np.errstate(invalid="ignore", over="ignore"):
+                for weights, part in self._portions(values.size):
+                    blocks = data[part].reshape(-1, self.block_bytes)
+                    values[weights] = dequantize(blocks, GGMLQuantizationType(self.number)).reshape(
+                        -1
+                    )
+        except NotImplementedError as error:
+            raise ModelError(
+                f"the GGUF file has weights of the type {self.name}, which cannot be read",
+                hint="get the model in another type, for example q8_0",
+            ) from error
+        return values.reshape(shape)
+
+    def _portions(self, size: int) -> Iterator[tuple[slice, slice]]:
+        """Slices of the weights and of their bytes."""
+        for start in range(0, size, _PORTION):
+            end = min(start + _PORTION, size)
+            first, last = (at // self.block_weights * self.block_bytes for at in (start, end))
+            yield slice(start, end), slice(first, last)
 
 
-def _to_f32(values: Floats) -> Bytes:
-    return values.view(np.uint8)
+@cache
+def tensor_types() -> dict[int, TensorType]:
+    """Every type that the `gguf` package knows, by number."""
+    from gguf import GGML_QUANT_SIZES  # noqa: PLC0415
+
+    return {
+        int(kind): TensorType(kind.name.lower(), int(kind), *sizes)
+        for kind, sizes in GGML_QUANT_SIZES.items()
+    }
 
 
-def _from_f32(data: Bytes) -> Floats:
-    return data.view(np.dtype("<f4"))
-
-
-def _to_f16(values: Floats) -> Bytes:
-    with np.errstate(over="ignore"):  # whether everything fits is for the caller to judge
-        return values.astype("<f2").view(np.uint8)
-
-
-def _from_f16(data: Bytes) -> Floats:
-    return data.view(np.dtype("<f2")).astype(np.float32)
-
-
-def _to_bf16(values: Floats) -> Bytes:
-    bits = values.view(np.uint32)
-    # To the nearest, ties to even; a carry out of the fraction goes into the exponent, as it must.
-    rounded = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
-    quiet = (bits >> 16) | 0x40  # rounding could turn the bits of a NaN into an infinity
-    return np.where(np.isnan(values), quiet, rounded).astype("<u2").view(np.uint8)
-
-
-def _from_bf16(data: Bytes) -> Floats:
-    return (data.view(np.dtype("<u2")).astype(np.uint32) << 16).view(np.float32)
-
-
-def _to_q8_0(values: Floats) -> Bytes:
-    blocks = values.reshape(-1, _BLOCK)
-    scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
-    scaled = blocks * _inverse(scale)
-    whole = np.trunc(scaled)
-    whole += np.trunc(2 * (scaled - whole))  # to the nearest, halves away from zero
-    return _joined(scale, whole.astype(np.int8).view(np.uint8))
-
-
-def _from_q8_0(data: Bytes) -> Floats:
-    scale, weights = _parted(data, _BLOCK)
-    return _scaled(scale, weights.view(np.int8))
-
-
-def _to_q4_0(values: Floats) -> Bytes:
-    blocks = values.reshape(-1, _BLOCK)
-    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)
-    # The largest weight, whatever its sign, becomes -8: the end of the range without a partner.
-    scale = largest / np.float32(-8)
-    whole = np.clip(np.trunc(blocks * _inverse(scale) + np.float32(8.5)), 0, 15).astype(np.uint8)
-    return _joined(scale, whole[:, :16] | whole[:, 16:] << 4)
-
-
-def _from_q4_0(data: Bytes) -> Floats:
-    scale, pairs = _parted(data, _BLOCK // 2)
-    halves = np.concatenate([pairs & 15, pairs >> 4], axis=1).astype(np.int8) - np.int8(8)
-    return _scaled(scale, halves)
-
-
-def _scaled(scale: Floats, weights: npt.NDArray[np.int8]) -> Floats:
-    with np.errstate(invalid="ignore"):  # a scale that is no number is for the caller to judge
-        return (scale * weights).reshape(-1)
-
-
-def _inverse(scale: Floats) -> Floats:
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.where(scale == 0, np.float32(0), np.float32(1) / scale)
-
-
-def _joined(scale: Floats, weights: Bytes) -> Bytes:
-    with np.errstate(over="ignore"):
-        halves = scale.astype("<f2").view(np.uint8)
-    return np.concatenate([halves, weights], axis=1).reshape(-1)
-
-
-def _parted(data: Bytes, weights: int) -> tuple[Floats, Bytes]:
-    blocks = data.reshape(-1, 2 + weights)
-    scale = np.ascontiguousarray(blocks[:, :2]).view(np.dtype("<f2")).astype(np.float32)
-    return scale, np.ascontiguousarray(blocks[:, 2:])
-
-
-TYPES = {
-    kind.name: kind
-    for kind in (
-        TensorType("f32", 0, 0, 1, 4, _to_f32, _from_f32),
-        TensorType("f16", 1, 1, 1, 2, _to_f16, _from_f16),
-        TensorType("bf16", 30, 32, 1, 2, _to_bf16, _from_bf16),
-        TensorType("q8_0", 8, 7, _BLOCK, 34, _to_q8_0, _from_q8_0),
-        TensorType("q4_0", 2, 2, _BLOCK, 18, _to_q4_0, _from_q4_0),
-    )
-}
+def tensor_type(name: str) -> TensorType:
+    """A type by its name."""
+    return next(kind for kind in tensor_types().values() if kind.name == name)
