@@ -207,7 +207,7 @@ def unjudged() -> Scorecard:
         ),
         plan=("Bits a byte: 1.480, expected 1.40 to 1.55: as expected.",),
         seconds=(StageTime("training", 240.0), StageTime("scoring", 41.0)),
-        notes=("Of 120 held-out posts 60, drawn by lot, were scored: 198 kB.",),
+        notes=("60 of 120 held-out posts, chosen at random, were scored: 198 kB.",),
     )
 
 

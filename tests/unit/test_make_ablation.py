@@ -12,7 +12,7 @@ from ownwords.archive.store import Archive
 from ownwords.cli import score
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scorecard import Dominant
-from ownwords.evaluation.wording import what_dropping_did
+from ownwords.evaluation.wording import effect_of_decision
 from ownwords.make import dominant_post_ablation, pipeline
 from ownwords.make.callbacks import MakeCallbacks
 from ownwords.make.result import MakeResult, TrainingSummary
@@ -86,7 +86,7 @@ def test_the_card_has_figures_before_and_after(made: tuple[Path, list[str], Make
     assert after.bits == result.scorecard.ours.bits
     assert before.bits != after.bits
     assert found.gain_low is not None
-    assert "not measured" not in what_dropping_did(found)
+    assert "not measured" not in effect_of_decision(found)
 
 
 def test_the_two_differ_in_that_post_alone(made: tuple[Path, list[str], MakeResult]) -> None:
@@ -180,4 +180,4 @@ def test_little_time_is_not_spent_on_it(
     result = pipeline.make(order, callbacks=listener)
     assert listener.told == []
     assert dominant(result).rows[0].bits is None
-    assert "not measured" in what_dropping_did(dominant(result))
+    assert "not measured" in effect_of_decision(dominant(result))

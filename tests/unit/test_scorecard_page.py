@@ -99,14 +99,14 @@ def test_every_figure_is_there_and_each_kind_has_its_sentence() -> None:
         assert panel.meaning.endswith(".")
         assert panel.meaning in body
     cells = [re.sub(r"\s+", " ", cell.text()) for cell in tree.css(".gauges td")]
-    assert cells == [gauge.said for panel in shown for gauge in panel.gauges]
+    assert cells == [gauge.text for panel in shown for gauge in panel.gauges]
 
 
 def test_static_and_adaptive_figures_stand_in_tables_of_their_own() -> None:
     tables = read(sample_card.good()).css("#foresight table")
     said = [" ".join(cell.text() for cell in table.css(".label")) for table in tables]
     assert said == [
-        "Your model Its base, untouched From scratch Kneser-Ney n-gram",
+        "Your model Its base Trained from scratch Kneser-Ney n-gram",
         "Your model, learning as it reads PPM xz",
     ]
 
@@ -149,7 +149,7 @@ def test_the_dominant_post_before_and_after() -> None:
     tree = read(sample_card.good())
     rows = [[cell.text() for cell in row.css("th, td")] for row in tree.css("#dominant tbody tr")]
     assert rows == [["In full", "43,000", "47%", "1.56"], ["Left out", "0", "0%", "1.48"]]
-    assert "better by 5.1%" in words(tree, "#dominant")
+    assert "unseen posts 5.1% better" in words(tree, "#dominant")
 
 
 def test_evil_words_are_only_words() -> None:
@@ -178,7 +178,7 @@ def test_figures_are_written_so_that_nothing_looks_like_nothing() -> None:
         "100%",
     ]
     row = sample_card.row("x", "static", 1.0, -1.5, gain_low=-1.6, gain_high=-1.4)
-    assert "2.5 times as many bits" in say.ahead(row)
+    assert "2.5 times worse" in say.note(row)
 
 
 def test_long_samples_are_cut_at_a_word_and_nothing_is_lost() -> None:

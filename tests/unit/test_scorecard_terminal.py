@@ -47,20 +47,20 @@ def test_the_truths_are_there() -> None:
     said = re.sub(r"\s+", " ", printed(sample_card.good(), 80))
     for text in (
         "It writes like you.",
-        "1.48 bits a byte on unseen posts, 1.59 by its base",
-        "Judged on 6 posts held out whole (33 kB)",
+        "1.48 bits per byte on unseen posts, 1.59 for its base",
+        "Measured on 6 held-out posts (33 kB)",
         "A man who wears …",
-        "As it is Your model",
+        "Fixed models Your model",
         "Kneser-Ney n-gram",
         "xz",
         "(1.43 to 1.53)",
         "Burrows’ Delta",
-        "Non-words",
+        "Made-up words",
         "Known by heart",
         "“On Idling”, 4 May 2009",
-        "In full 43,000 words, 47% of all, 1.56 bits a byte",
+        "In full 43,000 words, 47% of all, 1.56 bits per byte",
         "Scoring 41 s",
-        "60, drawn by lot, were scored",
+        "60 of 120 held-out posts, chosen at random",
         PAGE,
     ):
         assert text in said, text

@@ -362,12 +362,12 @@ def test_a_blog_that_has_changed_since_is_told(folders: Folders, tmp_path: Path)
     bundle.save(model, found.model, TOKENIZER, provenance={"corpus": "then"})
     now = replace(posts(), key="now")
     card = score_model(model, now, ComparisonModels(), None, workspace=tmp_path / "w", config=SMALL)
-    assert any("read anew" in note for note in card.notes)
+    assert any("read again" in note for note in card.notes)
     same = replace(posts(), key="then")
     card = score_model(
         model, same, ComparisonModels(), None, workspace=tmp_path / "w", config=SMALL
     )
-    assert not any("read anew" in note for note in card.notes)
+    assert not any("read again" in note for note in card.notes)
 
 
 def test_the_name_of_the_base_is_read_from_the_model(folders: Folders) -> None:

@@ -1,4 +1,4 @@
-"""From figures as they were measured to the scorecard: rows, intervals, sources of passages."""
+"""Builds the scorecard from measurements: rows, intervals, sources of passages."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -136,11 +136,11 @@ def _static(found: Measurements, told: ScorecardContext) -> list[BitsRow]:
     if not found.ours:
         return []
     ours = found.ours
-    about_base = f"{told.base}, as it came" if told.base else "as it came"
+    about_base = f"{told.base}, before fine-tuning" if told.base else "before fine-tuning"
     rows = [_row(OURS, "as it is", "static", ours, seconds=told.trained_s.get("ours"))]
     for score, name, how, who in (
         (found.base, BASE, about_base, "base"),
-        (found.scratch, SCRATCH, "trained on your posts alone", "scratch"),
+        (found.scratch, SCRATCH, "trained on your posts only", "scratch"),
     ):
         if score:
             seconds = told.trained_s.get(who)
@@ -156,7 +156,7 @@ def _adaptive(found: Measurements) -> list[BitsRow]:
     if not found.adapting:
         return []
     ours = found.adapting
-    how = "takes a step on each passage it has been scored on"
+    how = "updated on each passage after being scored on it"
     rows = [_row(ADAPTING, how, "adaptive", ours)]
     for one in found.baselines.rows if found.baselines else ():
         if one.name in ("PPM", "xz"):
@@ -271,21 +271,21 @@ def _notes(found: Measurements, told: ScorecardContext) -> list[str]:
     notes = []
     if told.has_changed:
         notes.append(
-            "Your blog was read anew since this model was trained, so it may have learned from"
-            " posts that judge it here: make it anew to be sure."
+            "Your blog was read again after this model was trained, so it may have learned from"
+            " posts that are held out now. To be sure, train it again."
         )
     posts, judged = found.posts.test, found.judged
     if not posts:
-        notes.append("No post was held out, so nobody can say how well it foresees new ones.")
+        notes.append("No post was held out, so nobody can say how well it predicts new ones.")
     elif len(judged) < len(posts):
         notes.append(
-            f"Of {count(len(posts), 'held-out post')} {count(len(judged))}, drawn by lot, were"
+            f"{count(len(judged))} of {count(len(posts), 'held-out post')}, chosen at random, were"
             f" scored: {size(sum(post.bytes for post in judged))}."
         )
     whole = sum(post.bytes for post in found.posts.train)
     if found.baselines and found.baseline_bytes < whole:
         notes.append(
-            f"xz, PPM and the n-gram learned from {size(found.baseline_bytes)} of the"
-            f" {size(whole)} your model could learn from, whole posts drawn by lot."
+            f"xz, PPM and the n-gram learned from {size(found.baseline_bytes)} of your model's"
+            f" {size(whole)} of training text: whole posts, chosen at random."
         )
     return notes

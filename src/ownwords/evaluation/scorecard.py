@@ -12,7 +12,7 @@ Kind = Literal["static", "adaptive"]
 
 # Ways of foreseeing text that others ask for by name.
 OURS, ADAPTING = "Your model", "Your model, learning as it reads"
-BASE, SCRATCH, NGRAM = "Its base, untouched", "From scratch", "Kneser-Ney n-gram"
+BASE, SCRATCH, NGRAM = "Its base", "Trained from scratch", "Kneser-Ney n-gram"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""What the figures come to, in plain words; thresholds are counted from the author's own posts.
+"""Conclusions from the figures, in plain words; thresholds are relative to the author's own posts.
 
-A figure that could lie on either side of its threshold with other posts, or with other samples,
-decides nothing: where it is needed, the verdict is that so few texts cannot tell.
+A figure whose interval includes its threshold decides nothing: where it is needed, the conclusion
+is that there is too little text to tell.
 """
 
 from dataclasses import replace
@@ -13,17 +13,23 @@ from ownwords.evaluation.fluency import Fluency
 from ownwords.evaluation.scorecard import NGRAM, Conclusion, Memorised, Scorecard
 from ownwords.evaluation.scores import Interval
 from ownwords.evaluation.voice import Voice
-from ownwords.evaluation.wording import fewer, rate, source, sure
+from ownwords.evaluation.wording import (
+    compared_with,
+    rate,
+    rate_with_range,
+    read_together,
+    source,
+)
 
-# About all.
+# Overall.
 WRITES_LIKE_YOU = "writes like you"
 WORDS_ONLY = "learns your words but not your sentences"
 GIBBERISH = "gibberish"
 COPIES = "copies you"
 ANOTHER_VOICE = "writes, but not like you"
 TOO_FEW = "too few texts to tell"
-# About one topic.
-BETTER, NO_BETTER = "foresees you better", "foresees you no better"
+# By topic.
+BETTER, NO_BETTER = "predicts you better", "predicts you no better"
 YOURS, NOT_YOURS = "your voice", "not your voice"
 CLEAN, STUMBLES = "as clean as yours", "stumbles"
 OWN_WORDS = "its own words"
@@ -34,38 +40,38 @@ SENTENCES = {
     GIBBERISH: "It writes gibberish.",
     COPIES: "It copies you.",
     ANOTHER_VOICE: "It writes, but not like you.",
-    TOO_FEW: "So few texts cannot tell whether it writes like you.",
+    TOO_FEW: "There is too little text to tell whether it writes like you.",
 }
 
-# Of passages of the posts learned from, gone on with word for word: models of many books know fewer
-# than 1 of 100 so (Carlini et al. 2023), one that has read a blog too often nearly all.
+# Share of training passages continued word for word. Models of many books know fewer than 1 in 100
+# (Carlini et al. 2023), one that has read a blog too often nearly all.
 BY_HEART = 0.05
-# Of runs of 8 words, beyond what the author repeats: that is far less than 1 of 100.
+# Share of copied runs of 8 words, beyond what the author repeats; normally far below 1 in 100.
 TAKEN_RUNS = 0.05
-# Words copied in one piece: four times what the copy guard lets pass.
+# Words copied in one piece: four times what the copy guard allows.
 COPIED_WORDS = 40
-# The share of words that are none, beyond the author's: two blogs differ by less than the first;
-# with the second hardly a sentence of twenty words passes without one.
+# Share of made-up words, beyond the author's: two blogs differ by less than the first; with the
+# second, hardly a sentence of twenty words is without one.
 STRANGE, VERY_STRANGE = 0.02, 0.05
-# The same where no list of words is at hand: words that no post learned from holds.
+# Without a word list, the share of words that no training post holds.
 NEW, VERY_NEW = 0.05, 0.20
-# The share of broken sentences beyond the author's.
+# Share of broken sentences, beyond the author's.
 BROKEN, VERY_BROKEN = 0.10, 0.50
-# Of turns of words that no post takes, those in an order that is new as well, beyond the author's:
-# other authors have as many, a babbler by pairs of words .08 more (docs/log.md).
+# Share of new word sequences whose pattern is new as well, beyond the author's: other authors have
+# as many, a bigram babbler .08 more (docs/log.md).
 ODD, VERY_ODD = 0.03, 1.0
-# The share of runs of 4 words that come again, of words said again at once.
+# Share of repeated runs of 4 words, and of words repeated at once.
 REPEATED, LOOPED = 0.05, 0.30
-# Words of a sample at the median; less is no text.
+# Median words of a sample; fewer are no text.
 LEAST_WORDS = 12
-# A judge that ranks the author's own unseen passages no better than so is none.
+# A classifier that ranks the author's own unseen passages no better than this is useless.
 LEAST_AUC = 0.75
 
 _Side = Literal["above", "below", "unsure"]
 
 
 def with_conclusions(card: Scorecard) -> Scorecard:
-    """The same scorecard with what it comes to: about all first, then topic by topic."""
+    """Return the scorecard with its conclusions: overall first, then by topic."""
     topics = (
         _foresight(card),
         _voice(card.voice),
@@ -82,76 +88,75 @@ def _overall(
     fluency: Conclusion,
     copying: Conclusion,
 ) -> Conclusion:
-    told = (voice, fluency, foresight)
+    decisive = (voice, fluency, foresight)
     if copying.kind == COPIES:
-        return _about_all(COPIES, copying, foresight, fluency)
+        return _conclude(COPIES, copying, foresight, fluency)
     if fluency.kind == GIBBERISH:
-        return _about_all(GIBBERISH, fluency, foresight)
+        return _conclude(GIBBERISH, fluency, foresight)
     if voice.kind == NOT_YOURS and card.about.base and foresight.kind != BETTER:
-        return _about_all(ANOTHER_VOICE, voice, foresight)
+        return _conclude(ANOTHER_VOICE, voice, foresight)
     if fluency.kind == STUMBLES or voice.kind == NOT_YOURS:
-        return _about_all(WORDS_ONLY, fluency, voice, foresight)
-    if all(one.kind in (YOURS, CLEAN, BETTER) for one in told):
-        return _about_all(WRITES_LIKE_YOU, *told, copying)
+        return _conclude(WORDS_ONLY, fluency, voice, foresight)
+    if all(topic.kind in (YOURS, CLEAN, BETTER) for topic in decisive):
+        return _conclude(WRITES_LIKE_YOU, *decisive, copying)
     # What cannot be told comes first.
-    ordered = sorted(told, key=lambda one: one.kind in (YOURS, CLEAN, BETTER))
-    return _about_all(TOO_FEW, *ordered, copying)
+    ordered = sorted(decisive, key=lambda topic: topic.kind in (YOURS, CLEAN, BETTER))
+    return _conclude(TOO_FEW, *ordered, copying)
 
 
-def _about_all(kind: str, *because: Conclusion) -> Conclusion:
-    return Conclusion("all", kind, SENTENCES[kind], tuple(one.sentence for one in because))
+def _conclude(kind: str, *because: Conclusion) -> Conclusion:
+    return Conclusion("all", kind, SENTENCES[kind], tuple(topic.sentence for topic in because))
 
 
 def _foresight(card: Scorecard) -> Conclusion:
-    """Is it ahead of what it began with, or, without that, of counting letters?"""
+    """Compare with the base, or without one with an n-gram model."""
     rival = card.untouched or card.row(NGRAM)
     if card.ours is None or rival is None or rival.gain_low is None or rival.gain_high is None:
         posts = card.about.judged_posts
-        few = f"With {count(posts, 'held-out post')}" if posts else "No post was held out, so"
-        return Conclusion(
-            "foresight", TOO_FEW, f"{few} nobody can say how well it foresees new ones."
-        )
-    than = "its base" if rival is card.untouched else "counting letters"
-    needs = f"it needs {fewer(rival)}"
-    if rival.gain_low > 0:
-        said = f"It foresees posts it has never seen better than {than}: {needs}."
-        return Conclusion("foresight", BETTER, said)
-    if rival.gain_high < 0:
-        said = f"It foresees posts it has never seen worse than {than}: {needs}."
-        return Conclusion("foresight", NO_BETTER, said)
-    said = f"Whether it foresees new posts better than {than} cannot be told from so few."
-    return Conclusion("foresight", TOO_FEW, said)
+        reason = f"With {count(posts, 'held-out post')}," if posts else "No post was held out, so"
+        sentence = f"{reason} nobody can say how well it predicts new ones."
+        return Conclusion("foresight", TOO_FEW, sentence)
+    than = "the model it started from" if rival is card.untouched else "an n-gram model"
+    if rival.gain_low <= 0 <= rival.gain_high:
+        sentence = f"There are too few posts to tell whether it predicts you better than {than}."
+        return Conclusion("foresight", TOO_FEW, sentence)
+    sentence = f"It predicts your unseen posts {compared_with(rival)} than {than}."
+    return Conclusion("foresight", BETTER if rival.gain_low > 0 else NO_BETTER, sentence)
 
 
 def _voice(voice: Voice | None) -> Conclusion:
-    """Are its passages taken for the author's about as often as the author's own?"""
+    """Is the model classified as the author about as often as the author is?"""
     if voice is None:
         return Conclusion("voice", TOO_FEW, "Its voice was not measured.")
-    told = voice.letters
-    if told is None:
+    letters = voice.letters
+    if letters is None:
         return _voice_by_distance(voice)
-    if told.held_out_auc.value < LEAST_AUC:
+    if letters.held_out_auc.value < LEAST_AUC:
         return Conclusion(
             "voice",
             TOO_FEW,
-            "Even your own held-out posts cannot be told from other authors' (of"
-            f" {rate(told.held_out_auc.value)} of pairs), so nothing can be said of its voice.",
+            "The classifier cannot tell even your own held-out posts from other authors' (it ranks"
+            f" {rate(letters.held_out_auc.value)} of pairs correctly), so its voice is unknown.",
         )
-    said = (
-        f"Of its passages {sure(told.samples_taken)} are taken for yours; of your own held-out ones"
-        f" {rate(told.held_out_taken.value)}, of other authors' {rate(told.others_taken.value)}."
+    sentence = (
+        f"A classifier takes {rate_with_range(letters.samples_taken)} of its passages for yours;"
+        f" of your own held-out ones {rate(letters.held_out_taken.value)}, of other authors'"
+        f" {rate(letters.others_taken.value)}."
     )
     if farther := _farther_than_others(voice):
-        return Conclusion("voice", NOT_YOURS, f"{said} {farther}")
-    halfway = (told.held_out_taken.value + told.others_taken.value) / 2
+        return Conclusion("voice", NOT_YOURS, f"{sentence} {farther}")
+    halfway = (letters.held_out_taken.value + letters.others_taken.value) / 2
     kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": TOO_FEW}
-    return Conclusion("voice", kinds[_side(told.samples_taken.interval, halfway)], said)
+    kind = kinds[_side(letters.samples_taken.interval, halfway)]
+    if kind == YOURS and (together := read_together(voice)):
+        sentence += f" {together}"
+    return Conclusion("voice", kind, sentence)
 
 
 def _farther_than_others(voice: Voice) -> str:
-    """A sentence where its frequent words are surely farther from the author than most people's.
+    """A sentence where its frequent words are surely farther from the author's than most people's.
 
-    The judge of letters knows a few turns of the author's; these words come in every sentence.
+    The classifier knows a few phrases of the author's; frequent words are in every sentence.
     """
     delta = voice.delta
     if delta is None or delta.others is None:
@@ -159,32 +164,33 @@ def _farther_than_others(voice: Voice) -> str:
     if _side(delta.samples.median.interval, delta.others.high) != "above":
         return ""
     return (
-        f"Its frequent words lie farther from yours ({delta.samples.median.value:.2f}) than other"
-        f" authors' do ({delta.others.median.value:.2f})."
+        f"But its use of common words is farther from yours ({delta.samples.median.value:.2f}) than"
+        f" other authors' is ({delta.others.median.value:.2f}): it has some of your phrases, not"
+        " your style."
     )
 
 
 def _voice_by_distance(voice: Voice) -> Conclusion:
-    """Without other authors: does it lie as near to the training posts as held-out ones do?"""
+    """Without other authors: is it as close to the training posts as held-out posts are?"""
     if voice.delta is None:
         return Conclusion("voice", TOO_FEW, voice.reason or "Its voice was not measured.")
     ours, real = voice.delta.samples, voice.delta.held_out
-    said = (
-        f"By its frequent words it lies {ours.median.value:.2f} away from your posts; the middle"
-        f" half of your own held-out passages lie from {real.low:.2f} to {real.high:.2f}."
+    sentence = (
+        f"Its use of common words is at a distance of {ours.median.value:.2f} from your posts; for"
+        f" the middle half of your own held-out passages it is {real.low:.2f} to {real.high:.2f}."
     )
-    # Nearer than the author's own is no fault.
+    # Closer than the author's own is no fault.
     kinds = {"above": NOT_YOURS, "below": YOURS, "unsure": TOO_FEW}
-    return Conclusion("voice", kinds[_side(ours.median.interval, real.high)], said)
+    return Conclusion("voice", kinds[_side(ours.median.interval, real.high)], sentence)
 
 
 def _fluency(fluency: Fluency | None) -> Conclusion:
-    """Are its words words, its sentences whole, and do they go on?"""
+    """Are the words real, the sentences whole, and does the text move on?"""
     if fluency is None:
-        return Conclusion("fluency", TOO_FEW, "Its language was not measured.")
+        return Conclusion("fluency", TOO_FEW, "Its fluency was not measured.")
     if fluency.passage_words < LEAST_WORDS:
-        said = f"It hardly writes at all: {count(fluency.passage_words, 'word')} at a time."
-        return Conclusion("fluency", GIBBERISH, said)
+        words = count(fluency.passage_words, "word")
+        return Conclusion("fluency", GIBBERISH, f"It hardly writes anything: {words} a sample.")
     strange = fluency.non_words or fluency.new_words
     few, many = (STRANGE, VERY_STRANGE) if fluency.non_words else (NEW, VERY_NEW)
     limits = [
@@ -196,98 +202,88 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
     ]
     if fluency.unknown_names:
         limits.append((fluency.unknown_names, STRANGE, VERY_STRANGE))
-    said = _said_of_language(fluency)
-    if any(_beyond(one, much) == "above" for one, _, much in limits):
-        return Conclusion("fluency", GIBBERISH, said)
-    sides = [_beyond(one, little) for one, little, _ in limits]
+    sentence = _fluency_sentence(fluency)
+    if any(_beyond(pair, much) == "above" for pair, _, much in limits):
+        return Conclusion("fluency", GIBBERISH, sentence)
+    sides = [_beyond(pair, little) for pair, little, _ in limits]
     if "above" in sides:
-        return Conclusion("fluency", STUMBLES, said)
-    return Conclusion("fluency", TOO_FEW if "unsure" in sides else CLEAN, said)
+        return Conclusion("fluency", STUMBLES, sentence)
+    return Conclusion("fluency", TOO_FEW if "unsure" in sides else CLEAN, sentence)
 
 
-def _said_of_language(fluency: Fluency) -> str:
-    none = "are no words" if fluency.non_words else "stand in none of your posts"
-    measures: list[tuple[str, PairedEstimate | None, str, float]] = [
-        ("of its words", fluency.non_words or fluency.new_words, none, 0.0),
-        ("of its words", fluency.unknown_names, "are names of nobody", STRANGE),
-        ("of its sentences", fluency.broken, "are broken", 0.0),
-        (
-            "of its new turns of words",
-            fluency.odd_turns if _beyond(fluency.odd_turns, ODD) != "below" else None,
-            "are in an order that is none of yours",
-            0.0,
-        ),
-        ("of what it says", fluency.repeated, "was said before in the same text", REPEATED),
-        ("of its words", fluency.looped, "say at once again what was just said", LOOPED),
+def _fluency_sentence(fluency: Fluency) -> str:
+    odd_turns = fluency.odd_turns if _beyond(fluency.odd_turns, ODD) != "below" else None
+    strange = "are not real words" if fluency.non_words else "are in none of your posts"
+    # A measure, the least value worth a mention, and what it says.
+    measures: list[tuple[PairedEstimate | None, float, str]] = [
+        (fluency.non_words or fluency.new_words, 0.0, f"of its words {strange}"),
+        (fluency.unknown_names, STRANGE, "of its words are invented names"),
+        (fluency.broken, 0.0, "of its sentences are broken"),
+        (odd_turns, 0.0, "of its new word sequences are in an order you never use"),
+        (fluency.repeated, REPEATED, "of its phrases repeat earlier ones in the same text"),
+        (fluency.looped, LOOPED, "of its words repeat at once what it has just said"),
     ]
     parts = [
-        f"{of} {rate(one.samples.value)} {what}{_yours(one)}"
-        for of, one, what, least in measures
-        if one and one.samples.value >= least
+        f"{rate(pair.samples.value)} {what}{_yours(pair)}"
+        for pair, least, what in measures
+        if pair and pair.samples.value >= least
     ]
-    said = "; ".join(parts)
-    return f"{said[:1].upper()}{said[1:]}."
+    return f"{'; '.join(parts)}."
 
 
-def _yours(one: PairedEstimate) -> str:
-    return f" (in your held-out posts {rate(one.held_out.value)})" if one.held_out.of else ""
+def _yours(pair: PairedEstimate) -> str:
+    return f" (yours: {rate(pair.held_out.value)})" if pair.held_out.of else ""
 
 
-def _copying(found: Memorised | None) -> Conclusion:
-    """Does it say again what it has read?"""
-    if found is None:
+def _copying(memorised: Memorised | None) -> Conclusion:
+    """Does it repeat what it was trained on?"""
+    if memorised is None:
         return Conclusion("copying", TOO_FEW, "Whether it copies was not measured.")
-    low = found.training.interval.low if found.training.interval else 0.0
+    low = memorised.training.interval.low if memorised.training.interval else 0.0
     reasons = []
-    if low > max(BY_HEART, found.held_out.value):
+    if low > max(BY_HEART, memorised.held_out.value):
         reasons.append(
-            f"given {found.prefix} tokens of a post it learned from, it goes on with the next"
-            f" {found.length} word for word in {sure(found.training)} of cases"
+            f"given {memorised.prefix} tokens of a training post, it continues with the next"
+            f" {memorised.length} word for word in {rate_with_range(memorised.training)} of cases"
         )
-    for one in found.novelty:
-        known, usual = 1 - one.unguarded, 0.0 if one.real is None else 1 - one.real
-        if one.n == 8 and known > usual + TAKEN_RUNS:
+    for runs in memorised.novelty:
+        copied, usual = 1 - runs.unguarded, 0.0 if runs.real is None else 1 - runs.real
+        if runs.n == 8 and copied > usual + TAKEN_RUNS:
             reasons.append(
-                f"{rate(known)} of its runs of 8 words stand in your posts (of your own held-out"
-                f" ones {rate(usual)})"
+                f"{rate(copied)} of its runs of 8 words are in your posts (of your own held-out"
+                f" ones: {rate(usual)})"
             )
-    if found.unguarded.words >= max(COPIED_WORDS, 2 * found.real.words):
-        reasons.append(
-            f"it wrote {found.unguarded.words} words on end that stand {source(found.unguarded)}"
-        )
+    longest = memorised.unguarded
+    if longest.words >= max(COPIED_WORDS, 2 * memorised.real.words):
+        reasons.append(f"it wrote {longest.words} words in a row that are {source(longest)}")
     if reasons:
-        return Conclusion("copying", COPIES, _kept_back(found, "; ".join(reasons)))
-    if not found.unguarded.words:
-        return Conclusion("copying", OWN_WORDS, "Nothing of what it writes stands in your posts.")
-    said = (
-        "What it writes is its own: the longest piece it took from your posts has"
-        f" {count(found.unguarded.words, 'word')}"
-    )
-    if found.real.words:
-        said += f"; your held-out ones share {count(found.real.words, 'word')} with them"
-    return Conclusion("copying", OWN_WORDS, f"{said}.")
+        sentence = "; ".join(reasons)
+        sentence = f"{sentence[:1].upper()}{sentence[1:]}."
+        if memorised.guarded is not None:
+            sentence += f" The copy guard limits that to {count(memorised.guarded.words, 'word')}."
+        return Conclusion("copying", COPIES, sentence)
+    if not longest.words:
+        return Conclusion("copying", OWN_WORDS, "Nothing it writes is copied from your posts.")
+    words = count(longest.words, "word")
+    sentence = f"It does not copy you: its longest passage from your posts has {words}"
+    if memorised.real.words:
+        sentence += f"; your own held-out posts share up to {count(memorised.real.words, 'word')}"
+    return Conclusion("copying", OWN_WORDS, f"{sentence}.")
 
 
-def _kept_back(found: Memorised, reasons: str) -> str:
-    said = f"{reasons[:1].upper()}{reasons[1:]}."
-    if found.guarded is None:
-        return said
-    return f"{said} The copy guard cuts that to {count(found.guarded.words, 'word')} at most."
-
-
-def _beyond(one: PairedEstimate, limit: float) -> _Side:
-    """On which side of a limit the samples surely lie, counted from the held-out posts."""
-    if one.excess is None and one.samples.interval and one.held_out.of:
-        # A single post says too little to call samples as good, and enough to call them bad.
-        is_above = one.samples.interval.low > one.held_out.value + limit
+def _beyond(pair: PairedEstimate, limit: float) -> _Side:
+    """On which side of a limit the samples lie, relative to the held-out posts."""
+    if pair.excess is None and pair.samples.interval and pair.held_out.of:
+        # A single post is too little to call samples as good, and enough to call them bad.
+        is_above = pair.samples.interval.low > pair.held_out.value + limit
         return "above" if is_above else "unsure"
-    return _side(one.excess, limit)
+    return _side(pair.excess, limit)
 
 
-def _side(found: Interval | None, limit: float) -> _Side:
+def _side(interval: Interval | None, limit: float) -> _Side:
     """On which side of a limit a figure surely lies."""
-    if found is None:
+    if interval is None:
         return "unsure"
-    if found.low > limit:
+    if interval.low > limit:
         return "above"
-    return "below" if found.high < limit else "unsure"
+    return "below" if interval.high < limit else "unsure"

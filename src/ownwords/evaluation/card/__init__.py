@@ -1,1 +1,1 @@
-"""The scorecard for people: a page that needs nothing else, and the same in a terminal."""
+"""The scorecard for people: a self-contained page, and the same in a terminal."""

@@ -1,4 +1,4 @@
-"""The scorecard's two files: the page, and the figures for other programs."""
+"""The scorecard's two files: the page, and JSON for other programs."""
 
 import json
 from pathlib import Path
@@ -11,16 +11,16 @@ PAGE, DATA = "scorecard.html", "scorecard.json"
 
 
 def write(card: Scorecard, folder: Path) -> tuple[Path, Path]:
-    """Write both into a folder, each whole or not at all; their paths."""
+    """Write both atomically into a folder; return their paths."""
     page, data = folder / PAGE, folder / DATA
-    said = json.dumps(card.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
-    write_atomically(data, said + "\n")
+    text = json.dumps(card.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
+    write_atomically(data, text + "\n")
     write_atomically(page, render(card))
     return page, data
 
 
 def read(folder: Path) -> Scorecard | None:
-    """The scorecard that was written there; None where there is none that can be read."""
+    """Read the scorecard in a folder; None where there is none, or it cannot be read."""
     try:
         return Scorecard.from_dict(json.loads((folder / DATA).read_bytes()))
     except (OSError, ValueError, RecursionError):  # also of another version of ownwords

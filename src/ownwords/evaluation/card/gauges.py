@@ -1,4 +1,4 @@
-"""Figures as bars with the range they are sure to: rows of a table, for those who listen too."""
+"""Figures as bars with confidence intervals, in table rows that screen readers can read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,44 +8,44 @@ from ownwords.archive.report.html import Html, join, tag
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A figure beside others of its kind; `low` and `high` are None where nobody can say."""
+    """A figure beside others of its kind; `low` and `high` are None where they are unknown."""
 
     label: str
     value: float
-    said: str  # the figure as it is written
+    text: str  # the value, formatted
     low: float | None = None
     high: float | None = None
-    span: str = ""  # the range as it is written
+    span: str = ""  # the range, formatted
     note: str = ""
     is_ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Some of them under one heading, with one plain sentence of what they mean."""
+    """Gauges under one heading, with one sentence on what they mean."""
 
     title: str
     meaning: str
     gauges: tuple[Gauge, ...]
-    most: float = 0.0  # where the scale ends; at the largest unless given
+    scale_end: float = 0.0  # 0: the largest value
 
     @property
     def top(self) -> float:
-        largest = max((max(one.value, one.high or 0.0) for one in self.gauges), default=0.0)
-        return self.most or largest or 1.0
+        largest = max((max(row.value, row.high or 0.0) for row in self.gauges), default=0.0)
+        return self.scale_end or largest or 1.0
 
 
-def drawn(panels: Sequence[Panel]) -> Html:
-    """Heading, sentence and table of each, side by side where there is the room."""
-    return tag("div", *(tag("div", *_drawn(panel)) for panel in panels), class_="panels")
+def render_panels(panels: Sequence[Panel]) -> Html:
+    """Heading, sentence and table of each panel, side by side where the page is wide enough."""
+    return tag("div", *(tag("div", *_render(panel)) for panel in panels), class_="panels")
 
 
-def drawn_wide(panels: Sequence[Panel]) -> Html:
-    """The same one below the other, for what is compared from panel to panel."""
-    return join(*(part for panel in panels for part in _drawn(panel)))
+def render_panels_stacked(panels: Sequence[Panel]) -> Html:
+    """The same below each other, for panels that are compared."""
+    return join(*(part for panel in panels for part in _render(panel)))
 
 
-def _drawn(panel: Panel) -> tuple[Html, Html, Html]:
+def _render(panel: Panel) -> tuple[Html, Html, Html]:
     return tag("h3", panel.title), tag("p", panel.meaning), _table(panel)
 
 
@@ -60,7 +60,7 @@ def _table(panel: Panel) -> Html:
                 tag("span", _below(row), class_="quiet") if _below(row) else None,
                 scope="row",
             ),
-            tag("td", row.said, class_="ours" if row.is_ours else None),
+            tag("td", row.text, class_="ours" if row.is_ours else None),
         )
         for row in panel.gauges
     )

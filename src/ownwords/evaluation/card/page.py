@@ -1,6 +1,6 @@
-"""The scorecard as one page that needs nothing else: no network, no script, no font, no template.
+"""The scorecard as one self-contained HTML page: no network, no scripts, no fonts.
 
-It is the corpus report's twin: the same stylesheet and the same builders, and some rules more.
+It shares stylesheet and builders with the corpus report.
 """
 
 from ownwords.archive.report.formatting import day, plain
@@ -22,9 +22,9 @@ _ORDER = (
 
 
 def render(card: Scorecard) -> str:
-    """The whole page as HTML; the same scorecard gives the same bytes."""
+    """Render the page; the same scorecard gives the same bytes."""
     parts = [part for write in _ORDER if (part := write(card)) is not None]
-    title = f"{say.name(card)}: how good the model is"
+    title = f"{say.name(card)}: how good your model is"
     masthead, footer = _masthead(card), _footer(card)
     return render_page(title, "scorecard", masthead, parts, footer, more_style=__package__)
 
@@ -33,7 +33,7 @@ def _masthead(card: Scorecard) -> Html:
     verdict = card.verdict
     return tag(
         "header",
-        tag("p", tag("bdi", say.name(card)), ": how good the model is", class_="kicker"),
+        tag("p", tag("bdi", say.name(card)), ": how good your model is", class_="kicker"),
         tag("h1", verdict.sentence, class_="bad" if say.is_bad(verdict) else None),
         tag("ul", *(tag("li", sentence) for sentence in verdict.because), class_="because"),
         _figures(card),

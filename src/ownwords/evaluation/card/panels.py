@@ -1,193 +1,232 @@
-"""Which figures are shown together, and what they mean, for the page and the terminal alike."""
+"""Groups the figures into panels and says what they mean, for the page and the terminal."""
 
-from ownwords.archive.report.formatting import count
+from ownwords.archive.report.formatting import count, plain
 from ownwords.evaluation import wording as say
 from ownwords.evaluation.bootstrap import Estimate, PairedEstimate
 from ownwords.evaluation.card.gauges import Gauge, Panel
-from ownwords.evaluation.scorecard import BitsRow, Memorised, Scorecard
+from ownwords.evaluation.scorecard import BitsRow, CopiedPassage, Memorised, Scorecard
 from ownwords.evaluation.voice import AuthorClassification, Delta, DeltaDistribution
 
-YOURS, ITS, THEIRS = "Your own held-out posts", "What it writes", "Other authors"
+YOURS, MODELS, OTHERS = "Your held-out posts", "What it writes", "Other authors"
+MADE_UP_WORDS = "Made-up words"
+
+_EXAMPLES = 3  # broken sentences of each kind
+
+_LETTERS = (
+    "A classifier trained on your posts and other authors' decides by groups of letters who wrote a"
+    " passage. It has read none of the passages it judges here."
+)
+_MASKED = "The same with all but the most frequent words hidden, so that only style counts."
 
 
 def foresight(card: Scorecard) -> list[Panel]:
-    """Bits a byte, of what stays as it is and of what learns on the way."""
-    top = max((row.high or row.bits for row in card.bits), default=0.0)
+    """Bits per byte of fixed models, and of those that learn while they read."""
+    scale_end = max((row.high or row.bits for row in card.bits), default=0.0)
     kinds = (
-        ("static", "As it is", "What stays as it is while it reads a post it has never seen."),
+        ("static", "Fixed models", "These do not change while they read an unseen post."),
         (
             "adaptive",
-            "Learning while it reads",
-            "Compressors learn with every letter, so beside them stands your model when it may too."
-            " These figures cannot be compared with those above.",
+            "Models that learn as they read",
+            "Compressors learn from every letter, so your model may learn as well here. Do not"
+            " compare these figures with those above.",
         ),
     )
     panels = []
     for kind, title, meaning in kinds:
         rows = sorted((row for row in card.bits if row.kind == kind), key=lambda row: row.bits)
         if rows:
-            panels.append(Panel(title, meaning, tuple(map(_of_bits, rows)), top))
+            panels.append(Panel(title, meaning, tuple(map(_bits_gauge, rows)), scale_end))
     return panels
 
 
 def voice(card: Scorecard) -> list[Panel]:
-    """Whose passages are taken for the author's, and how far they lie from his posts."""
-    found = card.voice
-    if found is None:
+    """Which passages are classified as the author's, and their distance from the author's posts."""
+    voice = card.voice
+    if voice is None:
         return []
     panels = []
-    if found.letters:
-        panels.append(_taken(found.letters, "Taken for you", _BY_LETTERS))
-    if found.masked:
-        panels.append(_taken(found.masked, "Taken for you, whatever the subject", _MASKED))
-    if found.delta:
-        panels.append(_distance(found.delta))
+    if voice.letters:
+        panels.append(_classified(voice.letters, "Classified as yours", _LETTERS))
+    if voice.masked:
+        panels.append(_classified(voice.masked, "Classified as yours, topic hidden", _MASKED))
+    if voice.delta:
+        panels.append(_delta(voice.delta))
     return panels
 
 
 def fluency(card: Scorecard) -> list[Panel]:
-    """What of the samples is no language, each beside the held-out posts."""
-    found = card.fluency
-    if found is None:
+    """Faults of the samples' language, each beside the held-out posts."""
+    fluency = card.fluency
+    if fluency is None:
         return []
     measures: list[tuple[str, str, PairedEstimate | None]] = [
         (
-            "Non-words",
-            "Of its words, those that stand in no post it learned from and in no list of words;"
-            " names are not counted.",
-            found.non_words,
+            MADE_UP_WORDS,
+            "Words in no training post and in no word list. Names do not count.",
+            fluency.non_words,
         ),
         (
-            "Words new to it",
-            "Of its words, those that stand in no post it learned from.",
-            None if found.non_words else found.new_words,
+            "New words",
+            "Words in no training post.",
+            None if fluency.non_words else fluency.new_words,
         ),
         (
-            "Names of nobody",
-            "Words with a capital in mid-sentence that stand in no post it learned from and in no"
-            " list of words.",
-            found.unknown_names,
+            "Invented names",
+            "Words with a capital in mid-sentence that are in no training post and in no word"
+            " list.",
+            fluency.unknown_names,
         ),
         (
             "Broken sentences",
-            "Sentences without an end, with a quotation mark or bracket left open, absurdly long,"
-            " or with a word doubled.",
-            found.broken,
+            "Sentences with no end, an open quotation mark or bracket, an absurd length or a"
+            " doubled word.",
+            fluency.broken,
         ),
         (
-            "Odd turns",
-            "Of the ways in which its words follow one another, those that none of your posts has;"
-            " fewer than yours: it keeps to what you often say.",
-            found.odd_turns,
+            "Unusual word order",
+            "New word sequences whose pattern is in none of your posts. A lower figure than yours"
+            " means that it keeps to what you often say.",
+            fluency.odd_turns,
         ),
         (
-            "Said again",
-            "Of runs of four words, those that came before in the same text.",
-            found.repeated,
+            "Repetition",
+            "Runs of four words that occurred before in the same text.",
+            fluency.repeated,
         ),
     ]
-    return [_beside(title, meaning, one) for title, meaning, one in measures if one]
+    return [
+        Panel(
+            title,
+            meaning,
+            (
+                _share_gauge(MODELS, pair.samples, is_ours=True),
+                _share_gauge(YOURS, pair.held_out),
+            ),
+        )
+        for title, meaning, pair in measures
+        if pair
+    ]
 
 
 def copying(card: Scorecard) -> list[Panel]:
-    """What it has by heart, and how new what it writes is."""
-    found = card.memorised
-    if found is None:
+    """What the model knows by heart, and how new its texts are."""
+    memorised = card.memorised
+    if memorised is None:
         return []
     by_heart = Panel(
         "Known by heart",
-        f"Given {count(found.prefix, 'token')} of a post, so often the next {found.length} it"
-        " would choose are those that stand there, word for word. Of posts it has never seen"
-        " that is luck.",
+        f"How often, given {count(memorised.prefix, 'token')} of a post, the model's next"
+        f" {memorised.length} choices match the post word for word. For unseen posts that is"
+        " chance.",
         (
-            _of_share("Posts it learned from", found.training, is_ours=True),
-            _of_share("Posts it has never seen", found.held_out),
+            _share_gauge("Training posts", memorised.training, is_ours=True),
+            _share_gauge("Unseen posts", memorised.held_out),
         ),
         1.0,
     )
-    return [by_heart, _novelty(found)] if found.novelty else [by_heart]
+    return [by_heart, _novelty(memorised)] if memorised.novelty else [by_heart]
 
 
-_BY_LETTERS = (
-    "A judge that has read your posts and other authors' decides by groups of letters whose a"
-    " passage is; what it judges here it has never read."
-)
-_MASKED = (
-    "The same where all but the most frequent words are hidden, so that only the manner shows."
-)
+def examples(card: Scorecard) -> list[tuple[str, str]]:
+    """Examples of faults in the samples: what it is, and the text."""
+    fluency = card.fluency
+    if fluency is None:
+        return []
+    items = []
+    if fluency.sample_loop.words:
+        items.append(("Repeated over and over", plain(fluency.sample_loop.text, 240)))
+    for kind, texts in fluency.examples.items():
+        if texts and kind == "non-words":
+            items.append((MADE_UP_WORDS, ", ".join(plain(text, 40) for text in texts)))
+        else:
+            items += [(kind.capitalize(), plain(text, 240)) for text in texts[:_EXAMPLES]]
+    return items
 
 
-def _of_bits(row: BitsRow) -> Gauge:
+def copied_passages(card: Scorecard) -> list[tuple[CopiedPassage, str]]:
+    """The longest copied passages, and who wrote each."""
+    memorised = card.memorised
+    if memorised is None:
+        return []
+    passages = [
+        (memorised.guarded, "With the copy guard"),
+        (memorised.unguarded, "Without the copy guard" if memorised.guarded else MODELS),
+        (memorised.real, "Your own held-out posts, for comparison"),
+    ]
+    return [(passage, how) for passage, how in passages if passage]
+
+
+def _bits_gauge(row: BitsRow) -> Gauge:
     span = say.between(row.low, row.high, say.bits)
-    said = say.bits(row.bits)
-    return Gauge(row.name, row.bits, said, row.low, row.high, span, say.note(row), row.is_ours)
+    text = say.bits(row.bits)
+    return Gauge(row.name, row.bits, text, row.low, row.high, span, say.note(row), row.is_ours)
 
 
-def _taken(told: AuthorClassification, title: str, meaning: str) -> Panel:
+def _classified(shares: AuthorClassification, title: str, meaning: str) -> Panel:
     rows = (
-        _of_share(ITS, told.samples_taken, is_ours=True),
-        _of_share(YOURS, told.held_out_taken),
-        _of_share(THEIRS, told.others_taken),
+        _share_gauge(MODELS, shares.samples_taken, is_ours=True),
+        _share_gauge(YOURS, shares.held_out_taken),
+        _share_gauge(OTHERS, shares.others_taken),
     )
     return Panel(title, meaning, rows, 1.0)
 
 
-def _distance(delta: Delta) -> Panel:
-    rows = [_of_distance(ITS, delta.samples, is_ours=True), _of_distance(YOURS, delta.held_out)]
+def _delta(delta: Delta) -> Panel:
+    rows = [
+        _distance_gauge(MODELS, delta.samples, is_ours=True),
+        _distance_gauge(YOURS, delta.held_out),
+    ]
     if delta.others:
-        rows.append(_of_distance(THEIRS, delta.others))
+        rows.append(_distance_gauge(OTHERS, delta.others))
     return Panel(
         "Burrows’ Delta",
-        f"How far the use of the {delta.words} most frequent words, which nobody chooses, lies"
-        f" from yours, in passages of {count(delta.passage_words, 'word')}: less is nearer.",
+        f"How far the use of the {delta.words} most common words, which nobody chooses on purpose,"
+        f" is from yours, in passages of {count(delta.passage_words, 'word')}. Lower is closer.",
         tuple(rows),
     )
 
 
-def _of_distance(label: str, one: DeltaDistribution, *, is_ours: bool = False) -> Gauge:
-    found = one.median.interval
-    low, high = (found.low, found.high) if found else (None, None)
+def _distance_gauge(label: str, distances: DeltaDistribution, *, is_ours: bool = False) -> Gauge:
+    low, high = _limits(distances.median)
     return Gauge(
         label,
-        one.median.value,
-        say.bits(one.median.value),
+        distances.median.value,
+        say.bits(distances.median.value),
         low,
         high,
         say.between(low, high, say.bits),
-        f"the middle half {say.between(one.low, one.high, say.bits)}",
+        f"middle half {say.between(distances.low, distances.high, say.bits)}",
         is_ours,
     )
 
 
-def _beside(title: str, meaning: str, one: PairedEstimate) -> Panel:
-    return Panel(
-        title, meaning, (_of_share(ITS, one.samples, is_ours=True), _of_share(YOURS, one.held_out))
-    )
-
-
-def _novelty(found: Memorised) -> Panel:
+def _novelty(memorised: Memorised) -> Panel:
     rows = []
-    for one in found.novelty:
-        value = one.unguarded if one.guarded is None else one.guarded
+    for runs in memorised.novelty:
+        value = runs.unguarded if runs.guarded is None else runs.guarded
         notes = (
-            "" if one.guarded is None else f"copy guard off {say.rate(one.unguarded)}",
-            "" if one.real is None else f"your own held-out posts {say.rate(one.real)}",
+            "" if runs.guarded is None else f"{say.rate(runs.unguarded)} without the copy guard",
+            "" if runs.real is None else f"{say.rate(runs.real)} in your own held-out posts",
         )
         note = " · ".join(part for part in notes if part)
-        label = f"{one.n} words in a row"
+        label = f"{runs.n} words in a row"
         rows.append(Gauge(label, value, say.rate(value), note=note, is_ours=True))
     return Panel(
-        "New words in a row",
-        "So many of the runs of words it writes stand in no post it learned from.",
+        "New word sequences",
+        "The share of the word runs it writes that are in no training post.",
         tuple(rows),
         1.0,
     )
 
 
-def _of_share(label: str, one: Estimate, *, is_ours: bool = False) -> Gauge:
-    if not one.of:
+def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> Gauge:
+    if not share.of:
         return Gauge(label, 0.0, "–", note="nothing to measure", is_ours=is_ours)
-    found = one.interval
-    low, high = (found.low, found.high) if found else (None, None)
+    low, high = _limits(share)
     span = say.between(low, high, say.rate)
-    return Gauge(label, one.value, say.rate(one.value), low, high, span, "", is_ours)
+    return Gauge(label, share.value, say.rate(share.value), low, high, span, "", is_ours)
+
+
+def _limits(estimate: Estimate) -> tuple[float | None, float | None]:
+    interval = estimate.interval
+    return (interval.low, interval.high) if interval else (None, None)

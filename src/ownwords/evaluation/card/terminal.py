@@ -1,4 +1,4 @@
-"""The scorecard in a terminal: the same truth as the page, in what fits a few screens."""
+"""The scorecard in a terminal: the same figures as the page, on a few screens."""
 
 from rich.console import Console
 from rich.style import Style
@@ -15,9 +15,9 @@ _SAMPLE_LETTERS = 420
 
 
 def print_card(card: Scorecard, console: Console, page: str = "") -> None:
-    """Print it; no line is wider than the console, and no text of a model is markup.
+    """Print the scorecard within the console's width; text of a model is never markup.
 
-    `page` is where the whole scorecard lies.
+    `page` is the path of the full scorecard.
     """
     _Printer(console).card(card, page)
 
@@ -28,21 +28,24 @@ class _Printer(TerminalWriter):
     def card(self, card: Scorecard, page: str) -> None:
         self._title(card)
         self._samples(card)
-        for heading, found in (
-            ("How well it foresees you, in bits a byte: less is better", panels.foresight(card)),
+        for heading, group in (
+            (
+                "How well it predicts you, in bits per byte (lower is better)",
+                panels.foresight(card),
+            ),
             ("Whether it sounds like you", panels.voice(card)),
-            ("Whether it is language", panels.fluency(card)),
+            ("How fluent it is", panels.fluency(card)),
             ("Whether it copies you", panels.copying(card)),
         ):
-            if found:
+            if group:
                 self.heading(heading)
-                self._panels(found)
+                self._panels(group)
         self._copied(card)
         self._dominant(card)
         self._making(card)
         if page:
             self.rule()
-            self.line("The whole scorecard, to read and to print:", QUIET)
+            self.line("The full scorecard, to read and to print:", QUIET)
             self.line(page, ACCENT)
             self.space()
 
@@ -58,8 +61,8 @@ class _Printer(TerminalWriter):
         grid = self.grid()
         grid.add_column(justify="right", no_wrap=True, overflow="crop")
         grid.add_column(overflow="fold")
-        for figure, label, beside in say.headline(card):
-            about = f"{label}, {beside}" if beside else label
+        for figure, label, comparison in say.headline(card):
+            about = f"{label}, {comparison}" if comparison else label
             grid.add_row(self.text(figure, LOUD), self.text(about))
         self.put(grid)
         self.line(say.judged_on(card.about), QUIET)
@@ -69,31 +72,31 @@ class _Printer(TerminalWriter):
         if not shown:
             return
         self.heading("What it writes")
-        for one in shown:
-            self.line(say.beginning(one), ACCENT)
-            ours = plain(" ".join(say.paragraphs(one.tuned)), _SAMPLE_LETTERS)
-            if one.base is None:
+        for sample in shown:
+            self.line(say.beginning(sample), ACCENT)
+            ours = plain(" ".join(say.paragraphs(sample.tuned)), _SAMPLE_LETTERS)
+            if sample.base is None:
                 self.line(ours, indent=2)
                 continue
-            self.side_by_side(ours, plain(" ".join(say.paragraphs(one.base)), _SAMPLE_LETTERS))
+            self.side_by_side(ours, plain(" ".join(say.paragraphs(sample.base)), _SAMPLE_LETTERS))
         if shown[0].base is not None:
-            where = "On the left" if self.width >= 60 else "First"
-            self.line(f"{where} your model, then its base, with the same seed; unedited.", QUIET)
+            order = "Left: your model; right:" if self.width >= 60 else "First your model, then"
+            self.line(f"{order} its base, with the same seed. Unedited.", QUIET)
 
-    def _panels(self, found: list[Panel]) -> None:
-        for panel in found:
+    def _panels(self, panels: list[Panel]) -> None:
+        for panel in panels:
             self.line(panel.title, QUIET)
             self._gauges(panel)
 
     def _gauges(self, panel: Panel) -> None:
-        """Label, bar, figure and range, aligned."""
+        """Print label, bar, figure and range, aligned."""
         bar = max(6, min(20, self.width // 4))
-        figures = max(len(row.said) for row in panel.gauges)
+        figures = max(len(row.text) for row in panel.gauges)
         spans = [f"({row.span})" if row.span else "" for row in panel.gauges]
         widest = max(map(len, spans)) if self.width >= 60 else 0
-        room = self.width - bar - figures - widest - 2 * 4
+        label_width = self.width - bar - figures - widest - 2 * 4
         grid = self.grid()
-        grid.add_column(no_wrap=True, width=max(8, min(34, room)), overflow=self._overflow)
+        grid.add_column(no_wrap=True, width=max(8, min(34, label_width)), overflow=self._overflow)
         grid.add_column(no_wrap=True, width=bar, overflow="crop")
         grid.add_column(no_wrap=True, justify="right", width=figures, overflow="crop")
         if widest:
@@ -102,39 +105,39 @@ class _Printer(TerminalWriter):
             grid.add_row(
                 self.text(row.label, LOUD if row.is_ours else None),
                 self.text(self._bar(row.value / panel.top, bar), _look(row)),
-                self.text(row.said, LOUD),
+                self.text(row.text, LOUD),
                 *([self.text(span, QUIET)] if widest else []),
             )
         self.put(grid)
 
     def _copied(self, card: Scorecard) -> None:
-        found = card.memorised
-        if found is None:
+        memorised = card.memorised
+        if memorised is None:
             return
-        run = found.guarded or found.unguarded
+        run = memorised.guarded or memorised.unguarded
         if not run.text:
             return
-        self.line(f"The longest passage it took, {count(run.words, 'word')}, {say.source(run)}:")
+        self.line(f"Longest copied passage: {count(run.words, 'word')}, {say.source(run)}:")
         self.line(plain(run.text, 400), QUIET, indent=2)
-        if found.guarded:
-            off = found.unguarded
-            self.line(f"With the copy guard off: {count(off.words, 'word')}, {say.source(off)}.")
+        if memorised.guarded:
+            off = memorised.unguarded
+            self.line(f"Without the copy guard: {count(off.words, 'word')}, {say.source(off)}.")
 
     def _dominant(self, card: Scorecard) -> None:
-        one = card.dominant
-        if one is None:
+        post = card.dominant
+        if post is None:
             return
         self.heading("The post that outweighs the others")
-        self.line(plain(one.title, 90), LOUD)
+        self.line(plain(post.title, 90), LOUD)
         self.pairs(
             (
                 row.how.capitalize(),
                 f"{count(row.words, 'word')}, {say.rate(row.share)} of all"
-                + (f", {say.bits(row.bits)} bits a byte" if row.bits is not None else ""),
+                + (f", {say.bits(row.bits)} bits per byte" if row.bits is not None else ""),
             )
-            for row in one.rows
+            for row in post.rows
         )
-        self.line(say.what_dropping_did(one), QUIET)
+        self.line(say.effect_of_decision(post), QUIET)
 
     def _making(self, card: Scorecard) -> None:
         self.heading("How it was made")

@@ -15,8 +15,6 @@ from ownwords.evaluation.card.gauges import Panel
 from ownwords.evaluation.scorecard import CopiedPassage, Dominant, Scorecard, Topic, WritingSample
 from ownwords.serve.app_state import AppState
 
-_BROKEN = 3  # broken sentences of each kind that are shown
-
 
 def routes(state: AppState) -> list[BaseRoute]:
     """The one address: the scorecard, or what is to be done where there is none."""
@@ -72,8 +70,12 @@ def as_shown(card: Scorecard) -> dict[str, Any]:
         },
         "voice": _part(card, "voice", panels.voice(card)) | {"how": say.how_voice(card)},
         "fluency": _part(card, "fluency", panels.fluency(card))
-        | {"how": say.how_fluency(card), "examples": _examples(card)},
-        "copying": _part(card, "copying", panels.copying(card)) | {"runs": _runs(card)},
+        | {
+            "how": say.how_fluency(card),
+            "examples": [{"what": what, "text": text} for what, text in panels.examples(card)],
+        },
+        "copying": _part(card, "copying", panels.copying(card))
+        | {"runs": [_run(passage, how) for passage, how in panels.copied_passages(card)]},
         "dominant": _dominant(card.dominant) if card.dominant else None,
         "making": {
             "rows": say.made_of(card),
@@ -105,44 +107,12 @@ def _sample(one: WritingSample) -> dict[str, Any]:
     }
 
 
-def _examples(card: Scorecard) -> list[dict[str, str]]:
-    """What was found in the samples: (what it is, and the words themselves)."""
-    found = card.fluency
-    if found is None:
-        return []
-    plain, items = say_of_posts.plain, []
-    if found.sample_loop.words:
-        loop = plain(found.sample_loop.text, 240)
-        items.append({"what": "Said over and over", "text": loop})
-    for kind, texts in found.examples.items():
-        if texts and kind == "non-words":
-            said = ", ".join(plain(text, 40) for text in texts)
-            items.append({"what": "Non-words", "text": said})
-        else:
-            items += [
-                {"what": kind.capitalize(), "text": plain(text, 240)} for text in texts[:_BROKEN]
-            ]
-    return items
-
-
-def _runs(card: Scorecard) -> list[dict[str, str]]:
-    found = card.memorised
-    if found is None:
-        return []
-    runs: list[tuple[CopiedPassage | None, str]] = [
-        (found.guarded, "As you have it"),
-        (found.unguarded, "Copy guard off" if found.guarded else "As you have it"),
-        (found.real, "Your own held-out posts, for comparison"),
-    ]
-    return [_run(run, how) for run, how in runs if run]
-
-
 def _run(run: CopiedPassage, how: str) -> dict[str, str]:
     if not run.text:
-        return {"said": f"{how}: nothing at all.", "text": ""}
+        return {"said": f"{how}: nothing.", "text": ""}
     words = say_of_posts.count(run.words, "word")
     return {
-        "said": f"{how}: {words}, which stand in",
+        "said": f"{how}: {words} in",
         "title": say_of_posts.title_of(run.title) if run.title else "one of your posts",
         "url": run.url,
         "day": say_of_posts.day(run.day) if run.day else "",
@@ -164,5 +134,5 @@ def _dominant(one: Dominant) -> dict[str, Any]:
             }
             for row in one.rows
         ],
-        "said": say.what_dropping_did(one),
+        "said": say.effect_of_decision(one),
     }

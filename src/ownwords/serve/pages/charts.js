@@ -61,7 +61,7 @@ export function shareLine(part, tone = "own") {
   return el("span", { class: "line", "aria-hidden": "true" }, fillOf);
 }
 
-/** Figures of one kind as bars with the range they are sure to: [{label, value, said, low, high,
+/** Figures of one kind as bars with confidence intervals: [{label, value, text, low, high,
  *  span, note, is_ours}]; `top` is where the scale ends. */
 export function gauges(caption, rows, top) {
   const whole = top || Math.max(...rows.map((one) => Math.max(one.value, one.high ?? 0))) || 1;
@@ -76,7 +76,7 @@ export function gauges(caption, rows, top) {
       const below = [one.span, one.note].filter(Boolean).join(" · ");
       return el("tr", {}, el("th", { scope: "row" },
         el("span", { class: ["label", one.is_ours && "ours"] }, one.label), el("span", { class: "gauge", "aria-hidden": "true" }, bar, sure),
-        below ? el("span", { class: "quiet" }, below) : null), el("td", { class: one.is_ours ? "ours" : null }, one.said));
+        below ? el("span", { class: "quiet" }, below) : null), el("td", { class: one.is_ours ? "ours" : null }, one.text));
     })));
 }
 

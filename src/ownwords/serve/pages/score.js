@@ -15,11 +15,11 @@ export async function show(element) {
   const card = found.card;
   setTitle("Score");
   fill(body,
-    masthead({ kicker: el("span", {}, title(card.name), ": how good the model is"), heading: card.sentence }),
+    masthead({ kicker: el("span", {}, title(card.name), ": how good your model is"), heading: card.sentence }),
     card.because.length ? el("ul", { class: "notes because" }, card.because.map((one) => el("li", {}, one))) : null,
     card.headline.length ? totals(card.headline) : null, quiet(card.about),
     samples(card.samples), foresight(card.foresight),
-    part("Whether it sounds like you", card.voice), part("Whether it is language", card.fluency, examples(card.fluency.examples)),
+    part("Whether it sounds like you", card.voice), part("How fluent it is", card.fluency, examples(card.fluency.examples)),
     part("Whether it copies you", card.copying, runs(card.copying.runs)), dominant(card.dominant), making(card.making),
     el("footer", { class: "colophon" }, quiet(card.made, " The model: ", el("code", {}, card.model))));
   if (card.is_bad) element.querySelector("h1").classList.add("bad");
@@ -28,8 +28,8 @@ export async function show(element) {
 function nothingYet({ has_model: hasModel, unreadable }) {
   const train = button("To Train", () => go(address("train")), { kind: "primary" });
   if (unreadable) return [masthead({ heading: "Score" }), empty("This scorecard was made by another version", "Measure the model again; the model itself is as good as it was.", command("ownwords score"))];
-  if (hasModel) return [masthead({ heading: "Score" }), empty("The model has not been measured yet", "How well it foresees posts it has never seen, whether it sounds like you, whether it is language, and whether it copies you: a few minutes.", command("ownwords score"))];
-  return [masthead({ heading: "Score" }), empty("There is no model yet", "Once one is trained, you will read here in plain words how good it is, beside the model it began with.", train, command("ownwords make PATH"))];
+  if (hasModel) return [masthead({ heading: "Score" }), empty("The model has not been measured yet", "How well it predicts posts it has never seen, whether it sounds like you, how fluent it is, and whether it copies you. This takes a few minutes.", command("ownwords score"))];
+  return [masthead({ heading: "Score" }), empty("There is no model yet", "Once you have trained one, this page says in plain words how good it is, compared with the model it started from.", train, command("ownwords make PATH"))];
 }
 
 function samples({ how, rows }) {
@@ -47,7 +47,7 @@ function sample(one) {
 const panel = (one) => el("div", {}, el("h3", {}, one.title), p(one.meaning), gauges(one.title, one.gauges, one.top));
 
 function foresight(found) {
-  return section("How well it foresees you", found.finding && statement(found.finding), found.meaning && p(found.meaning), found.panels.map(panel), found.how && quiet(found.how));
+  return section("How well it predicts you", found.finding && statement(found.finding), found.meaning && p(found.meaning), found.panels.map(panel), found.how && quiet(found.how));
 }
 
 function part(heading, found, ...more) {
@@ -56,12 +56,12 @@ function part(heading, found, ...more) {
 
 function examples(found) {
   if (!found.length) return null;
-  return folded("What was found in the samples", bullets(found.map((one) => [`${one.what}: `, one.what === "Non-words" ? one.text : el("q", {}, one.text)])));
+  return folded("Examples from the samples", bullets(found.map((one) => [`${one.what}: `, one.what === "Made-up words" ? one.text : el("q", {}, one.text)])));
 }
 
 function runs(found) {
   if (!found.length) return null;
-  return [el("h3", {}, "The longest passage it took from you"), found.map((one) => one.text
+  return [el("h3", {}, "The longest passage copied from your posts"), found.map((one) => one.text
     ? el("blockquote", { class: "run", dir: "auto" }, el("cite", {}, `${one.said} `, outward(one.url, title(one.title)), one.day ? `, ${one.day}` : ""), p(one.text)) : p(one.said))];
 }
 
@@ -69,11 +69,11 @@ function dominant(one) {
   if (!one) return null;
   const scored = one.rows.some((row) => row.bits);
   return section("The post that outweighs the others", p(outward(one.url, title(one.title)), one.day ? `, ${one.day}, outweighs your other posts.` : " outweighs your other posts."),
-    table({ caption: `${one.title}, before and after`, heads: ["Learned from", "Its words", "Share", ...(scored ? ["Bits a byte"] : [])],
+    table({ caption: `${one.title}, before and after`, heads: ["Trained on it", "Its words", "Share", ...(scored ? ["Bits per byte"] : [])],
       rows: one.rows.map((row) => [row.how, row.words, row.share, ...(scored ? [row.bits || "–"] : [])]) }), p(one.said));
 }
 
 function making({ rows, plan, notes }) {
-  return section("How it was made", answers(rows), plan.length ? [el("h3", {}, "Foretold, and what came of it"), bullets(plan)] : null,
-    notes.length ? [el("h3", {}, "What bounds these figures"), bullets(notes)] : null);
+  return section("How it was made", answers(rows), plan.length ? [el("h3", {}, "Forecast and outcome"), bullets(plan)] : null,
+    notes.length ? [el("h3", {}, "Limits of these figures"), bullets(notes)] : null);
 }
