@@ -161,11 +161,11 @@ def test_what_dates_only_introduce_is_read_by_the_model(
 def test_what_is_left_out_is_said() -> None:
     told = ask(PlayedWriter(GOOD + " You live on the moon."))
     assert told.answer == "You keep three copies [1]."
-    assert told.notes == ("1 sentence was left out: it cites nothing.",)
+    assert told.notes == ("1 sentence was left out: it has no citation.",)
     told = ask(PlayedWriter("You live on the moon."))
     assert told.answer == ""
     assert told.why == (
-        "The answer of a model is not shown, because no sentence was supported: it cites nothing."
+        "The answer of a model is not shown, because no sentence was supported: it has no citation."
     )
     assert told.passages == PASSAGES
     assert ask(PlayedWriter("NOT IN THE PASSAGES")).why == (

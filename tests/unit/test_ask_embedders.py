@@ -84,7 +84,7 @@ def test_what_is_beyond_the_length_of_the_model_does_not_count(tmp_path: Path) -
     pytest.importorskip("torch")
     # The tokenizer's file says 5 tokens and padding to 20; neither is the model's.
     model = SentenceModel(folder_in(tmp_path))
-    assert model.longest == LONGEST
+    assert model.max_tokens == LONGEST
     words = ["rain", "bus", "kettle"] * LONGEST
     seen = LONGEST - 2  # beside the two that begin and end a text
     whole, cut = model.embed([" ".join(words), " ".join(words[:seen])])
@@ -190,7 +190,7 @@ def test_newer_files_name_the_pooling_and_the_length_elsewhere(tmp_path: Path) -
     put(folder / "1_Pooling" / "config.json", {"embedding_dimension": 12, "pooling_mode": "mean"})
     (folder / "sentence_bert_config.json").unlink()
     put(folder / "tokenizer_config.json", {"model_max_length": int(1e30)})
-    assert SentenceModel(folder).longest == 24  # what the model has positions for
+    assert SentenceModel(folder).max_tokens == 24  # what the model has positions for
 
 
 # ---- by a setting

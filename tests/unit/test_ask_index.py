@@ -264,7 +264,7 @@ def test_titles_are_the_same_whatever_their_case_accents_and_punctuation(
     assert folded("Ísafjörður") == "isafjorður"
     assert folded("¿¡!?") == "¿¡!?"
     assert folded("") == ""
-    assert index.titled([folded("“ON HATS”"), "nothing"]) == [("on hats", "hats")]
+    assert index.documents_titled([folded("“ON HATS”"), "nothing"]) == [("on hats", "hats")]
 
 
 def test_threads_share_an_index(index: SearchIndex) -> None:

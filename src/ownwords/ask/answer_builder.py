@@ -1,4 +1,4 @@
-"""An answer put together of the sentences that hold, its citations numbered as they come."""
+"""Builds an answer from the supported sentences and numbers its citations."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,16 +17,16 @@ from ownwords.ask.citations import (
 )
 from ownwords.ask.passage import Whose
 
-# As far apart as this people change their minds, and what they write about.
+# Quotes from posts this many years apart get a note about their ages.
 YEARS_TO_MENTION = 5
-_REASONS = 2  # told of why sentences were left out
+_MOST_REASONS = 2  # given for sentences left out
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """Words of a post that an answer rests on, as they stand there, and where to find them.
+    """A quote from a post and where to find it.
 
-    `number` is the one in the answer's text, `passage` the id of the passage.
+    `number` is its number in the answer, `passage` the id of the passage.
     """
 
     number: int
@@ -41,10 +41,10 @@ class Citation:
 
 
 class AnswerBuilder:
-    """Takes an answer as it is written, and lets through the sentences that hold, once and whole.
+    """Reads an answer while it is written and passes on each supported sentence once.
 
-    A sentence holds if something it cites does, and bears it out. One that cites nothing may stand
-    before or after such a one if it says nothing that is not known from there.
+    A sentence is supported if one of its citations is verified and contains its words. A sentence
+    without citations is passed on only next to such a sentence, and if it adds nothing.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class AnswerBuilder:
     ) -> None:
         self._excerpts, self._question, self._on_text = excerpts, question, on_text
         self._text = ""
-        self._judged = 0  # statements of the text that were judged
-        self._pending: list[Statement] = []  # that cite nothing, until one that does
+        self._judged = 0  # number of statements judged
+        self._pending: list[Statement] = []  # without citations, until one that has some
         self._cited: list[VerifiedQuote] = []
         self._parts: list[str] = []
         self._reasons: Counter[str] = Counter()
@@ -65,17 +65,17 @@ class AnswerBuilder:
         self.has_no_answer = False
 
     def add(self, piece: str) -> None:
-        """Some more of what the model writes."""
+        """Add a piece of the model's text."""
         self._text += piece
         if self._on_text and ("]" in piece or "\n" in piece):
-            # The last sentence may go on, and one whose words are told below is not judged yet.
+            # The last sentence may go on, and a list of sources may still complete a citation.
             for statement in self._read().statements[self._judged : -1]:
                 if statement.failed:
                     return
                 self._judge(statement)
 
     def end(self, *, is_cut: bool = False) -> None:
-        """The model has written all it will; `is_cut` where it would have written more."""
+        """End the text; `is_cut` if the model was stopped in the middle."""
         reading = self._read()
         statements = reading.statements[self._judged :]
         if is_cut and statements and not statements[-1].cited:
@@ -99,42 +99,42 @@ class AnswerBuilder:
 
     @property
     def text(self) -> str:
-        """The sentences that hold, each with the numbers of its citations."""
+        """The supported sentences with the numbers of their citations."""
         return "".join(self._parts)
 
     @property
     def citations(self) -> tuple[Citation, ...]:
-        """What the text cites, in the order of its numbers, and nothing else."""
-        return tuple(citation(number, one) for number, one in enumerate(self._cited, 1))
+        """The citations in the order of their numbers."""
+        return tuple(citation(number, quote) for number, quote in enumerate(self._cited, 1))
 
     def notes(self) -> list[str]:
-        """What was left out and why, and what to bear in mind."""
+        """Notes on what was left out and why, and on the citations."""
         notes = []
         if self._left_out:
             what = count(self._left_out, "sentence")
             were = "was" if self._left_out == 1 else "were"
             notes.append(f"{what} {were} left out: {self.reasons()}.")
         elif self._reasons:
-            notes.append(f"Not every citation held: {self.reasons()}.")
+            notes.append(f"Some citations could not be verified: {self.reasons()}.")
         if self._moved:
             notes.append(
-                f"{count(self._moved, 'citation')} named another passage than the one that holds"
-                " the words; here it is put right."
+                f"{count(self._moved, 'citation')} named the wrong passage and"
+                f" {'was' if self._moved == 1 else 'were'} corrected."
             )
-        numbers = [one.number for one in self.citations if one.whose != "own"]
+        numbers = [cited.number for cited in self.citations if cited.whose != "own"]
         if numbers:
             listed = " ".join(f"[{number}]" for number in numbers)
             notes.append(f"Not your own words: {listed}.")
         if not self._contradictions and (years := self._year_range()):
             notes.append(
-                f"What is cited is from {years[0]} to {years[1]}: you may have come to think"
-                " otherwise in between."
+                f"The citations are from {years[0]} to {years[1]}: you may have changed your mind"
+                " in between."
             )
         return notes
 
     def reasons(self) -> str:
-        """Why what was left out was, the commonest first."""
-        common = [why for why, _ in self._reasons.most_common(_REASONS)]
+        """The reasons for what was left out, most frequent first."""
+        common = [why for why, _ in self._reasons.most_common(_MOST_REASONS)]
         more = len(self._reasons) - len(common)
         return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
 
@@ -152,7 +152,7 @@ class AnswerBuilder:
                 self._pending.append(statement)
             else:
                 self._left_out += 1
-                self._reasons["it cites nothing"] += 1
+                self._reasons["it has no citation"] += 1
             return
         if why := unsupported_reason(statement.text, statement.cited, self._question):
             self._left_out += 1
@@ -177,26 +177,26 @@ class AnswerBuilder:
             self._on_text(separator + text)
 
     def _marks(self, cited: Sequence[VerifiedQuote]) -> str:
-        numbers = sorted({self._number(one) for one in cited})
+        numbers = sorted({self._number(quote) for quote in cited})
         return " " + "".join(f"[{number}]" for number in numbers)
 
     def _number(self, checked: VerifiedQuote) -> int:
-        """Where it is listed; words that stand within others of the passage need no place."""
-        for number, one in enumerate(self._cited, 1):
-            if one.passage.id == checked.passage.id and checked.quote in one.quote:
+        """The number of a citation; a quote within another quote shares its number."""
+        for number, quote in enumerate(self._cited, 1):
+            if quote.passage.id == checked.passage.id and checked.quote in quote.quote:
                 return number
         self._cited.append(checked)
         return len(self._cited)
 
     def _year_range(self) -> tuple[int, int] | None:
-        years = [year for one in self._cited if one.whose == "own" and (year := year_of(one))]
+        years = [year for quote in self._cited if quote.whose == "own" and (year := year_of(quote))]
         if not years or max(years) - min(years) < YEARS_TO_MENTION:
             return None
         return min(years), max(years)
 
 
 def citation(number: int, checked: VerifiedQuote) -> Citation:
-    """A citation that holds, as it is shown."""
+    """The numbered citation for a verified quote."""
     passage = checked.passage
     return Citation(
         number=number,
@@ -217,7 +217,7 @@ def _sentence(text: str) -> str:
 
 
 def with_marks(text: str, marks: str) -> str:
-    """The numbers stand before the point that ends a sentence."""
+    """The text with the marks before its final full stop."""
     if text[-1:] in ".!?":
         return text[:-1] + marks + text[-1]
     return text + marks

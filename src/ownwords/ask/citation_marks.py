@@ -1,7 +1,7 @@
-"""How an answer marks what it rests on: its sentences, and the numbers and words each names.
+"""Parses the citation marks of an answer.
 
-`[2: "words of passage 2"]` is what is asked for. Models write it in other ways too, and these are
-read as well: the words behind the number, the words before it, a list of sources below the answer.
+The prompt asks for `[2: "words of passage 2"]`. Other forms that models use are parsed as well: the
+quote after the number, the quote before it, a list of sources below the answer.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ownwords.ask.sentence_matching import content_stems, sentences
 
-# Shorter than this a run of words stands in any text; in scripts without spaces four characters.
+# A shorter quote occurs in any text; 12 bytes are four characters of scripts without spaces.
 LEAST_QUOTE = 12  # bytes
 
 _DISAGREES = re.compile(r"^\W*(?:they )?disagree[sd]?\b[\s:*–—-]*", re.IGNORECASE)
@@ -31,8 +31,8 @@ _MARK = re.compile(
 )
 _LONE_QUOTE = re.compile(_QUOTED)
 _UNFINISHED = re.compile(r"\[\s*(?:passages?\s*)?\d{1,3}\s*(?::[^\]]*)?\Z", re.IGNORECASE)
-_LONGEST = 20_000  # characters: an answer that is longer is none
-# Places of marks and of quoted words while a text is divided into sentences; of a mark broken off.
+_LONGEST = 20_000  # characters
+# Placeholders for marks and quotes while a text is split into sentences.
 _MARK_AT, _QUOTE_AT = 0xE000, 0xE800
 _MOST_PLACES = 0x800
 _SOURCES = re.compile(r"\W*(?:sources?|citations?|references?|quotes?|answer)\W*\Z", re.IGNORECASE)
@@ -40,9 +40,9 @@ _PLACES = re.compile("[\ue000-\uefff]")
 _CUT, _FOREIGN = "\uf000", re.compile("[\ue000-\uf8ff]")
 _TRAILING = re.compile("(?:\\s*\\(?[\ue000-\ue7ff]\\)?)+\\.?")
 _LIST_MARK = re.compile(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+")
-# [2](address) is a mark, [words](address) are words: nothing in an answer leads anywhere.
+# [2](address) is a mark, [words](address) are words; links are removed.
 _LINK = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*\)")
-# (passage 2) is a mark as well, and so is what a line of a list of sources may begin with.
+# (passage 2) is a mark, too, and so is the beginning of a line in a list of sources.
 _NAMED = re.compile(
     r"\((?:passages?|sources?)\s+(\d[^()\n]{0,40})\)|^\W*(?:passage|source)\s+(\d{1,3})\s*[:–—-]",
     re.IGNORECASE | re.MULTILINE,
@@ -53,7 +53,7 @@ _EMPHASIS = re.compile(r"\*\*|__|^#+\s+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class CitationMark:
-    """Numbers of passages, and the words of them that are quoted; none where none are."""
+    """Numbers of passages, and the words quoted from them, if any."""
 
     numbers: tuple[int, ...]
     quotes: tuple[str, ...]
@@ -61,24 +61,24 @@ class CitationMark:
 
 @dataclass(slots=True)
 class AnswerSentence:
-    """A sentence of an answer without its marks; `disagrees` where it names two that do."""
+    """A sentence of an answer without its marks; `disagrees` if it names a contradiction."""
 
     text: str
     marks: list[CitationMark]
     begins_paragraph: bool
     disagrees: bool = False
-    quotes: list[str] = field(default_factory=list)  # words in quotation marks, with or without
+    quotes: list[str] = field(default_factory=list)  # words in quotation marks
     begins_with_mark: bool = False
 
 
 def strip_reasoning(text: str) -> str:
-    """An answer without what its model thought aloud before."""
+    """The answer without <think> blocks."""
     return _THINKING.sub("", text)
 
 
 def parse_sentences(text: str) -> list[AnswerSentence]:
-    """An answer's sentences with their marks; a list of sources is given to who cites them."""
-    found: list[AnswerSentence] = []
+    """The sentences of an answer with their marks, completed from a list of sources."""
+    parsed: list[AnswerSentence] = []
     sources: dict[int, list[str]] = {}
     begins = True
     text_to_parse = _EMPHASIS.sub("", strip_reasoning(text)).translate(_BRACKETS)
@@ -96,25 +96,25 @@ def parse_sentences(text: str) -> list[AnswerSentence]:
         disagrees = _DISAGREES.match(line)
         for sentence in _sentences_of_line(_DISAGREES.sub("", line) if disagrees else line):
             sentence.disagrees = disagrees is not None
-            sentence.begins_paragraph = begins and bool(found)
+            sentence.begins_paragraph = begins and bool(parsed)
             if _is_source_line(sentence):
                 for mark in sentence.marks:
                     for number in mark.numbers:
                         sources.setdefault(number, []).extend([*mark.quotes, *sentence.quotes])
-                if found and not found[-1].marks and not found[-1].disagrees:
-                    found[-1].marks += sentence.marks
+                if parsed and not parsed[-1].marks and not parsed[-1].disagrees:
+                    parsed[-1].marks += sentence.marks
             elif _CUT in sentence.text:
-                continue  # broken off within its citation
+                continue  # cut within its citation
             elif sentence.text or sentence.marks:
-                found.append(sentence)
+                parsed.append(sentence)
                 begins = False
-    for sentence in found:
+    for sentence in parsed:
         sentence.marks = [_with_source_quotes(mark, sources) for mark in sentence.marks]
-    return found
+    return parsed
 
 
 def _is_source_line(sentence: AnswerSentence) -> bool:
-    """A line of a list of sources: first a number, then words of the passage, and nothing said."""
+    """Whether it is a line of a list of sources: a number and a quote, nothing else."""
     if sentence.disagrees or not sentence.begins_with_mark:
         return False
     rest = sentence.text
@@ -132,25 +132,25 @@ def _with_source_quotes(mark: CitationMark, sources: dict[int, list[str]]) -> Ci
 
 
 def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
-    """The sentences of a line: marks and quoted words are kept whole, whatever stands in them."""
+    """The sentences of a line; marks and quotes are never split."""
     marks: list[CitationMark] = []
     quotes: list[str] = []
 
-    def replace_mark(found: re.Match[str]) -> str:
+    def replace_mark(match: re.Match[str]) -> str:
         if len(marks) == _MOST_PLACES:
             return ""
-        numbers = tuple(int(one) for one in re.findall(r"\d+", found["numbers"]))
-        inside = (found["inside"] or "").strip()
-        quotes_inside = [one[0][1:-1] for one in _LONE_QUOTE.finditer(inside)] or [
+        numbers = tuple(int(number) for number in re.findall(r"\d+", match["numbers"]))
+        inside = (match["inside"] or "").strip()
+        quotes_inside = [match[0][1:-1] for match in _LONE_QUOTE.finditer(inside)] or [
             inside.strip("'‘’\"“”")
         ]
-        marks.append(CitationMark(numbers, tuple(one for one in quotes_inside if one)))
+        marks.append(CitationMark(numbers, tuple(filter(None, quotes_inside))))
         return chr(_MARK_AT + len(marks) - 1)
 
-    def replace_quote(found: re.Match[str]) -> str:
+    def replace_quote(match: re.Match[str]) -> str:
         if len(quotes) == _MOST_PLACES:
-            return found[0]
-        quotes.append(found[0])
+            return match[0]
+        quotes.append(match[0])
         return chr(_QUOTE_AT + len(quotes) - 1)
 
     masked = _LONE_QUOTE.sub(replace_quote, _MARK.sub(replace_mark, _LIST_MARK.sub("", line)))
@@ -168,7 +168,7 @@ def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
             if ord(c) - _QUOTE_AT in range(_MOST_PLACES)
         ]
         if sentence_marks and quoted and not any(mark.quotes for mark in sentence_marks):
-            # Words quoted in the sentence itself are those of the mark beside them.
+            # A quote in the sentence belongs to the mark next to it.
             sentence_marks = _marks_with_adjacent_quotes(part, marks, quotes)
         first = part.lstrip("([ ")[:1]
         yield AnswerSentence(
@@ -183,8 +183,8 @@ def _sentences_of_line(line: str) -> Iterator[AnswerSentence]:
 def _marks_with_adjacent_quotes(
     part: str, marks: list[CitationMark], quotes: list[str]
 ) -> list[CitationMark]:
-    """Each mark with the quoted words next to it: those before it, or where none are, behind."""
-    found: list[CitationMark] = []
+    """Each mark with the quotes before it, or else the quote after it."""
+    result: list[CitationMark] = []
     pending: list[str] = []
     for letter in part:
         code = ord(letter)
@@ -192,18 +192,18 @@ def _marks_with_adjacent_quotes(
             quote = quotes[code - _QUOTE_AT][1:-1]
             if len(quote.encode()) < LEAST_QUOTE:
                 continue
-            if found and not found[-1].quotes and not pending:
-                found[-1] = CitationMark(found[-1].numbers, (quote,))
+            if result and not result[-1].quotes and not pending:
+                result[-1] = CitationMark(result[-1].numbers, (quote,))
             else:
                 pending.append(quote)
         elif _MARK_AT <= code < _QUOTE_AT:
-            found.append(CitationMark(marks[code - _MARK_AT].numbers, tuple(pending)))
+            result.append(CitationMark(marks[code - _MARK_AT].numbers, tuple(pending)))
             pending = []
-    return found
+    return result
 
 
 def _split_sentences(line: str) -> Iterator[str]:
-    """The sentences of a line; marks behind a full stop belong to the sentence before it."""
+    """Split a line into sentences; marks after a full stop belong to the sentence before."""
     begin = 0
     for _, end in sentences(line):
         if end <= begin:
@@ -219,7 +219,7 @@ def _split_sentences(line: str) -> Iterator[str]:
 
 
 def _tidy(text: str) -> str:
-    """A sentence without what its marks leave behind."""
+    """Remove the spaces and brackets that removed marks leave."""
     text = re.sub(r"\(\s*\)", "", text)
     text = re.sub(r"\s+([.,;:!?])", r"\1", re.sub(r"[ \t]+", " ", text))
     return re.sub(r"([.!?])\.$", r"\1", text).strip(" -–—:")

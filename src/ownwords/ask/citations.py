@@ -1,8 +1,7 @@
-"""From the text of an answer to what of it holds: each citation looked up in the passage it names.
+"""Verifies the citations of an answer: each quote is looked up in the passage it names.
 
-A citation is a number and words of the passage of that number; the number alone will do where one
-sentence of the passage says nearly the same. What is shown of a citation is the passage's own text,
-never the model's copy of it.
+A citation is the number of a passage and words from it. The number alone is enough if a sentence of
+the passage says nearly the same. The quote shown is the passage's text, never the model's copy.
 """
 
 import re
@@ -20,10 +19,10 @@ from ownwords.ask.prompt_injection import looks_like_injection, without_injectio
 from ownwords.ask.sentence_matching import Span, best_sentences, content_stems, covered_share, stems
 
 LONGEST_QUOTE = 600  # characters
-# Of the words of a sentence that say something, this share must stand in what it cites, in the
-# question or in the posts' titles: an answer puts things in other words, but not in all others.
+# The share of a sentence's content words that must occur in the passages it cites, in their titles
+# or in the question: an answer may paraphrase, but not every word.
 _SUPPORTED = 1 / 4
-# And this share in one sentence of the passage for that to be taken as what the model meant.
+# The share that must occur in one sentence of the passage for a citation without a quote.
 _NEARLY_SAID = 0.6
 _YEAR = re.compile(r"\b\d{3,}\b")
 _THOUSANDS = re.compile(r"(?<=\d)[,.\u2009\u202f ](?=\d{3}\b)")
@@ -33,7 +32,7 @@ NOT_THERE = re.compile(r"\bnot in the passages\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """What a model was shown of a passage, and the number it was told to cite it by."""
+    """The part of a passage in the prompt, and its number there."""
 
     number: int
     passage: RetrievedPassage
@@ -42,7 +41,7 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedQuote:
-    """A citation that holds: a stretch of a passage, word for word as it stands there."""
+    """A verified citation: words of a passage, exactly as in the passage."""
 
     passage: RetrievedPassage
     quote: str
@@ -51,18 +50,18 @@ class VerifiedQuote:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A sentence of an answer, without its marks; what it cites and holds, and what was wrong."""
+    """A sentence of an answer without its marks, its verified citations and the failed ones."""
 
     text: str
     cited: tuple[VerifiedQuote, ...] = ()
-    failed: tuple[str, ...] = ()  # of each citation that does not hold, why
-    moved: int = 0  # citations whose words stand in another passage than they name
+    failed: tuple[str, ...] = ()  # the reason for each citation that failed
+    moved: int = 0  # citations whose words are in another passage than they name
     begins_paragraph: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """An answer's text, read: its sentences, pairs said to disagree, and whether it was refused."""
+    """The sentences of an answer and the contradictions it names."""
 
     statements: tuple[Statement, ...] = ()
     disagreements: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
@@ -71,9 +70,9 @@ class ParsedAnswer:
 
 
 def parse_answer(text: str, excerpts: Sequence[Excerpt], question: str) -> ParsedAnswer:
-    """What an answer says, and which of its citations hold in the excerpts."""
+    """Parse an answer and verify its citations in the excerpts."""
     has_no_answer = NOT_THERE.search(strip_reasoning(text)) is not None
-    numbered = {one.number: one for one in excerpts}
+    numbered = {excerpt.number: excerpt for excerpt in excerpts}
     statements: list[Statement] = []
     pairs: list[tuple[VerifiedQuote, VerifiedQuote]] = []
     failed: list[str] = []
@@ -93,10 +92,10 @@ def parse_answer(text: str, excerpts: Sequence[Excerpt], question: str) -> Parse
 
 
 def find_quote(quote: str, text: str) -> Span | None:
-    """Where a quote stands in a text; spaces, quotation marks, dashes and capitals may differ.
+    """The span of a quote in a text, ignoring spaces, case and the forms of quotes and dashes.
 
-    Words left out of the quote may be marked by dots; the stretch then holds them. None where it
-    stands nowhere, or is too short to be evidence.
+    Dots in the quote may stand for words left out; the span then includes them. None if it is not
+    there or too short to be evidence.
     """
     normalized, places = _normalized(text)
     parts = [part for each in _PARTED.split(quote) if (part := _normalized(each)[0])]
@@ -117,28 +116,28 @@ def find_quote(quote: str, text: str) -> Span | None:
 
 
 def unsupported_reason(statement: str, cited: Sequence[VerifiedQuote], question: str) -> str:
-    """Why what is cited does not bear a sentence out; empty where it may.
+    """Why the cited passages cannot support a sentence; empty if they may.
 
-    No machine can judge that; but a sentence whose words and years stand neither there nor in the
-    question is about something else. Words that read like orders bear nothing out.
+    A sentence is unsupported if most of its words, or one of its years, occur neither there nor in
+    the question. Sentences that look like prompt injections support nothing.
     """
     context = " ".join(
-        f"{one.passage.title} {one.passage.heading} {one.passage.date or ''}"
-        f" {without_injections(one.passage.text)}"
-        for one in cited
+        f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
+        f" {without_injections(quote.passage.text)}"
+        for quote in cited
     )
     known = set(stems(context)) | set(stems(question))
     if number := _unknown_number(statement, f"{context} {question}"):
-        return f"says {number}, which what it cites does not"
+        return f"it says {number}, and the cited passage does not"
     if covered_share(content_stems(statement), known) < _SUPPORTED:
-        return "says something else than what it cites"
+        return "its words are not in the cited passage"
     return ""
 
 
 def repeats_known(statement: str, cited: Sequence[VerifiedQuote], question: str) -> bool:
-    """Whether a sentence without citations only leads over: all its words are known already."""
+    """Whether a sentence without citations adds nothing: all its words are in the quotes."""
     sentence_text = " ".join(
-        f"{one.passage.title} {one.passage.date or ''} {one.quote}" for one in cited
+        f"{quote.passage.title} {quote.passage.date or ''} {quote.quote}" for quote in cited
     )
     known = set(stems(without_injections(sentence_text))) | set(stems(question))
     return content_stems(statement) <= known and not _unknown_number(
@@ -147,7 +146,7 @@ def repeats_known(statement: str, cited: Sequence[VerifiedQuote], question: str)
 
 
 def _unknown_number(statement: str, known: str) -> str:
-    """A year or another large number of the statement that is not among what is known."""
+    """A number of three or more digits in the statement that is not in the known text."""
     numbers = _YEAR.findall(_THOUSANDS.sub("", statement))
     known_numbers = set(_YEAR.findall(_THOUSANDS.sub("", known)))
     return next((number for number in numbers if number not in known_numbers), "")
@@ -156,7 +155,7 @@ def _unknown_number(statement: str, known: str) -> str:
 def _cited(
     sentence: AnswerSentence, numbered: dict[int, Excerpt], question: str
 ) -> tuple[list[VerifiedQuote], list[str], int]:
-    """The citations of a sentence that hold, why the others do not, and how many were moved."""
+    """The verified citations of a sentence, the reasons for the failed ones, the number moved."""
     cited: list[VerifiedQuote] = []
     failed: list[str] = []
     moved = 0
@@ -169,7 +168,7 @@ def _cited(
             for excerpt in cited_excerpts:
                 match = _matching_sentence(sentence.text, excerpt)
                 if match is None:
-                    failed.append(f"nothing in passage {excerpt.number} says that")
+                    failed.append(f"passage {excerpt.number} does not say that")
                 else:
                     cited.append(match)
             continue
@@ -179,19 +178,19 @@ def _cited(
                 moved += 1
             if quote_found is None:
                 number = cited_excerpts[0].number if cited_excerpts else mark.numbers[0]
-                failed.append(f"passage {number} does not hold the words “{_shortened(quote)}”")
+                failed.append(f"passage {number} does not contain “{_shortened(quote)}”")
             else:
                 cited.append(quote_found)
     accepted = [
-        one for one in dict.fromkeys(cited) if not _is_unwanted_injection(one.quote, question)
+        quote for quote in dict.fromkeys(cited) if not _is_unwanted_injection(quote.quote, question)
     ]
     if len(accepted) < len(set(cited)):
-        failed.append("words that read like an order to a program are no evidence")
+        failed.append("text that looks like an instruction to a program is no evidence")
     return accepted, failed, moved
 
 
 def _is_unwanted_injection(quote: str, question: str) -> bool:
-    """An order is quoted where the question is about it, and nowhere else."""
+    """Whether a quote looks like a prompt injection that the question does not ask about."""
     return looks_like_injection(quote) and len(content_stems(question) & set(stems(quote))) < 2
 
 
@@ -208,7 +207,7 @@ def _verified(excerpt: Excerpt, span: Span) -> VerifiedQuote:
 
 
 def _matching_sentence(statement: str, excerpt: Excerpt) -> VerifiedQuote | None:
-    """The sentence of a passage that says what a statement does, where one nearly says it."""
+    """The sentence of a passage that says nearly the same as a statement, if there is one."""
     spans = best_sentences(statement, excerpt.text, limit=1)
     if not spans or spans[0][1] - spans[0][0] > LONGEST_QUOTE:
         return None
@@ -222,16 +221,16 @@ def _matching_sentence(statement: str, excerpt: Excerpt) -> VerifiedQuote | None
 
 
 def _contradiction(cited: Sequence[VerifiedQuote]) -> tuple[VerifiedQuote, VerifiedQuote] | None:
-    """The earliest and the latest, if they are the author's own and of different years."""
-    own = [one for one in cited if one.whose == "own" and one.passage.date]
-    own.sort(key=lambda one: one.passage.date or "")
+    """The earliest and the latest of the author's own quotes, if from different years."""
+    own = [quote for quote in cited if quote.whose == "own" and quote.passage.date]
+    own.sort(key=lambda quote: quote.passage.date or "")
     if len(own) < 2 or year_of(own[0]) == year_of(own[-1]):
         return None
     return own[0], own[-1]
 
 
 def year_of(checked: VerifiedQuote) -> int:
-    """The year a cited post is of, 0 where nobody knows."""
+    """The year of a cited post, 0 if unknown."""
     date = checked.passage.date or ""
     return int(date[:4]) if date[:4].isdecimal() else 0
 
@@ -244,8 +243,8 @@ _LINE_QUOTES = re.compile(r"^(?:> ?)+", re.MULTILINE)
 
 
 def _normalized(text: str) -> tuple[str, list[int]]:
-    """The text as it is compared, and of each of its characters where it stands."""
-    skipped = {at for one in _LINE_QUOTES.finditer(text) for at in range(*one.span())}
+    """The text in the form that is compared, and the original position of each character."""
+    skipped = {at for mark in _LINE_QUOTES.finditer(text) for at in range(*mark.span())}
     letters: list[str] = []
     places: list[int] = []
     for at, letter in enumerate(text):

@@ -17,12 +17,12 @@ from ownwords.archive.store import is_current, translate_sqlite_errors
 from ownwords.ask import vector_store
 from ownwords.ask.chunks import Chunk, apart, chunks_of, count_words, visible
 from ownwords.ask.index_schema import (
-    are_ready,
+    are_current,
     generation,
-    is_in_line,
-    make_anew,
-    note_a_change,
-    note_in_line,
+    is_up_to_date,
+    mark_up_to_date,
+    new_generation,
+    recreate_tables,
     state_of,
 )
 from ownwords.ask.passage import RetrievedPassage, Whose
@@ -81,9 +81,9 @@ class SearchIndex:
 
     def __init__(self, archive: Path) -> None:
         self.path = archive
-        self._here = threading.local()
+        self._local = threading.local()
         self._lock = threading.Lock()
-        self._opened: list[sqlite3.Connection] = []
+        self._connections: list[sqlite3.Connection] = []
         self._vectors: dict[str, tuple[str, Ids, Floats]] = {}
         if not archive.is_file():
             raise _nothing_read(archive)
@@ -102,11 +102,11 @@ class SearchIndex:
     def close(self) -> None:
         """Let go of the file, in all threads."""
         with self._lock:
-            for db in self._opened:
+            for db in self._connections:
                 db.close()
-            self._opened.clear()
+            self._connections.clear()
             self._vectors.clear()
-            self._here = threading.local()
+            self._local = threading.local()
 
     def __enter__(self) -> "SearchIndex":
         return self
@@ -118,9 +118,9 @@ class SearchIndex:
     def reading(self) -> Iterator[sqlite3.Connection]:
         """This thread's connection; what goes wrong with the file is told in a sentence."""
         with translate_sqlite_errors(self.path):
-            db = getattr(self._here, "db", None)
+            db = getattr(self._local, "db", None)
             if db is None:
-                db = self._here.db = self._connect()
+                db = self._local.db = self._connect()
             yield db
 
     # ---- keeping it
@@ -132,16 +132,18 @@ class SearchIndex:
         Where nothing has changed nothing is written, so an archive may lie on a read-only disk.
         """
         with self.reading() as db:
-            if is_in_line(db) or (are_ready(db) and not self._changed(db) and not state_of(db)):
+            if is_up_to_date(db) or (
+                are_current(db) and not self._changed(db) and not state_of(db)
+            ):
                 return 0
             db.execute(f"PRAGMA cache_size = -{_CACHE_WHILE_BUILDING_KIB}")
             try:
                 with self._writing():
-                    if not are_ready(db):
-                        make_anew(db)
+                    if not are_current(db):
+                        recreate_tables(db)
                     changed = self._changed(db)  # again: another process may have been quicker
-                    self._take_in(db, changed, progress or Progress())
-                    note_in_line(db)
+                    self._index_documents(db, changed, progress or Progress())
+                    mark_up_to_date(db)
             finally:
                 db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             return len(changed)
@@ -157,15 +159,15 @@ class SearchIndex:
         return [(row[0], row[1]) for row in rows]
 
     @staticmethod
-    def _take_in(
+    def _index_documents(
         db: sqlite3.Connection, changed: Sequence[tuple[str, str]], progress: Progress
     ) -> None:
         with progress.stage("Preparing the search", len(changed), "posts") as stage:
             for document_id, decision in changed:
-                key, document = _read(db, document_id)
+                key, document = _read_document(db, document_id)
                 db.execute("DELETE FROM chunks WHERE document = ?", (document_id,))
                 chunks = chunks_of(document, decision)
-                title, day = apart(visible(document.title)), _in_words(document.date)
+                title, day = apart(visible(document.title)), _searchable_date(document.date)
                 db.executemany(
                     "INSERT INTO chunks(document, number, heading, text, words, whose, segments,"
                     " sought_title, sought_heading, sought_date, sought_text)"
@@ -210,7 +212,7 @@ class SearchIndex:
         with self.reading() as db:
             return {row[0] for row in db.execute("SELECT document FROM indexed")}
 
-    def titled(self, titles: Iterable[str]) -> list[tuple[str, str]]:
+    def documents_titled(self, titles: Iterable[str]) -> list[tuple[str, str]]:
         """(folded title, document) of the documents with one of these titles, oldest first."""
         with self.reading() as db:
             rows = db.execute(
@@ -223,7 +225,9 @@ class SearchIndex:
             return [(row[0], row[1]) for row in rows]
 
     def passages(
-        self, found: Sequence[tuple[int, float]], found_by: dict[int, tuple[str, ...]] | None = None
+        self,
+        ranking: Sequence[tuple[int, float]],
+        found_by: dict[int, tuple[str, ...]] | None = None,
     ) -> list[RetrievedPassage]:
         """The passages with these ids and scores, in this order; one that is gone is left out."""
         with self.reading() as db:
@@ -231,13 +235,13 @@ class SearchIndex:
                 "SELECT c.id, c.document, d.title, d.date, d.url, c.heading, c.text, c.whose"
                 " FROM chunks c JOIN documents d ON d.id = c.document"
                 " WHERE c.id IN (SELECT value FROM json_each(?))",
-                (json.dumps([id_ for id_, _ in found]),),
+                (json.dumps([id_ for id_, _ in ranking]),),
             )
             known = {row[0]: row[1:] for row in rows}
         by = found_by or {}
         return [
             _passage(id_, known[id_], score, by.get(id_, ()))
-            for id_, score in found
+            for id_, score in ranking
             if id_ in known
         ]
 
@@ -263,8 +267,8 @@ class SearchIndex:
 
     def texts(self, ids: Sequence[int]) -> list[tuple[int, str, str, str]]:
         """(id, title, heading, text) of the chunks that are still there."""
-        found = self.passages([(id_, 0.0) for id_ in ids])
-        return [(one.id, one.title, one.heading, one.text) for one in found]
+        ranking = self.passages([(id_, 0.0) for id_ in ids])
+        return [(one.id, one.title, one.heading, one.text) for one in ranking]
 
     def put_vectors(self, name: str, ids: Sequence[int] | Ids, rows: Floats) -> None:
         """Keep vectors of chunks, one a row; those of chunks that are gone meanwhile are not."""
@@ -285,10 +289,10 @@ class SearchIndex:
         """
         with self._lock, self.reading() as db:
             now = generation(db)
-            kept = self._vectors.get(name)
-            if kept is None or kept[0] != now:
-                self._vectors[name] = kept = (now, *vector_store.load(db, name))
-        return kept[1], kept[2]
+            cached = self._vectors.get(name)
+            if cached is None or cached[0] != now:
+                self._vectors[name] = cached = (now, *vector_store.load(db, name))
+        return cached[1], cached[2]
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -297,7 +301,7 @@ class SearchIndex:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
-                note_a_change(db)
+                new_generation(db)
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:  # a full disk has already rolled it back
@@ -320,7 +324,7 @@ class SearchIndex:
         except BaseException:
             db.close()
             raise
-        self._opened.append(db)
+        self._connections.append(db)
         return db
 
 
@@ -339,7 +343,7 @@ def _nothing_read(archive: Path) -> OwnwordsError:
     )
 
 
-def _read(db: sqlite3.Connection, document_id: str) -> tuple[str, Document]:
+def _read_document(db: sqlite3.Connection, document_id: str) -> tuple[str, Document]:
     """A document with its key; only what chunks are made of."""
     key, title, date = db.execute(
         "SELECT key, title, date FROM documents WHERE id = ?", (document_id,)
@@ -353,7 +357,7 @@ def _read(db: sqlite3.Connection, document_id: str) -> tuple[str, Document]:
     return key, Document(document_id, title, read, date=when)
 
 
-def _in_words(date: datetime | None) -> str:
+def _searchable_date(date: datetime | None) -> str:
     """A date as it is asked for: "2019-04-28" and "April 2019" both find it."""
     if date is None:
         return ""

@@ -54,7 +54,7 @@ _SCHEMA = (
 )
 
 
-def are_ready(db: sqlite3.Connection) -> bool:
+def are_current(db: sqlite3.Connection) -> bool:
     """Whether the tables are there, and of this version."""
     return meta(db, "ask_version") == _VERSION
 
@@ -64,18 +64,18 @@ def state_of(db: sqlite3.Connection) -> str:
     return meta(db, "state")
 
 
-def is_in_line(db: sqlite3.Connection) -> bool:
+def is_up_to_date(db: sqlite3.Connection) -> bool:
     """Whether the tables were brought in line with what the archive still holds."""
     state = state_of(db)
-    return bool(state) and state == meta(db, "ask_state") and are_ready(db)
+    return bool(state) and state == meta(db, "ask_state") and are_current(db)
 
 
-def note_in_line(db: sqlite3.Connection) -> None:
+def mark_up_to_date(db: sqlite3.Connection) -> None:
     """Say that the tables are in line with what the archive holds now."""
     db.execute("INSERT OR REPLACE INTO meta VALUES ('ask_state', ?)", (state_of(db),))
 
 
-def make_anew(db: sqlite3.Connection) -> None:
+def recreate_tables(db: sqlite3.Connection) -> None:
     """Put empty tables in place of whatever tables of ours are there."""
     kinds = dict(db.execute("SELECT name, type FROM sqlite_master").fetchall())
     for trigger in _TRIGGERS:
@@ -93,7 +93,7 @@ def generation(db: sqlite3.Connection) -> str:
     return meta(db, "ask_generation")
 
 
-def note_a_change(db: sqlite3.Connection) -> None:
+def new_generation(db: sqlite3.Connection) -> None:
     """Let `generation` be another."""
     db.execute(_ANOTHER_GENERATION)
 

@@ -38,12 +38,12 @@ class RetrievedPassage:
         """
         if self.whose != "own":
             return self.whose
-        sought = _plain(quote)
-        own, quoted = ([], []) if sought else ([""], [""])
+        normalized = _plain(quote)
+        own, quoted = ([], []) if normalized else ([""], [""])
         for line in self.text.split("\n"):
             (quoted if line.startswith(QUOTED_LINE.rstrip()) else own).append(line)
-        in_quoted = sought in _plain("\n".join(quoted))
-        return "quoted" if in_quoted and sought not in _plain("\n".join(own)) else "own"
+        in_quoted = normalized in _plain("\n".join(quoted))
+        return "quoted" if in_quoted and normalized not in _plain("\n".join(own)) else "own"
 
 
 def as_quoted(text: str) -> str:

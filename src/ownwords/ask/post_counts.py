@@ -48,7 +48,7 @@ class PostCounts:
 
     def titled(self, title: str) -> set[str]:
         """The documents of this title, whatever its case and punctuation."""
-        return {document for _, document in self.index.titled({folded(title)} - {""})}
+        return {document for _, document in self.index.documents_titled({folded(title)} - {""})}
 
     def topic(self, label: str | None) -> Topic | None:
         """A topic as the question words it: side by side if it stands so anywhere, or together."""

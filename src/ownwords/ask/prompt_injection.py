@@ -1,15 +1,15 @@
-"""Words in a post that read like orders to a program: quoted where asked for, never followed.
+"""Detects sentences in posts that look like prompt injections.
 
-Knowing the usual ones is a second lock. The first is that nothing is shown as an answer that does
-not rest on words of the passages, and that the answerer has no tools at all.
+This is a second line of defence. The first: an answer must be supported by quotes from the
+passages, and the model has no tools.
 """
 
 import re
 
 from ownwords.ask.sentence_matching import sentences
 
-# Narrow on purpose: whoever writes of dogs says "ignore the previous owner", and means it.
-_ORDERS = re.compile(
+# Narrow on purpose: "ignore the previous owner" is harmless.
+_INJECTION = re.compile(
     r"""
     \b(?:ignore|disregard|forget|override|overrule|bypass)\b(?:
         [^.!?\n]{0,40}\b(?:instructions?|prompts?|guidelines)\b
@@ -30,7 +30,7 @@ _ORDERS = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
-# What some models take for the end of a turn wherever it stands: a space makes plain letters of it.
+# Tokens that end a turn for some models; a space after the first character disarms them.
 _TURNS = re.compile(
     r"(<)(?=\||/?s>|/?bos>|/?eos>|start_of_turn>|end_of_turn>|</?SYS>>)|(\[)(?=/?INST\])|(\|)(?=>)",
     re.IGNORECASE,
@@ -38,16 +38,16 @@ _TURNS = re.compile(
 
 
 def looks_like_injection(text: str) -> bool:
-    """Whether a stretch of text looks meant for a program that reads it."""
-    return _ORDERS.search(text) is not None
+    """Whether a text looks like an instruction to a program."""
+    return _INJECTION.search(text) is not None
 
 
 def without_injections(text: str) -> str:
-    """The text without the sentences that read like orders."""
-    kept = [text[begin:end] for begin, end in sentences(text)]
-    return "\n".join(one for one in kept if not looks_like_injection(one))
+    """The text without the sentences that look like prompt injections."""
+    parts = (text[begin:end] for begin, end in sentences(text))
+    return "\n".join(part for part in parts if not looks_like_injection(part))
 
 
 def neutralized(text: str) -> str:
-    """The text with a space in whatever could end a turn; what is compared ignores spaces."""
-    return _TURNS.sub(lambda found: found[0] + " ", text)
+    """The text with a space in everything that could end a turn; comparisons ignore spaces."""
+    return _TURNS.sub(lambda match: match[0] + " ", text)

@@ -205,7 +205,7 @@ class ArchiveSearcher:
         """The best chunk of each post whose title is in the question; whether it is all of it."""
         whole = folded(normalized_question(question))
         quoted = {folded(phrase_chunks) for phrase_chunks in quotations(question)}
-        titles = self.index.titled({whole, *quoted, *_titles_within(whole)} - {""})
+        titles = self.index.documents_titled({whole, *quoted, *_titles_within(whole)} - {""})
         # Exact titles first, then longer ones, which may contain others.
         titles.sort(key=lambda entry: (entry[0] != whole, entry[0] not in quoted, -len(entry[0])))
         places = {id_: place for place, (id_, _) in enumerate(ranking)}

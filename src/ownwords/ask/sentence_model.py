@@ -59,7 +59,7 @@ class SentenceModel:
     """Vectors of unit length, the same as sentence-transformers makes with this folder.
 
     `name` says which model it is: whoever keeps vectors keeps them by it. Of a text only the first
-    `longest` tokens count.
+    `max_tokens` tokens count.
     """
 
     def __init__(self, folder: Path, name: str = "") -> None:
@@ -70,17 +70,17 @@ class SentenceModel:
                 hint=f"{_ELSEWHERE}; copy its whole folder",
             )
         self._folder = folder
-        pooling = _parts(folder)
+        pooling = _pooling_folder(folder)
         self._pooling = _pooling(read_json(folder / pooling / "config.json"), folder / pooling)
-        said = read_bytes(folder / "config.json", _MOST_TOKENIZER_BYTES)
-        self._config = BertConfig.from_hf(parse_json(said, str(folder / "config.json")))
+        data = read_bytes(folder / "config.json", _MOST_TOKENIZER_BYTES)
+        self._config = BertConfig.from_hf(parse_json(data, str(folder / "config.json")))
         self.dimensions = self._config.width
-        self.longest, self._in_small_letters = _reading(folder, self._config)
+        self.max_tokens, self._lowercase = _sequence_length(folder, self._config)
         vocabulary = _read_tokenizer(folder)
         tokens = tokens_digest(vocabulary, str(folder / "tokenizer.json"), self._config)
-        self._tokenizer = _tokenizer(vocabulary, self.longest, folder)
+        self._tokenizer = _tokenizer(vocabulary, self.max_tokens, folder)
         weights = _fingerprint(find_tensors(folder))
-        key = digest(said, tokens, weights, self._pooling, str(self.longest))
+        key = digest(data, tokens, weights, self._pooling, str(self.max_tokens))
         self.name = f"{name or folder.resolve().name} {key[:8]}"
         self._lock = Lock()
         if find_spec("torch") is None:
@@ -101,16 +101,16 @@ class SentenceModel:
         return self._rows(model, ids)
 
     def count(self, texts: Sequence[str]) -> int:
-        """How many tokens it reads of these texts: no more than `longest` of each."""
+        """How many tokens it reads of these texts: no more than `max_tokens` of each."""
         return sum(map(len, self._ids(texts)))
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        said = [text.strip() for text in texts]
-        if self._in_small_letters:
-            said = [text.lower() for text in said]
-        with _telling(self._folder):
+        data = [text.strip() for text in texts]
+        if self._lowercase:
+            data = [text.lower() for text in data]
+        with _translate_tokenizer_errors(self._folder):
             encoded = self._tokenizer.encode_batch(
-                [text.encode("utf-8", "replace").decode("utf-8") for text in said]
+                [text.encode("utf-8", "replace").decode("utf-8") for text in data]
             )
         return [encoding.ids for encoding in encoded]
 
@@ -119,9 +119,9 @@ class SentenceModel:
 
         rows = np.empty((len(ids), self.dimensions), np.float32)
         for which in _batches([len(one) for one in ids]):
-            longest = len(ids[which[0]])
+            max_tokens = len(ids[which[0]])
             # Padding is hidden from the rest, so that any id will do.
-            padded = [[*ids[at], *[0] * (longest - len(ids[at]))] for at in which]
+            padded = [[*ids[at], *[0] * (max_tokens - len(ids[at]))] for at in which]
             lengths = torch.tensor([len(ids[at]) for at in which])
             rows[which] = model.vectors(torch.tensor(padded), lengths, self._pooling).numpy()
         return rows
@@ -167,7 +167,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         start += rows
 
 
-def _parts(folder: Path) -> str:
+def _pooling_folder(folder: Path) -> str:
     """Where the pooling is described; ModelError if the folder has parts that are not known."""
     data = read_bytes(folder / MODULES, 1 << 20)
     # A list, where every other file is an object.
@@ -187,8 +187,8 @@ def _parts(folder: Path) -> str:
     return second
 
 
-def _pooling(said: dict[str, object], where: Path) -> Pooling:
-    modes = {name: value for name, value in said.items() if name.startswith("pooling_mode")}
+def _pooling(data: dict[str, object], where: Path) -> Pooling:
+    modes = {name: value for name, value in data.items() if name.startswith("pooling_mode")}
     newer = modes.pop("pooling_mode", None)  # what later versions write in place of the flags
     chosen = [name.removeprefix("pooling_mode_") for name, value in modes.items() if value is True]
     named = [newer] if isinstance(newer, str) else chosen
@@ -203,19 +203,23 @@ def _pooling(said: dict[str, object], where: Path) -> Pooling:
     )
 
 
-def _reading(folder: Path, config: BertConfig) -> tuple[int, bool]:
+def _sequence_length(folder: Path, config: BertConfig) -> tuple[int, bool]:
     """How many tokens of a text are read, and whether it is put into small letters before."""
     path = folder / "sentence_bert_config.json"
-    said = read_json(path) if path.exists() else {}
-    longest = said.get("max_seq_length")
-    if longest is None and (folder / "tokenizer_config.json").exists():
-        longest = read_json(folder / "tokenizer_config.json").get("model_max_length")
-    if longest is None:
-        longest = config.context
-    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 3:
-        raise ModelError(f"{path} has max_seq_length = {longest!r:.40}")
+    data = read_json(path) if path.exists() else {}
+    max_tokens = data.get("max_seq_length")
+    if max_tokens is None and (folder / "tokenizer_config.json").exists():
+        max_tokens = read_json(folder / "tokenizer_config.json").get("model_max_length")
+    if max_tokens is None:
+        max_tokens = config.context
+    if (
+        isinstance(max_tokens, bool)
+        or not isinstance(max_tokens, int | float)
+        or not max_tokens >= 3
+    ):
+        raise ModelError(f"{path} has max_seq_length = {max_tokens!r:.40}")
     # tokenizer_config.json of old models names a number of 31 digits for "no limit".
-    return int(min(longest, config.context)), said.get("do_lower_case") is True
+    return int(min(max_tokens, config.context)), data.get("do_lower_case") is True
 
 
 def _read_tokenizer(folder: Path) -> bytes:
@@ -229,7 +233,7 @@ def _read_tokenizer(folder: Path) -> bytes:
     return read_bytes(path, _MOST_TOKENIZER_BYTES)
 
 
-def _tokenizer(data: bytes, longest: int, folder: Path) -> "Tokenizer":
+def _tokenizer(data: bytes, max_tokens: int, folder: Path) -> "Tokenizer":
     model = parse_json(data, str(folder / "tokenizer.json")).get("model")
     kind = model.get("type", "WordPiece") if isinstance(model, dict) else None
     if kind not in _KINDS:
@@ -245,16 +249,16 @@ def _tokenizer(data: bytes, longest: int, folder: Path) -> "Tokenizer":
             "vectors of meaning take the `tokenizers` library, which is not installed",
             hint='pip install "ownwords[train]", or search without --embed',
         ) from error
-    with _telling(folder):
+    with _translate_tokenizer_errors(folder):
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
         # The file's own settings are of whoever wrote it last: 128 tokens, say, whatever is read.
         tokenizer.no_padding()
-        tokenizer.enable_truncation(longest)
+        tokenizer.enable_truncation(max_tokens)
     return tokenizer
 
 
 @contextmanager
-def _telling(folder: Path) -> Iterator[None]:
+def _translate_tokenizer_errors(folder: Path) -> Iterator[None]:
     """Turn what the library raises, its panics included, into a sentence."""
     try:
         yield

@@ -101,8 +101,8 @@ def language_stop_words(
     """The language that most of the words are of, "en" in doubt, and its empty words."""
     most, language, empty = sum(word in english for word in words), "en", english
     for name, known in _WORDS.items():
-        if (here := sum(word in known for word in words)) > most:
-            most, language, empty = here, name, known
+        if (matches := sum(word in known for word in words)) > most:
+            most, language, empty = matches, name, known
     return language, empty
 
 

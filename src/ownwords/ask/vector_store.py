@@ -44,11 +44,13 @@ def load(db: sqlite3.Connection, name: str) -> tuple[Ids, Floats]:
 def keep(db: sqlite3.Connection, name: str) -> int:
     """Let all go but those of this name and the last ones made before; how many went."""
     before = json.loads(meta(db, _NAMES) or "[]")
-    there = {row[0] for row in db.execute("SELECT DISTINCT name FROM vectors")}
-    in_turn = dict.fromkeys([name, *before, *sorted(there)])
-    kept = json.dumps([one for one in in_turn if one in there][:NAMES_KEPT])
-    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_NAMES, kept))
+    names = {row[0] for row in db.execute("SELECT DISTINCT name FROM vectors")}
+    by_age = dict.fromkeys([name, *before, *sorted(names)])
+    names_kept = json.dumps(
+        [vector_name for vector_name in by_age if vector_name in names][:NAMES_KEPT]
+    )
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_NAMES, names_kept))
     gone = db.execute(
-        "DELETE FROM vectors WHERE name NOT IN (SELECT value FROM json_each(?))", (kept,)
+        "DELETE FROM vectors WHERE name NOT IN (SELECT value FROM json_each(?))", (names_kept,)
     )
     return gone.rowcount

@@ -33,12 +33,12 @@ _PRESENT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _VocabularySnapshot:
     """The words of an index as it keeps them: their stems, without accents, in order."""
 
     generation: str
     ordered: list[str]
-    typed: dict[str, list[str]]
+    by_spelling: dict[str, list[str]]
     is_english: bool
 
 
@@ -48,7 +48,7 @@ class IndexVocabulary:
     def __init__(self, index: SearchIndex) -> None:
         self._index = index
         self._lock = threading.Lock()
-        self._known: _Known | None = None
+        self._snapshot: _VocabularySnapshot | None = None
 
     def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
         """What stands in the archive and may be meant by a word that does not.
@@ -56,56 +56,60 @@ class IndexVocabulary:
         The same word written otherwise ("strasse", "email"); in other languages than English its
         other forms and the longer words that it is a part of; last, what is one slip away.
         """
-        known = self._now()
+        snapshot = self._current()
         (stem,) = _stems([word])
-        is_english = known.is_english and language == "en"
-        found = (
-            known.typed.get(_typed(stem, is_english), [])
-            or self._parted(word, known.ordered)
-            or ([] if is_english else _forms(stem, known.ordered))
-            or ([] if is_english else _compounds(stem, known.ordered))
-            or ([] if _is_a_word(word) else _slips(stem, known.ordered))
+        is_english = snapshot.is_english and language == "en"
+        words_found = (
+            snapshot.by_spelling.get(_plain_spelling(stem, is_english), [])
+            or self._split_word(word, snapshot.ordered)
+            or ([] if is_english else _forms(stem, snapshot.ordered))
+            or ([] if is_english else _compounds(stem, snapshot.ordered))
+            or ([] if _is_english_word(word) else _misspellings(stem, snapshot.ordered))
         )
-        return tuple(found[:_MOST])
+        return tuple(words_found[:_MOST])
 
-    def _parted(self, word: str, ordered: Sequence[str]) -> list[str]:
+    def _split_word(self, word: str, ordered: Sequence[str]) -> list[str]:
         """The word as two that stand side by side somewhere: "e mail"."""
         pairs = [(word[:at], word[at:]) for at in range(1, len(word))]
         stems = dict(zip(words := sum(pairs, ()), _stems(words), strict=True))
-        here = [f"{a} {b}" for a, b in pairs if _has(ordered, stems[a]) and _has(ordered, stems[b])]
+        pairs_present = [
+            f"{a} {b}"
+            for a, b in pairs
+            if _contains(ordered, stems[a]) and _contains(ordered, stems[b])
+        ]
         with self._index.reading() as db:
-            sought = "SELECT 1 FROM chunk_search WHERE chunk_search MATCH ? LIMIT 1"
-            return [two for two in here if db.execute(sought, (f'"{two}"',)).fetchone()]
+            query = "SELECT 1 FROM chunk_search WHERE chunk_search MATCH ? LIMIT 1"
+            return [two for two in pairs_present if db.execute(query, (f'"{two}"',)).fetchone()]
 
-    def _now(self) -> _Known:
+    def _current(self) -> _VocabularySnapshot:
         generation = self._index.generation()
         with self._lock:
-            if self._known is None or self._known.generation != generation:
-                self._known = _read(self._index, generation)
-            return self._known
+            if self._snapshot is None or self._snapshot.generation != generation:
+                self._snapshot = _read(self._index, generation)
+            return self._snapshot
 
 
-def _read(index: SearchIndex, generation: str) -> _Known:
+def _read(index: SearchIndex, generation: str) -> _VocabularySnapshot:
     with index.reading() as db:
         db.execute(
             "CREATE VIRTUAL TABLE IF NOT EXISTS temp.words USING fts5vocab(main, chunk_search, row)"
         )
         ordered = [row[0] for row in db.execute("SELECT term FROM temp.words ORDER BY term")]
-    there = set(ordered)
+    terms_present = set(ordered)
     _, english = detect_stop_words(())
-    most = max(_present(words, there) for words in OTHERS)
-    is_english = most < _PRESENT and most <= _present(english, there)
-    typed: dict[str, list[str]] = {}
+    most = max(_share_present(words, terms_present) for words in OTHERS)
+    is_english = most < _PRESENT and most <= _share_present(english, terms_present)
+    by_spelling: dict[str, list[str]] = {}
     for term in ordered:
         if not is_english or not term.isascii():
-            typed.setdefault(_typed(term, is_english), []).append(term)
-    return _Known(generation, ordered, typed, is_english)
+            by_spelling.setdefault(_plain_spelling(term, is_english), []).append(term)
+    return _VocabularySnapshot(generation, ordered, by_spelling, is_english)
 
 
-def _present(words: Iterable[str], there: Set[str]) -> float:
+def _share_present(words: Iterable[str], terms_present: Set[str]) -> float:
     """How much of a language's commonest words is there."""
     stems = set(_stems(sorted(words)))
-    return len(stems & there) / len(stems)
+    return len(stems & terms_present) / len(stems)
 
 
 @cache
@@ -113,7 +117,7 @@ def _lexicon() -> Lexicon:
     return Lexicon.load(Path(str(files("ownwords") / "base" / "reference")))
 
 
-def _is_a_word(word: str) -> bool:
+def _is_english_word(word: str) -> bool:
     """Whether it is English as it stands: "drought" is no slip for "draught"."""
     return len(word) < _MISTYPED or _lexicon().knows(word)
 
@@ -124,12 +128,12 @@ def _stems(words: Iterable[str]) -> list[str]:
         db.execute(f"CREATE VIRTUAL TABLE said USING fts5(word, tokenize='{TOKENIZER}')")
         db.execute("CREATE VIRTUAL TABLE kept USING fts5vocab(said, instance)")
         db.executemany("INSERT INTO said VALUES (?)", ((word,) for word in words))
-        found = dict(db.execute("SELECT doc, group_concat(term, ' ') FROM kept GROUP BY doc"))
+        words_found = dict(db.execute("SELECT doc, group_concat(term, ' ') FROM kept GROUP BY doc"))
         (many,) = db.execute("SELECT count(*) FROM said").fetchone()
-    return [found.get(number, "") for number in range(1, many + 1)]
+    return [words_found.get(number, "") for number in range(1, many + 1)]
 
 
-def _typed(stem: str, is_english: bool) -> str:
+def _plain_spelling(stem: str, is_english: bool) -> str:
     """A word as it is typed on a keyboard that lacks its letters."""
     parts = unicodedata.normalize("NFKD", stem.translate(_TYPED))
     plain = "".join(letter for letter in parts if not unicodedata.combining(letter))
@@ -139,12 +143,12 @@ def _typed(stem: str, is_english: bool) -> str:
     return plain
 
 
-def _has(ordered: Sequence[str], stem: str) -> bool:
+def _contains(ordered: Sequence[str], stem: str) -> bool:
     at = bisect_left(ordered, stem)
     return bool(stem) and at < len(ordered) and ordered[at] == stem
 
 
-def _beginning(ordered: Sequence[str], start: str) -> Iterator[str]:
+def _with_prefix(ordered: Sequence[str], start: str) -> Iterator[str]:
     for at in range(bisect_left(ordered, start), len(ordered)):
         if not ordered[at].startswith(start):
             return
@@ -156,16 +160,16 @@ def _forms(stem: str, ordered: Sequence[str]) -> list[str]:
     start = stem[: max(_BEGINNING, len(stem) - _ENDING)]
     if len(start) < _BEGINNING:
         return []
-    found = []
-    for term in _beginning(ordered, start):
-        common = _common(stem, term)
-        if len(term) - common <= _ENDING:
-            found.append((common, term))
-    most = max((common for common, _ in found), default=0)
-    return [term for common, term in found if common == most]
+    words_found = []
+    for term in _with_prefix(ordered, start):
+        prefix = _common_prefix(stem, term)
+        if len(term) - prefix <= _ENDING:
+            words_found.append((prefix, term))
+    most = max((prefix for prefix, _ in words_found), default=0)
+    return [term for prefix, term in words_found if prefix == most]
 
 
-def _common(a: str, b: str) -> int:
+def _common_prefix(a: str, b: str) -> int:
     """How many letters two words have in common from their beginning on."""
     return next((at for at, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))  # noqa: B905
 
@@ -174,25 +178,25 @@ def _compounds(stem: str, ordered: Sequence[str]) -> list[str]:
     """Longer words that begin or end with the word, however typed, the shortest first."""
     if len(stem) < _COMPOUND:
         return []
-    part = _typed(stem, is_english=False)
-    keys = ((term, _typed(term, is_english=False)) for term in ordered)
-    found = [term for term, key in keys if key.startswith(part) or key.endswith(part)]
-    return sorted(found, key=lambda term: (len(term), term))
+    part = _plain_spelling(stem, is_english=False)
+    keys = ((term, _plain_spelling(term, is_english=False)) for term in ordered)
+    words_found = [term for term, key in keys if key.startswith(part) or key.endswith(part)]
+    return sorted(words_found, key=lambda term: (len(term), term))
 
 
-def _slips(stem: str, ordered: Sequence[str]) -> list[str]:
+def _misspellings(stem: str, ordered: Sequence[str]) -> list[str]:
     """Words of which one letter is another, missing, one too many, or changed places."""
     if any(sign.isdigit() for sign in stem):
         return []
     return [
         term
-        for term in _beginning(ordered, stem[:1])
-        if abs(len(term) - len(stem)) <= 1 and _is_a_slip(stem, term)
+        for term in _with_prefix(ordered, stem[:1])
+        if abs(len(term) - len(stem)) <= 1 and _is_misspelling(stem, term)
     ]
 
 
-def _is_a_slip(a: str, b: str) -> bool:
-    at = _common(a, b)
+def _is_misspelling(a: str, b: str) -> bool:
+    at = _common_prefix(a, b)
     rest_a, rest_b = a[at:], b[at:]
     return (
         rest_a[1:] == rest_b[1:]
