@@ -1,6 +1,7 @@
 """A making that is killed at many moments, in a process of its own: children are forked from it.
 
-Started by tests/faults/test_make.py with a folder; prints JSON.
+Started by tests/faults/test_make.py with a folder, where it kills children of its own, and by
+tests/hostile.py with a folder and a workspace, which kills it. Prints JSON.
 """
 
 import json
@@ -135,9 +136,15 @@ def forked(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def make_inputs(folder: Path) -> None:
+    """The blog and the base, unless they are there already."""
+    if not (folder / "blog").exists():
+        makings.blog(folder / "blog")
+        makings.base(folder / "base")
+
+
 def main(folder: Path) -> dict[str, Any]:
-    makings.blog(folder / "blog")
-    makings.base(folder / "base")
+    make_inputs(folder)
     calm = told(made(folder, "calm"))
     statuses = {name: forked(partial(made, folder, "killed", name)) for name in MOMENTS}
     return {"calm": calm, "statuses": statuses, "end": told(made(folder, "killed"))}
@@ -147,4 +154,10 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     scoring.REFERENCE = Path("no such folder")  # voice and fluency have tests of their own
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
-    sys.stdout.write(json.dumps(main(Path(sys.argv[1]))) + "\n")
+    where = Path(sys.argv[1])
+    if len(sys.argv) > 2:
+        make_inputs(where)
+        result = told(made(where, sys.argv[2]))
+    else:
+        result = main(where)
+    sys.stdout.write(json.dumps(result) + "\n")

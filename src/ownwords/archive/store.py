@@ -119,7 +119,10 @@ class Archive:
     def _rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
         with translate_sqlite_errors(self.path):
             try:
-                yield from self._db.execute(sql, parameters)
+                # Not `yield from`: a caller that stops early would then close the cursor, which
+                # complains where the database is closed already.
+                for row in self._db.execute(sql, parameters):  # noqa: UP028
+                    yield row
             except UnicodeDecodeError as error:  # a message that quotes damaged bytes
                 raise DamagedArchiveError(self.path, "its schema is garbled") from error
 
