@@ -32,26 +32,26 @@ def main() -> None:
     if chromium is None:
         sys.exit("there is no Chromium here; Debian's package is called chromium")
     FOLDER.mkdir(exist_ok=True)
-    with serving(Path(sys.argv[1])) as address, sync_playwright() as playwright:
+    with serving(Path(sys.argv[1])) as link, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for name, place in places(browser, address).items():
-            with looking(browser, address, dark=False) as page:
+        for name, place in places(browser, link).items():
+            with looking(browser, link, dark=False) as page:
                 shot(page, place, f"{name}.png")
-        with looking(browser, address, dark=True) as page:
+        with looking(browser, link, dark=True) as page:
             for name in ("corpus", "score"):
                 shot(page, f"/#/{name}", f"{name}-dark.png")
-        with looking(browser, address, size=PHONE) as page:
+        with looking(browser, link, size=PHONE) as page:
             shot(page, "/#/corpus", "corpus-phone.png")
             shot(page, f"/#/ask?q={quote(QUESTION)}", "ask-phone.png")
-        with looking(browser, address, size=TABLET) as page:
+        with looking(browser, link, size=TABLET) as page:
             shot(page, "/#/train", "train-tablet.png")
         browser.close()
 
 
-def places(browser: Browser, address: str) -> dict[str, str]:
+def places(browser: Browser, link: str) -> dict[str, str]:
     """What is looked at, by the name of its picture."""
-    with looking(browser, address) as page:
-        found = page.request.get(f"{address}/api/corpus/posts?sort=words&most=3").json()["rows"]
+    with looking(browser, link) as page:
+        found = page.request.get("/api/corpus/posts?sort=words&most=3").json()["rows"]
     found_in = found[min(2, len(found) - 1)]["id"]
     return {
         "corpus": "/#/corpus",
@@ -68,11 +68,11 @@ def places(browser: Browser, address: str) -> dict[str, str]:
 
 @contextmanager
 def looking(
-    browser: Browser, address: str, *, dark: bool = False, size: dict[str, int] | None = None
+    browser: Browser, link: str, *, dark: bool = False, size: dict[str, int] | None = None
 ) -> Iterator[Page]:
     """A page of that size and those colours."""
     context = browser.new_context(
-        base_url=address,
+        base_url=link.partition("/?")[0],
         viewport={
             "width": (size or {}).get("width", WIDE),
             "height": (size or {}).get("height", TALL),
@@ -80,6 +80,7 @@ def looking(
         color_scheme="dark" if dark else "light",
         reduced_motion="reduce",
     )
+    context.request.get(link)  # leaves the cookie
     yield context.new_page()
     context.close()
 
@@ -112,12 +113,12 @@ def settle(page: Page) -> None:
 
 @contextmanager
 def serving(workspace: Path) -> Iterator[str]:
-    """The address of a server over the workspace."""
+    """The link to a server over the workspace."""
     command = [sys.executable, "-u", "-m", "ownwords", "serve", str(workspace), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         for line in server.stdout:
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+            if found := re.search(r"http://127\.0\.0\.1:\d+/\S*", line):
                 break
         else:
             sys.exit("the server did not start")

@@ -70,7 +70,8 @@ def main(how: str, arguments: list[str]) -> int:
         say("about to fall", aside=True)
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "is deaf":
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        interrupts = (place / "interrupts").open("wb", buffering=0)
+        signal.signal(signal.SIGINT, lambda *_: interrupts.write(b"x"))
     run = place / "runs" / "finetune-aaaa"
     run.mkdir(exist_ok=True)
     (run / "plan.toml").write_text(PLAN)

@@ -18,8 +18,8 @@ MAKE = Path(__file__).resolve().parents[1] / "played_make.py"
 
 @contextmanager
 def served(place: Workspace, port: int = 0) -> Iterator[str]:
-    """The address of such a server."""
-    from browser.site import address_of
+    """The link of such a server."""
+    from browser.site import link_of
 
     command = [sys.executable, "-u", __file__, str(port), "serve", str(place.root)]
     with subprocess.Popen(
@@ -29,7 +29,7 @@ def served(place: Workspace, port: int = 0) -> Iterator[str]:
         text=True,
     ) as server:
         try:
-            yield address_of(server)
+            yield link_of(server)
         finally:
             server.terminate()
             server.communicate(timeout=30)

@@ -33,10 +33,14 @@ _WAITS_MS = 15_000
 
 @dataclass(frozen=True)
 class Site:
-    """A server over a workspace."""
+    """A server over a workspace; `link` is what it prints, with its key."""
 
-    address: str
+    link: str
     place: Workspace
+
+    @property
+    def address(self) -> str:
+        return self.link.partition("/?")[0]
 
 
 def opened(
@@ -56,6 +60,7 @@ def opened(
         locale="en-GB",
     )
     context.set_default_timeout(_WAITS_MS)
+    context.request.get(site.link)  # leaves the cookie
     page = context.new_page()
     wrong = _watched(page, site.address)
     yield page
@@ -103,17 +108,17 @@ def served(place: Workspace) -> Iterator[Site]:
         [*command, "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as server:
         try:
-            yield Site(address_of(server), place)
+            yield Site(link_of(server), place)
         finally:
             server.terminate()
             server.communicate(timeout=_STARTS_S)
 
 
-def address_of(server: "subprocess.Popen[str]") -> str:
+def link_of(server: "subprocess.Popen[str]") -> str:
     assert server.stdout is not None
     said = ""
     for line in server.stdout:
         said += line
-        if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+        if found := re.search(r"http://127\.0\.0\.1:\d+/\S*", line):
             return found[0]
     raise AssertionError(f"the server did not start: {said}")

@@ -80,13 +80,15 @@ def test_an_answer_is_text_its_citations_are_ways_and_nothing_loads(
     ):
         for page in opened(browser, Site(address, place)):
             shown(page, "/#/ask")
-            until(page, "document.querySelector('.who select')?.value.startsWith('at:')")
+            choose = page.get_by_label("Who answers")
+            assert choose.input_value() == "none"  # nothing is sent before somebody chooses
+            choose.select_option(label="writer (llama.cpp)")
             asked(page, "five inches of copper")
             answer = page.locator(".turn .answer")
             assert answer.locator("img, iframe, script").count() == 0
             outward = "[...document.querySelectorAll('.turn a')].map((a) => a.getAttribute('href'))"
             assert all(href.startswith("#") for href in page.evaluate(outward))
-            assert "In the words of writer at llama.cpp" in answer.inner_text()
+            assert "Written by writer at llama.cpp" in answer.inner_text()
             citation = page.locator(".citations li").first
             assert words.split()[0] in citation.inner_text()
             page.locator(".said sup a").first.click()

@@ -53,7 +53,7 @@ def test_markup_in_a_post_stays_text(page: "Page") -> None:
 
 def test_posts_are_found_sorted_and_turned_over(page: "Page") -> None:
     shown(page, "/#/corpus/posts")
-    assert f"{POSTS} texts" in page.locator(".sorted").inner_text()
+    assert f"{POSTS} posts" in page.locator(".sorted").inner_text()
     first = titles(page)
     assert len(first) == 50
     page.keyboard.press("n")
@@ -86,7 +86,7 @@ def test_nothing_that_fits_is_said(page: "Page") -> None:
     shown(page, "/#/corpus/posts?title=zzzz")
     page.get_by_role("button", name="Show all").click()
     page.wait_for_selector(".every")
-    assert f"{POSTS} texts" in page.locator(".sorted").inner_text()
+    assert f"{POSTS} posts" in page.locator(".sorted").inner_text()
 
 
 def test_a_text_shows_whose_words_stand_in_it(page: "Page") -> None:
@@ -124,7 +124,7 @@ def test_a_citation_opens_at_its_words(page: "Page") -> None:
 def test_a_citation_that_is_gone_is_told(page: "Page") -> None:
     row = asked(page, "/api/corpus/posts")["rows"][0]
     shown(page, f"/#/corpus/post/{row['id'].replace('/', '%2F')}?quote=these words are nowhere")
-    assert page.get_by_text("no longer there in these words").count() == 1
+    assert page.get_by_text("This passage is no longer in the post").count() == 1
 
 
 def test_a_search_finds_passages_and_opens_them_there(page: "Page") -> None:
@@ -178,7 +178,7 @@ def test_a_text_is_found_read_and_decided_about_by_keyboard_alone(
         if page.evaluate("document.activeElement.type === 'radio'"):
             break
     page.keyboard.press("ArrowLeft")  # from keep, round to leave out
-    page.wait_for_selector(".decider >> text=You decided this")
+    page.wait_for_selector(".decider >> text=Your choice")
     assert page.evaluate("document.activeElement.value") == "leave out"
     assert _decisions(own_site)[_hostile(page)] == "leave out"
     until(page, "document.getElementById('heard').textContent.includes('Left out')")
@@ -194,12 +194,11 @@ def test_decisions_are_written_foreseen_and_taken_back(own_page: "Page", own_sit
     row.locator(f"input[value='{other}']").check(force=True)
     page.wait_for_selector(".pending.card")
     said = page.locator(".pending").inner_text()
-    assert "will be learned from otherwise than now" in said
-    assert "choices.toml" in said
+    assert "takes effect at the next training" in said
     assert "ownwords look" in said
     then = asked(page, "/api/corpus/decisions")["words_then"]
     assert f"{then:,}" in said
-    row.get_by_role("button", name="Leave it to ownwords").click()
+    row.get_by_role("button", name="Back to the default").click()
     page.wait_for_selector(".pending.card", state="detached")
     assert own_site.place.choices.read_text("utf-8") == before
     row.locator(f"input[value='{other}']").check(force=True)

@@ -70,7 +70,7 @@ def test_every_page_tells_those_who_listen_what_is_what(page: "Page", address: s
 def test_the_first_tab_leads_past_the_menu(page: "Page") -> None:
     shown(page, "/#/corpus")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "To the page"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.tagName") == "H1"
     assert page.url.endswith("/#/corpus")
@@ -100,7 +100,7 @@ def test_the_keys_are_listed_and_the_list_lets_go(page: "Page") -> None:
     shown(page, "/#/corpus/posts")
     page.keyboard.press("?")
     keys = page.get_by_role("dialog")
-    assert "Find a post by its title" in keys.inner_text()
+    assert "Find a post by title" in keys.inner_text()
     page.keyboard.press("2")  # meant for the list, not for the page behind it
     page.keyboard.press("Escape")
     assert keys.count() == 0

@@ -85,7 +85,7 @@ def test_a_training_begun_in_a_terminal_is_shown_as_it_goes(page: "Page", place:
         for step in (2, 4, 6):
             log(metric(step, bits_per_byte=3 - step / 10, loss=2.0, tokens_per_s=1234.0, rate=0.01))
         shown(page, "/#/train")
-        until_heading(page, "It is learning")
+        until_heading(page, "Training")
         assert page.get_by_text("Ctrl-C there").count() == 1
         assert page.get_by_role("button", name="Stop").count() == 0
         assert page.get_by_role("button", name="Start training").count() == 0
@@ -98,14 +98,14 @@ def test_a_training_begun_in_a_terminal_is_shown_as_it_goes(page: "Page", place:
         assert page.locator("main b b").count() == 0
         assert page.locator(".course circle.mark.best").count() == 1
         # The plan, each number with its reason.
-        page.get_by_text("All 1 number").click()
+        page.get_by_text("1 number with reasons").click()
         assert "that fills the time" in page.locator(".plan-table").inner_text()
         # A reload loses nothing.
         page.reload()
         until(page, "document.querySelector('.totals')?.innerText.includes('2.010')")
-        assert "bits a byte on posts held out" in page.locator(".log").inner_text()
+        assert "bits a byte on held-out posts" in page.locator(".log").inner_text()
     log.close()
-    until_heading(page, "Stopped, and saved")
+    until_heading(page, "Paused")
     assert page.get_by_role("button", name="Start training").count() == 1
 
 
@@ -117,7 +117,7 @@ def test_the_curve_can_be_read_by_keys_and_as_a_table(page: "Page", place: Works
     log(Event(time.time(), "train", "done", 40, 40, "steps"))
     log.close()
     shown(page, "/#/train")
-    until_heading(page, "The model is made")
+    until_heading(page, "Your model is ready")
     plot = page.locator(".course .plot")
     plot.focus()
     page.keyboard.press("Home")
@@ -128,12 +128,13 @@ def test_the_curve_can_be_read_by_keys_and_as_a_table(page: "Page", place: Works
     assert "in training 2.6" in (plot.get_attribute("aria-valuetext") or "")
     page.keyboard.press("End")
     assert plot.get_attribute("aria-valuenow") == "40"
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("As a table").click()
+    page.wait_for_selector(".course table tbody tr")
     rows = page.locator(".course table tbody tr")
     assert rows.count() == 40
     assert "2.020" in rows.last.inner_text()
     page.get_by_label("Loss", exact=True).check()
-    assert "nats a token" in page.locator(".course .legend").inner_text()
+    assert "nats per token" in page.locator(".course .legend").inner_text()
 
 
 def test_begun_stopped_and_gone_on_with_by_keys_alone(page: "Page", place: Workspace) -> None:
@@ -142,26 +143,26 @@ def test_begun_stopped_and_gone_on_with_by_keys_alone(page: "Page", place: Works
     page.keyboard.press("s")
     tabbed_to(page, "Start training")
     page.keyboard.press("Enter")
-    until_heading(page, "It is learning")
+    until_heading(page, "Training")
     given = json.loads((place.root / "given.json").read_text())["arguments"]
     assert "--minutes" not in given  # nobody has touched them
     assert given[given.index("--base") + 1] == "shipped"
     page.keyboard.press("s")
     page.wait_for_selector("dialog[open]")
     page.keyboard.press("Escape")  # let it go on
-    assert heading(page) == "It is learning"
+    assert heading(page) == "Training"
     tabbed_to(page, "Stop")
     page.keyboard.press("Enter")
     page.wait_for_selector("dialog[open]")
     tabbed_to(page, "Stop")
     page.keyboard.press("Enter")
-    until_heading(page, "Stopped, and saved")
-    assert "everything is saved" in page.locator(".lede").inner_text()
-    tabbed_to(page, "Go on with it")
+    until_heading(page, "Paused")
+    assert page.locator(".lede").inner_text() == "Paused at 25%. Nothing is lost."
+    tabbed_to(page, "Continue")
     page.keyboard.press("Enter")
-    until_heading(page, "It is learning")
+    until_heading(page, "Training")
     page.reload()
-    until_heading(page, "It is learning")
+    until_heading(page, "Training")
     assert page.get_by_role("button", name="Stop").count() == 1
 
 
@@ -170,25 +171,25 @@ def test_another_server_finds_it_under_way(
 ) -> None:
     shown(page, "/#/train")
     page.get_by_role("button", name="Start training").click()
-    until_heading(page, "It is learning")
+    until_heading(page, "Training")
     with playing.served(place) as address:
         for other in opened(browser, Site(address, place)):
             shown(other, "/#/train")
-            until_heading(other, "It is learning")
+            until_heading(other, "Training")
             other.get_by_role("button", name="Stop").click()
             other.locator("dialog").get_by_role("button", name="Stop").click()
-            until_heading(other, "Stopped, and saved")
-    until_heading(page, "Stopped, and saved")
+            until_heading(other, "Paused")
+    until_heading(page, "Paused")
 
 
 def test_what_goes_wrong_is_one_sentence(page: "Page", place: Workspace) -> None:
     (place.root / "manner").write_text("fails")
     shown(page, "/#/train")
     page.get_by_role("button", name="Start training").click()
-    until_heading(page, "It could not be made")
+    until_heading(page, "Training failed")
     assert "The blog holds no text." in page.locator(".problem").inner_text()
     assert "Write some." in page.locator(".problem").inner_text()
-    assert page.get_by_role("button", name="Try it again").count() == 1
+    assert page.get_by_role("button", name="Try again").count() == 1
 
 
 def test_without_a_blog_it_says_what_to_do(empty_page: "Page") -> None:

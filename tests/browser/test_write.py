@@ -46,7 +46,7 @@ def set_length(page: "Page", tokens: int) -> None:
 def test_both_models_write_at_once_with_the_same_luck(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 50)
-    page.get_by_label("How it begins").fill("The rain <b>gauge</b>")
+    page.get_by_label("Beginning").fill("The rain <b>gauge</b>")
     page.get_by_label("Seed").fill("11")
     page.get_by_role("button", name="Write", exact=True).click()
     until(page, DONE)
@@ -64,10 +64,10 @@ def test_both_models_write_at_once_with_the_same_luck(page: "Page") -> None:
 
 def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
     shown(page, "/#/write")
-    page.get_by_label("How it begins").focus()
+    page.get_by_label("Beginning").focus()
     set_length(page, 1000)
     page.get_by_label("Temperature").fill("1.5")
-    page.get_by_label("How it begins").focus()
+    page.get_by_label("Beginning").focus()
     page.keyboard.type("It rained")
     page.keyboard.press("Control+Enter")
     until(page, "document.querySelectorAll('.written').length === 2")
@@ -88,7 +88,7 @@ def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
     page.wait_for_selector(".page.corpus h1")
     for _ in range(50):
         said = page.request.get("/metrics").text()
-        busy = re.findall(r"^ownwords_\w*(?:writing|waiting)\w*\{[^}]*\} (\d+)", said, re.MULTILINE)
+        busy = re.findall(r"^ownwords_\w*(?:running|waiting)\w*\{[^}]*\} (\d+)", said, re.MULTILINE)
         if busy and not any(map(int, busy)):
             break
         page.wait_for_timeout(100)
@@ -99,17 +99,17 @@ def test_keys_alone_write_and_stop_and_leaving_ends_it(page: "Page") -> None:
 def test_one_column_where_the_base_is_not_wanted(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 50)
-    page.get_by_label("The base beside it").uncheck()
+    page.get_by_label("Compare with the base").uncheck()
     page.get_by_role("button", name="Write", exact=True).click()
     until(page, DONE)
     assert len(texts(page)) == 1
-    page.get_by_label("The base beside it").check()
+    page.get_by_label("Compare with the base").check()
 
 
 def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> None:
     shown(page, "/#/write")
     set_length(page, 50)
-    page.get_by_label("The base beside it").uncheck()
+    page.get_by_label("Compare with the base").uncheck()
     page.get_by_role("button", name="Write", exact=True).click()
     until(page, DONE)
     # The noise of a tiny model comes from nowhere: the page is given words of a post in its place.
@@ -131,7 +131,7 @@ def test_where_it_may_come_from_opens_the_post_at_the_words(page: "Page") -> Non
     page.wait_for_selector("article mark")
     page.go_back()
     until(page, "document.querySelectorAll('.written').length === 1")
-    page.get_by_label("The base beside it").check()
+    page.get_by_label("Compare with the base").check()
 
 
 def test_without_an_own_model_the_base_writes_alone(
@@ -140,7 +140,7 @@ def test_without_an_own_model_the_base_writes_alone(
     for page in opened(browser, site, expected):
         shown(page, "/#/write")
         set_length(page, 50)
-        page.get_by_label("How it begins").fill("The harbour")
+        page.get_by_label("Beginning").fill("The harbour")
         page.get_by_role("button", name="Write", exact=True).click()
         until(page, DONE)
         assert len(texts(page)) == 1

@@ -224,11 +224,11 @@ def test_who_goes_away_leaves_no_seat_taken(place: Workspace, stream: bool) -> N
     body["logit_bias"] = {"256": -100, "257": -100}
 
     async def work(client: Client) -> None:
-        opened = await client.state.opened(OWN)
+        loaded = await client.state.get_model(OWN)
         for after in (3, 9, 3) if stream else (0, 0, 0):
             sent = await leave(client, body, after)
             assert b"[DONE]" not in b"".join(sent)
-            assert opened.worker.is_idle
+            assert loaded.worker.is_idle
         answer = await client.asked(WRITE, prompt="x", max_tokens=3)
         assert answer["usage"]["prompt_tokens"] == 2
 
@@ -241,10 +241,9 @@ def test_a_house_that_ends_says_so_in_its_streams(place: Workspace) -> None:
 
     async def work(client: Client) -> str:
         asking = asyncio.create_task(client.post(WRITE, body))
-        opened = await client.state.opened(OWN)
-        while not opened.worker.writing:
+        loaded = await client.state.get_model(OWN)
+        while not loaded.worker.running:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
         await client.state.close()
         return (await asyncio.wait_for(asking, 20)).text
 

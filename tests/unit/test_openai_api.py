@@ -16,6 +16,7 @@ from openai_server import CHATTY, CONTEXT, LEARNED, OWN, Client, Letters
 from ownwords.core.workspace import Workspace
 from ownwords.inference.model import Model
 from ownwords.serve.app_state import AppState
+from ownwords.serve.openai.formatters import CompletionFormatter
 
 T = TypeVar("T")
 WRITE, CHAT, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/embeddings"
@@ -475,7 +476,11 @@ def test_more_than_there_is_room_for_is_told_to_come_again(place: Workspace) -> 
     async def work(client: Client) -> list[Any]:
         body = {"model": OWN, "prompt": "x", "max_tokens": 400}
         await client.post(WRITE, {**body, "max_tokens": 1})  # the model is loaded then
-        return await asyncio.gather(*(client.post(WRITE, body) for _ in range(6)))
+        with client.state._compute_lock.hold():  # nothing is generated meanwhile
+            tasks = [asyncio.create_task(client.post(WRITE, body)) for _ in range(6)]
+            while sum(task.done() for task in tasks) < 3:
+                await asyncio.sleep(0.001)
+        return await asyncio.gather(*tasks)
 
     answers = openai_server.calling(place, work, rows=1, queue=2)
     busy = [one for one in answers if one.status_code == HTTPStatus.TOO_MANY_REQUESTS]
@@ -490,15 +495,20 @@ def test_a_bug_is_told_without_a_trace(
 ) -> None:
     """In the middle of a stream; before it begins, the guard around the app answers."""
 
-    def fail(*_: object) -> None:
-        raise RuntimeError("secret")
+    chunk, calls = CompletionFormatter.chunk, []
+
+    def fail_later(*arguments: Any) -> Any:  # noqa: ANN401
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise RuntimeError("secret")
+        return chunk(*arguments)
 
     async def work(client: Client) -> Any:  # noqa: ANN401
         return await client.post(WRITE, {"model": OWN, "prompt": "x", "stream": True, "n": 2})
 
-    monkeypatch.setattr("ownwords.serve.openai.formatters.CompletionFormatter.chunk", fail)
+    monkeypatch.setattr(CompletionFormatter, "chunk", fail_later)
     answer = openai_server.calling(place, work)
-    (event,) = openai_server.events_of(answer.text, ended=False)
+    _, event = openai_server.events_of(answer.text, ended=False)
     assert event["error"]["type"] == "server_error"
     assert "secret" not in answer.text
     assert "secret" in caplog.text

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.serve.errors import ApiError, body
+from ownwords.serve.errors import ApiError, error_body
 from ownwords.serve.openai import request_params
-from ownwords.serve.openai.request_params import TOKENS
+from ownwords.serve.openai.request_params import DEFAULT_TOKENS
 
 Call = Callable[..., object]
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -25,21 +25,21 @@ def chat(**fields: object) -> request_params.ChatRequest:
 def refusal(call: Call, **fields: object) -> dict[str, Any]:
     with pytest.raises(ApiError) as caught:
         call(**fields)
-    told: dict[str, Any] = body("/v1/completions", caught.value)["error"]
+    told: dict[str, Any] = error_body("/v1/completions", caught.value)["error"]
     return told
 
 
 def test_what_is_not_said_is_as_write_has_it() -> None:
-    order = completion().params
+    order = completion()
     assert order.sampling == DEFAULT_SAMPLING
-    assert (order.tokens, order.texts, order.stops) == (TOKENS, 1, ())
-    assert (order.likeliest, order.streamed, order.guarded) == (None, False, True)
+    assert (order.max_new_tokens, order.n, order.stops) == (DEFAULT_TOKENS, 1, ())
+    assert (order.logprob_count, order.stream, order.guard) == (None, False, True)
     assert completion().prompts == ("Once",)
 
 
 def test_without_a_seed_texts_differ_and_with_one_it_is_kept() -> None:
-    assert len({completion().params.seed for _ in range(5)}) > 1
-    assert [*completion(seed=-3, n=3).params.seeds()] == [-3, -2, -1]
+    assert len({completion().seed for _ in range(5)}) > 1
+    assert [*completion(seed=-3, n=3).seeds] == [-3, -2, -1]
 
 
 def test_all_of_sampling_can_be_said() -> None:
@@ -53,18 +53,18 @@ def test_all_of_sampling_can_be_said() -> None:
         "frequency_penalty": -0.5,
         "presence_penalty": 2,
     }
-    sampling = completion(**told, logit_bias={"65": 100, "3": -7.5}).params.sampling
+    sampling = completion(**told, logit_bias={"65": 100, "3": -7.5}).sampling
     for name, value in told.items():
         assert getattr(sampling, name) == value
     assert sampling.bias == {65: 100.0, 3: -7.5}
 
 
 def test_zero_of_what_may_be_zero() -> None:
-    sampling = completion(temperature=0, top_p=0, top_k=-1).params.sampling
+    sampling = completion(temperature=0, top_p=0, top_k=-1).sampling
     assert sampling.temperature == 0
     assert 0 < sampling.top_p < 1e-6  # the likeliest alone
     assert sampling.top_k == 0  # all
-    assert completion(max_tokens=0).params.tokens == 0
+    assert completion(max_tokens=0).max_new_tokens == 0
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_other_prompts_are_refused(prompt: object) -> None:
     ("given", "read"), [("END", ("END",)), (["a", "b"], ("a", "b")), ([], ()), (None, ())]
 )
 def test_stop_strings(given: object, read: object) -> None:
-    assert completion(stop=given).params.stops == chat(stop=given).params.stops == read
+    assert completion(stop=given).stops == chat(stop=given).stops == read
 
 
 @pytest.mark.parametrize("stop", ["", [""], 7, [7], ["a"] * 17, "x" * 1001, {"a": 1}])
 def test_other_stop_strings_are_refused(stop: object) -> None:
-    assert refusal(completion, stop=stop)["param"] == "stop"
+    assert refusal(completion, stop=stop)["param"].startswith("stop")
 
 
 @pytest.mark.parametrize(
@@ -106,20 +106,20 @@ def test_other_stop_strings_are_refused(stop: object) -> None:
     [({"logprobs": 0}, 0), ({"logprobs": 5}, 5), ({"logprobs": None}, None), ({}, None)],
 )
 def test_chances_of_completions(fields: dict[str, Any], likeliest: int | None) -> None:
-    assert completion(**fields).params.likeliest == likeliest
+    assert completion(**fields).logprob_count == likeliest
 
 
 def test_chances_of_chats() -> None:
-    assert chat(logprobs=True).params.likeliest == 0
-    assert chat(logprobs=True, top_logprobs=3).params.likeliest == 3
-    assert chat(logprobs=False).params.likeliest is None
+    assert chat(logprobs=True).logprob_count == 0
+    assert chat(logprobs=True, top_logprobs=3).logprob_count == 3
+    assert chat(logprobs=False).logprob_count is None
     assert refusal(chat, top_logprobs=3)["param"] == "logprobs"
     assert refusal(chat, logprobs=True, top_logprobs=21)["param"] == "top_logprobs"
 
 
 def test_the_newer_name_of_the_limit_is_taken_before_the_older() -> None:
-    assert chat(max_completion_tokens=5, max_tokens=9).params.tokens == 5
-    assert chat(max_tokens=9).params.tokens == 9
+    assert chat(max_completion_tokens=5, max_tokens=9).max_new_tokens == 5
+    assert chat(max_tokens=9).max_new_tokens == 9
 
 
 @pytest.mark.parametrize(
@@ -153,13 +153,13 @@ def test_the_same_where_it_asks_for_nothing_is_no_harm() -> None:
 
 @pytest.mark.parametrize("bias", [[1], {"a": 1}, {"-1": 1}, {"5": 101}, {"5": "1"}, {"٣": 1}])
 def test_a_bias_names_tokens_and_moderate_numbers(bias: object) -> None:
-    assert refusal(completion, logit_bias=bias)["param"] == "logit_bias"
+    assert refusal(completion, logit_bias=bias)["param"].startswith("logit_bias")
 
 
 def test_options_of_a_stream_without_a_stream() -> None:
     told = refusal(chat, stream_options={"include_usage": True})
     assert told["param"] == "stream_options"
-    assert chat(stream=True, stream_options={"include_usage": True}).params.tells_usage
+    assert chat(stream=True, stream_options={"include_usage": True}).include_usage
 
 
 @pytest.mark.parametrize("model", [None, "", 7])
@@ -177,7 +177,7 @@ def test_messages_are_texts_of_roles() -> None:
             {"role": "user", "content": parts},
         ]
     )
-    assert order.messages == (
+    assert order.conversation == (
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "No."},

@@ -5,7 +5,6 @@ import json
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -22,11 +21,14 @@ from ownwords.inference.text_generation import build_request, stream_request
 from ownwords.models import directory
 from ownwords.models.directory import ModelDirectory
 from ownwords.models.fingerprint import Stamp, model_stamp
-from ownwords.serve import app_state as house_module
-from ownwords.serve import loaded_model as opened_module
+from ownwords.serve import app_state as app_state_module
+from ownwords.serve import loaded_model as loaded_model_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.loaded_model import LoadedModel, room_for
+from ownwords.serve.loaded_model import (
+    LoadedModel,
+    cache_size,
+)
 from ownwords.serve.settings import ServeSettings
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
@@ -48,14 +50,15 @@ class Loads:
 
     def __init__(self, said: ModelDirectory) -> None:
         self.count = 0
-        self.takes_s = 0.0
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
         self.fails: OwnwordsError | None = None
         self._said = said
 
     def __call__(
         self, folder: Path, settings: ServeSettings
     ) -> tuple[ModelDirectory, Model, Stamp]:
-        time.sleep(self.takes_s)
+        assert self.may_go_on.wait(10)
         self.count += 1
         if self.fails:
             raise self.fails
@@ -67,7 +70,7 @@ class Loads:
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch, said: ModelDirectory) -> Loads:
     made = Loads(said)
-    monkeypatch.setattr(house_module, "load", made)
+    monkeypatch.setattr(app_state_module, "load", made)
     return made
 
 
@@ -94,11 +97,11 @@ def within(state: AppState, work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def text_of(opened: LoadedModel, seed: int = 1, tokens: int = 20) -> list[int]:
-    async with opened.worker.write(
+async def text_of(loaded: LoadedModel, seed: int = 1, tokens: int = 20) -> list[int]:
+    async with loaded.worker.generate(
         build_request(ByteTokenizer(), "Dear", max_tokens=tokens, seed=seed)
-    ) as written:
-        return [drawn.id async for drawn in written]
+    ) as stream:
+        return [token.id async for batch in stream for token in batch]
 
 
 def alone(seed: int = 1, tokens: int = 20) -> list[int]:
@@ -117,12 +120,12 @@ def test_the_models_are_those_of_the_workspace_its_base_and_what_was_given(
     given = put_model(tmp_path / "given")
     state = AppState(place, models={"given": given})
     assert list(state.models()) == ["given", "shipped"]
-    assert state.own == ""
+    assert state.own_model == ""
 
     put_model(place.root / "model", {"base": "tuned from shipped"})
     put_model(place.runs / "from-nothing" / "model")
     assert list(state.models()) == ["diary", "given", "shipped", "from-nothing"]
-    assert state.own == "diary"
+    assert state.own_model == "diary"
     assert state.models()["shipped"] == catalogue.shipped()
 
 
@@ -134,23 +137,18 @@ def test_a_model_is_loaded_once_however_many_ask_and_nothing_else_waits(
     place: Workspace, loads: Loads
 ) -> None:
     put_model(place.root / "model")
-    loads.takes_s = 0.3
+    loads.may_go_on.clear()
     state = AppState(place)
 
     async def work() -> None:
-        ticks = 0
-
-        async def tick() -> None:
-            nonlocal ticks
-            while True:
-                await asyncio.sleep(0.01)
-                ticks += 1
-
-        ticking = asyncio.create_task(tick())
-        found = await asyncio.gather(*(state.opened() for _ in range(10)), state.opened("diary"))
-        ticking.cancel()
+        names = [""] * 10 + ["diary"]
+        tasks = [asyncio.create_task(state.get_model(name)) for name in names]
+        while not state._loading.locked():
+            await asyncio.sleep(0.001)
+        await state.run(lambda: None)  # while it is being loaded
+        loads.may_go_on.set()
+        found = await asyncio.gather(*tasks)
         assert len(set(map(id, found))) == 1
-        assert ticks > 10
         assert loads.count == 1
         assert await text_of(found[0]) == alone()
 
@@ -160,26 +158,26 @@ def test_a_model_is_loaded_once_however_many_ask_and_nothing_else_waits(
 def test_a_model_that_was_replaced_is_loaded_anew_and_what_is_under_way_goes_on(
     place: Workspace, loads: Loads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(house_module, "_FRESH_S", 0.0)
-    monkeypatch.setattr(opened_module, "_SETTLING_S", 0.01)
+    monkeypatch.setattr(app_state_module, "_FRESH_S", 0.0)
+    monkeypatch.setattr(loaded_model_module, "_GRACE_S", 0.01)
     folder = put_model(place.root / "model")
     state = AppState(place)
 
     async def work() -> None:
-        before = await state.opened()
-        assert await state.opened() is before
-        async with before.worker.write(
+        before = await state.get_model()
+        assert await state.get_model() is before
+        async with before.worker.generate(
             build_request(ByteTokenizer(), "Dear", max_tokens=3000)
-        ) as written:
-            ids = [drawn.id for drawn in await written.take()]
+        ) as stream:
+            ids = [drawn.id for drawn in await stream.take()]
             (folder / "README.md").write_text("a card", encoding="utf-8")
-            assert await state.opened() is before
+            assert await state.get_model() is before
             touch(folder)
-            after = await state.opened()
+            after = await state.get_model()
             assert after is not before
             assert await text_of(after, seed=2) == alone(seed=2)
-            async for drawn in written:
-                ids.append(drawn.id)
+            async for batch in stream:
+                ids += [token.id for token in batch]
         assert ids == alone(tokens=3000)
         assert [name for name, _, _ in state.queue_lengths()] == ["diary"]
         while before.worker._thread.is_alive():
@@ -197,7 +195,7 @@ def test_of_many_models_the_one_used_last_stays(
 
     async def work() -> None:
         for name in ("a", "b", "a", "c"):
-            assert (await state.opened(name)).name == name
+            assert (await state.get_model(name)).name == name
         assert sorted(name for name, _, _ in state.queue_lengths()) == ["a", "c"]
 
     within(state, work)
@@ -207,14 +205,16 @@ def test_what_cannot_be_had_is_said(place: Workspace, loads: Loads) -> None:
     state = AppState(place)
 
     async def work() -> None:
-        with pytest.raises(ApiError, match=r"no model called 'dairy'.*there is shipped") as refused:
-            await state.opened("dairy")
+        with pytest.raises(
+            ApiError, match=r"no model called 'dairy'.*available models: shipped"
+        ) as refused:
+            await state.get_model("dairy")
         assert refused.value.status == 404
         loads.fails = OwnwordsError("its config is damaged")
         with pytest.raises(OwnwordsError, match="damaged"):
-            await state.opened()
+            await state.get_model()
         loads.fails = None
-        assert (await state.opened()).name == "shipped"
+        assert (await state.get_model()).name == "shipped"
 
     within(state, work)
 
@@ -227,7 +227,7 @@ def test_without_any_model_it_says_how_to_make_one(
 
     async def work() -> None:
         with pytest.raises(ApiError, match="ownwords make PATH") as refused:
-            await state.opened()
+            await state.get_model()
         assert refused.value.status == 404
 
     within(state, work)
@@ -237,15 +237,15 @@ def test_the_real_model_writes_what_write_writes(place: Workspace) -> None:
     state = AppState(place, ServeSettings(threads=1))
 
     async def work() -> None:
-        opened = await state.opened()
-        model = opened.model
+        loaded = await state.get_model()
+        model = loaded.model
         asked = [
             build_request(model.tokenizer, "It was", max_tokens=12, seed=seed) for seed in range(6)
         ]
 
         async def read(number: int) -> str:
             def follow() -> str:
-                return "".join(state.text(opened, asked[number]))
+                return "".join(state.generate_text(loaded, asked[number]))
 
             return await state.run_long(follow)
 
@@ -262,18 +262,18 @@ def test_text_for_a_thread_ends_when_the_thread_has_enough(place: Workspace, loa
     state = AppState(place)
 
     async def work() -> None:
-        opened = await state.opened()
+        loaded = await state.get_model()
 
         def some() -> str:
-            pieces = state.text(
-                opened, build_request(ByteTokenizer(), "Dear", max_tokens=1_000_000)
+            pieces = state.generate_text(
+                loaded, build_request(ByteTokenizer(), "Dear", max_tokens=1_000_000)
             )
             first = next(pieces)
             pieces.close()
             return first
 
         assert await state.run_long(some)
-        assert opened.worker.is_idle
+        assert loaded.worker.is_idle
 
     within(state, work)
 
@@ -287,9 +287,9 @@ def test_room_is_made_by_the_memory_there_is(
     monkeypatch.setattr(
         "ownwords.core.hardware.read_memory", lambda: type("", (), {"available_bytes": free})
     )
-    assert room_for(config, ServeSettings()) == (10, config.context)
-    assert room_for(config, ServeSettings(rows=3, context=100)) == (3, 100)
-    assert room_for(config, ServeSettings(memory_share=1e-9)) == (1, config.context)
+    assert cache_size(config, ServeSettings()) == (10, config.context)
+    assert cache_size(config, ServeSettings(rows=3, context=100)) == (3, 100)
+    assert cache_size(config, ServeSettings(memory_share=1e-9)) == (1, config.context)
 
 
 # --- threads -----------------------------------------------------------------------------------
@@ -315,11 +315,15 @@ def test_work_is_done_elsewhere_and_its_end_is_handed_back(place: Workspace) -> 
 
 def test_too_much_work_is_refused_and_what_is_given_up_is_not_begun(place: Workspace) -> None:
     state = AppState(place, ServeSettings(workers=1, tasks=5))
-    go_on, done = threading.Event(), list[int]()
+    has_begun, go_on, done = threading.Event(), threading.Event(), list[int]()
+
+    def first_work() -> None:
+        has_begun.set()
+        go_on.wait(10)
 
     async def work() -> None:
-        first = asyncio.create_task(state.run(lambda: go_on.wait(10)))
-        await asyncio.sleep(0.05)
+        first = asyncio.create_task(state.run(first_work))
+        await asyncio.to_thread(has_begun.wait, 10)
         tasks = [
             asyncio.create_task(state.run(lambda number=number: done.append(number)))  # type: ignore[misc]
             for number in range(5)
@@ -354,7 +358,7 @@ def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
         assert await with_one.embedder()  # opened by the first who asks
         for state in (without, with_one):
             answers = [asyncio.create_task(state.run_long(lambda: go_on.wait(10))) for _ in "1234"]
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0)
             found = await asyncio.wait_for(state.embedder(), 5)
             assert bool(found) == bool(state.settings.embed)
             go_on.set()
@@ -370,9 +374,9 @@ def test_a_pause_ends_with_the_server(place: Workspace) -> None:
     state = AppState(place)
 
     async def work() -> None:
-        assert await state.pause(0.001)
-        task = asyncio.create_task(state.pause(60))
-        await asyncio.sleep(0.01)
+        assert await state.sleep(0.001)
+        task = asyncio.create_task(state.sleep(60))
+        await asyncio.sleep(0)
         await state.close()
         assert not await task
 
@@ -395,7 +399,7 @@ WORDS = "We put the {} on the long table under the window and went on with it un
 
 def test_without_an_archive_everything_says_how_to_make_one(place: Workspace) -> None:
     state = AppState(place)
-    for ask in (state.archive, state.index, state.searcher):
+    for ask in (state.archive, state.searcher):
         with pytest.raises(ApiError, match="ownwords look PATH") as refused:
             ask()
         assert refused.value.status == 404
@@ -434,7 +438,7 @@ def test_an_archive_of_another_version_is_not_touched(place: Workspace, tmp_path
     db.close()
     before = place.archive.read_bytes()
     state = AppState(place)
-    for ask in (state.archive, state.index, state.searcher):
+    for ask in (state.archive, state.searcher):
         with pytest.raises(ApiError, match="another version") as refused:
             ask()
         assert refused.value.status == 409

@@ -21,7 +21,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import ask
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import refusal
+from ownwords.serve.errors import error_response
 from played_endpoint import Played, drips, is_silent, playing
 
 POSTS = {
@@ -62,7 +62,7 @@ def place(tmp_path: Path) -> Workspace:
 def calling(place: Workspace, work: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:  # noqa: ANN401
     async def told(request: Asked, error: Exception) -> Response:
         assert isinstance(error, OwnwordsError)
-        return refusal(request.url.path, error)
+        return error_response(request.url.path, error)
 
     async def run() -> Any:  # noqa: ANN401
         state = AppState(place, openai_server.settings())
@@ -77,9 +77,9 @@ def calling(place: Workspace, work: Callable[[httpx.AsyncClient], Awaitable[Any]
     return asyncio.run(run())
 
 
-def asked(place: Workspace, writer: str = "none", question: str = QUESTION) -> list[Any]:
+def asked(place: Workspace, backend: str = "none", question: str = QUESTION) -> list[Any]:
     async def work(client: httpx.AsyncClient) -> list[Any]:
-        body = {"question": question, "writer": writer}
+        body = {"question": question, "backend": backend}
         answer = await client.post("/api/ask", json=body)
         assert answer.status_code == 200, answer.text
         return events_of(answer.text)
@@ -164,20 +164,23 @@ def test_an_endpoint_that_dies_is_a_note_and_the_passages_are_shown(
     assert answer["passages"]
 
 
-def test_who_could_answer_is_listed_and_a_small_one_is_never_the_usual(
+def test_the_models_that_could_answer_are_listed(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(client: httpx.AsyncClient) -> Any:  # noqa: ANN401
-        return (await client.get("/api/ask", params={"again": "yes"})).json()
+        return (await client.get("/api/ask", params={"refresh": "yes"})).json()
 
     nobody = calling(place, work)
-    assert (nobody["usual"], nobody["endpoints"]) == ("none", [])
-    assert nobody["own"][0] == {"name": "own:blog", "label": "blog", "where": "yours"}
+    assert nobody["endpoints"] == []
+    assert nobody["own"][0] == {"name": "own:blog", "label": "blog"}
     small = {"id": "tiny", "meta": {"n_params": 5_000_000}}
     with running(monkeypatch, "x", models=[small, {"id": "large"}]) as played:
         said = calling(place, work)
-    assert [one["label"] for one in said["endpoints"]] == ["tiny", "large"]
-    assert said["usual"] == f"at:{played.url}#large"
+    rows = [(row["name"], row["label"], row["is_fit"]) for row in said["endpoints"]]
+    assert rows == [
+        (f"at:{played.url}#tiny", "tiny", False),
+        (f"at:{played.url}#large", "large", True),
+    ]
 
 
 def test_an_own_model_answers_through_the_server(place: Workspace) -> None:
@@ -193,11 +196,11 @@ def test_an_own_model_answers_through_the_server(place: Workspace) -> None:
     [
         ({"question": "  "}, 400, "no question"),
         ({"question": "x" * 3000}, 400, "characters"),
-        ({"question": 5}, 400, "a text"),
-        ({"question": "x", "writer": "http://elsewhere.example/v1"}, 404, "not there any more"),
-        ({"question": "x", "writer": "/etc/passwd"}, 404, "not there any more"),
-        ({"question": "x", "writer": "own:../model"}, 404, "no model called"),
-        ({"question": "x", "seed": "a"}, 400, "a number"),
+        ({"question": 5}, 400, "must be text"),
+        ({"question": "x", "backend": "http://elsewhere.example/v1"}, 404, "no longer there"),
+        ({"question": "x", "backend": "/etc/passwd"}, 404, "no longer there"),
+        ({"question": "x", "backend": "own:../model"}, 404, "no model called"),
+        ({"question": "x", "seed": "a"}, 400, "a whole number"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(

@@ -24,10 +24,10 @@ from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
 from ownwords.serve.api import corpus
-from ownwords.serve.api.posts import page_of, wanted
+from ownwords.serve.api.posts import find_posts, parse_query
 from ownwords.serve.api.report_cache import CachedReport
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import refusal
+from ownwords.serve.errors import error_response
 
 SEASONS = ("spring", "summer", "autumn", "winter")
 RAIN = "The gauge stood empty on the wall and nobody came to read it for {0} weeks of that year. "
@@ -108,7 +108,7 @@ def _served(blog: Path, place: Workspace, *, is_read: bool = True) -> Iterator[S
 
     async def mistake(request: Request, error: Exception) -> Response:
         assert isinstance(error, OwnwordsError)
-        return refusal(request.url.path, error)
+        return error_response(request.url.path, error)
 
     state = AppState(place)
     app = Starlette(routes=corpus.routes(state), exception_handlers={OwnwordsError: mistake})
@@ -208,7 +208,7 @@ def test_any_query_has_an_answer(query: dict[str, str]) -> None:
         PostSummary(f"p{n}", f"T{n}", "", f"201{n}-01-01", "post", n, n, n / 45) for n in range(10)
     ]
     report = Whole("n", "f", "v", "2026-01-01", posts=posts)
-    page = page_of(CachedReport("s", report, {}), wanted(query))
+    page = find_posts(CachedReport("s", report, {}), parse_query(query))
     assert 0 <= len(page["rows"]) <= 200
     assert page["total"] <= 10
 
@@ -302,7 +302,7 @@ def test_settings_of_the_workspace_are_foreseen(fresh: Served) -> None:
     [
         ({"id": "no such", "decision": "keep"}, 404),
         ({"id": ["a", "list"], "decision": "keep"}, 400),
-        ({"decision": "keep"}, 404),
+        ({"decision": "keep"}, 400),
         ([], 400),
         ("keep", 400),
     ],
@@ -321,7 +321,7 @@ def test_what_cannot_be_decided_is_refused(served: Served, asked: object, status
         (b"[" * 100_000, 400),
         (b"\xff", 400),
         (b'{"id":', 400),
-        (b'{"id": "half a character: \\ud800", "decision": "keep"}', 404),
+        (b'{"id": "half a character: \\ud800", "decision": "keep"}', 400),
     ],
 )
 def test_what_is_no_json_or_no_text_is_refused(served: Served, body: bytes, status: int) -> None:
@@ -335,7 +335,7 @@ def test_a_decision_is_a_text(served: Served, decision: object) -> None:
     asked = {"id": ids(served)["long"], "decision": decision}
     answer = served.client.post("/api/corpus/decide", json=asked)
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"].startswith("decision should be a text")
+    assert answer.json()["error"]["message"].startswith("decision ")
 
 
 @pytest.mark.parametrize("decision", ["maybe", "", "Keep"])
@@ -344,7 +344,7 @@ def test_an_unknown_decision_is_refused(served: Served, decision: object) -> Non
     asked = {"id": ids(served)["long"], "decision": decision}
     answer = served.client.post("/api/corpus/decide", json=asked)
     assert answer.status_code == 400
-    assert "leave out" in answer.json()["error"]["hint"]
+    assert "leave out" in answer.json()["error"]["message"]
     assert served.place.choices.read_bytes() == before
 
 
@@ -409,8 +409,8 @@ def test_before_anything_is_read_it_says_what_to_do(unread: Served, path: str) -
 
 
 def test_the_place_is_named_with_and_without_an_archive(served: Served, unread: Served) -> None:
-    assert served.get("/api/place")["has"] == {"archive": True, "model": False, "score": False}
-    nothing = unread.get("/api/place")
+    assert served.get("/api/workspace")["has"] == {"archive": True, "model": False, "score": False}
+    nothing = unread.get("/api/workspace")
     assert (nothing["name"], nothing["has"]["archive"]) == ("none", False)
 
 

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from ownwords.core.errors import ConfigError
-from ownwords.serve.allowed_hosts import AllowedHosts, is_own
+from ownwords.serve.allowed_hosts import AllowedHosts, is_same_origin
 from ownwords.serve.auth import Authenticator
 from ownwords.serve.errors import ApiError
 from ownwords.serve.metrics import Metrics
@@ -130,22 +130,22 @@ def test_a_server_answers_to_its_own_names_only(
     settings: ServeSettings, known: list[str], unknown: list[str]
 ) -> None:
     hosts = AllowedHosts(settings)
-    assert [name for name in known if not hosts.knows([name])] == []
-    assert [name for name in unknown if hosts.knows([name])] == []
-    assert not hosts.knows([])
-    assert not hosts.knows([known[0], known[0]])
+    assert [name for name in known if not hosts.allows([name])] == []
+    assert [name for name in unknown if hosts.allows([name])] == []
+    assert not hosts.allows([])
+    assert not hosts.allows([known[0], known[0]])
 
 
 @pytest.mark.parametrize(
     "host", ["127.0.0.1@evil.example", "localhost/evil", "evil.example#localhost", "[::1", "a b"]
 )
 def test_a_host_that_is_none_is_refused(host: str) -> None:
-    assert not AllowedHosts(ServeSettings()).knows([host])
+    assert not AllowedHosts(ServeSettings()).allows([host])
 
 
 @given(st.text(max_size=40))
 def test_any_host_is_taken_or_refused_and_never_a_crash(host: str) -> None:
-    AllowedHosts(ServeSettings()).knows([host])
+    AllowedHosts(ServeSettings()).allows([host])
 
 
 def test_a_name_made_to_lead_here_is_turned_away() -> None:
@@ -172,7 +172,7 @@ def test_a_name_made_to_lead_here_is_turned_away() -> None:
     ],
 )
 def test_an_origin_is_ours_if_it_is_this_server(origin: str, is_ours: bool) -> None:
-    assert is_own(origin, HERE) == is_ours
+    assert is_same_origin(origin, HERE) == is_ours
     assert (posted(app_of(), "/api/posts/1", {**OURS, "Origin": origin}) == 200) == is_ours
     assert (posted(app_of(), "/v1/completions", {**OURS, "Origin": origin}) == 200) == is_ours
 
@@ -261,11 +261,18 @@ def test_with_a_key_only_who_has_it_comes_in() -> None:
     assert (shown.status_code, shown.headers["location"]) == (303, "/login")
 
 
+def session_of(authenticator: Authenticator) -> str:
+    """The Cookie header of a browser that has logged in."""
+    response = authenticator.log_in(Response(), is_https=False)
+    return response.headers["set-cookie"].partition(";")[0]
+
+
 def test_a_cookie_lets_in_as_long_as_its_session_lasts() -> None:
     now = [0.0]
     authenticator = Authenticator(KEY, port=8377, clock=lambda: now[0])
     app = app_of(ServeSettings(key=KEY), authenticator)
-    cookies = {"Cookie": f"other=1; ownwords-8377={authenticator.begin()}; more=2"}
+    cookies = {"Cookie": f"other=1; {session_of(authenticator)}; more=2"}
+    assert "ownwords-8377=" in cookies["Cookie"]
     assert asked(app, "/api/posts/1", headers=cookies).status_code == 200
     assert asked(app, "/api/posts/1", "POST", {**cookies}, b"{}").status_code == 415
     assert posted(app, "/api/posts/1", {**cookies, **OURS, "Origin": "http://evil.example"}) == 403
@@ -276,10 +283,28 @@ def test_a_cookie_lets_in_as_long_as_its_session_lasts() -> None:
 
 def test_a_session_that_was_ended_lets_nobody_in() -> None:
     authenticator = Authenticator(KEY)
-    cookies = f"{authenticator.cookie}={authenticator.begin()}"
+    cookies = session_of(authenticator)
     assert authenticator.admits("", cookies, "127.0.0.1")
-    authenticator.end(cookies)
+    authenticator.log_out(cookies)
     assert not authenticator.admits("", cookies, "127.0.0.1")
+
+
+def test_the_printed_link_logs_a_browser_in() -> None:
+    app = app_of(ServeSettings(key=KEY))
+    answer = asked(app, f"/?key={KEY}")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie  # or a link on another page would ask for the key again
+    cookies = {"Cookie": cookie.partition(";")[0]}
+    assert asked(app, "/", headers=cookies).status_code == 200
+    wrong = asked(app, "/?key=wrong")
+    assert (wrong.status_code, wrong.headers["location"]) == (303, "/")
+    assert "set-cookie" not in wrong.headers
+    # Only the page takes a key so, and only from a visit.
+    assert asked(app, f"/api/posts/1?key={KEY}").status_code == 401
+    embedded = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    assert asked(app, f"/?key={KEY}", headers=embedded).status_code == 403
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
@@ -287,28 +312,30 @@ def test_nothing_else_is_a_key(authorization: str, cookies: str) -> None:
     assert not Authenticator(KEY).admits(authorization, cookies, "127.0.0.1")
 
 
-def test_who_guesses_waits_however_right_the_next_guess_is_and_nobody_else() -> None:
+def test_wrong_keys_are_throttled_and_the_right_one_never() -> None:
     now = [0.0]
     authenticator = Authenticator(KEY, clock=lambda: now[0])
     for _ in range(10):
-        assert not authenticator.fits("wrong", "192.168.0.9")
+        assert not authenticator.is_key("wrong", "192.168.0.9")
         now[0] += 1
-    with pytest.raises(ApiError) as refused:
-        authenticator.fits(KEY, "192.168.0.9")
-    assert refused.value.status == 429
-    assert refused.value.retry_after_s == 50
-    assert authenticator.fits(KEY, "192.168.0.8")
+    with pytest.raises(ApiError) as error:
+        authenticator.is_key("wrong again", "192.168.0.9")
+    assert error.value.status == 429
+    assert error.value.retry_after_s == 50
+    # On a shared machine all accounts have this address.
+    assert authenticator.is_key(KEY, "192.168.0.9")
+    assert not authenticator.is_key("wrong", "192.168.0.8")
     now[0] += 51
-    assert authenticator.fits(KEY, "192.168.0.9")
+    assert not authenticator.is_key("wrong", "192.168.0.9")
 
 
-def test_of_ipv6_a_whole_network_is_one_place() -> None:
+def test_an_ipv6_network_counts_as_one_address() -> None:
     authenticator = Authenticator(KEY)
     for number in range(10):
-        authenticator.fits("wrong", f"2001:db8::{number:x}")
+        authenticator.is_key("wrong", f"2001:db8::{number:x}")
     with pytest.raises(ApiError):
-        authenticator.fits(KEY, "2001:db8::ffff")
-    assert authenticator.fits(KEY, "2001:db8:0:1::1")
+        authenticator.is_key("wrong", "2001:db8::ffff")
+    assert not authenticator.is_key("wrong", "2001:db8:0:1::1")
 
 
 # --- sizes and times -----------------------------------------------------------------------------
@@ -384,7 +411,7 @@ def test_who_goes_away_while_sending_gets_no_answer() -> None:
     gone = {"type": "http.disconnect"}
     assert played(app, "/v1/completions", [part(b"x"), gone]) == []
     assert 'status="499"' in metrics.page([])
-    assert metrics.under_way == 0
+    assert metrics.requests_in_flight == 0
 
 
 def test_an_answer_that_does_not_begin_is_given_up_and_one_that_has_begun_is_not() -> None:
@@ -408,7 +435,7 @@ def test_more_requests_at_once_than_there_may_be_are_told_to_come_again() -> Non
         assert all(int(a.headers["retry-after"]) for a in answers if a.status_code == 429)
 
     asyncio.run(work())
-    assert metrics.under_way == 0
+    assert metrics.requests_in_flight == 0
 
 
 # --- what goes back ------------------------------------------------------------------------------

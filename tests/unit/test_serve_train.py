@@ -23,15 +23,15 @@ from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.progress import Event, JsonLines
 from ownwords.core.workspace import Workspace, try_lock
 from ownwords.serve.api import train
-from ownwords.serve.api.run_history import MetricsTail, RunReader
+from ownwords.serve.api.run_files import MetricsTail, RunFiles
 from ownwords.serve.api.training_monitor import TrainingMonitor
-from ownwords.serve.api.training_process import StartTraining, TrainingProcess, clean_environment
+from ownwords.serve.api.training_process import MakeCommand, TrainingProcess, clean_environment
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import refusal
+from ownwords.serve.errors import error_response
 from played_make import PLAN, metric
 
 PLAYED = Path(__file__).resolve().parents[1] / "played_make.py"
-ORDER = StartTraining(4.0, "shipped", ("blog",), ("--set", "archive.drafts=true"))
+COMMAND = MakeCommand(4.0, "shipped", ("blog",), ("--set", "archive.drafts=true"))
 
 
 Begin = Callable[[str], TrainingProcess]
@@ -68,7 +68,7 @@ def begin(place: Workspace) -> Iterator[Callable[[str], TrainingProcess]]:
         if pid != os.getpid():  # which a test writes there, and a shell makes leader of a group
             os.killpg(pid, signal.SIGKILL)
     for each in made:
-        until(lambda each=each: not each.whoever_works())  # type: ignore[misc]
+        until(lambda each=each: not each.find_worker())  # type: ignore[misc]
 
 
 def begun(place: Workspace) -> bool:
@@ -110,24 +110,24 @@ def test_no_log_however_damaged_is_more_than_a_log(
     run.mkdir()
     (run / "plan.toml").write_text("broken = [")
     (run / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n{half")
-    watch = TrainingMonitor(folder, TrainingProcess(Workspace(folder.parent / "nobody")))
-    json.dumps(watch.parts(""), allow_nan=False)
+    monitor = TrainingMonitor(folder, TrainingProcess(Workspace(folder.parent / "nobody")))
+    json.dumps(monitor.snapshot(""), allow_nan=False)
 
 
 def test_lines_come_once_and_only_whole(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     lines = MetricsTail(path)
-    assert lines.new() == (False, [])
+    assert lines.read() == (False, [])
     path.write_text('{"time": 1, "kind": "note"}\n{"time": 2, "kind": "note"}\n{"kind": "not')
-    assert lines.new() == (True, [Event(1, "", "note"), Event(2, "", "note")])
-    assert lines.new() == (False, [])
+    assert lines.read() == (True, [Event(1, "", "note"), Event(2, "", "note")])
+    assert lines.read() == (False, [])
     with path.open("a") as file:
         file.write('e", "time": 3}\nno json\n[4]\n')
-    assert lines.new() == (False, [Event(3, "", "note")])
+    assert lines.read() == (False, [Event(3, "", "note")])
     path.unlink()  # as when the texts are read anew
-    assert lines.new()[0]
+    assert lines.read()[0]
     path.write_text('{"time": 9, "kind": "note"}\n')
-    assert lines.new() == (True, [Event(9, "", "note")])
+    assert lines.read() == (True, [Event(9, "", "note")])
 
 
 def test_a_runs_files_are_told_as_they_stand(place: Workspace) -> None:
@@ -138,7 +138,7 @@ def test_a_runs_files_are_told_as_they_stand(place: Workspace) -> None:
         "\n--- step 5\nOne text.\n\nIts end.\n\n--- step 9\nAnother.\n"
     )
     (place.runs / "look").mkdir()
-    with_plan = RunReader(place.runs)
+    with_plan = RunFiles(place.runs)
     assert with_plan.names() == ["finetune-b"]
     assert with_plan.samples("finetune-b") == [
         {"step": 5, "text": "One text.\n\nIts end."},
@@ -160,18 +160,18 @@ def test_it_gets_a_clean_environment_and_the_flags_of_the_order(
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("OWNWORDS_HOME", "/somewhere")
     process = begin("ends")
-    process.start(ORDER)
-    standing = until(lambda: (s := process.standing()) and s.ending and s)
-    assert standing.ending.how == "done"
+    process.start(COMMAND)
+    status = until(lambda: (s := process.status()) and s.outcome and s)
+    assert status.outcome.kind == "done"
     said = json.loads((place.root / "given.json").read_text())
     assert said["arguments"] == [
         *("make", "blog", "--workspace", str(place.root), "--minutes", "4"),
         *("--set", "archive.drafts=true", "--json", "--base", "shipped"),
     ]
     assert "secret" not in said["env"].values()
-    process.start(replace(ORDER, is_timed=False))
-    standing = until(lambda: (s := process.standing()) and s.ending and s)
-    assert (standing.order.minutes, standing.order.is_timed) == (4.0, False)
+    process.start(replace(COMMAND, is_timed=False))
+    status = until(lambda: (s := process.status()) and s.outcome and s)
+    assert (status.command.minutes, status.command.is_timed) == (4.0, False)
     said = json.loads((place.root / "given.json").read_text())
     assert "--minutes" not in said["arguments"]
     assert said["env"]["OWNWORDS_HOME"] == "/somewhere"
@@ -191,17 +191,17 @@ def test_what_is_no_secret_is_handed_on(given_: dict[str, str]) -> None:
 
 def test_stopped_it_has_saved_and_says_so(place: Workspace, begin: Begin) -> None:
     process = begin("waits")
-    process.start(ORDER)
+    process.start(COMMAND)
     until(lambda: begun(place))
     with pytest.raises(InUseError):
-        process.start(ORDER)
-    assert process.trains("finetune-aaaa")
+        process.start(COMMAND)
+    assert process.is_training("finetune-aaaa")
     process.stop()
-    standing = until(lambda: (s := process.standing()) and s.ending and s)
-    assert standing.ending.how == "stopped"
-    assert standing.ending.message == "stopped after step 10 of 40; everything is saved"
-    assert standing.order == ORDER
-    assert not process.whoever_works()
+    status = until(lambda: (s := process.status()) and s.outcome and s)
+    assert status.outcome.kind == "stopped"
+    assert status.outcome.message == "stopped after step 10 of 40; everything is saved"
+    assert status.command == COMMAND
+    assert not process.find_worker()
     with pytest.raises(OwnwordsError):
         process.stop()
 
@@ -209,39 +209,39 @@ def test_stopped_it_has_saved_and_says_so(place: Workspace, begin: Begin) -> Non
 def test_a_server_that_was_started_anew_finds_it_and_can_stop_it(
     place: Workspace, begin: Begin
 ) -> None:
-    begin("waits").start(ORDER)
+    begin("waits").start(COMMAND)
     until(lambda: begun(place))
     another = begin("waits")
-    found = another.standing()
+    found = another.status()
     assert found is not None
     assert found.is_alive
-    assert found.order == ORDER
-    assert another.whoever_works()
+    assert found.command == COMMAND
+    assert another.find_worker()
     another.stop()
-    again = until(lambda: (s := begin("waits").standing()) and s.ending and s)
-    assert again.ending.how == "stopped"
+    again = until(lambda: (s := begin("waits").status()) and s.outcome and s)
+    assert again.outcome.kind == "stopped"
 
 
 def test_one_that_does_not_listen_is_ended_in_the_end(place: Workspace, begin: Begin) -> None:
     process = begin("is deaf")
-    process.start(ORDER)
+    process.start(COMMAND)
     until(lambda: begun(place))
+    for count in (1, 2):
+        process.stop()
+        until(lambda count=count: (place.root / "interrupts").stat().st_size == count)  # type: ignore[misc]
+    status = process.status()
+    assert status is not None
+    assert status.is_alive
+    assert status.stop_requests == 2
     process.stop()
-    process.stop()
-    time.sleep(0.1)
-    standing = process.standing()
-    assert standing is not None
-    assert standing.is_alive
-    assert standing.asked_to_stop == 2
-    process.stop()
-    until(lambda: (s := process.standing()) and s.ending)
+    until(lambda: (s := process.status()) and s.outcome)
 
 
 def test_what_went_wrong_is_its_one_sentence(begin: Begin) -> None:
     process = begin("fails")
-    process.start(ORDER)
-    ending = until(lambda: (s := process.standing()) and s.ending)
-    assert (ending.how, ending.message, ending.hint) == (
+    process.start(COMMAND)
+    outcome = until(lambda: (s := process.status()) and s.outcome)
+    assert (outcome.kind, outcome.message, outcome.hint) == (
         "failed",
         "the blog holds no text",
         "write some",
@@ -252,10 +252,10 @@ def test_one_that_was_killed_is_told_with_its_last_words(
     begin: Begin,
 ) -> None:
     process = begin("falls")
-    process.start(ORDER)
-    ending = until(lambda: (s := process.standing()) and s.ending)
-    assert ending.how == "killed"
-    assert ending.said[-1] == "about to fall"
+    process.start(COMMAND)
+    outcome = until(lambda: (s := process.status()) and s.outcome)
+    assert outcome.kind == "killed"
+    assert outcome.output[-1] == "about to fall"
 
 
 @pytest.mark.parametrize("held", ["runs/make/.lock", ".lock", "runs/finetune-x/.lock"])
@@ -266,23 +266,22 @@ def test_there_are_never_two(place: Workspace, begin: Begin, held: str) -> None:
         assert try_lock(file.fileno())
         process = begin("ends")
         with pytest.raises(InUseError):
-            process.start(ORDER)
-        assert process.standing() is None
-    assert not process.whoever_works()
+            process.start(COMMAND)
+        assert process.status() is None
+    assert not process.find_worker()
 
 
 def test_another_process_is_never_taken_for_it(place: Workspace, begin: Begin) -> None:
     process = begin("ends")
     folder = place.runs / "serve"
     folder.mkdir(parents=True)
-    said = {"order": {"minutes": 4, "base": "", "paths": [], "extra": []}, "started": 1.0}
+    record = {"command": {"minutes": 4, "base": "", "paths": []}, "started_at": 1.0}
     # This very process, which is alive and was not started here.
-    (folder / "started.json").write_text(json.dumps({**said, "pid": os.getpid(), "asked": 0}))
+    (folder / "started.json").write_text(json.dumps({**record, "pid": os.getpid()}))
     (folder / ".lock").touch()
-    standing = process.standing()
-    assert standing is not None
-    assert standing.order.is_timed  # as before there were others
-    assert not standing.is_alive
+    status = process.status()
+    assert status is not None
+    assert not status.is_alive
     with pytest.raises(OwnwordsError):
         process.stop()
 
@@ -300,7 +299,7 @@ class Served:
     def client(self) -> TestClient:
         async def told(request: Request, error: Exception) -> Response:
             assert isinstance(error, OwnwordsError)
-            return refusal(request.url.path, error)
+            return error_response(request.url.path, error)
 
         state = AppState(self.place, sources=(self.place.root,))
         app = Starlette(routes=train.routes(state), exception_handlers={OwnwordsError: told})
@@ -319,7 +318,7 @@ def test_a_training_from_beginning_to_end(
     first = client.get("/api/train").json()
     assert first["state"]["status"] == "none"
     assert first["state"]["can"] == {"start": True, "stop": False, "resume": False}
-    assert [one["name"] for one in first["offer"]["bases"]][-1] == "none"
+    assert [one["name"] for one in first["options"]["bases"]][-1] == "none"
     assert client.post("/api/train/start", json={"minutes": 2, "base": "none"}).status_code == 200
     until(lambda: begun(place))
     refused = client.post("/api/train/start", json={"minutes": 2, "base": "none"})
@@ -329,7 +328,7 @@ def test_a_training_from_beginning_to_end(
     assert state["by"] == "page"
     assert (state["step"], state["steps"]) == (10, 40)
     assert state["can"] == {"start": False, "stop": True, "resume": False}
-    assert (state["order"]["minutes"], state["order"]["is_timed"]) == (2, True)
+    assert (state["command"]["minutes"], state["command"]["is_timed"]) == (2, True)
     another = served.client()
     assert another.post("/api/train/stop", json={}).status_code == 200
     state = until(lambda: (s := served.state())["status"] == "stopped" and s)
@@ -380,14 +379,14 @@ def test_a_training_begun_in_a_terminal_is_shown(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"minutes": 0}, "more than 0"),
-        ({"minutes": -1}, "from 0"),
-        ({"minutes": 10**400}, "beyond all numbers"),
+        ({"minutes": 0}, "above 0"),
+        ({"minutes": -1}, "above 0"),
+        ({"minutes": 10**400}, "of at most"),
         ({"minutes": "4"}, "a number"),
         ({"minutes": True}, "a number"),
         ({"base": "/etc"}, "no base called"),
         ({"base": "../../x"}, "no base called"),
-        ({"base": 4}, "a text"),
+        ({"base": 4}, "text"),
         ({"resume": "yes"}, "true or false"),
         ({"resume": True}, "no training was started"),
         ([], "a JSON object"),
@@ -414,34 +413,37 @@ def test_no_name_of_a_run_reaches_the_disk(
 def test_events_come_part_by_part_and_again_only_when_they_change(
     place: Workspace, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "_EVERY_S", 0.02)
-    monkeypatch.setattr(train, "_QUIET_S", 0.1)
+    now = [0.0]  # instead of waiting
+    monkeypatch.setattr(train, "_KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr("ownwords.serve.api.train.time.monotonic", lambda: now[0])
     state = AppState(place, sources=(place.root,))
     pauses = 0
 
-    async def pause(_: float) -> bool:
+    async def sleep(_: float) -> bool:
         nonlocal pauses
         pauses += 1
         if pauses == 2:
             run = place.runs / "finetune-z"
             run.mkdir(parents=True)
             (run / "plan.toml").write_text(PLAN)
-        time.sleep(0.02)
+        now[0] += 0.02
         return pauses < 12
 
-    monkeypatch.setattr(state, "pause", pause)
+    monkeypatch.setattr(state, "sleep", sleep)
     client = TestClient(Starlette(routes=train.routes(state)))
     text = client.get("/api/train/events").text
     names = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event")]
-    assert names.count("offer") == 1
+    assert names.count("options") == 1
     assert names.count("plan") == 2  # none, and then the one that came
     assert names.count("samples") == 1
-    assert ": still here" in text
+    assert ": keep-alive" in text
 
 
 def test_the_paths_and_flags_of_a_look_are_read_back() -> None:
-    assert train.read_by("ownwords look 'my blog' b --drafts --no-pages --workspace w") == (
+    assert train.parse_look_command(
+        "ownwords look 'my blog' b --drafts --no-pages --workspace w"
+    ) == (
         ("my blog", "b"),
         ("--set", "archive.drafts=true", "--set", "archive.pages=false"),
     )
-    assert train.read_by("") == ((), ())
+    assert train.parse_look_command("") == ((), ())

@@ -21,7 +21,7 @@ from ownwords.inference import copy_guard as guarding
 from ownwords.inference.model import Model
 from ownwords.serve.api import write
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import refusal
+from ownwords.serve.errors import error_response
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 POSTS = {
@@ -54,7 +54,7 @@ def calling(place: Workspace, work: Callable[[httpx.AsyncClient, AppState], Awai
 
     async def told(request: Asked, error: Exception) -> Response:
         assert isinstance(error, OwnwordsError)
-        return refusal(request.url.path, error)
+        return error_response(request.url.path, error)
 
     async def run() -> Any:  # noqa: ANN401
         state = AppState(place, played.settings(rows=2, queue=0))
@@ -120,7 +120,7 @@ def test_the_base_is_named_beside_the_own_model(place: Workspace) -> None:
     roles = {one["name"]: one["role"] for one in said["models"]}
     assert next(iter(roles.items())) == ("blog", "tuned")
     assert set(roles.values()) <= {"tuned", "base", "other"}
-    assert said["usual"]["min_p"] > 0
+    assert said["defaults"]["min_p"] > 0
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_base_is_named_beside_the_own_model(place: Workspace) -> None:
         ({"tokens": 10.5}, 400, "whole number"),
         ({"temperature": -1}, 400, "from 0"),
         ({"top_p": 0}, 400, "from 0.01"),
-        ({"seed": 2**40}, 400, "seed should be"),
+        ({"seed": 2**40}, 400, "seed must be"),
         ({"prompt": "x" * 30_000}, 400, "characters"),
         ({"guard": 1}, 400, "true or false"),
         ({"model": "../model"}, 404, "no model called"),
@@ -150,7 +150,7 @@ def test_what_cannot_be_written_is_refused(
 
 def test_whoever_leaves_gives_the_seat_back_and_too_many_are_told(place: Workspace) -> None:
     async def work(client: httpx.AsyncClient, state: AppState) -> None:
-        opened = await state.opened()
+        loaded = await state.get_model()
         body = {"prompt": "a", "tokens": 4000, "seed": 1, "temperature": 2, "min_p": 0}
 
         leave = asyncio.Event()
@@ -188,7 +188,7 @@ def test_whoever_leaves_gives_the_seat_back_and_too_many_are_told(place: Workspa
         leave.set()
         await asyncio.gather(*readers)
         async with asyncio.timeout(5):
-            while opened.worker.writing or opened.worker.waiting:
+            while loaded.worker.running or loaded.worker.waiting:
                 await asyncio.sleep(0.01)
         again = await client.post("/api/write", json={**body, "tokens": 5})
         assert again.status_code == 200
@@ -205,11 +205,11 @@ def test_the_guard_tells_where_it_closed_the_way() -> None:
     text = "nobody spoke of a thing, nobody spoke of that boat"
 
     def held(text: str, pieces: int) -> list[str]:
-        found = write.HeldBack(guard, tokenizer, prompt)
+        found = write.BlockedPassages(guard, tokenizer, prompt)
         ids = tokenizer.encode(text)
         for place in range(0, len(ids), pieces):
             found.feed(ids[place : place + pieces])
-        return found.after
+        return found.contexts
 
     for pieces in (1, 7, 1000):
         # After each "nobody spoke of" the fourth word of the post was not to be had.
@@ -241,13 +241,13 @@ def test_what_stands_in_a_post_word_for_word_is_found_with_its_post(
     for one in found["shared"]:
         assert text[one["start"] :].startswith(one["text"])
         assert one["words"] == len(one["text"].split())
-    assert found["is_whole"]
+    assert found["is_complete"]
     assert found["nearest"][0]["title"] in ("On the harbour", "On the kettle")
     assert found["nearest"][0]["document"]
 
 
 def test_nothing_comes_from_nowhere(with_archive: Workspace) -> None:
-    assert origins(with_archive, "")[1] == {"shared": [], "nearest": [], "is_whole": True}
+    assert origins(with_archive, "")[1] == {"shared": [], "nearest": [], "is_complete": True}
     found = origins(with_archive, "zyzzyva quux")[1]
     assert found["shared"] == []
 

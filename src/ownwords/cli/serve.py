@@ -15,12 +15,12 @@ from cyclopts import Parameter
 from ownwords.cli.desktop import has_desktop
 from ownwords.cli.sampling_options import Device, Threads, Weights
 from ownwords.core.errors import ConfigError, OwnwordsError
-from ownwords.serve.settings import HOST, PORT, SHORTEST_KEY, ServeSettings
+from ownwords.serve.settings import HOST, MIN_KEY_LENGTH, PORT, ServeSettings
 
 if TYPE_CHECKING:
     from ownwords.core.workspace import Workspace
 
-_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - said to be risky, where it is asked for
+_ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 def serve(
@@ -28,14 +28,16 @@ def serve(
         Path,
         Parameter(
             name="PATH",
-            help="A workspace, or the blog it is made of. [default: the only NAME.ownwords here]",
+            help="A workspace, or the blog that one is made from. [default: the only NAME.ownwords"
+            " here]",
         ),
     ],
     workspace: Annotated[
-        Path | None, Parameter(help="The workspace, where PATH is a blog. [default: as PATH says]")
+        Path | None,
+        Parameter(help="The workspace, if PATH is a blog. [default: named after PATH]"),
     ] = None,
     host: Annotated[
-        str, Parameter(help="Listen at this address; 0.0.0.0 lets others in, who have the key.")
+        str, Parameter(help="Listen at this address; 0.0.0.0 also serves other machines.")
     ] = HOST,
     port: Annotated[
         int | None, Parameter(help=f"Listen at this port. [default: {PORT}, or the next free one]")
@@ -44,19 +46,30 @@ def serve(
         str,
         Parameter(
             show_default=False,
-            help=f"Ask for this key, of {SHORTEST_KEY} characters or more. [default: none on this"
-            " machine; elsewhere one is made and shown]",
+            help=f"The key that the page and the API ask for, of {MIN_KEY_LENGTH} characters or"
+            " more. [default: a new one, which is printed]",
         ),
     ] = "",
     key_file: Annotated[
-        Path | None, Parameter(help="The same, from a file: a command can be read by others.")
+        Path | None,
+        Parameter(help="Read the key from a file: other users can see a command's arguments."),
     ] = None,
+    no_key: Annotated[
+        bool,
+        Parameter(
+            name="--no-key",
+            negative=(),
+            show_default=False,
+            help="Ask for no key: every account on this machine can then read your posts."
+            " [default: ask]",
+        ),
+    ] = False,
     name: Annotated[
         tuple[str, ...],
         Parameter(
             negative=(),
             show_default=False,
-            help="A further name it is called by, such as a proxy's; may be given again."
+            help="Another host name that leads here, such as a proxy's; may be repeated."
             " [default: none]",
         ),
     ] = (),
@@ -65,16 +78,16 @@ def serve(
         Parameter(
             negative=(),
             show_default=False,
-            help="Serve this model, too: its folder, or the name of a base; may be given again."
-            " [default: the workspace's, and its base]",
+            help="Also serve this model: its folder, or the name of a base; may be repeated."
+            " [default: the workspace's model and its base]",
         ),
     ] = (),
     embed: Annotated[
         str,
         Parameter(
             show_default=False,
-            help="Search by meaning, too: minilm, a folder of sentence-transformers, or an"
-            " endpoint's address. [default: by words alone]",
+            help="Also search by meaning: minilm, a folder of sentence-transformers, or an"
+            " endpoint's address. [default: by words only]",
         ),
     ] = "",
     weights: Weights = "stored",
@@ -87,82 +100,91 @@ def serve(
         ),
     ] = False,
 ) -> None:
-    """Serve the page, and an API as OpenAI's, until Ctrl-C."""
+    """Serve the page, and an API like OpenAI's, until Ctrl-C."""
     from ownwords.base import catalogue
     from ownwords.core.resolve import resolve_served
     from ownwords.serve import http_server
 
     place, sources = resolve_served(path, workspace, Path.cwd())
     models = catalogue.find_models(model)
-    key = _key(key, key_file)
-    is_new_key = not key and not ServeSettings(host=host, key="-" * SHORTEST_KEY).is_loopback
+    given_key = _read_key(key, key_file, no_key)
     settings = ServeSettings(
         host=host,
         port=PORT if port is None else port,
-        key=secrets.token_urlsafe(24) if is_new_key else key,
+        key="" if no_key else given_key or secrets.token_urlsafe(24),
         names=name,
         embed=embed,
         weights=weights,
         device=device,
         threads=threads,
     )
-    with closing(
-        http_server.bound(settings, 1 if port is not None else http_server.PORTS_TRIED)
-    ) as there:
+    tries = 1 if port is not None else http_server.PORTS_TRIED
+    with closing(http_server.bind(settings, tries)) as listener:
         from ownwords.serve.app import create_app
         from ownwords.serve.app_state import AppState
+        from ownwords.serve.connection_file import connection_file
 
-        settings = replace(settings, port=there.getsockname()[1])
+        wanted_port = settings.port
+        settings = replace(settings, port=listener.getsockname()[1])
         address = _address(settings)
-        _say(place, settings, address, is_new_key=is_new_key, wanted=PORT if port is None else port)
+        if wanted_port not in (0, settings.port):
+            print(f"Port {wanted_port} is in use; using the next free one.")
+        link = address if no_key or given_key else f"{address}?key={settings.key}"
+        _print_summary(place, settings, address, link, is_new_key=not (no_key or given_key))
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it tells what we tell ourselves
-        if open and not _opened(address):
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # we report errors ourselves
+        if open and not _open_browser(link):
             print("there is no desktop here to open a browser on", file=sys.stderr)
         state = AppState(place, settings, sources=sources, models=models)
         try:
-            http_server.serve(create_app(state), state, [there])
-        except KeyboardInterrupt:  # the way to end it, and no mishap
-            print("ended", file=sys.stderr)
+            with connection_file(place, address, settings.key):
+                http_server.serve(create_app(state), state, [listener])
+        except KeyboardInterrupt:  # the way to end it
+            print("stopped", file=sys.stderr)
 
 
-def _key(given: str, file: Path | None) -> str:
+def _read_key(key: str, file: Path | None, no_key: bool) -> str:
+    if sum([bool(key), file is not None, no_key]) > 1:
+        raise ConfigError(
+            "--key, --key-file and --no-key exclude each other", hint="give one of them"
+        )
     if file is None:
-        return given
-    if given:
-        raise ConfigError("--key and --key-file cannot both be", hint="leave out one of them")
+        return key
     try:
-        return file.read_text("utf-8").strip()
+        text = file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise OwnwordsError(f"{file} cannot be read: {error}") from error
+    if not text:
+        raise ConfigError(f"{file} is empty", hint="put the key into it")
+    return text
 
 
 def _address(settings: ServeSettings) -> str:
-    """Where the page is, as a browser takes it."""
-    host = socket.gethostname() if settings.host in _EVERYWHERE else settings.host
+    """The page's address for a browser."""
+    host = socket.gethostname() if settings.host in _ALL_ADDRESSES else settings.host
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/"
 
 
-def _say(
-    place: "Workspace", settings: ServeSettings, address: str, *, is_new_key: bool, wanted: int
+def _print_summary(
+    place: "Workspace", settings: ServeSettings, address: str, link: str, *, is_new_key: bool
 ) -> None:
-    if wanted not in (0, settings.port):
-        print(f"Port {wanted} is taken, so it is the next free one.")
-    print(f"The page is at {address}")
-    print(f"The API is at {address}v1, as OpenAI's")
+    print(f"Page: {link}")
+    print(f"API: {address}v1 (as OpenAI's)")
     if is_new_key:
-        print(f"key {settings.key}")
-    print(f"workspace {place.root}")
+        print(f"Key: {settings.key}")
+    print(f"Workspace: {place.root}")
+    if not settings.key:
+        print("No key: every account on this machine can read your posts.")
     if not settings.is_loopback:
         print(
-            "Others can reach it, and nothing on the way is encrypted: beyond your own network, put"
-            " a proxy with HTTPS before it."
+            "Other machines can reach it, and nothing is encrypted: beyond your own network, put"
+            " a proxy with HTTPS in front of it."
         )
-    print("Ctrl-C ends it.", flush=True)
+    print("Ctrl-C stops it.", flush=True)
 
 
-def _opened(address: str) -> bool:
+def _open_browser(link: str) -> bool:
     try:
-        return has_desktop() and webbrowser.open(address)
+        return has_desktop() and webbrowser.open(link)
     except (OSError, webbrowser.Error):
         return False

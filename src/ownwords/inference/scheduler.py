@@ -26,6 +26,7 @@ class RequestHandle:
     finish_reason: FinishReason | None = None
     error: OwnwordsError | None = None
     is_cancelled: bool = False
+    is_paused: bool = False  # keeps its row and gets no tokens
 
 
 @dataclass(eq=False, slots=True)
@@ -90,10 +91,11 @@ class BatchScheduler:
         if self._waiting:
             self._admit(outputs)
         is_alone = len(self._slots) == 1
-        slots = [slot for slot in self._slots if slot.state.uncached == 1]
+        active = [slot for slot in self._slots if not slot.handle.is_paused]
+        slots = [slot for slot in active if slot.state.uncached == 1]
         inputs = [slot.state.next_input(slot.row, 1, is_alone=is_alone) for slot in slots]
         budget = _CHUNK_WHILE_DECODING if slots else self._chunk
-        for slot in self._slots:
+        for slot in active:
             if slot.state.uncached and budget:
                 prompt_chunk = slot.state.next_input(slot.row, budget, is_alone=is_alone)
                 budget -= len(prompt_chunk.ids)

@@ -1,52 +1,50 @@
-"""By which names the server may be called, so that no foreign page speaks with it.
+"""The host names that the server answers to.
 
-A page whose name was made to lead to this machine (DNS rebinding) would pass for one of ours, if
-it were not for the name that the browser sends.
+With DNS rebinding, a foreign page's name leads to this machine, and only the Host header shows it.
 """
 
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ownwords.serve.settings import ServeSettings
 
-_LOOPBACK = "localhost"
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:/?#@\s]+)(?::\d{1,5})?")
-# Hosts that stand for all addresses of the machine.
-_ALL = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
+_ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
 
 
 class AllowedHosts:
-    """The names and addresses a server listens by."""
+    """The names and addresses that a Host header may have."""
 
     def __init__(self, settings: ServeSettings) -> None:
         self._names = {name.lower() for name in (*settings.names, settings.host)}
-        self._takes_addresses = settings.host in _ALL
-        if settings.is_loopback or self._takes_addresses:
-            self._names.add(_LOOPBACK)
-        if not settings.is_loopback:
+        self._takes_addresses = settings.host in _ALL_ADDRESSES
+        self._is_loopback = settings.is_loopback
+        if self._is_loopback or self._takes_addresses:
+            self._names.add("localhost")
+        if not self._is_loopback:
             own = socket.gethostname().lower()
             self._names |= {own, own.partition(".")[0], f"{own.partition('.')[0]}.local"}
-        self._is_loopback = settings.is_loopback
 
-    def knows(self, given: Iterable[str]) -> bool:
+    def allows(self, headers: Sequence[str]) -> bool:
         """Whether a request with these Host headers was meant for this server."""
-        found = [_HOST.fullmatch(one) for one in given]
-        if len(found) != 1 or found[0] is None:
+        match = _HOST.fullmatch(headers[0]) if len(headers) == 1 else None
+        if match is None:
             return False
-        name = found[0][1].strip("[]").lower()
+        name = match[1].strip("[]").lower()
         if name in self._names:
             return True
         try:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        # No name leads to an address that stands there itself, so there is nothing to rebind.
+        # An address in the header was not looked up, so it cannot have been rebound.
         return self._takes_addresses or (self._is_loopback and address.is_loopback)
 
 
-def is_own(origin: str, host: str) -> bool:
-    """Whether a page from that origin came from the server that is called by this host."""
-    scheme, separator, place = origin.partition("://")
-    return bool(separator) and scheme in ("http", "https") and place.lower() == host.lower()
+def is_same_origin(origin: str, host: str) -> bool:
+    """Whether an Origin header names the server itself."""
+    scheme, separator, origin_host = origin.partition("://")
+    is_web = bool(separator) and scheme in ("http", "https")
+    return is_web and origin_host.lower() == host.lower()

@@ -1,4 +1,4 @@
-"""The app: every room's routes, and the guard around them."""
+"""The ASGI app: all routes, behind the security middleware."""
 
 import sqlite3
 from collections.abc import AsyncGenerator
@@ -9,44 +9,44 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
 
 from ownwords.core.errors import OwnwordsError
-from ownwords.serve import health, login, static_files
+from ownwords.core.version import __version__
+from ownwords.serve import auth, metrics, static_files
 from ownwords.serve.api import ask, corpus, score, train, write
 from ownwords.serve.app_state import AppState
-from ownwords.serve.auth import Authenticator
-from ownwords.serve.errors import ApiError, refusal
-from ownwords.serve.middleware import LOGIN, SecurityMiddleware
+from ownwords.serve.auth import LOGIN, Authenticator
+from ownwords.serve.errors import ApiError, error_response
+from ownwords.serve.middleware import SecurityMiddleware
 from ownwords.serve.openai import routes as openai
 
-_FORM = "login.html"
+_LOGIN_FORM = "login.html"
+_HEALTH = "/healthz"
 _RETRY_AFTER_S = 5
 
 
 def create_app(state: AppState) -> Starlette:
-    """The app that serves the house; the house ends when the app does."""
+    """The app that serves `state`, which it closes when it ends."""
     settings = state.settings
     authenticator = Authenticator(settings.key, port=settings.port)
     files = static_files.read()
-    form = files.pop(_FORM)
-    pages = static_files.routes(files)
-    rooms: list[BaseRoute] = [
-        *health.routes(state),
-        *login.routes(authenticator, form),
-        *pages,
+    form = files.pop(_LOGIN_FORM)
+    routes: list[BaseRoute] = [
+        *_monitoring(state),
+        *auth.routes(authenticator, form),
+        *static_files.routes(files),
         *openai.routes(state),
-        *(route for room in (corpus, score, train, write, ask) for route in room.routes(state)),
+        *(route for part in (corpus, score, train, write, ask) for route in part.routes(state)),
     ]
-    # Files of the page are the same for everybody; what they show is not among them.
-    public = {f"/{name}" for name in files} | {LOGIN, health.HEALTH}
-    guard = Middleware(
+    middleware = Middleware(
         SecurityMiddleware,
         settings=settings,
         authenticator=authenticator,
         metrics=state.metrics,
-        public=public,
+        # The page's files are the same for everybody; what they show comes from elsewhere.
+        public={f"/{name}" for name in files} | {LOGIN, _HEALTH},
         pages={static_files.FRONT, LOGIN},
     )
 
@@ -56,48 +56,70 @@ def create_app(state: AppState) -> Starlette:
         await state.close()
 
     app = Starlette(
-        routes=rooms,
-        middleware=[guard],
+        routes=routes,
+        middleware=[middleware],
         lifespan=lifespan,
         exception_handlers={
-            OwnwordsError: _mistake,
-            HTTPException: _not_answered,
-            sqlite3.OperationalError: _locked,
+            OwnwordsError: _on_error,
+            HTTPException: _on_http_exception,
+            sqlite3.DatabaseError: _on_database_error,
         },
     )
     app.router.redirect_slashes = False
     return app
 
 
-async def _mistake(request: Request, error: Exception) -> Response:
+def _monitoring(state: AppState) -> list[BaseRoute]:
+    """/healthz, which needs no key and shows nothing, and /metrics for Prometheus."""
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    async def show_metrics(_: Request) -> Response:
+        page = state.metrics.page(state.queue_lengths())
+        return Response(page, headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    return [Route(_HEALTH, health), Route("/metrics", show_metrics)]
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, OwnwordsError)
-    return refusal(request.url.path, error)
+    return error_response(request.url.path, error)
 
 
-async def _not_answered(request: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    said = {
+    messages = {
         HTTPStatus.NOT_FOUND: f"there is nothing at {request.url.path[:200]}",
-        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not what one does here",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not allowed here",
     }
-    answer = refusal(
-        request.url.path,
-        ApiError(error.status_code, said.get(HTTPStatus(error.status_code), error.detail)),
-    )
-    answer.headers.update(error.headers or {})
-    return answer
+    message = messages.get(HTTPStatus(error.status_code), error.detail)
+    response = error_response(request.url.path, ApiError(error.status_code, message))
+    response.headers.update(error.headers or {})
+    return response
 
 
-async def _locked(request: Request, error: Exception) -> Response:
-    """Another process writes the archive, as a `look` does for a moment; anything else is a bug."""
-    if "locked" not in str(error) and "busy" not in str(error):
-        raise error
-    return refusal(
-        request.url.path,
-        ApiError(
+async def _on_database_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, sqlite3.OperationalError) and (
+        "locked" in str(error) or "busy" in str(error)
+    ):
+        busy = ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
-            "another ownwords is writing the archive just now",
+            "another ownwords is writing to the archive",
             hint=f"try again in {_RETRY_AFTER_S} s",
             retry_after_s=_RETRY_AFTER_S,
+        )
+        return error_response(request.url.path, busy)
+    damaged = isinstance(error, sqlite3.DatabaseError) and (
+        "malformed" in str(error) or "not a database" in str(error)
+    )
+    if not damaged:
+        raise error
+    return error_response(
+        request.url.path,
+        ApiError(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            "archive.sqlite is damaged",
+            hint="read your posts again: ownwords look PATH",
         ),
     )

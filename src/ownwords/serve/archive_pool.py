@@ -1,4 +1,4 @@
-"""The archive on disk, for many threads: opened when first asked for, and anew when replaced."""
+"""The archive on disk, for many threads: opened on first use, and again when it is replaced."""
 
 import logging
 import threading
@@ -18,64 +18,64 @@ _log = logging.getLogger("ownwords.serve")
 
 _HEADER, _USER_VERSION = 64, slice(60, 64)  # of SQLite's file format
 
-_File = tuple[int, int]  # which one it is: another may have taken its place under its name
+_FileId = tuple[int, int]  # device and inode
 
 
 class ArchivePool:
-    """The archive, its index, and what searches it; all of it Refused while there is no archive.
+    """The archive, its index, and the search. Raises ApiError while there is no archive.
 
-    Any thread may ask, but for the event loop's: each call may wait for the disk.
+    Thread-safe; not for the event loop, since each call may wait for the disk.
     """
 
     def __init__(self, path: Path, embed: str = "") -> None:
         self.path = path
         self._embed = embed
-        self._of_thread = threading.local()
+        self._local = threading.local()
         self._opening, self._refreshing, self._embedding = (threading.Lock() for _ in range(3))
         self._index: SearchIndex | None = None
-        self._indexed: _File | None = None
+        self._index_file: _FileId | None = None
         self._searcher: ArchiveSearcher | None = None
-        self._state: tuple[int, ...] = ()  # of the archive, when the index was last up to date
+        self._indexed_state: tuple[int, ...] = ()
         self._stale: list[SearchIndex] = []
         self._embedder: Embedder | None = None
         self._has_embedder = False
-        self._maker: threading.Thread | None = None  # of vectors
+        self._vector_thread: threading.Thread | None = None
         self._is_closed = False
 
     def archive(self) -> Archive:
-        """By a connection of the thread that asks, which stays open."""
-        file = self._file()
-        kept: tuple[_File, Archive] | None = getattr(self._of_thread, "archive", None)
-        if kept is None or kept[0] != file:
-            if kept is not None:
-                kept[1].close()
-            kept = self._of_thread.archive = (file, Archive(self.path))
-        return kept[1]
+        """The calling thread's connection, which stays open."""
+        file = self._check_file()
+        cached: tuple[_FileId, Archive] | None = getattr(self._local, "archive", None)
+        if cached is None or cached[0] != file:
+            if cached is not None:
+                cached[1].close()
+            cached = self._local.archive = (file, Archive(self.path))
+        return cached[1]
 
     def index(self) -> SearchIndex:
         """The passages, as they were last indexed."""
-        file = self._file()
+        file = self._check_file()
         with self._opening:
-            if self._index is None or self._indexed != file:
+            if self._index is None or self._index_file != file:
                 if self._index is not None:
                     self._stale.append(self._index)  # a search may still be using it
-                self._index, self._indexed = SearchIndex(self.path), file
+                self._index, self._index_file = SearchIndex(self.path), file
             return self._index
 
     def searcher(self) -> ArchiveSearcher:
-        """What finds passages in the archive as it is now."""
+        """The search in the archive as it is now."""
         index = self.index()
         with self._refreshing:
             if self._searcher is None or self._searcher.index is not index:
-                self._searcher, self._state = ArchiveSearcher(index, self.embedder()), ()
-            if self._state != self._now():
+                self._searcher, self._indexed_state = ArchiveSearcher(index, self.embedder()), ()
+            if self._indexed_state != self._file_state():
                 index.refresh()
-                self._state = self._now()
-                self._make_vectors(index)
+                self._indexed_state = self._file_state()
+                self._start_vectors(index)
             return self._searcher
 
     def embedder(self) -> Embedder | None:
-        """What makes vectors, None where none is wanted. OwnwordsError where it cannot be had."""
+        """What computes embeddings; None without the setting. Raises OwnwordsError if it fails."""
         with self._embedding:
             if not self._has_embedder:
                 self._embedder = embedders.open_embedder(self._embed)
@@ -83,7 +83,7 @@ class ArchivePool:
             return self._embedder
 
     def close(self) -> None:
-        """Let go of the index; a thread's own connection ends with the thread."""
+        """Close the index; a thread's own connection ends with the thread."""
         with self._opening:
             self._is_closed = True
             for index in [*self._stale, *([self._index] if self._index else [])]:
@@ -91,46 +91,46 @@ class ArchivePool:
             self._stale.clear()
             self._index = None
 
-    def _file(self) -> _File:
+    def _check_file(self) -> _FileId:
         try:
-            told = self.path.stat()
+            stat = self.path.stat()
             with self.path.open("rb") as file:
                 version = int.from_bytes(file.read(_HEADER)[_USER_VERSION])
         except FileNotFoundError:
             version = 0
-        if not version:  # also of a file that its first `look` is still making
+        if not version:  # also of a file that its first `look` is still writing
             raise ApiError(
                 HTTPStatus.NOT_FOUND,
                 "no posts have been read yet",
                 hint="read them with `ownwords look PATH`, or make a model: ownwords make PATH",
             )
         if version != store.VERSION:
-            # Opened, it would be made anew: that is for who reads posts, not for who shows them.
+            # Opening it would rebuild it, which is for `look` to do.
             raise ApiError(
                 HTTPStatus.CONFLICT,
                 f"{self.path.name} was made by another version of ownwords",
-                hint="read your posts once more: ownwords look PATH",
+                hint="read your posts again: ownwords look PATH",
             )
-        return told.st_dev, told.st_ino
+        return stat.st_dev, stat.st_ino
 
-    def _make_vectors(self, index: SearchIndex) -> None:
-        """Make those that are missing, while questions are answered with what there is."""
+    def _start_vectors(self, index: SearchIndex) -> None:
+        """Compute missing vectors in the background; questions are answered without them."""
         embedder = self.embedder()
-        if embedder is None or (self._maker is not None and self._maker.is_alive()):
+        if embedder is None or (self._vector_thread is not None and self._vector_thread.is_alive()):
             return
 
-        def make() -> None:
+        def compute() -> None:
             try:
                 embedders.embed_missing(index, embedder)
             except OwnwordsError as error:
-                _log.warning("the search goes without some vectors: %s", error)
+                _log.warning("the search goes on without some vectors: %s", error)
             except Exception:
                 if not self._is_closed:
-                    _log.exception("making vectors failed")
+                    _log.exception("computing vectors failed")
 
-        self._maker = threading.Thread(target=make, name="vectors", daemon=True)
-        self._maker.start()
+        self._vector_thread = threading.Thread(target=compute, name="vectors", daemon=True)
+        self._vector_thread.start()
 
-    def _now(self) -> tuple[int, ...]:
-        told = self.path.stat()
-        return told.st_ino, told.st_mtime_ns, told.st_size
+    def _file_state(self) -> tuple[int, ...]:
+        stat = self.path.stat()
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size

@@ -1,34 +1,46 @@
-"""Who may come in: whoever brings the key, or the cookie that the key was once exchanged for."""
+"""Who may use the server: the key, the cookie that a browser gets for it, and the login form."""
 
 import hashlib
 import hmac
+import html
 import ipaddress
 import math
 import secrets
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
+from urllib.parse import parse_qs
 
-from ownwords.serve.errors import ApiError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
 
+from ownwords.serve.errors import ApiError, TooManyRequestsError
+from ownwords.serve.static_files import FRONT, StaticFile
+
+LOGIN: Final = "/login"
 SESSION_S: Final = 30 * 24 * 3600
-_MOST_SESSIONS = 256
-# From one place so many wrong keys in a minute; then it waits, however right the next one is.
-_WRONG, _WITHIN_S = 10, 60.0
-_MOST_PLACES = 4096
+_MAX_SESSIONS = 256
+# So many wrong keys a minute from one address are answered; then wrong ones are told to wait.
+_MAX_WRONG, _WINDOW_S = 10, 60.0
+_MAX_CLIENTS = 4096
+_MAX_FIELDS = 8
+_WRONG_KEY = "That is not the key. It is printed where the server was started."
+_NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # the form's place for an error
 
 
 class Authenticator:
-    """The key, the sessions it opened, and who tried in vain. Without a key everybody may."""
+    """Checks keys and sessions. Without a key, everybody is admitted."""
 
     def __init__(
         self, key: str, *, port: int = 0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.is_needed = bool(key)
-        # Cookies know no ports: two servers on one machine would take each other's away.
+        # Cookies ignore ports, so two servers on one machine would overwrite each other's.
         self.cookie = f"ownwords-{port}"
         self._key = _digest(key)
         self._clock = clock
@@ -36,72 +48,120 @@ class Authenticator:
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def admits(self, authorization: str, cookies: str, client: str) -> bool:
-        """Whether these headers let their sender in. Refused for who tried too often."""
-        if not self.is_needed:
-            return True
-        if (token := self._token(cookies)) and self._knows(token):
+        """Whether these headers have the key or a session. May raise as `is_key` does."""
+        if not self.is_needed or self._has_session(cookies):
             return True
         kind, _, key = authorization.partition(" ")
-        return kind.lower() == "bearer" and self.fits(key.strip(), client)
+        return kind.lower() == "bearer" and self.is_key(key.strip(), client)
 
-    def fits(self, key: str, client: str) -> bool:
-        """Whether it is the key. Refused for who tried too often."""
-        place, now = _place(client), self._clock()
-        tries = self._wrong.get(place, deque())
-        while tries and now - tries[0] > _WITHIN_S:
-            tries.popleft()
-        if len(tries) >= _WRONG:
-            wait = math.ceil(_WITHIN_S - (now - tries[0]))
-            raise ApiError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "too many wrong keys came from there",
-                hint=f"wait {wait} s",
-                retry_after_s=wait,
-            )
+    def is_key(self, key: str, client: str) -> bool:
+        """Whether it is the key. Raises TooManyRequestsError for too many wrong ones.
+
+        The right key is admitted whatever was tried before from the same address: on a shared
+        machine, all accounts have the same one.
+        """
         if hmac.compare_digest(_digest(key), self._key):
             return True
-        tries.append(now)
-        self._wrong[place] = tries
-        self._wrong.move_to_end(place)
-        if len(self._wrong) > _MOST_PLACES:
+        network, now = _network(client), self._clock()
+        tries = self._wrong.setdefault(network, deque(maxlen=_MAX_WRONG))
+        self._wrong.move_to_end(network)
+        if len(self._wrong) > _MAX_CLIENTS:
             self._wrong.popitem(last=False)
+        if len(tries) == _MAX_WRONG and now - tries[0] <= _WINDOW_S:
+            wait_s = math.ceil(_WINDOW_S - (now - tries[0]))
+            raise TooManyRequestsError("too many wrong keys came from your address", wait_s)
+        tries.append(now)
         return False
 
-    def begin(self) -> str:
-        """A new session; what its cookie holds."""
+    def log_in(self, response: Response, *, is_https: bool) -> Response:
+        """Begin a session and add its cookie to the response."""
         token = secrets.token_urlsafe(32)
         self._sessions[_digest(token)] = self._clock() + SESSION_S
-        if len(self._sessions) > _MOST_SESSIONS:
+        if len(self._sessions) > _MAX_SESSIONS:
             self._sessions.popitem(last=False)
-        return token
+        # Lax: a link from elsewhere shows the page; the middleware checks where requests come from.
+        response.set_cookie(
+            self.cookie, token, SESSION_S, httponly=True, samesite="lax", secure=is_https
+        )
+        return response
 
-    def end(self, cookies: str) -> None:
-        """Forget the session of these cookies."""
+    def log_out(self, cookies: str) -> None:
+        """End the session of these cookies."""
         self._sessions.pop(_digest(self._token(cookies)), None)
 
-    def _knows(self, token: str) -> bool:
+    def _has_session(self, cookies: str) -> bool:
         # Looked up by its digest, so that the time it takes says nothing about the token.
-        digest = _digest(token)
-        until = self._sessions.get(digest)
-        if until is not None and self._clock() > until:
+        digest = _digest(self._token(cookies))
+        expires_at = self._sessions.get(digest)
+        if expires_at is not None and self._clock() > expires_at:
             del self._sessions[digest]
             return False
-        return until is not None
+        return expires_at is not None
 
     def _token(self, cookies: str) -> str:
         try:
-            found = SimpleCookie(cookies).get(self.cookie)
+            morsel = SimpleCookie(cookies).get(self.cookie)
         except CookieError:
             return ""
-        return found.value if found else ""
+        return morsel.value if morsel else ""
+
+
+def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute]:
+    """The login form, its submission, and logging out."""
+
+    async def show_form(request: Request) -> Response:
+        return form.response(request) if authenticator.is_needed else _to_front()
+
+    async def submit(request: Request) -> Response:
+        if not authenticator.is_needed:
+            return _to_front()
+        key = _key_of(await request.body())
+        try:
+            is_key = authenticator.is_key(key, request.client.host if request.client else "")
+        except ApiError as error:
+            page = _with_problem(form, f"Too many wrong keys: {error.hint}.")
+            return page.response(request, error.status, {"Retry-After": str(error.retry_after_s)})
+        if not is_key:
+            return _with_problem(form, _WRONG_KEY).response(request, HTTPStatus.UNAUTHORIZED)
+        return authenticator.log_in(_to_front(), is_https=request.url.scheme == "https")
+
+    async def log_out(request: Request) -> Response:
+        authenticator.log_out(request.headers.get("cookie", ""))
+        response = JSONResponse({})
+        response.delete_cookie(authenticator.cookie, httponly=True, samesite="lax")
+        return response
+
+    return [
+        Route(LOGIN, show_form, methods=["GET"]),
+        Route(LOGIN, submit, methods=["POST"]),
+        Route("/logout", log_out, methods=["POST"]),
+    ]
+
+
+def _key_of(body: bytes) -> str:
+    """The key in the submitted form; empty if there is none."""
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
+    except ValueError:  # too many fields
+        return ""
+    return fields.get("key", [""])[0].strip()
+
+
+def _with_problem(form: StaticFile, sentence: str) -> StaticFile:
+    problem = _PROBLEM % html.escape(sentence).encode()
+    return replace(form, data=form.data.replace(_NO_PROBLEM, problem, 1))
+
+
+def _to_front() -> Response:
+    return RedirectResponse(FRONT, HTTPStatus.SEE_OTHER)
 
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
-def _place(client: str) -> str:
-    """Where somebody comes from: of IPv6 the network, as anybody has many addresses there."""
+def _network(client: str) -> str:
+    """The client's address; for IPv6 its /64, since one machine may use all of it."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:

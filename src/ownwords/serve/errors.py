@@ -1,4 +1,4 @@
-"""What a request is told that is not answered: a status, one sentence, what to do about it."""
+"""API errors: a status, one sentence, and what to do about it."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -8,7 +8,8 @@ from starlette.responses import JSONResponse
 
 from ownwords.core.errors import OwnwordsError
 
-_KINDS: Mapping[int, tuple[str, str | None]] = {
+# Type and code of OpenAI's API for each status.
+_OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     HTTPStatus.UNAUTHORIZED: ("invalid_request_error", "invalid_api_key"),
     HTTPStatus.FORBIDDEN: ("invalid_request_error", "forbidden"),
     HTTPStatus.NOT_FOUND: ("invalid_request_error", "not_found"),
@@ -18,9 +19,9 @@ _KINDS: Mapping[int, tuple[str, str | None]] = {
 
 
 class ApiError(OwnwordsError):
-    """A request that gets this status instead of an answer.
+    """A request that is answered with this status.
 
-    `param` and `code` are told under /v1 only: the field to blame, and what OpenAI calls it.
+    `param` and `code` appear under /v1 only: the field to blame, and OpenAI's name for the problem.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class ApiError(OwnwordsError):
 
 
 class TooManyRequestsError(ApiError):
-    """There is no room for one more just now."""
+    """There is no capacity for one more request now."""
 
     def __init__(self, message: str, retry_after_s: int) -> None:
         super().__init__(
@@ -52,32 +53,67 @@ class TooManyRequestsError(ApiError):
         )
 
 
+def invalid(
+    message: str, *, hint: str = "", param: str | None = None, code: str | None = None
+) -> ApiError:
+    """The error for a request that cannot be answered as it is."""
+    return ApiError(HTTPStatus.BAD_REQUEST, message, hint, param=param, code=code)
+
+
+def unsupported(name: str, reason: str) -> ApiError:
+    """The error for a field of OpenAI's API that would change the answer, and that we cannot do."""
+    return invalid(f"{name} is not supported: {reason}", param=name, code="unsupported_parameter")
+
+
+def no_such_model(message: str, hint: str) -> ApiError:
+    """The error for a model's name that does not exist."""
+    return ApiError(HTTPStatus.NOT_FOUND, message, hint, param="model", code="model_not_found")
+
+
+def internal_error() -> ApiError:
+    """The error for a bug."""
+    return ApiError(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "something went wrong in the server; this is a bug in ownwords",
+        hint="please report it with the lines that the server has printed",
+    )
+
+
+def engine_failed() -> ApiError:
+    """The error for a bug of an engine."""
+    return ApiError(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "the engine failed; this is a bug in ownwords",
+        hint="the server's log says more; trying again may work",
+    )
+
+
 def status_of(error: OwnwordsError) -> int:
-    """The status a mistake is answered with: its own, or that of a request that cannot be met."""
-    status = getattr(error, "status", HTTPStatus.BAD_REQUEST)
-    return int(status)
+    """The status that an error is answered with; 400 unless it has its own."""
+    return int(getattr(error, "status", HTTPStatus.BAD_REQUEST))
 
 
-def refusal(path: str, error: OwnwordsError) -> JSONResponse:
-    """The answer that tells of it, in the form that callers of this path expect."""
+def error_response(path: str, error: OwnwordsError) -> JSONResponse:
+    """The answer to a failed request, in the form that clients of this path expect."""
     status = status_of(error)
     headers = {}
     if (seconds := getattr(error, "retry_after_s", None)) is not None:
         headers["Retry-After"] = str(seconds)
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(body(path, error), status, headers)
+    return JSONResponse(error_body(path, error), status, headers)
 
 
-def body(path: str, error: OwnwordsError) -> dict[str, Any]:
-    """What the answer says of it, also in the middle of a stream."""
+def error_body(path: str, error: OwnwordsError) -> dict[str, Any]:
+    """The JSON of an error, also in the middle of a stream."""
     if path != "/v1" and not path.startswith("/v1/"):
         return {"error": {"message": error.message, "hint": error.hint}}
     status = status_of(error)
-    usual: tuple[str, str | None] = ("invalid_request_error", None)
+    default: tuple[str, str | None] = ("invalid_request_error", None)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        usual = ("server_error", "server_error")
-    kind, code = _KINDS.get(status, usual)
-    param, its_own = getattr(error, "param", None), getattr(error, "code", None)
-    said = {"message": str(error), "type": kind, "param": param, "code": its_own or code}
-    return {"error": said}
+        default = ("server_error", "server_error")
+    kind, code = _OPENAI_TYPES.get(status, default)
+    param, own_code = getattr(error, "param", None), getattr(error, "code", None)
+    return {
+        "error": {"message": str(error), "type": kind, "param": param, "code": own_code or code}
+    }

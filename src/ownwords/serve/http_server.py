@@ -1,4 +1,4 @@
-"""The server itself: its sockets, its connections, and how it ends."""
+"""The HTTP server: its socket, its connections, and its shutdown."""
 
 import asyncio
 import errno
@@ -21,47 +21,45 @@ if TYPE_CHECKING:
     from ownwords.serve.app_state import AppState
 
 PORTS_TRIED: Final = 20
-_GRACE_S = 0.2  # in which streams say that they end
-_UNREAD_S = 1  # that the end waits for answers nobody reads
-_BACKLOG = 256  # connections that wait to be accepted
-_CONNECTIONS_A_REQUEST = 2  # browsers keep some open in between
+_GRACE_S = 0.2  # for streams to send that they end
+_UNREAD_S = 1  # that shutdown waits for responses nobody reads
+_BACKLOG = 256
+_CONNECTIONS_PER_REQUEST = 2  # browsers keep some open in between
 
 
-def bound(settings: ServeSettings, tries: int = 1) -> socket.socket:
-    """A socket at the port of the settings, or the next that is free, of so many.
+def bind(settings: ServeSettings, tries: int = 1) -> socket.socket:
+    """A listening socket at the settings' port, or the next free one of `tries`.
 
-    OwnwordsError where there is none, or the host is not one of this machine.
+    Raises OwnwordsError if there is none, or if the host is not one of this machine.
     """
     family, address = _address(settings.host)
     last = min(65535, settings.port + tries - 1)
     for port in range(settings.port, last + 1):
-        made = socket.socket(family, socket.SOCK_STREAM)
+        listener = socket.socket(family, socket.SOCK_STREAM)
         try:
-            if sys.platform == "win32":  # there, "reuse" would share a port that is in use
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+            if sys.platform == "win32":  # SO_REUSEADDR would share a port that is in use
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
             else:
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((address, port))
-            made.listen(_BACKLOG)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address, port))
+            listener.listen(_BACKLOG)
         except OSError as error:
-            made.close()
-            _tell(error, settings, port, last)
+            listener.close()
+            if port == last or error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise _bind_error(error, settings, port) from error
         else:
-            made.setblocking(False)
-            return made
-    raise AssertionError("the last port either was free or was told of")
+            listener.setblocking(False)
+            return listener
+    raise AssertionError("the last port is either free or refused")
 
 
-def serve(app: "Starlette", state: "AppState", listening: Sequence[socket.socket]) -> None:
-    """Answer until the process is interrupted or asked to end; all streams are then closed.
-
-    KeyboardInterrupt where it was interrupted.
-    """
-    server_of(app, state).run(list(listening))
+def serve(app: "Starlette", state: "AppState", sockets: Sequence[socket.socket]) -> None:
+    """Serve until interrupted; all streams are closed then. Raises KeyboardInterrupt."""
+    http_server(app, state).run(list(sockets))
 
 
-def server_of(app: "Starlette", state: "AppState") -> "HttpServer":
-    """A server for the app, bounded as the house's settings say."""
+def http_server(app: "Starlette", state: "AppState") -> "HttpServer":
+    """A server for the app with the limits of the settings."""
     settings = state.settings
     connection = type(
         "_ServerConnection",
@@ -79,7 +77,7 @@ def server_of(app: "Starlette", state: "AppState") -> "HttpServer":
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,
-        limit_concurrency=settings.requests * _CONNECTIONS_A_REQUEST,
+        limit_concurrency=settings.requests * _CONNECTIONS_PER_REQUEST,
         timeout_keep_alive=settings.idle_s,
         timeout_graceful_shutdown=_UNREAD_S,
         h11_max_incomplete_event_size=settings.header_bytes,
@@ -88,7 +86,7 @@ def server_of(app: "Starlette", state: "AppState") -> "HttpServer":
 
 
 class HttpServer(uvicorn.Server):
-    """Ends at once: streams are told to, and what does not is broken off."""
+    """Shuts down at once: streams are told to end, and cancelled if they do not."""
 
     def __init__(self, config: uvicorn.Config, state: "AppState") -> None:
         super().__init__(config)
@@ -106,12 +104,12 @@ class HttpServer(uvicorn.Server):
 
 
 class BoundedConnection(H11Protocol):
-    """One that does not stay open for who sends its request too slowly, or reads nothing."""
+    """Aborts when a request's head arrives too slowly, or a response is not read."""
 
     header_s = 10.0
     stalled_s = 60.0
-    _head: asyncio.TimerHandle | None = None
-    _stall: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -120,50 +118,47 @@ class BoundedConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._head = _none_of(self._head)
+            self._head_timer = _cancel(self._head_timer)
         elif not self.transport.is_closing():
             self._await_head()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        _none_of(self._stall)
-        self._stall = self.loop.call_later(self.stalled_s, self.transport.abort)
+        _cancel(self._stall_timer)
+        self._stall_timer = self.loop.call_later(self.stalled_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._stall = _none_of(self._stall)
+        self._stall_timer = _cancel(self._stall_timer)
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        self._abort_later()
+        if self._stall_timer is None:  # closing waits for unsent data, which may never be read
+            self._stall_timer = self.loop.call_later(self.stalled_s, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head, self._stall = _none_of(self._head), _none_of(self._stall)
+        self._head_timer = _cancel(self._head_timer)
+        self._stall_timer = _cancel(self._stall_timer)
         super().connection_lost(exc)
 
     def _await_head(self) -> None:
-        """Counted from its first byte: who sends one byte at a time gains nothing."""
-        if self._head is None:
-            self._head = self.loop.call_later(self.header_s, self.transport.abort)
-
-    def _abort_later(self) -> None:
-        """Closing waits for what is unsent to be read, which may be for ever."""
-        if self._stall is None:
-            self._stall = self.loop.call_later(self.stalled_s, self.transport.abort)
+        """Start the timer at the head's first byte, so that sending byte by byte gains nothing."""
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.header_s, self.transport.abort)
 
 
-def _none_of(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+def _cancel(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
     if timer is not None:
         timer.cancel()
     return None
 
 
 def _address(host: str) -> tuple[socket.AddressFamily, str]:
-    if host == "localhost":  # of its addresses the one that all programs try
+    if host == "localhost":  # the one of its addresses that all programs try
         return socket.AF_INET, "127.0.0.1"
     with suppress(ValueError):
-        is_new = ipaddress.ip_address(host).version == 6
-        return (socket.AF_INET6 if is_new else socket.AF_INET), host
+        is_ipv6 = ipaddress.ip_address(host).version == 6
+        return (socket.AF_INET6 if is_ipv6 else socket.AF_INET), host
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -174,22 +169,20 @@ def _address(host: str) -> tuple[socket.AddressFamily, str]:
     return family, str(address[0])
 
 
-def _tell(error: OSError, settings: ServeSettings, port: int, last: int) -> None:
-    """Say why a port cannot be had, unless there is another to try."""
-    if error.errno in (errno.EADDRINUSE, errno.EACCES) and port < last:
-        return
+def _bind_error(error: OSError, settings: ServeSettings, port: int) -> Exception:
+    """The error as a sentence, where we know one."""
     if error.errno == errno.EADDRINUSE:
-        ports = f"port {port} is" if last == settings.port else f"ports {settings.port}-{last} are"
-        raise OwnwordsError(
-            f"{ports} taken: another program listens there",
-            hint="give another to --port, or 0 for any that is free",
-        ) from error
+        ports = f"port {port} is" if port == settings.port else f"ports {settings.port}-{port} are"
+        return OwnwordsError(
+            f"{ports} in use by another program",
+            hint="give another port to --port, or 0 for any free one",
+        )
     if error.errno == errno.EACCES:
-        raise OwnwordsError(
-            f"port {port} is not for programs of yours", hint="give one above 1023 to --port"
-        ) from error
+        return OwnwordsError(
+            f"you may not listen at port {port}", hint="give a port above 1023 to --port"
+        )
     if error.errno == errno.EADDRNOTAVAIL:
-        raise OwnwordsError(
-            f"{settings.host} is no address of this machine", hint="give another to --host"
-        ) from error
-    raise error
+        return OwnwordsError(
+            f"{settings.host} is not an address of this machine", hint="give another to --host"
+        )
+    return error

@@ -1,7 +1,7 @@
-"""What every request goes through first: who asks, from where, how much, how long.
+"""What every request passes first: checks of who asks, from where, how much and how long.
 
-Nothing reaches a route that was not meant for this server, came from a foreign page, lacks the key
-where one is needed, or is too large or too slow.
+No request reaches a route that was not meant for this server, that a foreign page has sent, that
+lacks the key where one is needed, or that is too large or too slow.
 """
 
 import asyncio
@@ -9,26 +9,26 @@ import logging
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ownwords.serve.allowed_hosts import AllowedHosts, is_own
-from ownwords.serve.auth import Authenticator
-from ownwords.serve.errors import ApiError, TooManyRequestsError, refusal
+from ownwords.serve.allowed_hosts import AllowedHosts, is_same_origin
+from ownwords.serve.auth import LOGIN, Authenticator
+from ownwords.serve.errors import ApiError, TooManyRequestsError, error_response, internal_error
 from ownwords.serve.metrics import Metrics
 from ownwords.serve.settings import ServeSettings
+from ownwords.serve.static_files import FRONT
 
 _log = logging.getLogger("ownwords.serve")
 
-LOGIN = "/login"
 _READS = ("GET", "HEAD")
 _METHODS = (*_READS, "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_MARK = "x-ownwords"  # no form of another page can send it
+_CSRF_HEADER = "x-ownwords"  # a form of another page cannot send it
 _RETRY_AFTER_S = 1
-_GONE = 499  # what nginx calls a client that did not wait for its answer
+_CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that did not wait
 
-# No script or style but our own files; nothing of other places; no page may frame ours.
+# No scripts or styles but our own files, nothing from other sites, and no framing by them.
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
     " img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none';"
@@ -43,9 +43,9 @@ HEADERS: Mapping[str, str] = {
 
 
 class SecurityMiddleware:
-    """Stands around the app. `public` are the paths that need no key; they hold nothing of yours.
+    """Checks each request before the app. `public` paths need no key and show nothing of yours.
 
-    `pages` are those that a browser may be led to from elsewhere.
+    `pages` are the paths that a link on another site may open.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SecurityMiddleware:
         self._hosts = AllowedHosts(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or hand the request on."""
+        """Answer the request, or pass it on to the app."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -73,114 +73,103 @@ class SecurityMiddleware:
             await send({"type": "websocket.close"})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = _Answer(send)
-        self._metrics.under_way += 1
+        response = _ResponseSender(send)
+        self._metrics.requests_in_flight += 1
         try:
             try:
-                turned_away = self._turned_away(scope)
-                if turned_away is None:
-                    await self._hand_on(scope, receive, answer)
+                redirect = self._check(scope)
+                if redirect is None:
+                    await self._pass_on(scope, receive, response)
                 else:
-                    await turned_away(scope, receive, answer.send)
+                    await redirect(scope, receive, response.send)
             except ApiError as error:
-                await self._refuse(scope, receive, answer, error)
+                await self._send_error(scope, receive, response, error)
             except TimeoutError:
-                await self._refuse(
-                    scope,
-                    receive,
-                    answer,
-                    ApiError(HTTPStatus.GATEWAY_TIMEOUT, "this took too long, and was given up"),
-                )
+                timeout = ApiError(HTTPStatus.GATEWAY_TIMEOUT, "the answer took too long")
+                await self._send_error(scope, receive, response, timeout)
             except Exception:
                 _log.exception("%s %s failed", scope["method"], scope["path"])
-                await self._refuse(scope, receive, answer, _bug())
+                await self._send_error(scope, receive, response, internal_error())
         finally:
-            self._metrics.under_way -= 1
+            self._metrics.requests_in_flight -= 1
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._metrics.answered(method, route, answer.status)
+            self._metrics.response(method, route, response.status)
 
-    async def _refuse(
-        self, scope: Scope, receive: Receive, answer: "_Answer", error: ApiError
+    async def _send_error(
+        self, scope: Scope, receive: Receive, response: "_ResponseSender", error: ApiError
     ) -> None:
-        if answer.has_begun:  # too late to say it: what is not ended properly is known as broken
+        if response.has_started:  # too late: the client sees that the response is incomplete
             _log.debug("%s broke off: %s", scope["path"], error)
             return
-        await refusal(scope["path"], error)(scope, receive, answer.send)
+        await error_response(scope["path"], error)(scope, receive, response.send)
 
     # --- who, and from where ---------------------------------------------------------------------
 
-    def _turned_away(self, scope: Scope) -> Response | None:
-        """An answer in place of the app's. Refused, or none where the app is to answer."""
+    def _check(self, scope: Scope) -> Response | None:
+        """Raise ApiError for a request that is not allowed; return a redirect if it needs one."""
         headers, path = Headers(scope=scope), scope["path"]
         reads = scope["method"] in _READS
-        if self._metrics.under_way > self._settings.requests:
-            raise TooManyRequestsError("too many requests are under way", _RETRY_AFTER_S)
-        if not self._hosts.knows(headers.getlist("host")):
+        is_visit = reads and path in self._pages
+        if self._metrics.requests_in_flight > self._settings.requests:
+            raise TooManyRequestsError("the server is busy", _RETRY_AFTER_S)
+        if not self._hosts.allows(headers.getlist("host")):
             raise ApiError(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 f"this server is not called {headers.get('host', '')[:80]!r}",
-                hint="if it should be, start it with --name",
+                hint="to allow that name, start the server with --name",
             )
-        self._check_origin(headers, is_visit=reads and path in self._pages)
-        if path not in self._public and not self._admits(scope, headers):
-            if reads and path in self._pages:
+        _check_origin(headers, is_visit=is_visit)
+        if is_visit and (key := QueryParams(scope["query_string"]).get("key")) is not None:
+            return self._log_in_by_link(scope, key)
+        if path not in self._public and not self._authenticator.admits(
+            headers.get("authorization", ""), headers.get("cookie", ""), _client_of(scope)
+        ):
+            if is_visit:
                 return RedirectResponse(LOGIN, HTTPStatus.SEE_OTHER)
             raise ApiError(
                 HTTPStatus.UNAUTHORIZED,
-                "this server answers only to who has its key",
+                "this server needs its key",
                 hint="send it as: Authorization: Bearer KEY",
             )
         if not reads and path != LOGIN:
-            _check_form(headers, needs_mark=not path.startswith("/v1/"))
+            _check_json(headers, needs_header=not path.startswith("/v1/"))
         return None
 
-    def _admits(self, scope: Scope, headers: Headers) -> bool:
-        client = scope.get("client")
-        return self._authenticator.admits(
-            headers.get("authorization", ""), headers.get("cookie", ""), client[0] if client else ""
-        )
-
-    @staticmethod
-    def _check_origin(headers: Headers, *, is_visit: bool) -> None:
-        """Refused for what the page of another site has sent."""
-        origin = headers.get("origin")
-        if origin is not None:
-            if is_own(origin, headers.get("host", "")):
-                return
-        elif headers.get("sec-fetch-site", "none") in ("same-origin", "none") or (
-            is_visit and headers.get("sec-fetch-mode") == "navigate"
-        ):
-            return
-        raise ApiError(HTTPStatus.FORBIDDEN, "another site's page asked for this, and may not")
+    def _log_in_by_link(self, scope: Scope, key: str) -> Response:
+        """Redirect to the page without the key in its address, with a cookie if it is right."""
+        redirect = RedirectResponse(FRONT, HTTPStatus.SEE_OTHER)
+        if self._authenticator.is_needed and self._authenticator.is_key(key, _client_of(scope)):
+            return self._authenticator.log_in(redirect, is_https=scope["scheme"] == "https")
+        return redirect
 
     # --- how much, and how long ------------------------------------------------------------------
 
-    async def _hand_on(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
-        body = await self._body(Headers(scope=scope), receive)
+    async def _pass_on(self, scope: Scope, receive: Receive, response: "_ResponseSender") -> None:
+        body = await self._read_body(Headers(scope=scope), receive)
         if body is None:
-            answer.status = _GONE
+            response.status = _CLIENT_CLOSED_REQUEST
             return
-        given = [body]
+        unread = [body]
 
-        async def once_more() -> Message:
-            if given:
-                return {"type": "http.request", "body": given.pop(), "more_body": False}
+        async def receive_body() -> Message:
+            if unread:
+                return {"type": "http.request", "body": unread.pop(), "more_body": False}
             return await receive()
 
-        async with asyncio.timeout(self._settings.answer_s) as limit:
-            answer.limit = limit
+        async with asyncio.timeout(self._settings.answer_s) as timeout:
+            response.timeout = timeout
             try:
-                await self._app(scope, once_more, answer.send)
+                await self._app(scope, receive_body, response.send)
             finally:
-                answer.limit = None
+                response.timeout = None
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """The whole body; None where the client went away. Refused if it is too large or slow."""
-        said = headers.get("content-length", "")
-        if said == "" and "transfer-encoding" not in headers:
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes | None:
+        """The whole body; None if the client went away. Raises ApiError if too large or slow."""
+        length = headers.get("content-length", "")
+        if length == "" and "transfer-encoding" not in headers:
             return b""
-        if said and (not said.isdecimal() or int(said) > self._settings.body_bytes):
+        if length and (not length.isdecimal() or int(length) > self._settings.body_bytes):
             raise self._too_large()
         body = bytearray()
         try:
@@ -203,26 +192,26 @@ class SecurityMiddleware:
     def _too_large(self) -> ApiError:
         return ApiError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"a request may have {self._settings.body_bytes:,} bytes, and this one has more",
+            f"the request is too large: at most {self._settings.body_bytes:,} bytes are allowed",
             hint="send less at once",
         )
 
 
-class _Answer:
-    """What goes back, with the headers that all answers have."""
+class _ResponseSender:
+    """Sends a response, with the headers that all responses have."""
 
     def __init__(self, send: Send) -> None:
-        self.status = _GONE
-        self.has_begun = False
-        self.limit: asyncio.Timeout | None = None  # until it begins
+        self.status = _CLIENT_CLOSED_REQUEST
+        self.has_started = False
+        self.timeout: asyncio.Timeout | None = None  # until it starts
         self._send = send
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.has_begun = True
+            self.has_started = True
             self.status = message["status"]
-            if self.limit is not None and not self.limit.expired():
-                self.limit.reschedule(None)
+            if self.timeout is not None and not self.timeout.expired():
+                self.timeout.reschedule(None)
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
@@ -230,26 +219,36 @@ class _Answer:
         await self._send(message)
 
 
-def _check_form(headers: Headers, *, needs_mark: bool) -> None:
-    """Refused for what a form or an image of another page could send."""
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+def _client_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _check_origin(headers: Headers, *, is_visit: bool) -> None:
+    """Raise ApiError for a request that another site's page has sent."""
+    origin = headers.get("origin")
+    if origin is not None:
+        if is_same_origin(origin, headers.get("host", "")):
+            return
+    elif headers.get("sec-fetch-site", "none") in ("same-origin", "none") or (
+        is_visit and headers.get("sec-fetch-mode") == "navigate"
+    ):
+        return
+    raise ApiError(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
+
+
+def _check_json(headers: Headers, *, needs_header: bool) -> None:
+    """Raise ApiError for what a form or an image of another page could send."""
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
         raise ApiError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"a request that asks for work should be JSON, and this is {kind[:80] or 'nothing'}",
+            f"the request must be JSON, not {media_type[:80] or 'without a Content-Type'}",
             hint="send it with the header Content-Type: application/json",
         )
-    if needs_mark and headers.get(_MARK) != "1":
+    if needs_header and headers.get(_CSRF_HEADER) != "1":
         raise ApiError(
             HTTPStatus.FORBIDDEN,
-            "this request lacks the mark of our own page",
+            "the request lacks the header X-Ownwords, which shows that our own page has sent it",
             hint="send it with the header X-Ownwords: 1",
         )
-
-
-def _bug() -> ApiError:
-    return ApiError(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "something went wrong in the server, which is a bug of ours",
-        hint="please report it with the lines that the server has printed",
-    )

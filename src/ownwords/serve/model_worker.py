@@ -1,9 +1,8 @@
-"""A model at work for many at once: one thread that writes, and an async face to it.
+"""Generation for many readers at once: one thread per model, which steps the batch scheduler.
 
-The thread steps a `BatchScheduler`; whoever reads is told once a step. Between the two stands a
-bounded queue, and in front of each reader another. A text that runs too far ahead of its reader
-gives up its row and is written again from its beginning when the reader has caught up: it is the
-same text, since it depends on nothing but its request.
+The thread hands tokens to the event loop once per step, and each reader takes them from its own
+`GenerationStream`. A reader that falls behind pauses its row, so that its buffer stays bounded. A
+row that stays paused for `stalled_s` while other requests wait is taken from its reader.
 """
 
 import asyncio
@@ -12,100 +11,109 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import Engine
 from ownwords.inference.generation import FinishReason, GeneratedToken, GenerationRequest
 from ownwords.inference.scheduler import BatchScheduler, RequestHandle
-from ownwords.serve.errors import ApiError, TooManyRequestsError
-from ownwords.serve.fair_lock import FairLock
+from ownwords.serve.errors import ApiError, TooManyRequestsError, engine_failed
 from ownwords.serve.metrics import Metrics
 
-End = FinishReason | OwnwordsError | None
+StreamEnd = FinishReason | OwnwordsError | None
 
 _log = logging.getLogger("ownwords.serve")
 _LONGEST_RETRY_S = 30
-_REMEMBERED = 0.2  # how much of the average time of a text is that of the last
+_SMOOTHING = 0.2  # weight of the last request in the average duration
+_STALL_CHECK_S = 1.0
+
+
+class FairLock:
+    """A first-come, first-served lock, also against a thread that asks again at once.
+
+    Engines share the same cores, and two at once would be slower than one after the other.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._is_taken = False
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold the lock within the block."""
+        with self._lock:
+            turn = None
+            if self._is_taken:
+                turn = threading.Lock()
+                turn.acquire()
+                self._waiting.append(turn)
+            self._is_taken = True
+        if turn is not None:
+            turn.acquire()  # released by the holder before
+        try:
+            yield
+        finally:
+            with self._lock:
+                if self._waiting:
+                    self._waiting.popleft().release()
+                else:
+                    self._is_taken = False
 
 
 class GenerationStream:
-    """The tokens of one text as they are generated; made by `ModelWorker.write`, for one reader."""
+    """The tokens of one request as they are generated; made by `ModelWorker.generate`."""
 
     def __init__(
-        self, request: GenerationRequest, ahead: int, resume: Callable[["GenerationStream"], None]
+        self, request: GenerationRequest, taken: Callable[["GenerationStream", int], None]
     ) -> None:
         self.request = request
-        self.finished: FinishReason | None = None
-        self.tokens = 0  # handed to the reader
-        self._ahead = ahead
-        self._resume = resume
-        self.asked = time.monotonic()
-        self.number = 0  # how often its writing began
-        self._known = 0  # tokens that the reader has or is about to get
-        self._skip = 0  # of those, how many are still to be drawn once more
-        self._drawn: deque[GeneratedToken] = deque()
-        self._end: End = None
-        self._is_aside = False
-        self._came = asyncio.Event()
+        self.finish_reason: FinishReason | None = None
+        self.token_count = 0  # that the reader has taken
+        self.requested_at = time.monotonic()
+        self.has_begun = False
+        self._taken = taken
+        self._buffer: list[GeneratedToken] = []
+        self._end: StreamEnd = None
+        self._ready = asyncio.Event()
+        # Of the worker, under its lock.
+        self.handle: RequestHandle | None = None
+        self.backlog = 0  # tokens generated and not yet taken
+        self.paused_at = math.inf
 
-    async def __aiter__(self) -> AsyncIterator[GeneratedToken]:
-        async for several in self.together():
-            for drawn in several:
-                yield drawn
-
-    async def together(self) -> AsyncIterator[list[GeneratedToken]]:
-        """All that has come since the last time, as soon as there is any, to the end."""
-        while several := await self.take():
-            yield several
+    async def __aiter__(self) -> AsyncIterator[list[GeneratedToken]]:
+        """Yield tokens in batches: all that came since the last batch."""
+        while batch := await self.take():
+            yield batch
 
     async def take(self) -> list[GeneratedToken]:
-        """The same once; nothing at the end. OwnwordsError where the text comes to nothing."""
-        while not self._drawn and self._end is None:
-            if self._is_aside:
-                self._is_aside = False
-                self._resume(self)
-            self._came.clear()
-            await self._came.wait()
-        several = list(self._drawn)
-        self._drawn.clear()
-        self.tokens += len(several)
-        if not several:
+        """Return the next batch, empty at the end. Raises OwnwordsError if generation failed."""
+        while not self._buffer and self._end is None:
+            self._ready.clear()
+            await self._ready.wait()
+        batch, self._buffer = self._buffer, []
+        self.token_count += len(batch)
+        self._taken(self, len(batch))
+        if not batch:
             if isinstance(self._end, OwnwordsError):
                 raise self._end
-            self.finished = self._end
-        return several
+            self.finish_reason = self._end
+        return batch
 
-    def begins(self) -> None:
-        """Its writing begins, for the first time or anew; what is known is not told again."""
-        self.number += 1
-        self._skip = self._known
-
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing of it has come yet."""
-        return self._known == 0
-
-    def told(self, number: int, several: Iterable[GeneratedToken], end: End) -> bool:
-        """What a step came to; whether the text is so far ahead that it should be put aside."""
-        if number != self.number or self._end is not None or self._is_aside:
-            return False
-        for drawn in several:
-            if self._skip:
-                self._skip -= 1
-            else:
-                self._drawn.append(drawn)
-                self._known += 1
+    def push(self, tokens: list[GeneratedToken], end: StreamEnd) -> None:
+        """Append what a step generated; `end` where it was the last."""
+        self._buffer += tokens
         self._end = end
-        self._is_aside = end is None and len(self._drawn) >= self._ahead
-        self._came.set()
-        return self._is_aside
+        self._ready.set()
+
+
+_Updates = list[tuple[GenerationStream, list[GeneratedToken], StreamEnd]]
 
 
 class ModelWorker:
-    """One model's thread. `write` and `close` belong to the event loop it was made in."""
+    """One model's thread. `generate` and `close` belong to the event loop it was made in."""
 
     def __init__(
         self,
@@ -115,193 +123,211 @@ class ModelWorker:
         rows: int,
         length: int,
         queue: int,
-        ahead: int,
+        buffer_tokens: int,
+        stalled_s: float,
         metrics: Metrics,
-        turns: FairLock,
+        compute_lock: FairLock,
     ) -> None:
         self.length = min(length, engine.context)
         self.rows = rows
         self._engine = engine
-        self._name, self._queue, self._ahead = name, queue, ahead
-        self._metrics, self._turns = metrics, turns
+        self._name, self._queue = name, queue
+        self._buffer_tokens, self._stalled_s = buffer_tokens, stalled_s
+        self._metrics, self._compute_lock = metrics, compute_lock
         self._loop = asyncio.get_running_loop()
-        self._inside = 0  # texts that have a reader
-        self._usual_s = 1.0  # that a text takes, by those of late
+        self._readers = 0
+        self._average_s = 1.0  # duration of a request
         self._lock = threading.Condition()
-        # Between the loop and the thread, under the lock.
+        # Shared by the event loop and the thread, under the lock.
         self._waiting: dict[GenerationStream, None] = {}
-        self._seated: dict[RequestHandle, GenerationStream] = {}
-        self._tickets: dict[GenerationStream, RequestHandle] = {}  # the same the other way round
-        self._left: list[RequestHandle] = []
-        self._is_ended = False
-        self._thread = threading.Thread(target=self._work, name=f"pen {name}", daemon=True)
+        self._running: dict[RequestHandle, GenerationStream] = {}
+        self._is_closed = False
+        self._scheduler: BatchScheduler | None = None
+        self._thread = threading.Thread(target=self._work, name=f"model {name}", daemon=True)
         self._thread.start()
 
     @property
-    def writing(self) -> int:
-        """Texts that have a row."""
-        return len(self._seated)
+    def running(self) -> int:
+        """Requests that have a row."""
+        return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Texts that wait for a row."""
+        """Requests that wait for a row."""
         return len(self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody reads anything from it."""
-        return self._inside == 0
+        """Whether it has no reader."""
+        return self._readers == 0
 
     @asynccontextmanager
-    async def write(self, request: GenerationRequest) -> AsyncGenerator[GenerationStream, None]:
-        """A text, written as long as the block lasts; Busy where too many wait already."""
-        if self._is_ended:
-            raise _ended()
-        if self._inside >= self.rows + self._queue:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationStream, None]:
+        """Generate within the block. Raises TooManyRequestsError if the queue is full."""
+        if self._is_closed:
+            raise _closed()
+        if self._readers >= self.rows + self._queue:
             raise TooManyRequestsError(
-                f"{self.rows} texts are being written and {self._queue} wait", self._retry_after_s()
+                f"{self.rows} texts are being written and {self._queue} are waiting",
+                self._retry_after_s(),
             )
-        written = GenerationStream(request, self._ahead, self._enter)
-        began = time.monotonic()
-        self._inside += 1
+        stream = GenerationStream(request, self._taken)
+        self._readers += 1
         try:
-            self._enter(written)
-            yield written
+            with self._lock:
+                self._waiting[stream] = None
+                self._lock.notify()
+            yield stream
         finally:
-            self._inside -= 1
-            self._leave(written)
-            self._usual_s += _REMEMBERED * (time.monotonic() - began - self._usual_s)
+            self._readers -= 1
+            self._leave(stream)
+            elapsed_s = time.monotonic() - stream.requested_at
+            self._average_s += _SMOOTHING * (elapsed_s - self._average_s)
 
     async def close(self) -> None:
-        """End the thread; whoever still reads is told so."""
+        """End the thread; readers get an error."""
         with self._lock:
-            if self._is_ended:
+            if self._is_closed:
                 return
-            self._is_ended = True
+            self._is_closed = True
             self._lock.notify()
-        # Not forever: an engine may be reading a long prompt, and the program is to end.
+        # Not for ever: an engine may be in the middle of a long prompt, and the program is to end.
         await asyncio.to_thread(self._thread.join, 2.0)
 
     def _retry_after_s(self) -> int:
         rounds = 1 + self._queue / self.rows / 2
-        return max(1, min(_LONGEST_RETRY_S, math.ceil(self._usual_s * rounds / 2)))
+        return max(1, min(_LONGEST_RETRY_S, math.ceil(self._average_s * rounds / 2)))
 
-    def _enter(self, written: GenerationStream) -> None:
-        written.begins()
+    def _leave(self, stream: GenerationStream) -> None:
         with self._lock:
-            if self._is_ended:
-                written.told(written.number, (), _ended())
-                return
-            self._waiting[written] = None
-            self._lock.notify()
-
-    def _leave(self, written: GenerationStream) -> None:
-        with self._lock:
-            self._waiting.pop(written, None)
-            if (ticket := self._tickets.pop(written, None)) is not None:
-                del self._seated[ticket]
-                self._left.append(ticket)
+            self._waiting.pop(stream, None)
+            if stream.handle is not None and stream.handle in self._running:
+                del self._running[stream.handle]
+                stream.handle.is_cancelled = True
                 self._lock.notify()
 
-    # --- what follows runs in the thread -------------------------------------------------------
+    def _taken(self, stream: GenerationStream, count: int) -> None:
+        with self._lock:
+            stream.backlog -= count
+            if stream.handle is not None and stream.handle.is_paused:
+                stream.handle.is_paused, stream.paused_at = False, math.inf
+                self._lock.notify()
+
+    # --- in the thread ---------------------------------------------------------------------------
 
     def _work(self) -> None:
-        desk: BatchScheduler | None = None
-        while self._sleep_until_there_is_work(desk):
+        while self._wait_for_work():
             try:
-                if desk is None:
-                    desk = BatchScheduler(self._engine, rows=self.rows, length=self.length)
-                self._step(desk)
-            except Exception as error:  # of the engine: none of these texts can go on
-                if desk is not None:
-                    desk.close()
-                    desk = None
+                if self._scheduler is None:
+                    self._scheduler = BatchScheduler(
+                        self._engine, rows=self.rows, length=self.length
+                    )
+                self._step(self._scheduler)
+            except Exception as error:  # of the engine: none of these requests can go on
+                self._close_scheduler()
                 self._fail(error)
-        if desk is not None:
-            desk.close()
-        self._fail(_ended())
+        self._close_scheduler()
+        self._fail(_closed())
 
-    def _sleep_until_there_is_work(self, desk: BatchScheduler | None) -> bool:
-        with self._lock:
-            while not self._is_ended and not self._waiting and not (desk and desk.busy):
-                self._left.clear()  # with no desk, or an idle one, there is nobody to take out
-                self._lock.wait()
-            return not self._is_ended
+    def _close_scheduler(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.close()
+            self._scheduler = None
 
-    def _step(self, desk: BatchScheduler) -> None:
-        news = self._seat(desk)
-        with self._turns.one():
-            told = desk.step()
+    def _wait_for_work(self) -> bool:
+        """Sleep until there is something to compute; return False once closed."""
         with self._lock:
-            for ticket, drawn, finished in told:
-                written = self._seated.get(ticket)
-                if written is None:  # its reader went away
+            while not self._is_closed and not self._has_work():
+                self._lock.wait(_STALL_CHECK_S if self._waiting else None)
+            return not self._is_closed
+
+    def _has_work(self) -> bool:
+        can_admit = len(self._running) < self.rows or bool(self._stalled())
+        return (bool(self._waiting) and can_admit) or any(
+            not handle.is_paused for handle in self._running
+        )
+
+    def _stalled(self) -> list[GenerationStream]:
+        """Running requests whose reader has not read for too long."""
+        limit = time.monotonic() - self._stalled_s
+        return [stream for stream in self._running.values() if stream.paused_at < limit]
+
+    def _step(self, scheduler: BatchScheduler) -> None:
+        updates = self._admit(scheduler)
+        with self._compute_lock.hold():
+            results = scheduler.step()
+        with self._lock:
+            for handle, tokens, finish_reason in results:
+                stream = self._running.get(handle)
+                if stream is None:  # its reader has left
                     continue
-                news.append((written, written.number, drawn, ticket.error or finished))
-                if finished:
-                    del self._seated[ticket], self._tickets[written]
-        if news:
-            self._tell(news)
+                updates.append((stream, tokens, handle.error or finish_reason))
+                stream.backlog += len(tokens)
+                if finish_reason:
+                    del self._running[handle]
+                elif stream.backlog >= self._buffer_tokens:
+                    handle.is_paused, stream.paused_at = True, time.monotonic()
+        if updates:
+            self._send(updates)
 
-    def _seat(self, desk: BatchScheduler) -> "_News":
-        """Take out who left, and let in who waits; what is to be told of those who cannot come."""
-        news: _News = []
+    def _admit(self, scheduler: BatchScheduler) -> _Updates:
+        """Give rows to waiting requests; return errors for those that end here."""
+        updates: _Updates = []
         with self._lock:
-            for ticket in self._left:
-                desk.cancel(ticket)
-            self._left.clear()
-            while self._waiting and len(self._seated) < self.rows:
-                written = next(iter(self._waiting))
-                del self._waiting[written]
+            if self._waiting and len(self._running) >= self.rows:
+                for stream in self._stalled():
+                    assert stream.handle is not None
+                    scheduler.cancel(stream.handle)
+                    del self._running[stream.handle]
+                    updates.append((stream, [], _stalled_reader()))
+            while self._waiting and len(self._running) < self.rows:
+                stream = next(iter(self._waiting))
+                del self._waiting[stream]
                 try:
-                    ticket = desk.submit(written.request)
+                    stream.handle = scheduler.submit(stream.request)
                 except OwnwordsError as error:
-                    news.append((written, written.number, [], error))
+                    updates.append((stream, [], error))
                 else:
-                    self._seated[ticket], self._tickets[written] = written, ticket
-        return news
+                    self._running[stream.handle] = stream
+        return updates
 
     def _fail(self, error: Exception) -> None:
-        """Nothing that was asked for so far comes to anything."""
+        """End all requests with an error."""
         if not isinstance(error, OwnwordsError):
             _log.error("the engine of %s failed", self._name, exc_info=error)
-            error = ApiError(
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                "the engine failed, which is a bug of ours",
-                hint="the server's log says more; asking again may work",
-            )
+            error = engine_failed()
         with self._lock:
-            asked = [*self._seated.values(), *self._waiting]
-            self._seated.clear()
-            self._tickets.clear()
+            streams = [*self._running.values(), *self._waiting]
+            self._running.clear()
             self._waiting.clear()
-            self._left.clear()
-        self._tell([(written, written.number, [], error) for written in asked])
+        self._send([(stream, [], error) for stream in streams])
 
-    def _tell(self, news: "_News") -> None:
+    def _send(self, updates: _Updates) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._hand_out, news)
-        except RuntimeError:  # the loop has ended, and nobody listens
-            self._is_ended = True
+            self._loop.call_soon_threadsafe(self._deliver, updates)
+        except RuntimeError:  # the event loop has ended
+            self._is_closed = True
 
-    # --- and this in the loop again ------------------------------------------------------------
+    # --- in the event loop -----------------------------------------------------------------------
 
-    def _hand_out(self, news: "_News") -> None:
-        now, tokens = time.monotonic(), 0
-        for written, number, several, end in news:
-            if several and written.is_new:
-                self._metrics.first_token(now - written.asked)
-            tokens += len(several)
-            if written.told(number, several, end):
-                self._leave(written)
-        self._metrics.wrote(self._name, tokens)
+    def _deliver(self, updates: _Updates) -> None:
+        for stream, tokens, end in updates:
+            if tokens and not stream.has_begun:
+                stream.has_begun = True
+                self._metrics.first_token(time.monotonic() - stream.requested_at)
+            stream.push(tokens, end)
+        self._metrics.tokens(self._name, sum(len(tokens) for _, tokens, _ in updates))
 
 
-# A text, the number of its writing, what was drawn of it, and its end.
-_News = list[tuple[GenerationStream, int, list[GeneratedToken], End]]
-
-
-def _ended() -> ApiError:
+def _closed() -> ApiError:
     return ApiError(
-        HTTPStatus.SERVICE_UNAVAILABLE, "the server is ending, or has another model now"
+        HTTPStatus.SERVICE_UNAVAILABLE, "the server is shutting down, or has replaced this model"
+    )
+
+
+def _stalled_reader() -> ApiError:
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the answer was read too slowly while other requests were waiting",
+        hint="read the stream as it comes, or try again later",
     )

@@ -1,14 +1,117 @@
-"""What all answers of server-sent events have in common.
+"""Server-sent events: a response that may fail with a status of its own until the first event."""
 
-They are sent in two ways. The page's begin at once. Those of /v1 begin with the first piece, so
-that what goes wrong until then has a status of its own; and several texts are told in one answer.
-"""
-
-from collections.abc import Mapping
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Final
 
-HEADERS: Final[Mapping[str, str]] = {
+import anyio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ownwords.core.errors import OwnwordsError
+from ownwords.serve.errors import error_body, error_response, internal_error
+
+_log = logging.getLogger("ownwords.serve")
+
+_HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # nginx would keep back what is to be seen as it comes
+    "X-Accel-Buffering": "no",  # or nginx would collect events before it passes them on
 }
+
+
+def to_json(value: object) -> bytes:
+    """Compact JSON in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+class EventSender:
+    """Sends events; several tasks may send at once. The response starts with the first event."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._lock = anyio.Lock()
+        self.has_started = False
+
+    async def send(self, value: object, event: str = "") -> None:
+        """Send a value as JSON, with the event's name if it has one."""
+        name = f"event: {event}\n".encode() if event else b""
+        await self.send_bytes(name + b"data: " + to_json(value) + b"\n\n")
+
+    async def keep_alive(self) -> None:
+        """Send a comment, which readers skip."""
+        await self.send_bytes(b": keep-alive\n\n")
+
+    async def send_bytes(self, data: bytes, *, more: bool = True) -> None:
+        """Send part of the response as it is."""
+        async with self._lock:
+            if not self.has_started:
+                self.has_started = True
+                headers = [(name.lower().encode(), x.encode()) for name, x in _HEADERS.items()]
+                start = {"type": "http.response.start", "status": 200, "headers": headers}
+                await self._send(start)
+            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+class EventStreamResponse(Response):
+    """The events that `produce` sends; closes `resources` at the end, or when the reader leaves.
+
+    An error before the first event has its own status; later ones become an event.
+    """
+
+    def __init__(
+        self,
+        produce: Callable[[EventSender], Awaitable[None]],
+        resources: AsyncExitStack | None = None,
+    ) -> None:
+        super().__init__()
+        self._produce = produce
+        self._resources = resources or AsyncExitStack()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sender, path = EventSender(send), str(scope["path"])
+
+        async def work() -> None:
+            try:
+                await self._produce(sender)
+            except OwnwordsError as error:
+                if not sender.has_started:
+                    await error_response(path, error)(scope, receive, send)
+                    return
+                await _send_error(sender, path, error)
+            except Exception as error:
+                if not sender.has_started:
+                    raise
+                _log.exception("a stream ended early", exc_info=error)
+                await _send_error(sender, path, internal_error())
+            await sender.send_bytes(b"", more=False)
+
+        async with self._resources:
+            await run_until_disconnect(receive, work)
+
+
+async def _send_error(sender: EventSender, path: str, error: OwnwordsError) -> None:
+    body = error_body(path, error)
+    if path.startswith("/v1/"):
+        await sender.send(body)
+    else:
+        await sender.send(body["error"], "error")
+
+
+async def run_until_disconnect(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
+    """Run the work, and cancel it when the client disconnects.
+
+    The request's body must have been read before.
+    """
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        await work()
+        group.cancel_scope.cancel()

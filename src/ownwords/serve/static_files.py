@@ -1,7 +1,6 @@
-"""The page: every file of it, read once when the server starts.
+"""The page's files, read once when the server starts.
 
-What is asked for is looked up in a table of these, so no path from a request ever comes near the
-file system.
+Requests are looked up in a table of them, so no path from a request reaches the file system.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 _FOLDER = Path(__file__).parent / "pages"
-_KINDS: Mapping[str, str] = {
+_MEDIA_TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -29,44 +28,43 @@ _INDEX = "index.html"
 
 @dataclass(frozen=True)
 class StaticFile:
-    """One file, as it is sent."""
+    """A file and what its response needs."""
 
     data: bytes
-    kind: str
-    key: str  # of its contents, by which a browser knows whether it has it
+    media_type: str
+    etag: str
 
-    def answer(
+    def response(
         self,
         request: Request,
         status: int = HTTPStatus.OK,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """The file, or that the browser has it already."""
-        both = {"ETag": f'"{self.key}"', "Cache-Control": "no-cache", **(headers or {})}
-        has = request.headers.get("if-none-match", "")
-        if status == HTTPStatus.OK and f'"{self.key}"' in has:
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=both)
-        return Response(self.data, status, both, media_type=self.kind)
+        """The file, or 304 if the browser has it."""
+        headers = {"ETag": self.etag, "Cache-Control": "no-cache", **(headers or {})}
+        if status == HTTPStatus.OK and self.etag in request.headers.get("if-none-match", ""):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(self.data, status, headers, media_type=self.media_type)
 
 
 def read(folder: Path = _FOLDER) -> dict[str, StaticFile]:
-    """All files of the page by their names."""
-    found = {}
+    """All files of the page by name."""
+    files = {}
     for path in sorted(folder.iterdir()):
-        if kind := _KINDS.get(path.suffix):
+        if media_type := _MEDIA_TYPES.get(path.suffix):
             data = path.read_bytes()
-            found[path.name] = StaticFile(data, kind, hashlib.sha256(data).hexdigest()[:32])
-    return found
+            etag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+            files[path.name] = StaticFile(data, media_type, etag)
+    return files
 
 
 def routes(files: Mapping[str, StaticFile]) -> list[BaseRoute]:
-    """A route for each file, and the page itself at `/`."""
-    by_path = {f"/{name}": file for name, file in files.items() if name != _INDEX}
-    return [_route(path, file) for path, file in ({FRONT: files[_INDEX]} | by_path).items()]
+    """A route for each file; the index is at `/`."""
 
+    def route(name: str, file: StaticFile) -> Route:
+        async def respond(request: Request) -> Response:
+            return file.response(request)
 
-def _route(path: str, file: StaticFile) -> Route:
-    async def shown(request: Request) -> Response:
-        return file.answer(request)
+        return Route(FRONT if name == _INDEX else f"/{name}", respond, methods=["GET"])
 
-    return Route(path, shown, methods=["GET"])
+    return [route(name, file) for name, file in files.items()]

@@ -1,4 +1,4 @@
-"""A few threads for what would hold up the event loop: the disk, SQLite, search."""
+"""A few threads for what would block the event loop: the disk, SQLite, search."""
 
 import asyncio
 import queue
@@ -14,12 +14,14 @@ _RETRY_AFTER_S = 1
 
 
 class ThreadPool:
-    """Threads that do what is handed in, in order; they end with the program whatever they do."""
+    """Daemon threads that run tasks in order, behind a bounded queue.
 
-    def __init__(self, name: str, threads: int, waiting: int) -> None:
-        self._waiting = waiting
+    Not a ThreadPoolExecutor: the interpreter waits for an executor's threads before it ends.
+    """
+
+    def __init__(self, name: str, threads: int, queue_size: int) -> None:
+        self._queue_size = queue_size
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        # Not of an executor: the program would wait for its threads before it ends.
         self._threads = [
             threading.Thread(target=self._work, name=f"{name} {number}", daemon=True)
             for number in range(1, threads + 1)
@@ -28,59 +30,49 @@ class ThreadPool:
             thread.start()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What the work comes to, or the error it raises; Busy where too much waits already.
+        """Return what `work` returns. Raises TooManyRequestsError if the queue is full.
 
-        Who stops waiting for it does not stop the work, once it has begun.
+        Cancelling does not stop work that has begun.
         """
-        if self._tasks.qsize() >= self._waiting:
-            raise TooManyRequestsError("too many requests wait for the archive", _RETRY_AFTER_S)
+        if self._tasks.qsize() >= self._queue_size:
+            raise TooManyRequestsError("too many requests are waiting", _RETRY_AFTER_S)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._tasks.put((work, future))
         return await future
 
     def close(self) -> None:
-        """Begin nothing any more."""
+        """End the threads after their current tasks."""
         for _ in self._threads:
             self._tasks.put(None)
 
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
-            _do(*task)
-            del task  # what came of it is not kept until the next one
+            _run(*task)
+            del task  # or its result would stay in memory until the next one
 
 
-def _do(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-    if future.cancelled():  # nobody waits for it any more
+def _run(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+    if future.cancelled():
         return
+    result: object = None
+    error: BaseException | None = None
     try:
-        result = _result(work)
-    except BaseException as error:  # it is for whoever waits
-        _hand_over(future, _set_error, error)
-    else:
-        _hand_over(future, _set_result, result)
+        result = work()
+    except StopIteration as stop:  # a future does not take it, and the caller would wait for ever
+        error = RuntimeError("an iterator ended too early")
+        error.__cause__ = stop
+    except BaseException as raised:
+        error = raised
 
+    def resolve() -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
 
-def _result(work: Callable[[], T]) -> T:
     try:
-        return work()
-    except StopIteration as error:  # no future takes it, and whoever waits would wait for ever
-        raise RuntimeError("an iterator came to its end before its time") from error
-
-
-def _hand_over(
-    future: asyncio.Future[Any], how: Callable[[asyncio.Future[Any], Any], None], what: object
-) -> None:
-    try:
-        future.get_loop().call_soon_threadsafe(how, future, what)
+        future.get_loop().call_soon_threadsafe(resolve)
     except RuntimeError:  # the loop has ended
         return
-
-
-def _set_result(future: asyncio.Future[Any], result: object) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _set_error(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)

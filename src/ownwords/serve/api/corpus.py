@@ -1,7 +1,7 @@
-"""The page's first part: the report, every text, the search, and what is decided about each."""
+"""The Posts page: the report, every post, the search, and the author's decisions."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 
 from ownwords.archive.document import OWN_KINDS, Document, Segment
-from ownwords.archive.report import formatting as say
+from ownwords.archive.report import formatting as fmt
 from ownwords.archive.report import summary
 from ownwords.archive.store import Archive
 from ownwords.ask.passage import RetrievedPassage
@@ -19,218 +19,225 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.version import __version__
 from ownwords.core.workspace import SUFFIX, path_text
 from ownwords.evaluation.card import files as card
-from ownwords.serve.api.decisions import Weighed, change, gone, of_post, overview, weighed
-from ownwords.serve.api.fields import JsonFields
-from ownwords.serve.api.posts import facets, line, page_of, wanted
-from ownwords.serve.api.report import facts
+from ownwords.serve.api import decisions
+from ownwords.serve.api.decisions import DecisionRequest, SelectionInputs, no_such_post
+from ownwords.serve.api.posts import facets, find_posts, parse_query, row
+from ownwords.serve.api.report import report_json
 from ownwords.serve.api.report_cache import CachedReport, ReportCache
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
+from ownwords.serve.json_body import read_body
 from ownwords.training.corpus import training_text
 
-_PASSAGES = 20  # that a search shows
+_MAX_PASSAGES = 20
 _WORD = re.compile(r"[^\W_]+")
-_QUESTION = 1000  # characters of one that are looked at
-_MOST_NAME = 4000  # characters of a text's id, which may be an address
-# Of the segments that are not the author's own words, whose they are.
-_WHOSE = {"quote": "quoted", "code": "code", "table": "table", "log": "machine"}
+_MAX_QUESTION = 1000  # characters of a search that count
+_MAX_TWINS = 20
+# Whose the segments are that are not the author's own words.
+_ORIGINS = {"quote": "quoted", "code": "code", "table": "table", "log": "machine"}
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The addresses under /api/corpus, and /api/place, which says what is being served."""
-    rooms = _Rooms(state)
+    """The routes under /api/corpus, and /api/workspace."""
+    corpus = _Corpus(state)
 
-    def answering(work: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    def get(path: str, work: Callable[[Request], Any]) -> Route:
         async def endpoint(request: Request) -> JSONResponse:
             return JSONResponse(await state.run(lambda: work(request)))
 
-        return endpoint
+        return Route(path, endpoint)
 
     async def decide(request: Request) -> JSONResponse:
-        fields = await JsonFields.of(request)
-        id_, decision = (fields.text(name, most=_MOST_NAME) for name in ("id", "decision"))
-        return JSONResponse(await state.run(lambda: rooms.decide(id_, decision)))
+        asked = await read_body(state, request, DecisionRequest)
+        return JSONResponse(await state.run(lambda: corpus.decide(asked)))
 
-    gets = {
-        "/api/place": rooms.place,
-        "/api/corpus": rooms.report,
-        "/api/corpus/facets": rooms.facets,
-        "/api/corpus/posts": rooms.posts,
-        "/api/corpus/post": rooms.post,
-        "/api/corpus/passage": rooms.passage,
-        "/api/corpus/search": rooms.search,
-        "/api/corpus/decisions": rooms.decisions,
-    }
-    made: list[BaseRoute] = [Route(path, answering(work)) for path, work in gets.items()]
-    return [*made, Route("/api/corpus/decide", decide, methods=["POST"])]
+    return [
+        get("/api/workspace", corpus.workspace),
+        get("/api/corpus", corpus.report),
+        get("/api/corpus/facets", corpus.facets),
+        get("/api/corpus/posts", corpus.posts),
+        get("/api/corpus/post", corpus.post),
+        get("/api/corpus/passage", corpus.passage),
+        get("/api/corpus/search", corpus.search),
+        get("/api/corpus/decisions", corpus.decisions),
+        Route("/api/corpus/decide", decide, methods=["POST"]),
+    ]
 
 
-class _Rooms:
-    """What each address answers; all of it runs on the house's threads."""
+class _Corpus:
+    """The answers of each route, computed in the state's threads."""
 
     def __init__(self, state: AppState) -> None:
-        self.state = state
-        self.known = ReportCache(state)
+        self._state = state
+        self._cache = ReportCache(state)
 
-    def place(self, _: Request) -> dict[str, Any]:
-        workspace = self.state.workspace
+    def workspace(self, _: Request) -> dict[str, Any]:
+        workspace = self._state.workspace
         try:
-            name = summary.name(self.known().report)
+            name = summary.name(self._cache().report)
         except ApiError:  # nothing has been read yet
             name = path_text(workspace.root.resolve()).rpartition("/")[2].removesuffix(SUFFIX)
         return {
             "name": name,
             "version": __version__,
-            "workspace": path_text(workspace.root),
+            "path": path_text(workspace.root),
             "has": {
                 "archive": workspace.archive.exists(),
-                "model": bool(self.state.own),
+                "model": bool(self._state.own_model),
                 "score": (workspace.root / card.DATA).exists(),
             },
         }
 
     def report(self, _: Request) -> Any:  # noqa: ANN401 - JSON
-        return self.known.drawn("facts", facts)
+        return self._cache.derived("report", report_json)
 
     def facets(self, _: Request) -> Any:  # noqa: ANN401 - JSON
-        return self.known.drawn("facets", facets)
+        return self._cache.derived("facets", facets)
 
     def posts(self, request: Request) -> dict[str, Any]:
-        return page_of(self.known(), wanted(request.query_params))
+        return find_posts(self._cache(), parse_query(request.query_params))
 
     def post(self, request: Request) -> dict[str, Any]:
-        known, archive = self.known(), self.state.archive()
+        cached, archive = self._cache(), self._state.archive()
         id_ = request.query_params.get("id", "")
-        document = next(archive.documents([id_]), None) if id_ in known.places else None
+        document = next(archive.documents([id_]), None) if id_ in cached.positions else None
         if document is None:
-            raise gone(id_)
-        post = known.report.posts[known.places[id_]]
+            raise no_such_post(id_)
+        post = cached.report.posts[cached.positions[id_]]
         return {
-            "post": line(post, known.tags) | {"author": document.author, "url": document.url},
+            "post": row(post, cached.tags) | {"author": document.author, "url": document.url},
             "segments": _segments(document, post.training_words, post.decision),
-            "findings": _findings(known, id_),
-            "around": _around(known, id_),
-            "decision": self._decision(known, archive, id_),
+            "findings": _findings(cached, id_),
+            "around": _neighbours(cached, id_),
+            "decision": self._decision(cached, archive, id_),
         }
 
-    def _decision(self, known: CachedReport, archive: Archive, id_: str) -> dict[str, Any]:
+    def _decision(self, cached: CachedReport, archive: Archive, id_: str) -> dict[str, Any]:
         try:
-            return of_post(self.state.workspace, known, self._weighed(archive), id_)
-        except OwnwordsError as error:  # a slip in choices.toml is no reason not to show a text
+            inputs = self._inputs(archive)
+            return decisions.decision_about(self._state.workspace, cached, inputs, id_)
+        except OwnwordsError as error:  # a mistake in choices.toml must not hide the post
             return {"error": {"message": error.message, "hint": error.hint}}
 
     def passage(self, request: Request) -> dict[str, Any]:
-        said = request.query_params.get("id", "")
-        number = int(said) if said.isdecimal() and len(said) < 16 else -1
-        found = self.state.searcher().index.passages([(number, 0.0)])
-        if not found:
+        text = request.query_params.get("id", "")
+        number = int(text) if text.isdecimal() and len(text) < 16 else -1
+        passages = self._state.searcher().index.passages([(number, 0.0)])
+        if not passages:
             raise ApiError(
                 HTTPStatus.NOT_FOUND,
-                "that passage is no longer in the archive",
-                hint="its post was changed since; search for it again",
+                "this passage is no longer in the archive",
+                hint="its post has changed; search for it again",
             )
-        return _passage(found[0])
+        return _passage(passages[0])
 
     def search(self, request: Request) -> dict[str, Any]:
-        question = request.query_params.get("q", "")[:_QUESTION].strip()
+        question = request.query_params.get("q", "")[:_MAX_QUESTION].strip()
         if not question:
             return {"passages": [], "is_weak": False, "why": "", "nearest": []}
-        found = self.state.searcher().find(question, limit=_PASSAGES)
+        result = self._state.searcher().find(question, limit=_MAX_PASSAGES)
         wanted = content_stems(question)
+
+        def rows(passages: Sequence[RetrievedPassage]) -> list[dict[str, Any]]:
+            return [_passage(x) | {"words": _matching_words(x.text, wanted)} for x in passages]
+
         return {
-            "passages": [
-                _passage(one) | {"words": _words_of(one.text, wanted)} for one in found.passages
-            ],
-            "is_weak": found.is_weak,
-            "why": say.sentence(found.why) if found.why else "",
-            "nearest": [
-                _passage(one) | {"words": _words_of(one.text, wanted)} for one in found.nearest
-            ],
+            "passages": rows(result.passages),
+            "is_weak": result.is_weak,
+            "why": fmt.sentence(result.why) if result.why else "",
+            "nearest": rows(result.nearest),
         }
 
     def decisions(self, _: Request) -> dict[str, Any]:
-        archive = self.state.archive()
-        return overview(self.state.workspace, self.known(), self._weighed(archive))
+        inputs = self._inputs(self._state.archive())
+        return decisions.overview(self._state.workspace, self._cache(), inputs)
 
-    def decide(self, id_: str, decision: str) -> dict[str, Any]:
-        archive, known = self.state.archive(), self.known()
-        return change(self.state.workspace, archive, known, self._weighed(archive), id_, decision)
+    def decide(self, request: DecisionRequest) -> dict[str, Any]:
+        archive, cached = self._state.archive(), self._cache()
+        inputs = self._inputs(archive)
+        return decisions.decide(self._state.workspace, archive, cached, inputs, request)
 
-    def _weighed(self, archive: Archive) -> Weighed:
-        found: Weighed = self.known.drawn("weighed", lambda known: weighed(archive, known))
-        return found
+    def _inputs(self, archive: Archive) -> SelectionInputs:
+        inputs: SelectionInputs = self._cache.derived(
+            "selection", lambda cached: decisions.read_selection_inputs(archive, cached)
+        )
+        return inputs
 
 
-def _passage(one: RetrievedPassage) -> dict[str, Any]:
+def _passage(passage: RetrievedPassage) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "document": one.document,
-        "title": say.title_of(one.title),
-        "date": one.date,
-        "url": one.url,
-        "heading": one.heading,
-        "text": one.text,
-        "whose": one.whose,
-        "found_by": list(one.found_by),
+        "id": passage.id,
+        "document": passage.document,
+        "title": fmt.title_of(passage.title),
+        "date": passage.date,
+        "url": passage.url,
+        "heading": passage.heading,
+        "text": passage.text,
+        "whose": passage.whose,
+        "found_by": list(passage.found_by),
     }
 
 
-def _words_of(text: str, wanted: set[str]) -> list[str]:
-    """The words of a text, as they stand in it, that a question asks about."""
+def _matching_words(text: str, wanted: set[str]) -> list[str]:
+    """The words of a text, as they are written there, that a question asks for."""
     return sorted({word for word in _WORD.findall(text) if wanted & set(stems(word))})
 
 
 def _segments(document: Document, words: int, decision: str) -> list[dict[str, Any]]:
     learned = "" if decision == "leave out" else training_text(document, words)
-    made, at = [], 0
+    rows, position = [], 0
     for segment in document.segments:
-        is_learned, at = _is_learned(segment, learned, at)
-        made.append(
+        is_learned, position = _is_learned(segment, learned, position)
+        rows.append(
             {
                 "kind": segment.kind,
                 "text": segment.text,
                 "detail": segment.detail,
-                "whose": _WHOSE.get(segment.kind, "own"),
+                "whose": _ORIGINS.get(segment.kind, "own"),
                 "learned": is_learned,
             }
         )
-    return made
+    return rows
 
 
-def _is_learned(segment: Segment, learned: str, at: int) -> tuple[bool, int]:
-    """Whether a segment stands in what a model reads, and where the next one may begin."""
+def _is_learned(segment: Segment, learned: str, position: int) -> tuple[bool, int]:
+    """Whether a segment is in the training text, and where the next one may begin."""
     if segment.kind not in OWN_KINDS:
-        return False, at
-    found = learned.find(segment.text, at)
-    return (True, found + len(segment.text)) if found >= 0 else (False, at)
+        return False, position
+    start = learned.find(segment.text, position)
+    return (True, start + len(segment.text)) if start >= 0 else (False, position)
 
 
-def _findings(known: CachedReport, id_: str) -> dict[str, Any]:
-    report = known.report
+def _findings(cached: CachedReport, id_: str) -> dict[str, Any]:
+    report = cached.report
     twins = [
         {
             "id": pair.other_id if pair.id == id_ else pair.id,
-            "title": say.title_of(pair.other_title if pair.id == id_ else pair.title),
-            "said": "the same text" if pair.exact else f"{say.percent(pair.share)} shared",
+            "title": fmt.title_of(pair.other_title if pair.id == id_ else pair.title),
+            "shared": "the same text" if pair.exact else f"{fmt.percent(pair.share)} shared",
         }
         for pair in report.duplicates
         if id_ in (pair.id, pair.other_id)
     ]
-    unlike = next((summary.style_signs(one) for one in report.style_outliers if one.id == id_), "")
-    dumps = sum(one.words for one in report.dumps if one.id == id_)
-    return {"twins": twins[:20], "unlike": unlike, "dump_words": dumps}
+    return {
+        "twins": twins[:_MAX_TWINS],
+        "unlike": next(
+            (summary.style_signs(post) for post in report.style_outliers if post.id == id_), ""
+        ),
+        "dump_words": sum(dump.words for dump in report.dumps if dump.id == id_),
+    }
 
 
-def _around(known: CachedReport, id_: str) -> dict[str, Any]:
-    """The texts before and after this one in time."""
-    dated = sorted((post for post in known.report.posts if post.day), key=lambda p: (p.day, p.id))
-    place = next((n for n, post in enumerate(dated) if post.id == id_), None)
-    if place is None:
-        return {"earlier": None, "later": None}
+def _neighbours(cached: CachedReport, id_: str) -> dict[str, Any]:
+    """The posts before and after this one by date."""
+    dated = sorted((post for post in cached.report.posts if post.day), key=lambda p: (p.day, p.id))
+    position = next((i for i, post in enumerate(dated) if post.id == id_), None)
 
-    def named(n: int) -> dict[str, str] | None:
-        if not 0 <= n < len(dated):
+    def post_at(i: int) -> dict[str, str] | None:
+        if not 0 <= i < len(dated):
             return None
-        return {"id": dated[n].id, "title": say.title_of(dated[n].title), "day": dated[n].day}
+        return {"id": dated[i].id, "title": fmt.title_of(dated[i].title), "day": dated[i].day}
 
-    return {"earlier": named(place - 1), "later": named(place + 1)}
+    if position is None:
+        return {"earlier": None, "later": None}
+    return {"earlier": post_at(position - 1), "later": post_at(position + 1)}

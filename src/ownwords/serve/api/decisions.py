@@ -1,4 +1,4 @@
-"""What the author decides about a text: written into `choices.toml`, and what will come of it."""
+"""The author's decisions about posts: written to `choices.toml`, with a preview of their effect."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -6,16 +6,15 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from ownwords.archive.choices import read_choices, write_choices
 from ownwords.archive.features import decode_features
 from ownwords.archive.near_duplicates import DuplicatePair
-from ownwords.archive.report import PostSummary as Line
-from ownwords.archive.report import formatting as say
-from ownwords.archive.report import summary
+from ownwords.archive.report import PostSummary, summary
+from ownwords.archive.report import formatting as fmt
 from ownwords.archive.selection import (
     AuthorChoice,
     Decision,
@@ -31,12 +30,16 @@ from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.api.report_cache import CachedReport
 from ownwords.serve.errors import ApiError
 
-_Given = tuple[
-    ProvenanceConfig, tuple[AuthorChoice, ...]
-]  # what verdicts depend on beside the posts
-
+_SelectionKey = tuple[ProvenanceConfig, tuple[AuthorChoice, ...]]
 _SECTION = "provenance"
-_AS_PROPOSED = "proposed"  # instead of a decision: what ownwords would do by itself
+
+
+@dataclass(frozen=True)
+class DecisionRequest:
+    """The body of a POST to /api/corpus/decide; "proposed" leaves the decision to ownwords."""
+
+    id: str
+    decision: Decision | Literal["proposed"]
 
 
 @dataclass(frozen=True)
@@ -45,191 +48,189 @@ class _Settings:
 
 
 @dataclass(frozen=True)
-class Weighed:
-    """What verdicts rest on, of one look: small, whatever the size of the texts."""
+class SelectionInputs:
+    """What the selection of posts needs, from one look: small, whatever the size of the texts."""
 
     posts: list[PostFacts]
     pairs: list[DuplicatePair]
     outliers: list[StyleOutlier]
-    # The last verdicts, with what they were given by: every text that is shown asks for them.
-    given: dict[_Given, dict[str, PostDecision]] = field(default_factory=dict)
+    # The last selection and its key: every post that is shown needs it.
+    last: dict[_SelectionKey, dict[str, PostDecision]] = field(default_factory=dict)
 
 
-def weighed(archive: Archive, known: CachedReport) -> Weighed:
-    """Read it from the archive: a millisecond for some ten texts, so it is worth keeping."""
-    report = known.report
+def read_selection_inputs(archive: Archive, cached: CachedReport) -> SelectionInputs:
+    """Read them from the archive, which takes a millisecond for ten texts."""
+    report = cached.report
     posts = []
     for id_, data in archive.features():
-        if id_ in known.places:
-            post = report.posts[known.places[id_]]
+        if id_ in cached.positions:
+            post = report.posts[cached.positions[id_]]
             day = date.fromisoformat(post.day) if post.day else None
-            posts.append(PostFacts(id_, post.title, _light(data), day))
-    pairs = [DuplicatePair(one.id, one.other_id, one.exact, one.share) for one in report.duplicates]
-    far = [StyleOutlier(one.id, one.distance, tuple(one.evidence)) for one in report.style_outliers]
-    return Weighed(posts, pairs, far)
+            posts.append(PostFacts(id_, post.title, _without_comparisons(data), day))
+    pairs = [DuplicatePair(x.id, x.other_id, x.exact, x.share) for x in report.duplicates]
+    outliers = [StyleOutlier(x.id, x.distance, tuple(x.evidence)) for x in report.style_outliers]
+    return SelectionInputs(posts, pairs, outliers)
 
 
-def foreseen(
-    place: Workspace, weighed: Weighed, choices: Sequence[AuthorChoice]
+def preview(
+    workspace: Workspace, inputs: SelectionInputs, choices: Sequence[AuthorChoice]
 ) -> Mapping[str, PostDecision]:
-    """What becomes of every text at the next look, with these choices."""
-    given = _config(place), tuple(choices)
-    found = weighed.given.get(given)
-    if found is None:
-        found = select_posts(weighed.posts, weighed.pairs, weighed.outliers, *given)
-        weighed.given.clear()
-        weighed.given[given] = found
-    return found
+    """The decision about each post after the next look, with these choices."""
+    key = _read_config(workspace), tuple(choices)
+    decisions = inputs.last.get(key)
+    if decisions is None:
+        decisions = select_posts(inputs.posts, inputs.pairs, inputs.outliers, *key)
+        inputs.last.clear()
+        inputs.last[key] = decisions
+    return decisions
 
 
-def overview(place: Workspace, known: CachedReport, weighed: Weighed) -> dict[str, Any]:
-    """The texts to decide about, as they are now and as they will be after the next look."""
-    choices = read_choices(place.choices)
-    by_author = {choice.id for choice in choices}
-    then = foreseen(place, weighed, choices)
-    rows = [
-        _row(known, post.id, then, by_author)
-        for post in known.report.posts
-        if post.id in then
-        and (
-            post.flags
-            or post.decision != "keep"
-            or post.id in by_author
-            or _is_pending(post, then[post.id])
-        )
-    ]
+def overview(workspace: Workspace, cached: CachedReport, inputs: SelectionInputs) -> dict[str, Any]:
+    """The posts that need a decision, as they are now and as they will be after the next look."""
+    choices = read_choices(workspace.choices)
+    chosen = {choice.id for choice in choices}
+    after = preview(workspace, inputs, choices)
+
+    def is_listed(post: PostSummary) -> bool:
+        stands_out = post.flags or post.decision != "keep" or post.id in chosen
+        return bool(stands_out) or _is_pending(post, after[post.id])
+
+    posts = [post for post in cached.report.posts if post.id in after and is_listed(post)]
+    rows = [_row(cached, post.id, after, chosen) for post in posts]
     return {
         "rows": rows,
         "pending": sum(row["pending"] for row in rows),
-        "words_now": known.report.totals.training_words,
-        "words_then": sum(one.training_words for one in then.values()),
-        "command": say.plain(known.report.command),
+        "words_now": cached.report.totals.training_words,
+        "words_then": sum(decision.training_words for decision in after.values()),
+        "command": fmt.plain(cached.report.command),
     }
 
 
-def of_post(place: Workspace, known: CachedReport, weighed: Weighed, id_: str) -> dict[str, Any]:
-    """The same of one text."""
-    choices = read_choices(place.choices)
-    then = foreseen(place, weighed, choices)
-    if id_ not in then:
-        raise gone(id_)
-    return _row(known, id_, then, {choice.id for choice in choices})
-
-
-def change(
-    place: Workspace,
-    archive: Archive,
-    known: CachedReport,
-    weighed: Weighed,
-    id_: str,
-    decision: str,
+def decision_about(
+    workspace: Workspace, cached: CachedReport, inputs: SelectionInputs, id_: str
 ) -> dict[str, Any]:
-    """Write a decision down, the author's other ones kept; what comes of it."""
-    if id_ not in known.places:
-        raise gone(id_)
-    if decision != _AS_PROPOSED and decision not in get_args(Decision):
-        raise ApiError(
-            HTTPStatus.BAD_REQUEST,
-            f"{say.plain(decision, 40)!r} is no decision",
-            hint=f"one of {', '.join((*get_args(Decision), _AS_PROPOSED))}",
-        )
-    # A look writes the file anew when it ends; until then, what is written here would be lost.
+    """The same for one post."""
+    choices = read_choices(workspace.choices)
+    after = preview(workspace, inputs, choices)
+    if id_ not in after:
+        raise no_such_post(id_)
+    return _row(cached, id_, after, {choice.id for choice in choices})
+
+
+def decide(
+    workspace: Workspace,
+    archive: Archive,
+    cached: CachedReport,
+    inputs: SelectionInputs,
+    request: DecisionRequest,
+) -> dict[str, Any]:
+    """Write a decision to `choices.toml`, beside the author's other ones; return its effect."""
+    id_ = request.id
+    if id_ not in cached.positions:
+        raise no_such_post(id_)
+    # A look rewrites the file when it ends, so what is written until then would be lost.
     with archive.transaction():
         if archive.get_meta("written") != archive.get_meta("state"):
             raise ApiError(
                 HTTPStatus.CONFLICT,
-                "the archive is being read anew just now",
-                hint="decide again in a moment; if it stays so, run `ownwords look` again",
+                "your posts are being read",
+                hint="try again in a moment; if it stays so, run `ownwords look` again",
             )
-        choices = [one for one in read_choices(place.choices) if one.id != id_]
-        if decision != _AS_PROPOSED:
-            choices.append(AuthorChoice(id_, cast(Decision, decision)))
-        then = foreseen(place, weighed, choices)
-        if id_ not in then:
-            raise gone(id_)
+        choices = [choice for choice in read_choices(workspace.choices) if choice.id != id_]
+        if request.decision != "proposed":
+            choices.append(AuthorChoice(id_, request.decision))
+        after = preview(workspace, inputs, choices)
+        if id_ not in after:
+            raise no_such_post(id_)
         posts = [
             replace(
                 post,
-                decision=then[post.id].decision,
-                reason=then[post.id].reason,
-                training_words=then[post.id].training_words,
+                decision=after[post.id].decision,
+                reason=after[post.id].reason,
+                training_words=after[post.id].training_words,
             )
-            for post in known.report.posts
-            if post.id in then
+            for post in cached.report.posts
+            if post.id in after
         ]
-        write_atomically(place.choices, write_choices(posts, choices))
-    return overview(place, known, weighed) | {
-        "changed": _row(known, id_, then, {choice.id for choice in choices})
-    }
+        write_atomically(workspace.choices, write_choices(posts, choices))
+    changed = _row(cached, id_, after, {choice.id for choice in choices})
+    return overview(workspace, cached, inputs) | {"changed": changed}
 
 
-def gone(id_: str) -> ApiError:
-    """What is said of a text that is not in the archive."""
+def no_such_post(id_: str) -> ApiError:
+    """The error for a post that is not in the archive."""
     return ApiError(
         HTTPStatus.NOT_FOUND,
-        f"there is no text {say.plain(id_, 80)!r} in the archive",
-        hint="it may have been deleted or renamed since: look for it by its title",
+        f"there is no post {fmt.plain(id_, 80)!r} in the archive",
+        hint="it may have been deleted or renamed: search for its title",
     )
 
 
 def _row(
-    known: CachedReport, id_: str, then: Mapping[str, PostDecision], by_author: set[str]
+    cached: CachedReport, id_: str, after: Mapping[str, PostDecision], chosen: set[str]
 ) -> dict[str, Any]:
-    post, verdict = known.report.posts[known.places[id_]], then[id_]
-    later = replace(post, decision=verdict.decision, reason=verdict.reason)
+    post, decision = cached.report.posts[cached.positions[id_]], after[id_]
+    later = replace(
+        post,
+        decision=decision.decision,
+        reason=decision.reason,
+        training_words=decision.training_words,
+    )
     return {
         "id": post.id,
-        "title": say.title_of(post.title),
+        "title": fmt.title_of(post.title),
         "day": post.day,
         "words": post.words,
         "own_words": post.own_words,
         "share": post.share,
         "flagged": summary.flags(post),
-        "now": _said(post.decision, summary.decision(post), post.reason, post.training_words),
-        "then": _said(
-            verdict.decision, summary.decision(later), verdict.reason, verdict.training_words
-        ),
-        "by": "you" if id_ in by_author else "default",
-        "pending": _is_pending(post, verdict),
+        "now": _decision(post),
+        "then": _decision(later),
+        "by": "you" if id_ in chosen else "default",
+        "pending": _is_pending(post, decision),
     }
 
 
-def _is_pending(post: Line, verdict: PostDecision) -> bool:
-    return (post.decision, post.training_words) != (verdict.decision, verdict.training_words)
+def _is_pending(post: PostSummary, decision: PostDecision) -> bool:
+    after = decision.decision, decision.training_words
+    return (post.decision, post.training_words) != after
 
 
-def _said(decision: str, word: str, reason: str, words: int) -> dict[str, Any]:
+def _decision(post: PostSummary) -> dict[str, Any]:
     return {
-        "decision": decision,
-        "word": word,
-        "reason": say.sentence(reason) if reason else "",
-        "training_words": words,
+        "decision": post.decision,
+        "word": summary.decision(post),
+        "reason": fmt.sentence(post.reason) if post.reason else "",
+        "training_words": post.training_words,
     }
 
 
-def _light(data: bytes) -> Any:  # noqa: ANN401 - Features, but for what only comparing needs
+def _without_comparisons(data: bytes) -> Any:  # noqa: ANN401 - Features
+    """The features without those that only comparing posts needs, which are large."""
     features = decode_features(data)
-    nothing = np.empty(0)
+    empty = np.empty(0)
     return replace(
         features,
-        sketch=nothing.astype(np.uint64),
-        vocabulary=nothing.astype(np.uint32),
-        counts=nothing.astype(np.uint16),
-        style=nothing.astype(np.float32),
+        sketch=empty.astype(np.uint64),
+        vocabulary=empty.astype(np.uint32),
+        counts=empty.astype(np.uint16),
+        style=empty.astype(np.float32),
     )
 
 
-def _config(place: Workspace) -> ProvenanceConfig:
-    """The settings the next look will have, as far as files say it."""
-    known = {one.name for one in fields(ProvenanceConfig)}
-    given: dict[str, object] = {}
-    for path in dict.fromkeys((Path(place.settings.name).absolute(), place.settings.absolute())):
+def _read_config(workspace: Workspace) -> ProvenanceConfig:
+    """The settings that the next look will have, as far as files fmt."""
+    names = {field.name for field in fields(ProvenanceConfig)}
+    values: dict[str, object] = {}
+    for path in dict.fromkeys(
+        (Path(workspace.settings.name).absolute(), workspace.settings.absolute())
+    ):
         if not path.exists():
             continue
         try:
             table = tomllib.loads(path.read_bytes().decode("utf-8-sig")).get(_SECTION, {})
         except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-            continue  # the verbs tell of it; here it is only foreseen what they will do
+            continue  # `look` will report it
         if isinstance(table, dict):
-            given |= {f"{_SECTION}.{name}": v for name, v in table.items() if name in known}
-    return resolve(_Settings, flags=given).settings.provenance
+            values |= {f"{_SECTION}.{name}": x for name, x in table.items() if name in names}
+    return resolve(_Settings, flags=values).settings.provenance

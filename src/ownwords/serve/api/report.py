@@ -11,9 +11,9 @@ from ownwords.serve.api.report_cache import CachedReport
 _MANY = 40  # findings of one kind that are sent at once
 
 
-def facts(known: CachedReport) -> dict[str, Any]:
+def report_json(cached: CachedReport) -> dict[str, Any]:
     """Everything but the lines of all texts, which come a page at a time."""
-    report = known.report
+    report = cached.report
     lede, follow = summary.lede(report)
     return {
         "name": summary.name(report),
@@ -53,7 +53,7 @@ def facts(known: CachedReport) -> dict[str, Any]:
                 for one in report.style_outliers
             ]
         ),
-        "links": _links(report, known),
+        "links": _links(report, cached),
         "phrases": _phrases(report),
         "left_out": [
             {"what": fmt.count(number, what), "reason": reason, "titles": titles[:_MANY]}
@@ -123,8 +123,8 @@ def _pair(pair: Duplicate) -> dict[str, Any]:
     }
 
 
-def _links(report: Report, known: CachedReport) -> dict[str, Any]:
-    titles = {id_: report.posts[place].title for id_, place in known.places.items()}
+def _links(report: Report, cached: CachedReport) -> dict[str, Any]:
+    titles = {id_: report.posts[place].title for id_, place in cached.positions.items()}
     return {
         "said": summary.internal_links(report),
         "dead": _some(

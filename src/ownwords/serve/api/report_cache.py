@@ -1,4 +1,4 @@
-"""What the last look found out, kept in memory until another look has been."""
+"""The report of the last look, kept in memory until the next."""
 
 import json
 import threading
@@ -16,16 +16,16 @@ from ownwords.serve.errors import ApiError
 
 @dataclass(frozen=True)
 class CachedReport:
-    """The report of one look, and the tags of every text in it."""
+    """The report of one look, and the tags of every post."""
 
-    state: str  # of the archive: another after every look that found something new
+    state: str  # of the archive: changes with every look that finds something new
     report: Report
     tags: dict[str, tuple[str, ...]]
 
     @cached_property
-    def places(self) -> dict[str, int]:
-        """Where each text stands in `report.posts`, by its id."""
-        return {post.id: place for place, post in enumerate(self.report.posts)}
+    def positions(self) -> dict[str, int]:
+        """Each post's position in `report.posts`, by id."""
+        return {post.id: i for i, post in enumerate(self.report.posts)}
 
 
 class ReportCache:
@@ -34,36 +34,35 @@ class ReportCache:
     def __init__(self, state: AppState) -> None:
         self._state = state
         self._lock = threading.Lock()
-        self._known: CachedReport | None = None
-        self._drawn: dict[str, tuple[str, Any]] = {}
+        self._cached: CachedReport | None = None
+        self._derived: dict[str, tuple[str, Any]] = {}
 
     def __call__(self) -> CachedReport:
         """The report of the archive as it is now; inside `state.run`."""
         archive = self._state.archive()
         with self._lock:
             state = archive.get_meta("state")
-            if self._known is None or self._known.state != state:
-                self._known = _read(archive, state)
-            return self._known
+            if self._cached is None or self._cached.state != state:
+                self._cached = _read(archive, state)
+            return self._cached
 
-    def drawn(self, name: str, draw: Callable[[CachedReport], Any]) -> Any:  # noqa: ANN401 - JSON
-        """What `draw` makes of the report, made once for each look."""
-        known = self()
-        state, made = self._drawn.get(name, ("", None))
-        if not state or state != known.state:
-            made = draw(known)
-            self._drawn[name] = (known.state, made)
-        return made
+    def derived(self, name: str, derive: Callable[[CachedReport], Any]) -> Any:  # noqa: ANN401 - JSON
+        """What `derive` makes of the report, computed once per look."""
+        cached = self()
+        state, value = self._derived.get(name, ("", None))
+        if not state or state != cached.state:
+            value = derive(cached)
+            self._derived[name] = (cached.state, value)
+        return value
 
 
 def _read(archive: Archive, state: str) -> CachedReport:
-    said = archive.get_meta("report")
     try:
-        report = Report.from_dict(json.loads(said))
+        report = Report.from_dict(json.loads(archive.get_meta("report")))
     except (ValueError, TypeError, KeyError):  # none yet, or of another version of ownwords
         raise ApiError(
             HTTPStatus.NOT_FOUND,
-            "the archive holds no report that this ownwords can read",
-            hint="run `ownwords look` with the path of your blog again",
+            "the archive has no report that this version of ownwords can read",
+            hint="read your blog again: ownwords look PATH",
         ) from None
     return CachedReport(state, report, archive.tags())

@@ -21,7 +21,7 @@ def routes(state: AppState) -> list[BaseRoute]:
     folder = state.workspace.root
 
     async def score(_: Request) -> JSONResponse:
-        return JSONResponse(await state.run(lambda: _said(folder, bool(state.own))))
+        return JSONResponse(await state.run(lambda: _said(folder, bool(state.own_model))))
 
     return [Route("/api/score", score)]
 

@@ -1,14 +1,15 @@
-"""The Train page: a training is started, watched and stopped; every figure comes from its files."""
+"""The Train page: starts, shows and stops a training; every figure comes from its files."""
 
 import importlib.util
 import json
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -16,29 +17,38 @@ from starlette.routing import BaseRoute, Route
 
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import Meta
 from ownwords.make.make_request import COMPARED_FROM, MINUTES, NOTHING
-from ownwords.serve.api.fields import JsonFields
-from ownwords.serve.api.sending import KEEP_OPEN, EventStreamResponse, event
 from ownwords.serve.api.training_monitor import TrainingMonitor
-from ownwords.serve.api.training_process import StartTraining, TrainingProcess
+from ownwords.serve.api.training_process import MakeCommand, TrainingProcess
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, TooManyRequestsError
+from ownwords.serve.errors import ApiError, TooManyRequestsError, invalid
+from ownwords.serve.json_body import read_body
+from ownwords.serve.sse import EventSender, EventStreamResponse, to_json
 
-_EVERY_S = 1.0  # a screen that changes more often cannot be read
-_QUIET_S = 15.0  # without an event, after which a sign of life is sent
-_OFFER_AGAIN_S = 10.0
-_MOST_WATCHERS = 16
-_MOST_MINUTES = 10_000_000  # nineteen years, as `ownwords make` has it
-_NO_BLOG = "nobody has said yet which blog is to be read"
-_START_WITH_IT = "start the server with its path: ownwords serve PATH"
-_FLAGS = {"--drafts": "drafts", "--hidden": "hidden", "--private": "private"}
+_POLL_S = 1.0
+_KEEP_ALIVE_S = 15.0
+_OPTIONS_FRESH_S = 10.0
+_MAX_WATCHERS = 16
+_MAX_MINUTES = 10_000_000  # 19 years, as in `ownwords make`
+_START_WITH_PATH = "start the server with your blog: ownwords serve PATH"
+_SETTINGS_OF_FLAGS = {"--drafts": "drafts", "--hidden": "hidden", "--private": "private"}
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """The body of a POST to /api/train/start."""
+
+    resume: bool = False
+    minutes: Annotated[float, Meta(gt=0, le=_MAX_MINUTES)] | None = None
+    base: Annotated[str, Meta(max_length=200)] = catalogue.SHIPPED
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """What the Train page asks for."""
+    """The Train page's routes."""
     train = _Train(state)
     return [
-        Route("/api/train", train.now),
+        Route("/api/train", train.show),
         Route("/api/train/events", train.events),
         Route("/api/train/start", train.start, methods=["POST"]),
         Route("/api/train/stop", train.stop, methods=["POST"]),
@@ -48,105 +58,125 @@ def routes(state: AppState) -> list[BaseRoute]:
 class _Train:
     def __init__(self, state: AppState) -> None:
         self._state = state
-        self._watch = TrainingMonitor(state.workspace.runs, TrainingProcess(state.workspace))
+        self._monitor = TrainingMonitor(state.workspace.runs, TrainingProcess(state.workspace))
         self._watchers = 0
-        self._offered: dict[str, Any] = {}
-        self._offered_at = -_OFFER_AGAIN_S
+        self._options: dict[str, Any] = {}
+        self._options_at = -_OPTIONS_FRESH_S
 
-    async def now(self, request: Request) -> Response:
-        """All there is to show, once."""
-        name = self._chosen(request)
-        return JSONResponse(await self._state.run(partial(self._parts, name)))
+    async def show(self, request: Request) -> Response:
+        """Everything, once."""
+        return JSONResponse(await self._snapshot(_run_of(request)))
 
     async def events(self, request: Request) -> Response:
-        """The same as it changes: an event for each part, whenever that is another."""
-        name = self._chosen(request)
-        if self._watchers >= _MOST_WATCHERS:
-            raise TooManyRequestsError(f"{_MOST_WATCHERS} pages watch the training already", 10)
-        first = await self._state.run(partial(self._parts, name))
-        return EventStreamResponse(self._following(name, first))
+        """An event for each part of it, whenever that changes."""
+        if self._watchers >= _MAX_WATCHERS:
+            raise TooManyRequestsError(f"{_MAX_WATCHERS} pages already watch the training", 10)
+        return EventStreamResponse(partial(self._send_changes, _run_of(request)))
 
     async def start(self, request: Request) -> Response:
-        """Begin a training, or go on with the one that was stopped."""
-        fields = await JsonFields.of(request)
-        if fields.flag("resume", default=False):
-            work = self._resumed
-        else:
-            minutes = fields.number("minutes", least=0, most=_MOST_MINUTES, default=MINUTES)
-            if minutes <= 0:
-                raise ApiError(400, f"the minutes should be more than 0, and are {minutes:g}")
-            base = fields.text("base", most=200, default=catalogue.SHIPPED)
-            work = partial(self._new, minutes, base, is_timed=fields.has("minutes"))
-        await self._state.run(partial(self._begin, work))
-        return JSONResponse(await self._state.run(partial(self._parts, "")))
+        """Start a training, or continue the one that was stopped."""
+        asked = await read_body(self._state, request, StartRequest)
+        command = self._stopped_command if asked.resume else partial(self._new_command, asked)
+        await self._state.run(partial(self._start, command))
+        return JSONResponse(await self._snapshot(""))
 
-    async def stop(self, request: Request) -> Response:
+    async def stop(self, _: Request) -> Response:
         """Ask the training that was started here to save and end."""
-        await JsonFields.of(request)
-        await self._state.run(self._watch.process.stop)
-        return JSONResponse(await self._state.run(partial(self._parts, "")))
+        await self._state.run(self._monitor.process.stop)
+        return JSONResponse(await self._snapshot(""))
+
+    async def _snapshot(self, run: str) -> dict[str, Any]:
+        return await self._state.run(partial(self._parts, run))
+
+    async def _send_changes(self, run: str, events: EventSender) -> None:
+        self._watchers += 1
+        try:
+            sent: dict[str, bytes] = {}
+            sent_at = time.monotonic()
+            while True:
+                try:
+                    parts = await self._snapshot(run)
+                except TooManyRequestsError:
+                    parts = {}  # the next second will do
+                for name, value in parts.items():
+                    data = to_json(value)
+                    if sent.get(name) != data:
+                        sent[name], sent_at = data, time.monotonic()
+                        await events.send(value, name)
+                if time.monotonic() - sent_at >= _KEEP_ALIVE_S:
+                    sent_at = time.monotonic()
+                    await events.keep_alive()
+                if not await self._state.sleep(_POLL_S):
+                    return
+        finally:
+            self._watchers -= 1
 
     # --- in a thread -----------------------------------------------------------------------------
 
-    def _parts(self, name: str) -> dict[str, Any]:
-        # What can be begun with is read from many files, and changes seldom.
-        if time.monotonic() - self._offered_at >= _OFFER_AGAIN_S:
-            self._offered, self._offered_at = self._offer(), time.monotonic()
-        return {**self._watch.parts(name), "offer": self._offered}
+    def _parts(self, run: str) -> dict[str, Any]:
+        # The options are read from many files, and seldom change.
+        if time.monotonic() - self._options_at >= _OPTIONS_FRESH_S:
+            self._options, self._options_at = self._read_options(), time.monotonic()
+        return {**self._monitor.snapshot(run), "options": self._options}
 
-    def _begin(self, order: Callable[[], StartTraining]) -> None:
+    def _start(self, command: Callable[[], MakeCommand]) -> None:
         if importlib.util.find_spec("torch") is None:
             raise ApiError(
                 HTTPStatus.CONFLICT,
-                "making a model takes PyTorch, which is not installed",
+                "training needs PyTorch, which is not installed",
                 hint='pip install "ownwords[train]", then start ownwords serve again',
             )
         try:
-            self._watch.process.start(order())
+            self._monitor.process.start(command())
         except ApiError:
             raise
         except OwnwordsError as error:
             raise ApiError(HTTPStatus.CONFLICT, error.message, error.hint) from error
-        self._watch.forget()
+        self._monitor.refresh()
 
-    def _resumed(self) -> StartTraining:
-        standing = self._watch.process.standing()
-        if standing is None:
+    def _stopped_command(self) -> MakeCommand:
+        status = self._monitor.process.status()
+        if status is None:
             raise ApiError(
                 HTTPStatus.CONFLICT,
-                "no training was started here that could be gone on with",
-                hint="one begun in a terminal goes on with the same command there",
+                "no training was started here that could be continued",
+                hint="continue one from a terminal there, with the same command",
             )
-        return standing.order
+        return status.command
 
-    def _new(self, minutes: float, base: str, *, is_timed: bool) -> StartTraining:
-        if base not in {name for name, *_ in _bases()}:
-            raise ApiError(400, f"there is no base called {base}", hint="choose one that is listed")
-        paths, extra = self._texts()
+    def _new_command(self, asked: StartRequest) -> MakeCommand:
+        if asked.base not in {name for name, *_ in _bases()}:
+            raise invalid(
+                f"there is no base called {asked.base}",
+                hint="choose one from the list",
+                param="base",
+            )
+        paths, flags = self._sources()
         if not paths:
-            raise ApiError(HTTPStatus.CONFLICT, _NO_BLOG, hint=_START_WITH_IT)
+            raise ApiError(HTTPStatus.CONFLICT, "no blog chosen yet", hint=_START_WITH_PATH)
         for path in paths:
             if not path.exists():
                 raise ApiError(
                     HTTPStatus.CONFLICT,
-                    f"{path} is not there, seen from {Path.cwd()}",
-                    hint=_START_WITH_IT,
+                    f"{path} does not exist, seen from {Path.cwd()}",
+                    hint=_START_WITH_PATH,
                 )
-        return StartTraining(minutes, base, tuple(map(str, paths)), extra, is_timed)
+        minutes = MINUTES if asked.minutes is None else asked.minutes
+        is_timed = asked.minutes is not None
+        return MakeCommand(minutes, asked.base, tuple(map(str, paths)), flags, is_timed)
 
-    def _texts(self) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-        """What is read, and with which settings: as the server was told, or as it was last read."""
-        told = self._state.sources
+    def _sources(self) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+        """What is read and how: what the server was started with, or what was last read."""
         try:
             report = json.loads(self._state.archive().get_meta("report") or "{}")
-            paths, flags = read_by(str(report.get("command", "")))
-        except (OwnwordsError, ValueError):  # there is no archive yet
+            paths, flags = parse_look_command(str(report.get("command", "")))
+        except (OwnwordsError, ValueError):  # no archive yet
             paths, flags = (), ()
-        return tuple(told) or tuple(map(Path, paths)), flags
+        return self._state.sources or tuple(map(Path, paths)), flags
 
-    def _offer(self) -> dict[str, Any]:
+    def _read_options(self) -> dict[str, Any]:
         """What a training can be started with."""
-        paths, _ = self._texts()
+        paths, _ = self._sources()
         return {
             "minutes": MINUTES,
             "compared_from": COMPARED_FROM,
@@ -158,50 +188,28 @@ class _Train:
             "can_train": importlib.util.find_spec("torch") is not None,
         }
 
-    # --- for whoever watches ---------------------------------------------------------------------
 
-    def _chosen(self, request: Request) -> str:
-        """The run that is asked for, which is one of those there are; empty: the newest."""
-        return request.query_params.get("run", "")[:200]
-
-    async def _following(self, name: str, first: Mapping[str, Any]) -> AsyncIterator[bytes]:
-        self._watchers += 1
-        try:
-            sent: dict[str, str] = {}
-            parts, silent_since = first, time.monotonic()
-            while True:
-                for part, said in parts.items():
-                    text = json.dumps(said, ensure_ascii=False)
-                    if sent.get(part) != text:
-                        sent[part] = text
-                        silent_since = time.monotonic()
-                        yield event(part, text)
-                if time.monotonic() - silent_since >= _QUIET_S:
-                    silent_since = time.monotonic()
-                    yield KEEP_OPEN
-                if not await self._state.pause(_EVERY_S):
-                    return
-                try:
-                    parts = await self._state.run(partial(self._parts, name))
-                except TooManyRequestsError:  # the next second will do
-                    continue
-        finally:
-            self._watchers -= 1
+def _run_of(request: Request) -> str:
+    """The run that is asked for; empty for the newest."""
+    return request.query_params.get("run", "")[:200]
 
 
-def read_by(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The paths of an `ownwords look` as it was typed, and its flags as settings of `make`."""
+def parse_look_command(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The paths of an `ownwords look` as it was typed, and its flags as flags of `make`."""
     words = shlex.split(command)[2:]
-    first = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
-    settings = [f"archive.{_FLAGS[word]}=true" for word in words[first:] if word in _FLAGS]
-    settings += ["archive.pages=false"] if "--no-pages" in words[first:] else []
-    return tuple(words[:first]), tuple(part for each in settings for part in ("--set", each))
+    first_flag = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
+    flags = words[first_flag:]
+    settings = [
+        f"archive.{_SETTINGS_OF_FLAGS[flag]}=true" for flag in flags if flag in _SETTINGS_OF_FLAGS
+    ]
+    settings += ["archive.pages=false"] if "--no-pages" in flags else []
+    return tuple(words[:first_flag]), tuple(x for setting in settings for x in ("--set", setting))
 
 
 def _bases() -> list[tuple[str, int | None, float | None]]:
     try:
-        found = catalogue.entries()
+        entries = catalogue.entries()
     except OwnwordsError:  # no folder of added ones can be had
-        found = []
-    usable = [(one.name, one.parameters, one.bits_per_byte) for one in found if not one.problem]
+        entries = []
+    usable = [(x.name, x.parameters, x.bits_per_byte) for x in entries if not x.problem]
     return [*usable, (NOTHING, None, None)]

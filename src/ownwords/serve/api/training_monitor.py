@@ -1,4 +1,4 @@
-"""What is going on in a workspace's trainings, put together from their files and their locks."""
+"""What is going on in a workspace's trainings, from their files and locks."""
 
 import json
 import threading
@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from ownwords.serve.api.run_history import RunReader
+from ownwords.serve.api.run_files import RunFiles
 from ownwords.serve.api.training_process import TrainingProcess, TrainingStatus
 from ownwords.training.run_history import CurvePoint, RunHistory
 
-_MOST_LOG = 200
-_CLOCKS_S = 1.0  # that of the disk is some milliseconds behind
-_LOOK_AGAIN_S = 2.0  # after so long it is asked again who works in the workspace
+_MAX_LOG = 200
+_CLOCK_SKEW_S = 1.0  # the disk's clock is some milliseconds behind
+_CHECK_S = 2.0  # between two checks of the locks
 
 Status = Literal[
     "none", "reading", "planning", "training", "finishing", "stopped", "failed", "killed", "done"
@@ -22,178 +22,175 @@ Status = Literal[
 
 
 class TrainingMonitor:
-    """What is going on in the workspace, put together from its files; any thread may ask."""
+    """The state of the workspace's trainings. Thread-safe."""
 
     def __init__(self, folder: Path, process: TrainingProcess) -> None:
         self.process = process
         self._folder = folder
-        self._runs = RunReader(folder)
+        self._runs = RunFiles(folder)
         self._mutex = threading.Lock()
-        self._looked_at = -_LOOK_AGAIN_S
-        self._works = ""
-        self._trains: frozenset[str] = frozenset()
+        self._checked_at = -_CHECK_S
+        self._worker = ""
+        self._in_training: frozenset[str] = frozenset()
 
-    def forget(self) -> None:
-        """Something was just begun: who works here is to be asked anew."""
-        self._looked_at = -_LOOK_AGAIN_S
+    def refresh(self) -> None:
+        """Check the locks at the next call, since something was just started."""
+        self._checked_at = -_CHECK_S
 
-    def parts(self, chosen: str) -> dict[str, Any]:
-        """All there is to show of the run that was chosen, or of the newest."""
+    def snapshot(self, chosen: str) -> dict[str, Any]:
+        """Everything about the chosen run, or about the newest."""
         with self._mutex:
-            return self._parts(chosen)
+            return self._snapshot(chosen)
 
-    def _parts(self, chosen: str) -> dict[str, Any]:
+    def _snapshot(self, chosen: str) -> dict[str, Any]:
         names = self._runs.names()
-        standing = self.process.standing()
-        self._look(names)
-        name = chosen if chosen in names else self._current(names, standing)
-        course = self._runs.course(name) if name else RunHistory()
-        finished = _finished(self._folder)
-        state = self._state(name, course, standing, is_current=chosen in ("", *names[:1]))
-        state["outcome"] = _outcome(finished, name)
+        process = self.process.status()
+        self._check_locks(names)
+        name = chosen if chosen in names else self._current(names, process)
+        history = self._runs.history(name) if name else RunHistory()
+        state = self._state(name, history, process, is_current=chosen in ("", *names[:1]))
+        state["outcome"] = _outcome(_read_finished(self._folder), name)
         return {
             "state": state,
-            "curve": _curve(course),
+            "curve": _curve(history),
             "samples": self._runs.samples(name) if name else [],
-            "log": self._log(name, course, names),
+            "log": self._log(name, history, names),
             "plan": self._runs.plan(name) if name else None,
             "settings": self._runs.settings(name) if name else "",
-            "runs": [self._summary(each) for each in names],
+            "runs": [self._summary(run) for run in names],
         }
 
-    def _look(self, names: list[str]) -> None:
-        # Not at every turn: whoever wants a lock just while it is looked at would be turned away.
-        if time.monotonic() - self._looked_at < _LOOK_AGAIN_S:
+    def _check_locks(self, names: list[str]) -> None:
+        # Not each time: a process that wants a lock while it is checked would be turned away.
+        if time.monotonic() - self._checked_at < _CHECK_S:
             return
-        self._looked_at = time.monotonic()
-        self._works = self.process.whoever_works()
-        self._trains = frozenset(n for n in names[:3] if self.process.trains(n))
+        self._checked_at = time.monotonic()
+        self._worker = self.process.find_worker()
+        self._in_training = frozenset(n for n in names[:3] if self.process.is_training(n))
 
-    def _current(self, names: list[str], standing: TrainingStatus | None) -> str:
-        """The newest run; none where what is under way has not come to one yet."""
+    def _current(self, names: list[str], process: TrainingStatus | None) -> str:
+        """The newest run; empty if the running process has not begun one yet."""
         if not names:
             return ""
         newest = names[0]
-        if newest in self._trains or not (standing and standing.is_alive):
+        if newest in self._in_training or not (process and process.is_alive):
             return newest
-        return newest if self._runs.course(newest).time >= standing.started else ""
+        return newest if self._runs.history(newest).time >= process.started_at else ""
 
     def _state(
-        self, name: str, course: RunHistory, standing: TrainingStatus | None, *, is_current: bool
+        self, name: str, history: RunHistory, process: TrainingStatus | None, *, is_current: bool
     ) -> dict[str, Any]:
-        now = time.time()
-        is_ours = bool(standing and standing.is_alive)
-        works = (is_ours or bool(self._works)) and is_current
+        is_ours = bool(process and process.is_alive)
+        is_busy = (is_ours or bool(self._worker)) and is_current
         status: Status
         message = hint = ""
-        said: tuple[str, ...] = ()
-        if works:
-            status = self._doing(name, course, standing if is_ours else None)
-            message = self.process.last_words() if is_ours else ""
+        output: tuple[str, ...] = ()
+        if is_busy:
+            status = self._stage(name, history, process if is_ours else None)
+            message = self.process.last_line() if is_ours else ""
         else:
-            status = _ended_as(name, course)
-            ending = standing.ending if standing else None
-            if ending and is_current and ending.at + _CLOCKS_S >= course.time:
-                status, message, hint, said = ending.how, ending.message, ending.hint, ending.said
-        is_live = works and status == "training"
-        best = course.best
+            status = _final_status(name, history)
+            outcome = process.outcome if process else None
+            if outcome and is_current and outcome.time + _CLOCK_SKEW_S >= history.time:
+                status, message = outcome.kind, outcome.message
+                hint, output = outcome.hint, outcome.output
+        best = history.best
+        can_start = not (is_ours or self._worker)
+        is_resumable = status in ("stopped", "killed", "failed") and process is not None
         return {
             "status": status,
-            "by": ("page" if is_ours else "elsewhere") if works else "",
+            "by": ("page" if is_ours else "elsewhere") if is_busy else "",
             "run": name,
             "kind": name.rpartition("-")[0],
-            "step": course.step,
-            "steps": course.total,
-            "began": course.began,
-            "time": course.time or None,
-            "remaining_s": course.remaining_s(now) if is_live else None,
-            "figures": course.latest,
+            "step": history.step,
+            "steps": history.total,
+            "began": history.began,
+            "time": history.time or None,
+            "remaining_s": history.remaining_s(time.time()) if status == "training" else None,
+            "metrics": history.latest,
             "best": {"step": best.step, "bits": best.best} if best else None,
             "message": message,
             "hint": hint,
-            "said": said,
-            "asked_to_stop": standing.asked_to_stop if is_ours and standing else 0,
-            "order": asdict(standing.order) if standing else None,
+            "output": output,
+            "stop_requests": process.stop_requests if is_ours and process else 0,
+            "command": asdict(process.command) if process else None,
             "can": {
-                "start": not (is_ours or self._works),
+                "start": can_start,
                 "stop": is_ours,
-                "resume": not (is_ours or self._works)
-                and standing is not None
-                and status in ("stopped", "killed", "failed")
-                and is_current,
+                "resume": can_start and is_resumable and is_current,
             },
         }
 
-    def _doing(self, name: str, course: RunHistory, ours: TrainingStatus | None) -> Status:
-        if name in self._trains:
+    def _stage(self, name: str, history: RunHistory, process: TrainingStatus | None) -> Status:
+        if name in self._in_training:
             return "training"
-        looked = self._runs.reading()
-        began = ours.started if ours else (looked[0][0] if looked else 0.0)
-        if course.time >= began and course.is_ended:
+        notes = self._runs.look_notes()
+        began = process.started_at if process else (notes[0][0] if notes else 0.0)
+        if history.time >= began and history.is_ended:
             return "finishing"
-        return "planning" if looked and looked[0][0] >= began else "reading"
+        return "planning" if notes and notes[0][0] >= began else "reading"
 
-    def _log(self, name: str, course: RunHistory, names: list[str]) -> list[dict[str, Any]]:
-        told = list(course.notes)
+    def _log(self, name: str, history: RunHistory, names: list[str]) -> list[dict[str, Any]]:
+        notes = list(history.notes)
         if not name or name == names[0]:
-            told += self._runs.reading()
-        return [{"time": at, "text": text} for at, text in sorted(told)[-_MOST_LOG:]]
+            notes += self._runs.look_notes()
+        return [{"time": time, "text": text} for time, text in sorted(notes)[-_MAX_LOG:]]
 
     def _summary(self, name: str) -> dict[str, Any]:
-        course = self._runs.course(name)
-        best = course.best
+        history = self._runs.history(name)
+        best = history.best
+        is_training = name in self._in_training
         return {
             "name": name,
             "kind": name.rpartition("-")[0],
-            "began": course.began,
-            "steps": course.step,
+            "began": history.began,
+            "steps": history.step,
             "best": best.best if best else None,
-            "status": "training" if name in self._trains else _ended_as(name, course),
+            "status": "training" if is_training else _final_status(name, history),
         }
 
 
-def _ended_as(name: str, course: RunHistory) -> Status:
+def _final_status(name: str, history: RunHistory) -> Status:
     if not name:
         return "none"
-    return "done" if course.is_ended and not course.is_stopped else "stopped"
+    return "done" if history.is_ended and not history.is_stopped else "stopped"
 
 
-def _curve(course: RunHistory) -> dict[str, Any]:
-    columns = zip(*course.points, strict=True) if course.points else ((),) * len(CurvePoint._fields)
+def _curve(history: RunHistory) -> dict[str, Any]:
+    names = CurvePoint._fields
+    columns = zip(*history.points, strict=True) if history.points else ((),) * len(names)
+    rounded = [[_rounded(value) for value in column] for column in columns]
     return {
-        **{
-            name: [_short(value) for value in column]
-            for name, column in zip(CurvePoint._fields, columns, strict=True)
-        },
-        "marks": [asdict(mark) for mark in course.evaluations],
-        "steps": course.total,
+        **dict(zip(names, rounded, strict=True)),
+        "evaluations": [asdict(point) for point in history.evaluations],
+        "steps": history.total,
     }
 
 
-def _short(value: float) -> float | int | None:
-    """In as many digits as a screen shows; null for what is no number."""
-    if value != value:  # noqa: PLR0124 - nan alone is not itself
+def _rounded(value: float) -> float | int | None:
+    """In as many digits as a screen shows; None for NaN."""
+    if value != value:  # noqa: PLR0124 - only NaN differs from itself
         return None
     return value if isinstance(value, int) else float(f"{value:.5g}")
 
 
-def _finished(runs: Path) -> dict[str, Any]:
-    """What `ownwords make` has finished; empty where that cannot be read."""
+def _read_finished(runs: Path) -> dict[str, Any]:
+    """What `ownwords make` has finished; empty if that cannot be read."""
     try:
-        said = json.loads((runs / "make" / "finished.json").read_bytes())
+        finished = json.loads((runs / "make" / "finished.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return finished if isinstance(finished, dict) else {}
 
 
 def _outcome(finished: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """What a run came to in the end, where `ownwords make` has noted it."""
+    """The result of a run, if `ownwords make` has recorded it."""
     for stage in ("train", "compare"):
-        said = finished.get(stage)
-        figures = said.get("figures") if isinstance(said, dict) else None
+        entry = finished.get(stage)
+        figures = entry.get("figures") if isinstance(entry, dict) else None
         if isinstance(figures, dict) and name and figures.get("run") == name:
-            wanted = ("bits_per_byte", "before", "epochs", "steps", "stopped", "judged", "share")
-            outcome = {key: figures.get(key) for key in (*wanted, "parameters")}
+            keys = ("bits_per_byte", "before", "epochs", "steps", "stopped", "judged", "share")
+            outcome = {key: figures.get(key) for key in (*keys, "parameters")}
             written = finished.get("write")
             paragraph = written.get("figures") if isinstance(written, dict) else None
             return {**outcome, "paragraph": paragraph if stage == "train" else None}

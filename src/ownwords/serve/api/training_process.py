@@ -1,8 +1,8 @@
 """The training that the page starts: `ownwords make` in a process of its own.
 
-It is not tied to the server: it goes on when the server ends, and a server that is started anew
-finds it again. What holds them together are three files in `runs/serve`: a lock that the process
-inherits and so holds as long as it lives, what it was started with, and what it said.
+It goes on when the server ends, and a restarted server finds it again by the files in `runs/serve`:
+a lock, which the process inherits and holds as long as it lives; the command it was started with;
+and its output.
 """
 
 import json
@@ -15,141 +15,150 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from ownwords.core.errors import InUseError, OwnwordsError
+from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import Workspace, translate_os_errors, try_lock, write_atomically
 
-Ended = Literal["done", "stopped", "failed", "killed"]
-
-_MOST_SAID = 1 << 20  # bytes of what it said that are read again
-_MOST_LINES = 60
-_INTERRUPTED = "interrupted"  # how the sentence of a process begins that was asked to stop
-_FORCE_AFTER = 2  # times of being asked to stop; then it is ended, what is saved staying whole
-# What a training must not inherit: secrets, and the marks of a launcher of several processes.
+_MAX_OUTPUT = 1 << 20  # bytes that are read again
+_MAX_LINES = 60
+_INTERRUPTED = "interrupted"  # how the error of an interrupted process begins
+_KILL_AFTER = 2  # requests to stop; what is saved stays whole
+# A training must not inherit secrets, nor the variables of a launcher of several processes.
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-_OF_LAUNCHERS = re.compile(r"(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
+_LAUNCHER = re.compile(r"(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 
 
 @dataclass(frozen=True)
-class StartTraining:
-    """What a training was started with."""
+class MakeCommand:
+    """The arguments of `ownwords make`; `flags` say how the posts are read."""
 
     minutes: float
     base: str
     paths: tuple[str, ...]
-    extra: tuple[str, ...] = ()  # flags that say how the texts were read
-    is_timed: bool = True  # somebody named the minutes; else they are those that make has itself
+    flags: tuple[str, ...] = ()
+    is_timed: bool = True  # else make uses its own default
 
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """How a training ended: in a sentence, with what to do, and the last lines it said."""
+    """How a training ended: a sentence, what to do, and its last lines of output."""
 
-    how: Ended
+    kind: Literal["done", "stopped", "failed", "killed"]
     message: str = ""
     hint: str = ""
-    said: tuple[str, ...] = ()
-    at: float = 0.0  # when it had last said something
+    output: tuple[str, ...] = ()
+    time: float = 0.0  # of its last output
 
 
 @dataclass(frozen=True)
 class TrainingStatus:
-    """Where the training that was started here stands."""
+    """The state of the training that was started here."""
 
-    order: StartTraining
-    started: float
+    command: MakeCommand
+    started_at: float
     is_alive: bool
-    asked_to_stop: int
-    ending: TrainingOutcome | None = None
+    stop_requests: int
+    outcome: TrainingOutcome | None = None
+
+
+@dataclass(frozen=True)
+class _StartRecord:
+    """What `started.json` holds."""
+
+    command: MakeCommand
+    started_at: float
+    pid: int
+    stop_requests: int = 0
 
 
 class TrainingProcess:
-    """Starts, finds and ends the one training of a workspace; may be asked from several threads."""
+    """Starts, finds and stops the one training of a workspace. Thread-safe."""
 
     def __init__(self, workspace: Workspace, command: Sequence[str] = ()) -> None:
         self._workspace = workspace
-        # Without the current folder among the places that modules come from.
+        # -P: not with the current folder on the module path.
         self._command = tuple(command) or (sys.executable, "-P", "-m", "ownwords")
         self._folder = workspace.runs / "serve"
         self._lock_path = self._folder / ".lock"
-        self._started = self._folder / "started.json"
-        self._said = self._folder / "said.txt"
-        self._result = self._folder / "result.json"
+        self._record_path = self._folder / "started.json"
+        self._output_path = self._folder / "said.txt"
+        self._result_path = self._folder / "result.json"
         self._child: subprocess.Popen[bytes] | None = None
         self._mutex = threading.RLock()
 
-    def start(self, order: StartTraining) -> None:
-        """Start it; InUseError while another training is under way, from wherever it was begun."""
+    def start(self, command: MakeCommand) -> None:
+        """Start it. Raises InUseError while another training runs, wherever it was started."""
         with self._mutex:
-            if holder := self.whoever_works():
-                raise InUseError(holder, hint="wait for it to end, or stop it")
-            with translate_os_errors(self._folder):
+            if holder := self.find_worker():
+                raise InUseError(holder, hint="wait until it ends, or stop it")
+            # The workspace first: a folder with nothing but `runs` would not be taken for one.
+            with self._workspace.opened(), translate_os_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 lock = self._lock_path.open("a+b")
             with lock:
                 if not try_lock(lock.fileno()):
                     raise InUseError(
-                        "a training that was started here is still under way", hint="stop it first"
+                        "a training that was started here is still running", hint="stop it first"
                     )
-                # Whoever finds no such file does not take another process for this one.
-                self._started.unlink(missing_ok=True)
-                self._result.unlink(missing_ok=True)
-                self._begin(order, lock)
+                # Without the record, nobody takes another process for this one.
+                self._record_path.unlink(missing_ok=True)
+                self._result_path.unlink(missing_ok=True)
+                self._launch(command, lock)
 
-    def _begin(self, order: StartTraining, lock: IO[bytes]) -> None:
-        arguments = ["make", *order.paths, "--workspace", str(self._workspace.root)]
-        arguments += ["--minutes", f"{order.minutes:g}"] if order.is_timed else []
-        arguments += [*order.extra, "--json"]
-        if order.base:
-            arguments += ["--base", order.base]
+    def _launch(self, command: MakeCommand, lock: IO[bytes]) -> None:
+        arguments = ["make", *command.paths, "--workspace", str(self._workspace.root)]
+        arguments += ["--minutes", f"{command.minutes:g}"] if command.is_timed else []
+        arguments += [*command.flags, "--json"]
+        arguments += ["--base", command.base] if command.base else []
         with (
             translate_os_errors(self._folder),
-            self._result.open("wb") as result,
-            self._said.open("wb") as said,
+            self._result_path.open("wb") as result,
+            self._output_path.open("wb") as output,
         ):
             self._child = subprocess.Popen(
                 [*self._command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=result,
-                stderr=said,
+                stderr=output,
                 env=clean_environment(os.environ),
-                **_on_its_own(lock),
+                **_detached(lock),
             )
-        self._write(order, time.time(), self._child.pid, 0)
+        self._write_record(_StartRecord(command, time.time(), self._child.pid))
 
     def stop(self) -> None:
-        """Ask it to save and end; asked again it ends at once, and a third time it is ended."""
+        """Ask it to save and end; a second request ends it at once, a third one kills it."""
         with self._mutex:
-            record = self._record()
+            record = self._read_record()
             if record is None or not self._is_alive():
                 raise OwnwordsError(
-                    "no training that was started here is under way",
-                    hint="one begun in a terminal is stopped there, with Ctrl-C",
+                    "no training that was started here is running",
+                    hint="stop one that was started in a terminal there, with Ctrl-C",
                 )
-            order, started, pid, asked = record
-            self._write(order, started, pid, asked + 1)
+            self._write_record(replace(record, stop_requests=record.stop_requests + 1))
             with suppress(ProcessLookupError):  # it has just ended
-                _interrupt(pid, by_force=asked >= _FORCE_AFTER)
+                _interrupt(record.pid, kill=record.stop_requests >= _KILL_AFTER)
 
-    def standing(self) -> TrainingStatus | None:
-        """Where it stands; None where none was started here."""
+    def status(self) -> TrainingStatus | None:
+        """The state of the training; None if none was started here."""
         with self._mutex:
-            record = self._record()
+            record = self._read_record()
             if record is None:
                 return None
-            order, started, _, asked = record
             is_alive = self._is_alive()
-            ending = None if is_alive else self._ending(asked)
-        return TrainingStatus(order, started, is_alive, asked, ending)
+            outcome = None if is_alive else self._outcome(record.stop_requests)
+        return TrainingStatus(
+            record.command, record.started_at, is_alive, record.stop_requests, outcome
+        )
 
-    def whoever_works(self) -> str:
-        """A sentence about the process that is working in the workspace; empty if there is none."""
+    def find_worker(self) -> str:
+        """A sentence about the process that works in the workspace; empty if there is none."""
         with self._mutex:
             if self._is_alive():
-                return "a training that was started here is still under way"
+                return "a training that was started here is still running"
             root, runs = self._workspace.root, self._workspace.runs
             if _is_held(runs / "make" / ".lock") or _is_held(root / ".lock"):
                 return f"another ownwords is working in {root}"
@@ -157,80 +166,70 @@ class TrainingProcess:
                 return f"another ownwords is training in {root}"
             return ""
 
-    def trains(self, run: str) -> bool:
-        """Whether a process is in the midst of training the run of that name."""
+    def is_training(self, run: str) -> bool:
+        """Whether a process is training the run of that name."""
         with self._mutex:
             return _is_held(self._workspace.runs / run / ".lock")
 
-    def last_words(self) -> str:
-        """The last line that it said."""
-        return next(reversed(_lines(self._said)), "")
+    def last_line(self) -> str:
+        """The last line of its output."""
+        return next(reversed(_read_lines(self._output_path)), "")
 
     def _is_alive(self) -> bool:
         if self._child is not None and self._child.poll() is not None:
             self._child = None
         if self._child is not None:
             return True
-        # Of a server that was started since: the lock tells.
+        # After a restart of the server, the lock tells.
         return sys.platform != "win32" and _is_held(self._lock_path)
 
-    def _ending(self, asked: int) -> TrainingOutcome:
-        said, at = tuple(_lines(self._said)[-_MOST_LINES:]), _written_at(self._said, self._result)
+    def _outcome(self, stop_requests: int) -> TrainingOutcome:
+        output = tuple(_read_lines(self._output_path)[-_MAX_LINES:])
+        paths = (self._output_path, self._result_path)
+        time = max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
         try:
-            result = json.loads(self._result.read_bytes())
+            result = json.loads(self._result_path.read_bytes())
         except (OSError, ValueError):
-            if asked:  # before it had got so far as to say anything
-                return TrainingOutcome(
-                    "stopped", "it was stopped before it had begun", "", said, at
-                )
+            if stop_requests:
+                return TrainingOutcome("stopped", "stopped before it began", "", output, time)
             return TrainingOutcome(
                 "killed",
-                "the training ended without a word, as when the memory is full or the power goes",
-                "what was saved is there: go on with it",
-                said,
-                at,
+                "the training ended without an error message, as when the memory is full",
+                "what it saved is still there: continue it",
+                output,
+                time,
             )
         error = result.get("error") if isinstance(result, dict) else None
         if not isinstance(error, dict):
-            return TrainingOutcome("done", said=said, at=at)
+            return TrainingOutcome("done", output=output, time=time)
         message, hint = str(error.get("message", "")), str(error.get("hint", ""))
         if message.startswith(_INTERRUPTED):
-            told = message.removeprefix(_INTERRUPTED).lstrip(": ") or "it was stopped"
-            return TrainingOutcome("stopped", told, hint, said, at)
-        return TrainingOutcome("failed", message, hint, said, at)
+            message = message.removeprefix(_INTERRUPTED).lstrip(": ") or "stopped"
+            return TrainingOutcome("stopped", message, hint, output, time)
+        return TrainingOutcome("failed", message, hint, output, time)
 
-    def _record(self) -> tuple[StartTraining, float, int, int] | None:
+    def _read_record(self) -> _StartRecord | None:
         try:
-            said = json.loads(self._started.read_bytes())
-            order = dict(said["order"])
-            made = StartTraining(
-                float(order["minutes"]),
-                str(order["base"]),
-                tuple(map(str, order["paths"])),
-                tuple(map(str, order["extra"])),
-                bool(order.get("is_timed", True)),  # of versions that always named them
-            )
-            return made, float(said["started"]), int(said["pid"]), int(said["asked"])
-        except (OSError, ValueError, TypeError, LookupError):
+            return decode(_StartRecord, json.loads(self._record_path.read_bytes()))
+        except (OSError, ValueError, OwnwordsError):
             return None
 
-    def _write(self, order: StartTraining, started: float, pid: int, asked: int) -> None:
-        said = {"order": asdict(order), "started": started, "pid": pid, "asked": asked}
-        write_atomically(self._started, json.dumps(said) + "\n")
+    def _write_record(self, record: _StartRecord) -> None:
+        write_atomically(self._record_path, json.dumps(encode(record)) + "\n")
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a training is told of its surroundings: no secrets, no part of another launch."""
-    kept = {
+    """The environment of a training: no secrets, no part of another launch."""
+    inherited = {
         name: value
         for name, value in environment.items()
-        if not _SECRET.search(name) and not _OF_LAUNCHERS.fullmatch(name)
+        if not _SECRET.search(name) and not _LAUNCHER.fullmatch(name)
     }
-    return {**kept, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
+    return {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a process holds that lock; it is held here for the moment that asking takes."""
+    """Whether a process holds that lock; asking holds it for a moment."""
     try:
         with path.open("r+b") as file:
             return not try_lock(file.fileno())
@@ -238,39 +237,35 @@ def _is_held(path: Path) -> bool:
         return False
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_SAID))
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MAX_OUTPUT))
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return []
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
-def _written_at(*paths: Path) -> float:
-    return max((path.stat().st_mtime for path in paths if path.exists()), default=0.0)
-
-
 if sys.platform == "win32":
 
-    def _on_its_own(_: IO[bytes]) -> dict[str, Any]:
-        """A group of its own, which alone can be interrupted."""
+    def _detached(_: IO[bytes]) -> dict[str, Any]:
+        """A process group of its own, which alone can be interrupted."""
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 
-    def _interrupt(pid: int, *, by_force: bool) -> None:
-        os.kill(pid, signal.SIGTERM if by_force else signal.CTRL_BREAK_EVENT)
+    def _interrupt(pid: int, *, kill: bool) -> None:
+        os.kill(pid, signal.SIGTERM if kill else signal.CTRL_BREAK_EVENT)
 
 else:
 
-    def _on_its_own(lock: IO[bytes]) -> dict[str, Any]:
-        """A session of its own: Ctrl-C for the server is none for it. It inherits the lock."""
+    def _detached(lock: IO[bytes]) -> dict[str, Any]:
+        """A session of its own, so that the server's Ctrl-C does not reach it; with the lock."""
         return {"start_new_session": True, "pass_fds": (lock.fileno(),)}
 
-    def _interrupt(pid: int, *, by_force: bool) -> None:
-        if os.getpgid(pid) != pid:  # not the leader that was started here
+    def _interrupt(pid: int, *, kill: bool) -> None:
+        if os.getpgid(pid) != pid:  # not the process that was started here
             raise ProcessLookupError(pid)
-        if by_force:
+        if kill:
             os.killpg(pid, signal.SIGKILL)
         else:
             os.kill(pid, signal.SIGINT)

@@ -1,12 +1,11 @@
-"""The Write page: text as it is written, what the copy guard kept back, where it may come from."""
+"""The Write page: text as it is generated, what the copy guard blocked, and possible sources."""
 
-import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from starlette.requests import Request
@@ -17,219 +16,230 @@ from ownwords.archive.store import Archive
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.sentence_matching import best_sentences
 from ownwords.base import catalogue
-from ownwords.core.errors import OwnwordsError
+from ownwords.core.validation import Meta
 from ownwords.evaluation.verbatim import SharedPassage, shared_passages
 from ownwords.inference import generation
 from ownwords.inference.copy_guard import CopyGuard
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.serve.api.fields import JsonFields
-from ownwords.serve.api.sending import EventStreamResponse, event
 from ownwords.serve.app_state import FROM_NOTHING, AppState
+from ownwords.serve.json_body import read_body
 from ownwords.serve.loaded_model import LoadedModel
 from ownwords.serve.model_worker import GenerationStream
-from ownwords.serve.text_stream import TextStream
+from ownwords.serve.sse import EventSender, EventStreamResponse
+from ownwords.serve.stream_decoder import DecodedStream
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-_MOST_PROMPT = 20_000  # characters: more than any of our models reads
-_MOST_TOKENS = 4000
-_TOKENS = 300
-_SEEDS = 2**31 - 1
-_SHARED_WORDS = 5  # in a row; fewer are shared by everybody who writes English
-_MOST_SHARED, _NEAREST = 12, 4
-_QUERY_WORDS = 60  # of a text that is searched for: of more the search only gets slower
-_LOOKED_THROUGH = 64 << 20  # characters of posts, in a second or four
+_MAX_PROMPT = 20_000  # characters: more than any of our models reads
+_MAX_TOKENS, _DEFAULT_TOKENS = 4000, 300
+_MIN_SHARED_WORDS = 5  # in a row; everybody who writes English shares fewer
+_MAX_SHARED, _MAX_NEAREST = 12, 4
+_QUERY_WORDS = 60  # at the text's end; more would only slow the search down
+_MAX_SEARCHED = 64 << 20  # characters of posts, which take one to four seconds
 _PASSAGE_WORDS = 12  # shown before a place where the guard stepped in
-_PASSAGE_TOKENS = 200  # that hold so many words in any case
-_MOST_HELD = 50
+_PASSAGE_TOKENS = 200  # that surely hold so many words
+_MAX_BLOCKED = 50
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """The body of a POST to /api/write."""
+
+    prompt: Annotated[str, Meta(max_length=_MAX_PROMPT)] = ""
+    model: Annotated[str, Meta(max_length=300)] = ""
+    guard: bool = True
+    tokens: Annotated[int, Meta(ge=1, le=_MAX_TOKENS)] = _DEFAULT_TOKENS
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
+    temperature: Annotated[float, Meta(ge=0, le=5)] = DEFAULT_SAMPLING.temperature
+    top_p: Annotated[float, Meta(ge=0.01, le=1)] = DEFAULT_SAMPLING.top_p
+    min_p: Annotated[float, Meta(ge=0, le=1)] = DEFAULT_SAMPLING.min_p
+
+
+@dataclass(frozen=True)
+class OriginsRequest:
+    """The body of a POST to /api/write/origins."""
+
+    text: Annotated[str, Meta(max_length=_MAX_PROMPT)] = ""
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """What the Write page asks for."""
-    pages = _Write(state)
+    """The Write page's routes."""
+
+    async def models(_: Request) -> Response:
+        """The models, and the default settings."""
+        defaults = {
+            "tokens": _DEFAULT_TOKENS,
+            "max_tokens": _MAX_TOKENS,
+            "temperature": DEFAULT_SAMPLING.temperature,
+            "top_p": DEFAULT_SAMPLING.top_p,
+            "min_p": DEFAULT_SAMPLING.min_p,
+        }
+        return JSONResponse(
+            {"models": await state.run(lambda: _models(state)), "defaults": defaults}
+        )
+
+    async def write(request: Request) -> Response:
+        """Events: `begin`, then `text` as it comes, then `end`; or `error`."""
+        asked = await read_body(state, request, WriteRequest)
+        sampling = replace(
+            DEFAULT_SAMPLING,
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            min_p=asked.min_p,
+        )
+        loaded = await state.get_model(asked.model)
+        generation_request = loaded.model.request(
+            asked.prompt,
+            max_tokens=asked.tokens,
+            seed=asked.seed,
+            sampling=sampling,
+            quote=not asked.guard,
+        )
+        async with AsyncExitStack() as stack:
+            # Entered here, where a refusal still has a status of its own.
+            stream = await stack.enter_async_context(loaded.worker.generate(generation_request))
+            produce = partial(_send_text, loaded, generation_request, stream)
+            return EventStreamResponse(produce, stack.pop_all())
+
+    async def origins(request: Request) -> Response:
+        """What a text has word for word from the posts, and the passages nearest to it."""
+        asked = await read_body(state, request, OriginsRequest)
+        return JSONResponse(await state.run_long(lambda: _origins(state, asked.text)))
+
     return [
-        Route("/api/write", pages.models),
-        Route("/api/write", pages.write, methods=["POST"]),
-        Route("/api/write/origins", pages.origins, methods=["POST"]),
+        Route("/api/write", models),
+        Route("/api/write", write, methods=["POST"]),
+        Route("/api/write/origins", origins, methods=["POST"]),
     ]
 
 
-class _Write:
-    def __init__(self, state: AppState) -> None:
-        self._state = state
-
-    async def models(self, _: Request) -> Response:
-        """The models there are, and how they write unless told otherwise."""
-        return JSONResponse(
-            {
-                "models": await self._state.run(self._named),
-                "usual": {
-                    "tokens": _TOKENS,
-                    "most_tokens": _MOST_TOKENS,
-                    "temperature": DEFAULT_SAMPLING.temperature,
-                    "top_p": DEFAULT_SAMPLING.top_p,
-                    "min_p": DEFAULT_SAMPLING.min_p,
-                },
-            }
-        )
-
-    async def write(self, asked: Request) -> Response:
-        """Events: `begin`, then `text` as it comes, then `end`; `error` where it breaks off."""
-        fields = await JsonFields.of(asked)
-        prompt = fields.text("prompt", most=_MOST_PROMPT)
-        is_guarded = fields.flag("guard", default=True)
-        sampling = replace(
-            DEFAULT_SAMPLING,
-            temperature=fields.number(
-                "temperature", least=0, most=5, default=DEFAULT_SAMPLING.temperature
-            ),
-            top_p=fields.number("top_p", least=0.01, most=1, default=DEFAULT_SAMPLING.top_p),
-            min_p=fields.number("min_p", least=0, most=1, default=DEFAULT_SAMPLING.min_p),
-        )
-        tokens = fields.whole("tokens", least=1, most=_MOST_TOKENS, default=_TOKENS)
-        seed = fields.whole("seed", least=0, most=_SEEDS, default=1)
-        opened = await self._state.opened(fields.text("model", most=300))
-        wanted = opened.model.request(
-            prompt, max_tokens=tokens, seed=seed, sampling=sampling, quote=not is_guarded
-        )
-        async with AsyncExitStack() as stack:
-            # What must be refused is refused while the answer can still have a status of its own.
-            written = await stack.enter_async_context(opened.worker.write(wanted))
-            return EventStreamResponse(_told(opened, wanted, written), stack.pop_all())
-
-    async def origins(self, asked: Request) -> Response:
-        """Of a text: what stands in the posts word for word, and the passages nearest to it."""
-        text = (await JsonFields.of(asked)).text("text", most=_MOST_PROMPT)
-        return JSONResponse(await self._state.run_long(partial(self._origins, text)))
-
-    # --- in a thread -----------------------------------------------------------------------------
-
-    def _named(self) -> list[dict[str, Any]]:
-        own = self._state.own
-        bases = {each.name for each in catalogue.entries()}
-        return [{"name": name, "role": _role(name, own, bases)} for name in self._state.models()]
-
-    def _origins(self, text: str) -> dict[str, Any]:
-        archive = self._state.archive()
-        texts = _Texts(archive)
-        shared = shared_passages(text, texts, _SHARED_WORDS)
-        shared.sort(key=lambda one: one.start - one.end)
-        nearest: Sequence[RetrievedPassage] = ()
-        if text.strip():
-            query = " ".join(text.split()[-_QUERY_WORDS:])
-            found = self._state.searcher().find(query, limit=_NEAREST)
-            nearest = found.passages or found.nearest
-        return {
-            "shared": [
-                told
-                for one in shared[:_MOST_SHARED]
-                if (told := _of_a_post(archive, text, one)) is not None
-            ],
-            "nearest": [
-                {**asdict(one), "matching": _matching(text, one.text)} for one in nearest[:_NEAREST]
-            ],
-            "is_whole": texts.is_whole,
-        }
+async def _send_text(
+    loaded: LoadedModel,
+    request: generation.GenerationRequest,
+    stream: GenerationStream,
+    events: EventSender,
+) -> None:
+    tokenizer, started_at = loaded.model.tokenizer, time.monotonic()
+    text = DecodedStream(stream, tokenizer)
+    blocked = BlockedPassages(request.guard, tokenizer, request.ids) if request.guard else None
+    begin = {
+        "model": loaded.name,
+        "seed": request.seed,
+        "guarded": request.guard is not None,
+        "has_guard": loaded.model.guard is not None,
+    }
+    await events.send(begin, "begin")
+    async for chunk in text:
+        if blocked:
+            blocked.feed(chunk.ids)
+        if chunk.text:
+            await events.send(chunk.text, "text")
+    end = {
+        "finished": text.finish_reason,
+        "tokens": text.token_count,
+        "seconds": round(time.monotonic() - started_at, 3),
+        "blocked": blocked.contexts if blocked else [],
+    }
+    await events.send(end, "end")
 
 
-class _Texts:
+def _models(state: AppState) -> list[dict[str, Any]]:
+    own = state.own_model
+    bases = {entry.name for entry in catalogue.entries()}
+
+    def role(name: str) -> str:
+        if name == own:
+            return "tuned"
+        if name == FROM_NOTHING:
+            return "from nothing"
+        return "base" if name in bases else "other"
+
+    return [{"name": name, "role": role(name)} for name in state.models()]
+
+
+def _origins(state: AppState, text: str) -> dict[str, Any]:
+    archive = state.archive()
+    posts = _Posts(archive)
+    shared = shared_passages(text, posts, _MIN_SHARED_WORDS)
+    shared.sort(key=lambda passage: passage.start - passage.end)
+    nearest: Sequence[RetrievedPassage] = ()
+    if text.strip():
+        query = " ".join(text.split()[-_QUERY_WORDS:])
+        result = state.searcher().find(query, limit=_MAX_NEAREST)
+        nearest = result.passages or result.nearest
+    rows = [_shared(archive, text, passage) for passage in shared[:_MAX_SHARED]]
+    return {
+        "shared": [row for row in rows if row is not None],
+        "nearest": [
+            {**asdict(passage), "matching": _matching_sentence(text, passage.text)}
+            for passage in nearest[:_MAX_NEAREST]
+        ],
+        "is_complete": posts.is_complete,
+    }
+
+
+class _Posts:
     """The posts' names and texts, one at a time; of a huge archive only the first ones."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self.is_whole = True
+        self.is_complete = True
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        read = 0
+        characters = 0
         for document in self._archive.documents():
             text = f"{document.title}\n\n{document.text()}"
-            read += len(text)
-            if read > _LOOKED_THROUGH:
-                self.is_whole = False
+            characters += len(text)
+            if characters > _MAX_SEARCHED:
+                self.is_complete = False
                 return
             yield document.id, text
 
 
-def _matching(text: str, passage: str) -> str:
-    """The sentence of the passage that is most like the text; empty where none is."""
+def _matching_sentence(text: str, passage: str) -> str:
+    """The sentence of the passage that is most like the text; empty if none is."""
     spans = best_sentences(text, passage)
     return passage[spans[0][0] : spans[0][1]] if spans else ""
 
 
-def _of_a_post(archive: Archive, text: str, one: SharedPassage) -> dict[str, Any] | None:
-    """What the two share; None where the post was taken out meanwhile."""
-    post = next(archive.documents([one.document]), None)
+def _shared(archive: Archive, text: str, passage: SharedPassage) -> dict[str, Any] | None:
+    """A passage that stands in a post, too; None if the post was removed meanwhile."""
+    post = next(archive.documents([passage.document]), None)
     if post is None:
         return None
-    passage = text[one.start : one.end]
+    words = text[passage.start : passage.end]
     return {
-        "text": passage,
-        "words": len(passage.split()),
-        "start": one.start,
-        "document": one.document,
+        "text": words,
+        "words": len(words.split()),
+        "start": passage.start,
+        "document": passage.document,
         "title": post.title,
         "date": post.date.date().isoformat() if post.date else None,
         "url": post.url,
     }
 
 
-async def _told(
-    opened: LoadedModel, wanted: generation.GenerationRequest, written: GenerationStream
-) -> AsyncIterator[bytes]:
-    """The events of a text."""
-    tokenizer, began = opened.model.tokenizer, time.monotonic()
-    pieces = TextStream(written, tokenizer)
-    held = HeldBack(wanted.guard, tokenizer, wanted.ids) if wanted.guard else None
-    begun = {"model": opened.name, "seed": wanted.seed, "guarded": wanted.guard is not None}
-    yield event("begin", json.dumps({**begun, "has_guard": opened.model.guard is not None}))
-    try:
-        async for piece in pieces:
-            if held:
-                held.feed([drawn.id for drawn in piece.drawn])
-            if piece.text:
-                yield event("text", json.dumps(piece.text, ensure_ascii=False))
-    except OwnwordsError as error:
-        yield event("error", json.dumps({"message": error.message, "hint": error.hint}))
-        return
-    said = {
-        "finished": pieces.finished,
-        "tokens": pieces.tokens,
-        "seconds": round(time.monotonic() - began, 3),
-        "held": held.after if held else [],
-    }
-    yield event("end", json.dumps(said, ensure_ascii=False))
+class BlockedPassages:
+    """Finds where the copy guard ruled tokens out, and the last words before.
 
-
-class HeldBack:
-    """Notes where the guard closed the way of a text, token by token, by the last words before.
-
-    There some token would have made a run of the author's text too long. Whether it would have
-    been chosen nobody knows: it was never a choice.
+    There, some token would have made a copied run too long. It may not have been chosen anyway.
     """
 
     def __init__(self, guard: CopyGuard, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
-        self.after: list[str] = []
+        self.contexts: list[str] = []
         self._guard, self._tokenizer = guard, tokenizer
         self._ids = np.array(prompt, np.int32)
-        self._was_closed = False
+        self._was_blocked = False
 
     def feed(self, ids: Sequence[int]) -> None:
-        """These tokens come next."""
-        place = len(self._ids)
+        """Take the next tokens."""
+        start = len(self._ids)
         self._ids = np.append(self._ids, np.array(ids, np.int32))
-        for end in range(place, len(self._ids)):
-            if len(self.after) == _MOST_HELD:
+        for end in range(start, len(self._ids)):
+            if len(self.contexts) == _MAX_BLOCKED:
                 return
-            before = self._ids[:end]
-            is_closed = len(self._guard.banned(before)) > 0
-            if is_closed and not self._was_closed:  # else it is the same passage that goes on
-                text = self._tokenizer.decode(before[-_PASSAGE_TOKENS:].tolist())
-                self.after.append(" ".join(text.split()[-_PASSAGE_WORDS:]))
-            self._was_closed = is_closed
-
-
-def _role(name: str, own: str, bases: set[str]) -> str:
-    if name == own:
-        return "tuned"
-    if name == FROM_NOTHING:
-        return "from nothing"
-    return "base" if name in bases else "other"
+            history = self._ids[:end]
+            is_blocked = len(self._guard.banned(history)) > 0
+            if is_blocked and not self._was_blocked:  # else the same passage goes on
+                text = self._tokenizer.decode(history[-_PASSAGE_TOKENS:].tolist())
+                self.contexts.append(" ".join(text.split()[-_PASSAGE_WORDS:]))
+            self._was_blocked = is_blocked

@@ -1,125 +1,115 @@
-"""POST /v1/embeddings: texts as vectors, by the embedder that the archive is searched with."""
+"""POST /v1/embeddings: vectors of texts, by the model that the archive is searched with."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ownwords.ask.embedders import Embedder
+from ownwords.core.validation import Meta
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai.errors import invalid, missing, no_such_model, unsupported
+from ownwords.serve.errors import invalid, no_such_model, unsupported
+from ownwords.serve.json_body import read_body
 from ownwords.serve.openai.formatters import JsonObject
-from ownwords.serve.openai.json_body import RequestBody, parsed, wrong_kind
-from ownwords.serve.openai.sending import as_json
+from ownwords.serve.openai.request_params import text_or_ids
+from ownwords.serve.sse import to_json
 
-MOST_TEXTS = 2048  # as theirs
+MAX_TEXTS = 2048  # as OpenAI's
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingRequest:
+    """The body of a POST to /v1/embeddings."""
+
+    model: Annotated[str, Meta(min_length=1)]
+    input: Any
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.input, list) and len(self.input) > MAX_TEXTS:
+            raise invalid(
+                f"input must have at most {MAX_TEXTS:,} items, not {len(self.input):,}",
+                param="input",
+                code="invalid_value",
+            )
+        if any(not text for text in self.inputs):
+            raise invalid("input holds an empty text", param="input", code="invalid_value")
+
+    @property
+    def inputs(self) -> tuple[str | Sequence[int], ...]:
+        """The texts, each as such or as token ids."""
+        if isinstance(self.input, str):
+            return (self.input,)
+        return text_or_ids(self.input, "input")
 
 
 @runtime_checkable
 class _Counting(Protocol):
-    """An embedder that knows how many tokens it reads of texts: not one at an endpoint."""
+    """An embedder that knows how many tokens it reads: not one at an endpoint."""
 
     def count(self, texts: Sequence[str]) -> int: ...
 
 
-@dataclass(frozen=True)
-class EmbeddingRequest:
-    """Texts to be made vectors, and whether these are to come as Base64."""
+@runtime_checkable
+class _Decoding(Protocol):
+    """An embedder whose tokenizer is known."""
 
-    model: str
-    texts: Sequence[str]
-    as_base64: bool
-    dimensions: int | None
+    def decode(self, ids: Sequence[int]) -> str: ...
 
 
-def name_of(embedder: Embedder) -> str:
-    """What it is called, without what tells one state of it from another, or where it is."""
+def short_name(embedder: Embedder) -> str:
+    """The embedder's name without the key of its weights."""
     return embedder.name.partition(" ")[0]
 
 
-def order_of(given: Mapping[str, object]) -> EmbeddingRequest:
-    """The order in the body of a request."""
-    fields = RequestBody(given)
-    model = fields.needed("model")
-    form = fields.text("encoding_format") or "float"
-    if form not in ("float", "base64"):
-        raise invalid(
-            f"encoding_format should be float or base64, and is {form[:40]!r}",
-            param="encoding_format",
-            code="invalid_value",
-        )
-    dimensions = fields.whole("dimensions", 1, 1 << 20)
-    return EmbeddingRequest(model, _texts(fields.get("input")), form == "base64", dimensions)
-
-
-def _texts(given: object) -> Sequence[str]:
-    if given is None:
-        raise missing("input")
-    several = [given] if isinstance(given, str) else given
-    if not isinstance(several, list):
-        raise wrong_kind("input", "a string or a list of strings", given)
-    if not 0 < len(several) <= MOST_TEXTS:
-        raise invalid(
-            f"input holds {len(several):,} texts, and should hold from 1 to {MOST_TEXTS:,}",
-            param="input",
-            code="invalid_value",
-        )
-    for text in several:
-        if isinstance(text, (int, list)) and not isinstance(text, bool):
-            raise unsupported("input", "as token ids: send the texts themselves")
-        if not isinstance(text, str):
-            raise wrong_kind("input", "a string or a list of strings", text)
-        if not text:
-            raise invalid("input holds an empty text", param="input", code="invalid_value")
-    return several
-
-
-def answered(order: EmbeddingRequest, embedder: Embedder) -> JsonObject:
-    """The vectors, in the order of their texts. It takes its time: not for the event loop."""
-    if order.dimensions not in (None, embedder.dimensions):
-        raise unsupported(
-            "dimensions",
-            f"the vectors of {name_of(embedder)} have {embedder.dimensions}, and are not cut",
-        )
-    rows = embedder.embed(order.texts)
-    data = [
-        {
-            "object": "embedding",
-            "index": n,
-            "embedding": _base64(row.tobytes()) if order.as_base64 else row.tolist(),
-        }
-        for n, row in enumerate(rows.astype("<f4", copy=False))
-    ]
-    count = embedder.count(order.texts) if isinstance(embedder, _Counting) else 0
-    usage = {"prompt_tokens": count, "total_tokens": count}
-    return {"object": "list", "data": data, "model": name_of(embedder), "usage": usage}
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
-async def made(state: AppState, request: Request) -> Response:
-    """The vectors of some texts."""
-    data = await request.body()
-    order = await state.run(lambda: order_of(parsed(data)))
+async def create_embeddings(state: AppState, request: Request) -> Response:
+    """Compute vectors."""
+    asked = await read_body(state, request, EmbeddingRequest)
     embedder = await state.embedder()
     if embedder is None:
         raise invalid(
-            "this server has nothing to make vectors with",
-            hint="start it with --embed minilm, or another that `ownwords ask --help` names",
+            "this server has no embedding model",
+            hint="start it with --embed minilm, or another one that `ownwords ask --help` names",
             param="model",
             code="no_embedder",
         )
-    name = name_of(embedder)
-    if order.model not in (name, embedder.name):
-        if order.model in await state.run(state.models):
-            raise unsupported("model", f"{order.model} writes; vectors are made by {name}")
+    name = short_name(embedder)
+    if asked.model not in (name, embedder.name):
+        if asked.model in await state.run(state.models):
+            raise unsupported("model", f"{asked.model} generates text; {name} computes vectors")
         raise no_such_model(
-            f"there is no model {order.model[:80]!r} here", f"vectors are made by {name}"
+            f"there is no model {asked.model[:80]!r}", f"{name} computes vectors here"
         )
-    shape = await state.run_long(lambda: answered(order, embedder))
-    return Response(as_json(shape), media_type="application/json")
+    body = await state.run_long(lambda: to_json(_embed(asked, embedder)))
+    return Response(body, media_type="application/json")
+
+
+def _embed(asked: EmbeddingRequest, embedder: Embedder) -> JsonObject:
+    name = short_name(embedder)
+    if asked.dimensions not in (None, embedder.dimensions):
+        raise unsupported("dimensions", f"the vectors of {name} have {embedder.dimensions}")
+    texts = [x if isinstance(x, str) else _decode(embedder, x) for x in asked.inputs]
+    rows = embedder.embed(texts).astype("<f4", copy=False)
+    is_base64 = asked.encoding_format == "base64"
+    data = [
+        {
+            "object": "embedding",
+            "index": i,
+            "embedding": base64.b64encode(row.tobytes()).decode() if is_base64 else row.tolist(),
+        }
+        for i, row in enumerate(rows)
+    ]
+    tokens = embedder.count(texts) if isinstance(embedder, _Counting) else 0
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": name, "usage": usage}
+
+
+def _decode(embedder: Embedder, ids: Sequence[int]) -> str:
+    """The text of token ids, by the embedder's own tokenizer."""
+    if not isinstance(embedder, _Decoding):
+        raise unsupported("input", f"as token ids: the tokenizer of {embedder.name} is unknown")
+    return embedder.decode(ids)

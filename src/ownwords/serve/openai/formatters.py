@@ -1,175 +1,186 @@
-"""What is answered: completions, chats and their chunks, as OpenAI's clients read them."""
+"""The JSON of completions, chats and their chunks, as OpenAI's clients read it."""
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ownwords.inference.generation import FinishReason
-from ownwords.serve.openai.stream_decoder import DecodedChunk, SampledToken, TokenLogprob
+from ownwords.serve.stream_decoder import SampledToken, TextChunk, TokenLogprob
 
 JsonObject = dict[str, object]
 
 
 @dataclass(frozen=True)
 class TokenUsage:
-    """Tokens read and written; a prompt counts once, however many texts go on from it."""
+    """Tokens read and generated; a prompt counts once, however many texts continue it."""
 
     prompt: int
-    written: int
+    completion: int
 
-    def shape(self) -> JsonObject:
+    def to_dict(self) -> JsonObject:
+        """As OpenAI's `usage`."""
         return {
             "prompt_tokens": self.prompt,
-            "completion_tokens": self.written,
-            "total_tokens": self.prompt + self.written,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
         }
 
 
 @dataclass(frozen=True)
 class CompletionFormatter:
-    """What the answers of /v1/completions look like. `before` is shown before each of the texts."""
+    """The responses of /v1/completions. `prefixes` are shown before each text."""
 
     model: str
     fingerprint: str
-    has_chances: bool
-    before: Sequence[str]
+    has_logprobs: bool
+    prefixes: Sequence[str]
     id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(
-        self, texts: Sequence[tuple[DecodedChunk, FinishReason]], usage: TokenUsage
+    def response(
+        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: TokenUsage
     ) -> JsonObject:
-        """The answer all at once."""
+        """The whole response."""
         choices = [
-            self._choice(n, self.before[n], piece, finished)
-            for n, (piece, finished) in enumerate(texts)
+            self._choice(i, self.prefixes[i], chunk, finish_reason)
+            for i, (chunk, finish_reason) in enumerate(texts)
         ]
-        return {**self._head(), "choices": choices, "usage": usage.shape()}
+        return self._object(choices) | {"usage": usage.to_dict()}
 
-    def first(self, n: int) -> JsonObject | None:
-        """What is sent before the first piece of a text, if anything."""
-        if not self.before[n]:
+    def first_chunk(self, index: int) -> JsonObject | None:
+        """What is streamed before a text, if anything."""
+        if not self.prefixes[index]:
             return None
-        return self._chunk(self._choice(n, self.before[n], DecodedChunk(""), None))
+        return self._object([self._choice(index, self.prefixes[index], TextChunk(""), None)])
 
-    def chunk(self, n: int, piece: DecodedChunk, finished: FinishReason | None) -> JsonObject:
-        """A piece of one text."""
-        return self._chunk(self._choice(n, "", piece, finished))
+    def chunk(self, index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> JsonObject:
+        """A streamed chunk of one text."""
+        return self._object([self._choice(index, "", chunk, finish_reason)])
 
-    def last(self, usage: TokenUsage) -> JsonObject:
-        """The end of a stream, where it is to tell what was used."""
-        return {**self._head(), "choices": [], "usage": usage.shape()}
+    def usage_chunk(self, usage: TokenUsage) -> JsonObject:
+        """The last chunk of a stream with usage."""
+        return self._object([]) | {"usage": usage.to_dict()}
 
-    def _chunk(self, choice: JsonObject) -> JsonObject:
-        return {**self._head(), "choices": [choice]}
-
-    def _head(self) -> JsonObject:
+    def _object(self, choices: Sequence[JsonObject]) -> JsonObject:
         return {
             "id": self.id,
             "object": "text_completion",
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.fingerprint,
+            "choices": choices,
         }
 
     def _choice(
-        self, n: int, before: str, piece: DecodedChunk, finished: FinishReason | None
+        self, index: int, prefix: str, chunk: TextChunk, finish_reason: FinishReason | None
     ) -> JsonObject:
-        chances = _by_lists(piece.tokens, len(self.before[n])) if self.has_chances else None
+        logprobs = None
+        if self.has_logprobs:
+            logprobs = _logprob_lists(chunk.tokens, len(self.prefixes[index]))
         return {
-            "index": n,
-            "text": before + piece.text,
-            "logprobs": chances,
-            "finish_reason": finished,
+            "index": index,
+            "text": prefix + chunk.text,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
         }
 
 
 @dataclass(frozen=True)
 class ChatFormatter:
-    """What the answers of /v1/chat/completions look like."""
+    """The responses of /v1/chat/completions."""
 
     model: str
     fingerprint: str
-    has_chances: bool
+    has_logprobs: bool
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def whole(
-        self, texts: Sequence[tuple[DecodedChunk, FinishReason]], usage: TokenUsage
+    def response(
+        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: TokenUsage
     ) -> JsonObject:
-        """The answer all at once."""
-        choices = [
+        """The whole response."""
+        choices: list[JsonObject] = [
             {
-                "index": n,
-                "message": {"role": "assistant", "content": piece.text, "refusal": None},
-                "logprobs": self._chances(piece),
-                "finish_reason": finished,
+                "index": i,
+                "message": {"role": "assistant", "content": chunk.text, "refusal": None},
+                "logprobs": self._logprobs(chunk),
+                "finish_reason": finish_reason,
             }
-            for n, (piece, finished) in enumerate(texts)
+            for i, (chunk, finish_reason) in enumerate(texts)
         ]
-        return {**self._head("chat.completion"), "choices": choices, "usage": usage.shape()}
+        return self._object("chat.completion", choices) | {"usage": usage.to_dict()}
 
-    def first(self, n: int) -> JsonObject | None:
-        """What is sent before the first piece of a text: who speaks."""
-        delta: JsonObject = {"role": "assistant", "content": "", "refusal": None}
-        return self._chunk(n, delta, None, None)
+    def first_chunk(self, index: int) -> JsonObject | None:
+        """The role, which is streamed before a text."""
+        return self._chunk(index, {"role": "assistant", "content": "", "refusal": None}, None, None)
 
-    def chunk(self, n: int, piece: DecodedChunk, finished: FinishReason | None) -> JsonObject:
-        """A piece of one text."""
-        delta: JsonObject = {"content": piece.text} if piece.text else {}
-        return self._chunk(n, delta, self._chances(piece) if piece.tokens else None, finished)
+    def chunk(self, index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> JsonObject:
+        """A streamed chunk of one text."""
+        delta: JsonObject = {"content": chunk.text} if chunk.text else {}
+        logprobs = self._logprobs(chunk) if chunk.tokens else None
+        return self._chunk(index, delta, logprobs, finish_reason)
 
-    def last(self, usage: TokenUsage) -> JsonObject:
-        """The end of a stream, where it is to tell what was used."""
-        return {**self._head("chat.completion.chunk"), "choices": [], "usage": usage.shape()}
+    def usage_chunk(self, usage: TokenUsage) -> JsonObject:
+        """The last chunk of a stream with usage."""
+        return self._object("chat.completion.chunk", []) | {"usage": usage.to_dict()}
 
     def _chunk(
-        self, n: int, delta: JsonObject, chances: JsonObject | None, end: FinishReason | None
+        self,
+        index: int,
+        delta: JsonObject,
+        logprobs: JsonObject | None,
+        finish_reason: FinishReason | None,
     ) -> JsonObject:
-        choice = {"index": n, "delta": delta, "logprobs": chances, "finish_reason": end}
-        return {**self._head("chat.completion.chunk"), "choices": [choice]}
+        choice: JsonObject = {
+            "index": index,
+            "delta": delta,
+            "logprobs": logprobs,
+            "finish_reason": finish_reason,
+        }
+        return self._object("chat.completion.chunk", [choice])
 
-    def _head(self, kind: str) -> JsonObject:
+    def _object(self, kind: str, choices: Sequence[JsonObject]) -> JsonObject:
         return {
             "id": self.id,
             "object": kind,
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.fingerprint,
+            "choices": choices,
         }
 
-    def _chances(self, piece: DecodedChunk) -> JsonObject | None:
-        if not self.has_chances:
+    def _logprobs(self, chunk: TextChunk) -> JsonObject | None:
+        if not self.has_logprobs:
             return None
-        told = [
-            {**_by_name(token.own), "top_logprobs": [_by_name(each) for each in token.likeliest]}
-            for token in piece.tokens
+        content = [
+            _logprob_object(token.sampled)
+            | {"top_logprobs": [_logprob_object(x) for x in token.top]}
+            for token in chunk.tokens
         ]
-        return {"content": told, "refusal": None}
+        return {"content": content, "refusal": None}
 
 
-def _by_name(chance: TokenLogprob) -> JsonObject:
-    # A part of a character has no name of its own; its bytes are written out, as they do it.
-    name = chance.data.decode("utf-8", "backslashreplace")
-    return {"token": name, "logprob": chance.logprob, "bytes": list(chance.data)}
+def _logprob_object(token: TokenLogprob) -> JsonObject:
+    # Part of a character has no text; OpenAI escapes its bytes.
+    text = token.data.decode("utf-8", "backslashreplace")
+    return {"token": text, "logprob": token.logprob, "bytes": list(token.data)}
 
 
-def _by_lists(tokens: Sequence[SampledToken], begin: int) -> Mapping[str, object]:
-    """The chances as the older interface tells them; offsets are characters of the text shown."""
+def _logprob_lists(tokens: Sequence[SampledToken], start: int) -> JsonObject:
+    """Logprobs in the form of the older API; offsets count characters of the shown text."""
     return {
-        "tokens": [_name(token.own) for token in tokens],
-        "token_logprobs": [token.own.logprob for token in tokens],
+        "tokens": [_token_text(token.sampled) for token in tokens],
+        "token_logprobs": [token.sampled.logprob for token in tokens],
         "top_logprobs": [
-            {_name(each): each.logprob for each in (*token.likeliest, token.own)}
-            for token in tokens
+            {_token_text(x): x.logprob for x in (*token.top, token.sampled)} for token in tokens
         ],
-        "text_offset": [begin + token.begin for token in tokens],
+        "text_offset": [start + token.offset for token in tokens],
     }
 
 
-def _name(chance: TokenLogprob) -> str:
+def _token_text(token: TokenLogprob) -> str:
     try:
-        return chance.data.decode("utf-8")
+        return token.data.decode("utf-8")
     except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in chance.data)
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.data)

@@ -1,57 +1,52 @@
-"""GET /v1/models: what can be asked for by name."""
+"""GET /v1/models: the models that a request can name."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ownwords.models.directory import CONFIG
 from ownwords.serve.app_state import AppState
-from ownwords.serve.openai.embeddings import name_of
-from ownwords.serve.openai.errors import no_such_model
+from ownwords.serve.errors import no_such_model
+from ownwords.serve.openai.embeddings import short_name
 from ownwords.serve.openai.formatters import JsonObject
-from ownwords.serve.openai.sending import as_json
-
-_CONFIG = "config.json"
+from ownwords.serve.sse import to_json
 
 
-async def listed(state: AppState, _: Request) -> Response:
-    """All of them."""
-    found = await _found(state)
-    return _answer({"object": "list", "data": list(found.values())})
+async def list_models(state: AppState, _: Request) -> Response:
+    """All models."""
+    models = await _models(state)
+    body = to_json({"object": "list", "data": list(models.values())})
+    return Response(body, media_type="application/json")
 
 
-async def one(state: AppState, request: Request) -> Response:
-    """The one of that name."""
-    found = await _found(state)
+async def get_model(state: AppState, request: Request) -> Response:
+    """The model of one name."""
+    models = await _models(state)
     name = str(request.path_params["name"])
-    if name not in found:
-        raise no_such_model(f"there is no model {name[:80]!r} here", "there is " + ", ".join(found))
-    return _answer(found[name])
+    if name not in models:
+        raise no_such_model(f"there is no model {name[:80]!r}", "models: " + ", ".join(models))
+    return Response(to_json(models[name]), media_type="application/json")
 
 
-async def _found(state: AppState) -> Mapping[str, JsonObject]:
-    def look() -> dict[str, JsonObject]:
-        return {name: _shape(name, _since(folder)) for name, folder in state.models().items()}
+async def _models(state: AppState) -> dict[str, JsonObject]:
+    def read() -> dict[str, JsonObject]:
+        return {name: _model(name, _created(path)) for name, path in state.models().items()}
 
-    found = await state.run(look)
+    models = await state.run(read)
     embedder = await state.embedder()
-    if embedder is not None and (name := name_of(embedder)) not in found:
-        found[name] = _shape(name, 0)
-    return found
+    if embedder is not None and (name := short_name(embedder)) not in models:
+        models[name] = _model(name, 0)
+    return models
 
 
-def _shape(name: str, since: int) -> JsonObject:
-    return {"id": name, "object": "model", "created": since, "owned_by": "ownwords"}
+def _model(name: str, created: int) -> JsonObject:
+    return {"id": name, "object": "model", "created": created, "owned_by": "ownwords"}
 
 
-def _since(folder: Path) -> int:
-    """When a model was put there; 0 where it has just been taken away."""
+def _created(folder: Path) -> int:
+    """When the model was written; 0 if it has just been deleted."""
     try:
-        return int((folder / _CONFIG).stat().st_mtime)
+        return int((folder / CONFIG).stat().st_mtime)
     except OSError:
         return 0
-
-
-def _answer(shape: Mapping[str, object]) -> Response:
-    return Response(as_json(shape), media_type="application/json")

@@ -1,4 +1,4 @@
-"""What a model is to read: prompts and conversations as ids."""
+"""Prompts and conversations as token ids."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import encode_prompt
-from ownwords.serve.openai.errors import invalid
+from ownwords.serve.errors import invalid
 from ownwords.serve.openai.request_params import GenerationParams
 from ownwords.tokenizers import chat
 from ownwords.tokenizers.tokenizer import Tokenizer
@@ -14,27 +14,26 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TokenizedPrompt:
-    """The ids to go on from, and what was given, as text."""
+    """A prompt's token ids and text."""
 
     ids: Sequence[int]
     text: str
 
 
-def of_prompt(tokenizer: Tokenizer, given: str | Sequence[int]) -> TokenizedPrompt:
-    """A text that is to be written on, or the ids of one as they stand."""
-    if isinstance(given, str):
-        return TokenizedPrompt(encode_prompt(tokenizer, given), given)
-    return TokenizedPrompt(
-        given, tokenizer.decode(given)
-    )  # an error for ids that stand for nothing
+def tokenize_prompt(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> TokenizedPrompt:
+    """A prompt given as text, or as token ids, which must be in the vocabulary."""
+    if isinstance(prompt, str):
+        return TokenizedPrompt(encode_prompt(tokenizer, prompt), prompt)
+    return TokenizedPrompt(prompt, tokenizer.decode(prompt))
 
 
-def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> TokenizedPrompt:
-    """A conversation by the model's own chat template, or as a text where it has none.
+def tokenize_conversation(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]
+) -> TokenizedPrompt:
+    """A conversation by the model's chat template, or as one text if it has none.
 
-    A model without a template has not learned to answer: it writes on. What it reads then are the
-    messages one after the other, a blank line before each but the assistant's. An answer of its
-    own is what it wrote on from the message before, and comes right after it.
+    A model without a template continues texts. It reads the messages one after the other, with a
+    blank line before each but the assistant's, which continue the message before.
     """
     if tokenizer.template is not None:
         return TokenizedPrompt(chat.encode(tokenizer, messages, add_generation_prompt=True), "")
@@ -43,42 +42,43 @@ def of_conversation(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]])
         if text and message["role"] != "assistant":
             text += "\n\n"
         text += message["content"]
-    return of_prompt(tokenizer, text)
+    return tokenize_prompt(tokenizer, text)
 
 
-def requests_of(
-    model: Model, prompt: TokenizedPrompt, order: GenerationParams
+def engine_requests(
+    model: Model, prompt: TokenizedPrompt, params: GenerationParams
 ) -> list[GenerationRequest]:
-    """What is asked of the engine, a text each."""
-    biased = order.sampling.bias
-    if biased and max(biased) >= model.tokenizer.vocabulary_size:
+    """The engine's requests for one prompt, one per text."""
+    bias = params.sampling.bias
+    if bias and max(bias) >= model.tokenizer.vocabulary_size:
         raise invalid(
-            f"logit_bias names the token {max(biased)}, and the model has"
+            f"logit_bias names the token {max(bias)}, but the model has only"
             f" {model.tokenizer.vocabulary_size:,}",
-            hint="use the ids of this model's own tokenizer",
+            hint="use the token ids of this model's tokenizer",
             param="logit_bias",
             code="invalid_value",
         )
+    top = params.logprob_count
     return [
         model.request(
             prompt.ids,
-            max_tokens=order.tokens,
+            max_tokens=params.max_new_tokens,
             seed=seed,
-            sampling=order.sampling,
-            quote=not order.guarded,
-            # One at least, or not even the chance of the token itself is told.
-            logprobs=0 if order.likeliest is None else max(1, order.likeliest),
+            sampling=params.sampling,
+            quote=not params.guard,
+            # At least one, or the engine would not give the sampled token's own logprob.
+            logprobs=0 if top is None else max(1, top),
         )
-        for seed in order.seeds()
+        for seed in params.seeds
     ]
 
 
-def check_length(prompt: TokenizedPrompt, length: int, name: str) -> None:
-    """Refused where a prompt is longer than what the model is given to see of a text."""
-    if len(prompt.ids) > length:
+def check_length(prompt: TokenizedPrompt, context: int, name: str) -> None:
+    """Raise ApiError if the prompt is longer than the context."""
+    if len(prompt.ids) > context:
         raise invalid(
-            f"{name} has {len(prompt.ids):,} tokens, and this model sees {length:,}",
-            hint="shorten it; the last part of it is what counts most",
+            f"{name} has {len(prompt.ids):,} tokens, but the model's context is {context:,}",
+            hint="shorten it; its end matters most",
             param=name,
             code="context_length_exceeded",
         )

@@ -1,287 +1,301 @@
-"""What is asked for, read from the fields of a request: all that counts is taken or refused."""
+"""The requests of OpenAI's API that we answer: fields that matter are used or refused.
+
+Names and bounds are OpenAI's. Some samplers are not in its API, but known by these names elsewhere.
+"""
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final
 
+from ownwords.core.validation import Meta
 from ownwords.inference.sampling import SamplingParams
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
-from ownwords.serve.openai.errors import invalid, missing, unsupported
-from ownwords.serve.openai.json_body import RequestBody, ids_of, number, wrong_kind
+from ownwords.serve.errors import invalid, unsupported
+from ownwords.serve.json_body import decode_fields, wrong_type
 
-# As much as `ownwords write` writes. Theirs would be 16, which breaks off in the first sentence.
-TOKENS: Final = 400
-MOST_TOKENS: Final = 1 << 20  # of one text; the time a request may take ends it long before
-MOST_TEXTS: Final = 128  # that one request can ask for: what they allow of `n`
-MOST_LIKELIEST: Final = 20
-_MOST_STOPS, _LONGEST_STOP = 16, 1000  # they allow 4
-_SEEDS = 1 << 31
-# Their limits. A top_p of 0 is one of them, and leaves the likeliest token alone.
-_HOTTEST, _MOST_PENALTY, _MOST_BIAS = 2.0, 2.0, 100.0
-_SMALLEST_SHARE = 1e-9
+# As many as `ownwords write` generates. OpenAI's 16 would end in the first sentence.
+DEFAULT_TOKENS: Final = 400
+MAX_TOKENS: Final = 1 << 20  # a request's time limit comes long before
+MAX_TEXTS: Final = 128
+MAX_TOP_LOGPROBS: Final = 20
+_MAX_STOPS, _MAX_STOP_LENGTH = 16, 1000  # OpenAI allows 4
+_MIN_SHARE = 1e-9  # a top_p of 0 is allowed, and leaves the likeliest token alone
+
+_Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+_Texts = Annotated[int, Meta(ge=1, le=MAX_TEXTS)]
+_Penalty = Annotated[float, Meta(ge=-2, le=2)]
+_TopLogprobs = Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)]
+_Bias = Annotated[float, Meta(ge=-100, le=100)]
 
 
 @dataclass(frozen=True)
+class StreamOptions:
+    """Options of a streamed response."""
+
+    include_usage: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class GenerationParams:
-    """What is to be written on from each prompt, and how.
+    """The fields that completions and chats have in common."""
 
-    `likeliest` is how many of the likeliest tokens are told with each, None where no chances are.
-    """
-
-    model: str
-    tokens: int
-    texts: int  # from each prompt
-    sampling: SamplingParams
-    seed: int
-    stops: tuple[str, ...]
-    likeliest: int | None
-    streamed: bool
-    tells_usage: bool  # at the end of a stream
-    guarded: bool
-
-    def seeds(self) -> range:
-        """Of the texts of one prompt, whatever other prompts stand beside it."""
-        return range(self.seed, self.seed + self.texts)
-
-
-@dataclass(frozen=True)
-class CompletionRequest:
-    """A request for texts that go on from prompts, each a text or ids."""
-
-    params: GenerationParams
-    prompts: tuple[str | Sequence[int], ...]
-    echo: bool
-
-
-@dataclass(frozen=True)
-class ChatRequest:
-    """A request for what comes next in a conversation: messages with a role and their text."""
-
-    params: GenerationParams
-    messages: tuple[Mapping[str, str], ...]
-
-
-def completion(given: Mapping[str, object]) -> CompletionRequest:
-    """The order in the body of a request for completions."""
-    fields = RequestBody(given)
-    order = _order(fields, tokens=("max_tokens",))
-    likeliest = fields.whole("logprobs", 0, MOST_LIKELIEST)
-    echo = fields.yes("echo")
-    if fields.text("suffix"):
-        raise unsupported("suffix", "these models write on, and cannot fill a gap in a text")
-    best_of = fields.whole("best_of", 1, MOST_TEXTS)
-    if best_of is not None and best_of != order.texts:
-        raise unsupported("best_of", "ask for n texts, and choose among them")
-    if echo and likeliest is not None:
-        raise unsupported(
-            "echo", "with logprobs it would tell the chances of the prompt; ask for one of them"
-        )
-    prompts = _prompts(fields)
-    return CompletionRequest(replace(order, likeliest=likeliest), prompts, echo)
-
-
-def chat(given: Mapping[str, object]) -> ChatRequest:
-    """The order in the body of a request for the next message of a chat."""
-    fields = RequestBody(given)
-    order = _order(fields, tokens=("max_completion_tokens", "max_tokens"))
-    _refuse_what_no_writer_can(fields)
-    likeliest = fields.whole("top_logprobs", 0, MOST_LIKELIEST)
-    if fields.yes("logprobs"):
-        likeliest = likeliest or 0
-    elif likeliest is not None:
-        raise invalid(
-            "top_logprobs is only told with logprobs", hint='set "logprobs": true', param="logprobs"
-        )
-    return ChatRequest(replace(order, likeliest=likeliest), _messages(fields))
-
-
-def _order(fields: RequestBody, *, tokens: Sequence[str]) -> GenerationParams:
-    model = fields.needed("model")
-    stream = fields.yes("stream")
-    options = fields.section("stream_options")
-    if fields.get("stream_options") is not None and not stream:
-        raise invalid(
-            "stream_options is only of use where stream is true",
-            param="stream_options",
-            code="invalid_value",
-        )
-    given = [each for name in tokens if (each := fields.whole(name, 0, MOST_TOKENS)) is not None]
-    seed = fields.whole("seed", -(1 << 63), (1 << 63) - 1)
-    return GenerationParams(
-        model=model,
-        tokens=given[0] if given else TOKENS,
-        texts=fields.whole("n", 1, MOST_TEXTS) or 1,
-        sampling=_sampling(fields),
-        seed=secrets.randbelow(_SEEDS) if seed is None else seed,
-        stops=_stops(fields),
-        likeliest=None,
-        streamed=stream,
-        tells_usage=options.yes("include_usage"),
-        guarded=fields.yes("guard", True),
+    model: Annotated[str, Meta(min_length=1)]
+    n: _Texts = 1
+    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] = field(
+        default_factory=lambda: secrets.randbelow(1 << 31)
     )
+    stop: str | list[str] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: _Tokens | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: _Penalty | None = None
+    frequency_penalty: _Penalty | None = None
+    logit_bias: dict[str, _Bias] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=1 << 31)] | None = None  # 0 and -1 are all
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    typical_p: Annotated[float, Meta(ge=_MIN_SHARE, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=1e-3, le=1e3)] | None = None
+    guard: bool = True
 
-
-def _sampling(fields: RequestBody) -> SamplingParams:
-    """How to choose; what is not said is as `ownwords write` has it."""
-    top_p = fields.number("top_p", 0, 1)
-    given = {
-        "temperature": fields.number("temperature", 0, _HOTTEST),
-        "top_p": None if top_p is None else max(top_p, _SMALLEST_SHARE),
-        "presence_penalty": fields.number("presence_penalty", -_MOST_PENALTY, _MOST_PENALTY),
-        "frequency_penalty": fields.number("frequency_penalty", -_MOST_PENALTY, _MOST_PENALTY),
-        # Not in their API, and known by these names in others.
-        "top_k": _top_k(fields),
-        "min_p": fields.number("min_p", 0, 1),
-        "typical_p": fields.number("typical_p", _SMALLEST_SHARE, 1),
-        "repetition_penalty": fields.number("repetition_penalty", 1e-3, 1e3),
-        "bias": _bias(fields),
-    }
-    # `replace` is told of fields by name, each of them of its own kind.
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return replace(DEFAULT_SAMPLING, **chosen)  # type: ignore[arg-type]
-
-
-def _top_k(fields: RequestBody) -> int | None:
-    """So many of the likeliest; 0 and -1, as others write it, are all."""
-    value = fields.whole("top_k", -1, 1 << 31)
-    return None if value is None else max(0, value)
-
-
-def _bias(fields: RequestBody) -> Mapping[int, float] | None:
-    given = fields.get("logit_bias")
-    if given is None:
-        return None
-    if not isinstance(given, dict):
-        raise wrong_kind("logit_bias", "an object of numbers by token id", given)
-    found: dict[int, float] = {}
-    for name, value in given.items():
-        if not (name.isascii() and name.isdecimal() and len(name) < 10):
+    def __post_init__(self) -> None:
+        if self.stream_options is not None and not self.stream:
             raise invalid(
-                f"logit_bias names {name[:40]!r}, and should name token ids",
-                param="logit_bias",
+                "stream_options needs stream to be true",
+                param="stream_options",
                 code="invalid_value",
             )
-        found[int(name)] = number("logit_bias", value, -_MOST_BIAS, _MOST_BIAS)
-    return found
+        if len(self.stops) > _MAX_STOPS:
+            raise wrong_type("stop", f"text or a list of up to {_MAX_STOPS}", self.stop)
+        for stop in self.stops:
+            if not 0 < len(stop) <= _MAX_STOP_LENGTH:
+                raise invalid(
+                    f"a stop string must have 1 to {_MAX_STOP_LENGTH} characters, not {len(stop)}",
+                    param="stop",
+                    code="invalid_value",
+                )
+        for name in self.logit_bias or ():
+            if not (name.isascii() and name.isdecimal() and len(name) < 10):
+                raise invalid(
+                    f"logit_bias must name token ids, not {name[:40]!r}",
+                    param="logit_bias",
+                    code="invalid_value",
+                )
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def max_new_tokens(self) -> int:
+        """How many tokens each text may have."""
+        return DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with the number of tokens."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def seeds(self) -> range:
+        """A seed for each text of a prompt, whatever other prompts are in the request."""
+        return range(self.seed, self.seed + self.n)
+
+    @property
+    def logprob_count(self) -> int | None:
+        """How many of the likeliest tokens come with each; None for no logprobs."""
+        raise NotImplementedError
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """How tokens are chosen; by default as in `ownwords write`."""
+        given: dict[str, Any] = {
+            "temperature": self.temperature,
+            "top_p": None if self.top_p is None else max(self.top_p, _MIN_SHARE),
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "top_k": None if self.top_k is None else max(0, self.top_k),
+            "min_p": self.min_p,
+            "typical_p": self.typical_p,
+            "repetition_penalty": self.repetition_penalty,
+            "bias": self.logit_bias and {int(i): x for i, x in self.logit_bias.items()},
+        }
+        return replace(DEFAULT_SAMPLING, **{k: x for k, x in given.items() if x is not None})
 
 
-def _stops(fields: RequestBody) -> tuple[str, ...]:
-    given = fields.get("stop")
-    stops = [given] if isinstance(given, str) else [] if given is None else given
-    if not isinstance(stops, list) or len(stops) > _MOST_STOPS:
-        raise wrong_kind("stop", f"a string or a list of up to {_MOST_STOPS}", given)
-    for stop in stops:
-        if not isinstance(stop, str):
-            raise wrong_kind("stop", "a string or a list of strings", stop)
-        if not 0 < len(stop) <= _LONGEST_STOP:
+@dataclass(frozen=True, kw_only=True)
+class CompletionRequest(GenerationParams):
+    """The body of a POST to /v1/completions."""
+
+    prompt: Any = ""
+    logprobs: _TopLogprobs | None = None
+    echo: bool = False
+    suffix: str = ""
+    best_of: _Texts | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.suffix:
+            raise unsupported("suffix", "these models continue a text, and cannot fill a gap")
+        if self.best_of not in (None, self.n):
+            raise unsupported("best_of", "ask for n texts, and choose among them")
+        if self.echo and self.logprobs is not None:
+            raise unsupported("echo", "with logprobs it would need those of the prompt")
+        _ = self.prompts
+
+    @property
+    def logprob_count(self) -> int | None:
+        return self.logprobs
+
+    @property
+    def prompts(self) -> tuple[str | Sequence[int], ...]:
+        """The prompts, each as text or token ids."""
+        if isinstance(self.prompt, str):
+            return (self.prompt,)
+        return text_or_ids(self.prompt, "prompt")
+
+
+@dataclass(frozen=True)
+class _ContentPart:
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
+class _Message:
+    role: str
+    content: str | list[_ContentPart] | None = None
+    tool_calls: Any = None
+    function_call: Any = None
+
+
+@dataclass(frozen=True)
+class _ResponseFormat:
+    type: str = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatRequest(GenerationParams):
+    """The body of a POST to /v1/chat/completions."""
+
+    messages: Annotated[list[_Message], Meta(min_length=1)]
+    max_completion_tokens: _Tokens | None = None
+    logprobs: bool = False
+    top_logprobs: _TopLogprobs | None = None
+    tools: Any = None
+    functions: Any = None
+    tool_choice: Any = None
+    function_call: Any = None
+    response_format: _ResponseFormat | None = None
+    modalities: Any = None
+    audio: Any = None
+    web_search_options: Any = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("tools", "functions"):
+            if getattr(self, name):
+                raise unsupported(name, "these models call no tools")
+        for name in ("tool_choice", "function_call"):
+            if getattr(self, name) not in (None, "none", "auto"):
+                raise unsupported(name, "these models call no tools")
+        if self.response_format is not None and self.response_format.type != "text":
+            raise unsupported("response_format", "these models write plain text only")
+        if self.modalities not in (None, ["text"]) or self.audio:
+            raise unsupported("modalities", "these models write text only")
+        if self.web_search_options is not None:
+            raise unsupported("web_search_options", "nothing is looked up on the web")
+        if self.top_logprobs is not None and not self.logprobs:
             raise invalid(
-                f"a stop string has 1 to {_LONGEST_STOP} characters, and one here has {len(stop)}",
-                param="stop",
-                code="invalid_value",
+                "top_logprobs needs logprobs", hint='set "logprobs": true', param="logprobs"
             )
-    return tuple(stops)
+        _ = self.conversation
+
+    @property
+    def max_new_tokens(self) -> int:
+        newer = self.max_completion_tokens
+        return super().max_new_tokens if newer is None else newer
+
+    @property
+    def logprob_count(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    @property
+    def conversation(self) -> tuple[Mapping[str, str], ...]:
+        """The messages, each with its role and text."""
+        return tuple(_message(x, f"messages[{i}]") for i, x in enumerate(self.messages))
 
 
-def _prompts(fields: RequestBody) -> tuple[str | Sequence[int], ...]:
-    """One prompt or several. None at all is how a new text begins."""
-    given = fields.get("prompt")
-    if given is None:
-        return ("",)
-    if isinstance(given, str):
-        return (given,)
+def completion(fields: Mapping[str, object]) -> CompletionRequest:
+    """Decode a request for completions."""
+    return decode_fields(CompletionRequest, fields)
+
+
+def chat(fields: Mapping[str, object]) -> ChatRequest:
+    """Decode a request for the next message of a chat."""
+    return decode_fields(ChatRequest, fields)
+
+
+def text_or_ids(given: object, name: str) -> tuple[str | Sequence[int], ...]:
+    """A list of texts, token ids, or lists of token ids, as one item per text."""
     if not isinstance(given, list):
-        raise wrong_kind("prompt", "a string, or a list of strings or of token ids", given)
+        raise wrong_type(name, "text, or a list of texts or of token ids", given)
     match given:
         case []:
-            raise invalid("prompt is an empty list", param="prompt", code="empty_array")
+            raise invalid(f"{name} is an empty list", param=name, code="empty_array")
         case [str(), *_]:
-            return tuple(_all_texts(given, "prompt"))
+            for text in given:
+                if not isinstance(text, str):
+                    raise wrong_type(name, "a list of texts", text)
+            return tuple(given)
         case [list(), *_]:
-            return tuple(ids_of(one, "prompt") for one in given)
-    return (ids_of(given, "prompt"),)
+            return tuple(_token_ids(ids, name) for ids in given)
+    return (_token_ids(given, name),)
 
 
-def _all_texts(given: Sequence[object], name: str) -> list[str]:
-    for one in given:
-        if not isinstance(one, str):
-            raise wrong_kind(name, "a list of strings", one)
-    return [one for one in given if isinstance(one, str)]
+def _token_ids(given: object, name: str) -> list[int]:
+    if not isinstance(given, list) or not given:
+        raise wrong_type(name, "a list of token ids", given)
+    for i in given:
+        if not isinstance(i, int) or isinstance(i, bool):
+            raise wrong_type(name, "a list of token ids", i)
+        if not 0 <= i < 1 << 63:
+            raise invalid(f"{name} holds a number that is not a token id", param=name)
+    return given
 
 
-# --- chat --------------------------------------------------------------------------------------
-
-_ROLES = ("system", "developer", "user", "assistant")
-
-
-def _messages(fields: RequestBody) -> tuple[Mapping[str, str], ...]:
-    given = fields.get("messages")
-    if given is None:
-        raise missing("messages")
-    if not isinstance(given, list):
-        raise wrong_kind("messages", "a list of messages", given)
-    if not given:
+def _message(message: _Message, path: str) -> Mapping[str, str]:
+    role = message.role
+    if role in ("tool", "function") or message.tool_calls or message.function_call:
+        raise unsupported(path, "these models call no tools")
+    # OpenAI's newer name for what templates know as system.
+    role = "system" if role == "developer" else role
+    if role not in ("system", "user", "assistant"):
         raise invalid(
-            "messages is an empty list, and there is nothing to answer",
-            param="messages",
-            code="empty_array",
-        )
-    return tuple(_message(one, f"messages[{n}]") for n, one in enumerate(given))
-
-
-def _message(given: object, where: str) -> Mapping[str, str]:
-    if not isinstance(given, dict):
-        raise wrong_kind(where, "an object with a role and content", given)
-    fields = RequestBody(given)
-    role = given.get("role")
-    if role in ("tool", "function") or given.get("tool_calls") or given.get("function_call"):
-        raise unsupported(where, "these models call no tools, and cannot read what one answered")
-    if not isinstance(role, str):
-        raise wrong_kind(f"{where}.role", "a string", role)
-    if role not in _ROLES:
-        raise invalid(
-            f"{where}.role should be one of {', '.join(_ROLES)}, and is {role[:40]!r}",
-            param=f"{where}.role",
+            f"{path}.role must be system, developer, user or assistant, not {role[:40]!r}",
+            param=f"{path}.role",
             code="invalid_value",
         )
-    # What they call developer now is what templates know as system.
-    role = "system" if role == "developer" else role
-    return {"role": role, "content": _content(fields.get("content"), f"{where}.content")}
+    if message.content is None:
+        raise invalid(
+            f"{path}.content is missing",
+            param=f"{path}.content",
+            code="missing_required_parameter",
+        )
+    if isinstance(message.content, str):
+        return {"role": role, "content": message.content}
+    parts = [_part(part, f"{path}.content[{i}]") for i, part in enumerate(message.content)]
+    return {"role": role, "content": "".join(parts)}
 
 
-def _content(given: object, where: str) -> str:
-    """The text of a message, given as it is or in parts."""
-    if isinstance(given, str):
-        return given
-    if given is None:
-        raise missing(where)
-    if not isinstance(given, list):
-        raise wrong_kind(where, "a string or a list of parts", given)
-    texts = []
-    for n, part in enumerate(given):
-        if not isinstance(part, dict):
-            raise wrong_kind(f"{where}[{n}]", "an object with a type", part)
-        kind = part.get("type")
-        if kind not in ("text", "refusal"):
-            raise unsupported(f"{where}[{n}]", "these models read nothing but text")
-        text = part.get(kind)
-        if not isinstance(text, str):
-            raise wrong_kind(f"{where}[{n}].{kind}", "a string", text)
-        texts.append(text)
-    return "".join(texts)
-
-
-def _refuse_what_no_writer_can(fields: RequestBody) -> None:
-    if fields.get("tools") or fields.get("functions"):
-        name = "tools" if fields.get("tools") else "functions"
-        raise unsupported(name, "these models call no tools")
-    for name in ("tool_choice", "function_call"):
-        if fields.get(name) not in (None, "none", "auto"):
-            raise unsupported(name, "these models call no tools")
-    form = fields.section("response_format").get("type")
-    if form not in (None, "text"):
-        raise unsupported("response_format", "what these models write is text, in no other form")
-    if fields.get("modalities") not in (None, ["text"]) or fields.get("audio"):
-        raise unsupported("modalities", "these models write text, and nothing else")
-    if fields.get("web_search_options") is not None:
-        raise unsupported("web_search_options", "nothing is looked up anywhere")
+def _part(part: _ContentPart, path: str) -> str:
+    if part.type not in ("text", "refusal"):
+        raise unsupported(path, "these models read text only")
+    text: str | None = getattr(part, part.type)
+    if text is None:
+        raise wrong_type(f"{path}.{part.type}", "text", None)
+    return text

@@ -1,4 +1,4 @@
-"""The paths of the interface that tools written for OpenAI speak."""
+"""The routes of OpenAI's API that we have."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -11,52 +11,52 @@ from starlette.types import Receive, Scope, Send
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.serve.app_state import AppState
-from ownwords.serve.errors import ApiError, refusal
+from ownwords.serve.errors import ApiError, error_response
 from ownwords.serve.openai import completions, embeddings, models
 
 _Endpoint = Callable[[AppState, Request], Awaitable[Response]]
 
-_TABLE: tuple[tuple[str, str, _Endpoint], ...] = (
-    ("GET", "/v1/models", models.listed),
-    ("GET", "/v1/models/{name:path}", models.one),
-    ("POST", "/v1/completions", completions.completions),
-    ("POST", "/v1/chat/completions", completions.chats),
-    ("POST", "/v1/embeddings", embeddings.made),
+_ENDPOINTS: tuple[tuple[str, str, _Endpoint], ...] = (
+    ("GET", "/v1/models", models.list_models),
+    ("GET", "/v1/models/{name:path}", models.get_model),
+    ("POST", "/v1/completions", completions.create_completion),
+    ("POST", "/v1/chat/completions", completions.create_chat_completion),
+    ("POST", "/v1/embeddings", embeddings.create_embeddings),
 )
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """All of /v1. What goes wrong there is told in its own form, whatever it is."""
-    table: list[BaseRoute] = [
-        Route(path, partial(_answered, state, endpoint), methods=[method])
-        for method, path, endpoint in _TABLE
+    """All of /v1; unknown paths get an error in OpenAI's form, too."""
+    known: list[BaseRoute] = [
+        Route(path, partial(_answer, state, endpoint), methods=[method])
+        for method, path, endpoint in _ENDPOINTS
     ]
-    return [*table, Route("/v1", _Nothing()), Route("/v1/{rest:path}", _Nothing())]
+    return [*known, Route("/v1", _UnknownPath()), Route("/v1/{rest:path}", _UnknownPath())]
 
 
-async def _answered(state: AppState, endpoint: _Endpoint, request: Request) -> Response:
+async def _answer(state: AppState, endpoint: _Endpoint, request: Request) -> Response:
     try:
         return await endpoint(state, request)
     except OwnwordsError as error:
-        return refusal(request.url.path, error)
+        return error_response(request.url.path, error)
 
 
-class _Nothing:
-    """The rest of the paths; an application and no endpoint, so that it takes any method."""
+class _UnknownPath:
+    """Answers all other paths; an ASGI app rather than an endpoint, to take any method."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = str(scope["path"]), str(scope["method"])
-        methods = [its for its, there, _ in _TABLE if there == path]
+        methods = [allowed for allowed, known, _ in _ENDPOINTS if known == path]
         if methods:
             error = ApiError(
-                HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {methods[0]}, and not {method}"
+                HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {methods[0]}, not {method}"
             )
         else:
-            paths = ", ".join(there for _, there, _ in _TABLE)
+            paths = ", ".join(known for _, known, _ in _ENDPOINTS)
             error = ApiError(
                 HTTPStatus.NOT_FOUND,
                 f"there is no {path[:200]} here",
-                f"of OpenAI's interface there are {paths}",
+                f"these paths of OpenAI's API exist: {paths}",
                 code="unknown_url",
             )
-        await refusal(path, error)(scope, receive, send)
+        await error_response(path, error)(scope, receive, send)

@@ -1,4 +1,4 @@
-// The frame of the page: which part is shown, how it talks to the server, keys, colours, messages.
+// The app: routing, requests to the server, keys, colours, messages.
 
 import { button, el, fill, uniqueId, icon, kbd, loading, problem, rovingFocus, sentence } from "/components.js";
 
@@ -7,7 +7,7 @@ const main = document.getElementById("main");
 
 // ---- addresses --------------------------------------------------------------------------------
 
-/** The address of a place: address("corpus", ["post", id], {at: 3}) -> "#/corpus/post/…?at=3". */
+/** The address of a page: address("corpus", ["post", id], {at: 3}) -> "#/corpus/post/…?at=3". */
 export function address(part, path = [], query = {}) {
   const asked = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false));
   const said = asked.toString();
@@ -24,12 +24,12 @@ function decoded(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // somebody typed a lone percent sign
+    return text; // a lone percent sign
   }
 }
 
-/** Go to another place. `replace`: without a step in the history; `quietly`: the shown page has
- *  already changed by itself, so that nothing is drawn anew. */
+/** Go to another page. `replace`: without a new entry in the history; `quietly`: only change the
+ *  address, since the page has already changed itself. */
 export function go(href, { replace = false, quietly = false } = {}) {
   byLink = !quietly;
   if (quietly) {
@@ -41,17 +41,17 @@ export function go(href, { replace = false, quietly = false } = {}) {
   } else location.hash = href;
 }
 
-/** Name the place in the window's title. */
+/** Set the window's title. */
 export function setTitle(text) {
   document.title = [text, place.name, "ownwords"].filter(Boolean).join(" · ");
 }
 
 let leave = () => {};
-let byLink = false; // or by the browser's own way back, where one expects to be where one was
+let byLink = false; // else by the browser's buttons, which restore the scroll position
 const heights = new Map();
 let turn = 0;
 let shown = null;
-export const place = { name: "", version: "" };
+export const place = { name: "", version: "", path: "" };
 
 async function route() {
   if (location.hash && !location.hash.startsWith("#/")) return; // an anchor on this page
@@ -70,11 +70,11 @@ async function route() {
   }
   settleParts(document.querySelector("#parts a[aria-current]") ?? undefined);
   leaveNow();
-  const waiting = setTimeout(() => now === turn && fill(main, loading("Opening")), 150);
+  const waiting = setTimeout(() => now === turn && fill(main, loading("Loading")), 150);
   const element = el("div", { class: `page ${where.part}` });
   try {
-    if (!known) throw new Refusal(`there is no page ${where.part}`, "choose one of the five above");
-    const page = await import(`/${where.part}.js`);
+    if (!known) throw new ApiError(`there is no page ${where.part}`, `choose one of ${PARTS.map(([, label]) => label).join(", ")}`);
+    const page = await load(`/${where.part}.js`);
     setTitle(known[1]);
     const left = await page.show(element, where);
     if (now !== turn) return void (typeof left === "function" && left());
@@ -91,10 +91,13 @@ async function route() {
   (element.querySelector("[autofocus]") ?? element.querySelector("h1") ?? main).focus({ preventScroll: true });
 }
 
+/** A module of the page; the browser's own error does not say that the server is gone. */
+export const load = (path) => import(path).catch((error) => { throw unreachable(error); });
+
 function leaveNow() {
   const last = leave;
   leave = () => {};
-  mine.clear();
+  pageKeys.clear();
   try {
     last();
   } catch (error) {
@@ -104,8 +107,8 @@ function leaveNow() {
 
 // ---- the server -------------------------------------------------------------------------------
 
-/** What the server refused, in a sentence, and what to do about it. */
-export class Refusal extends Error {
+/** An error of the server: a sentence, and what to do about it. */
+export class ApiError extends Error {
   constructor(message, hint = "", status = 0) {
     super(message);
     this.hint = hint;
@@ -113,14 +116,14 @@ export class Refusal extends Error {
   }
 }
 
-/** Ask for something: get("/api/corpus/posts", {page: 2}). Throws a Refusal. */
+/** Get something: get("/api/corpus/posts", {page: 2}). Throws an ApiError. */
 export async function get(path, query = {}, { signal } = {}) {
   const asked = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined));
   const answer = await send(asked.size ? `${path}?${asked}` : path, { signal });
   return answer.json();
 }
 
-/** Change something, or ask with a body. Throws a Refusal. */
+/** Change something, or send a body. Throws an ApiError. */
 export async function post(path, body = {}, { signal } = {}) {
   const answer = await send(path, { method: "POST", body: JSON.stringify(body), signal });
   return answer.status === 204 ? null : answer.json();
@@ -137,7 +140,7 @@ export async function* stream(path, body = null, { signal } = {}) {
     for (;;) {
       const { value, done } = await reader.read().catch((error) => {
         if (signal?.aborted) return { done: true };
-        throw gone(error);
+        throw unreachable(error);
       });
       if (done) return;
       const blocks = (left + value).split(/\r?\n\r?\n/);
@@ -152,7 +155,7 @@ export async function* stream(path, body = null, { signal } = {}) {
   }
 }
 
-/** The same for what goes on for ever: begins again by itself when the line drops. Gives `stop`. */
+/** The same for an endless stream, reconnecting when it breaks. Returns a function that stops it. */
 export function listen(path, onEvent, { onLost = () => {} } = {}) {
   const ended = new AbortController();
   (async () => {
@@ -181,7 +184,7 @@ function eventOf(block) {
     if (line.startsWith("event:")) event = line.slice(6).trim();
     else if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
   }
-  if (!data.length) return null; // a comment that keeps the line open
+  if (!data.length) return null; // a keep-alive comment
   const said = data.join("\n");
   try {
     return { event, data: JSON.parse(said) };
@@ -197,26 +200,26 @@ async function send(path, options = {}) {
     answer = await fetch(path, { ...options, headers, credentials: "same-origin" });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    throw gone(error);
+    throw unreachable(error);
   }
   if (answer.ok) return answer;
-  if (answer.status === 401) location.assign(`/login${location.hash}`); // a server with a key asks for it there
+  if (answer.status === 401) location.assign(`/login${location.hash}`); // the login form
   const said = await answer.json().catch(() => null);
-  throw new Refusal(said?.error?.message ?? `the server answered ${answer.status}`, said?.error?.hint ?? "", answer.status);
+  throw new ApiError(said?.error?.message ?? `the server answered ${answer.status}`, said?.error?.hint ?? "", answer.status);
 }
 
-const gone = (error) => new Refusal("the server does not answer", `see whether ownwords serve is still running (${error.message})`);
+const unreachable = (error) => new ApiError("the server does not answer", "check whether `ownwords serve` is still running, then try again");
 
 // ---- messages and questions -------------------------------------------------------------------
 
-/** Say something to those who listen, without showing it. */
+/** Tell screen readers something, without showing it. */
 export function announce(text) {
   const heard = document.getElementById("heard");
   heard.textContent = "";
   requestAnimationFrame(() => { heard.textContent = text; });
 }
 
-/** A message that goes by itself; an error stays until it is closed. */
+/** A message that disappears by itself; errors stay until they are closed. */
 export function toast(said, { kind = "" } = {}) {
   const isError = said instanceof Error;
   const text = isError ? sentence(said.message) + (said.hint ? ` ${sentence(said.hint)}` : "") : said;
@@ -227,7 +230,7 @@ export function toast(said, { kind = "" } = {}) {
   return node;
 }
 
-/** A question that must be answered before going on; `value()` of the yes, else null. */
+/** A dialog; resolves to `value()` if it is accepted, else to null. */
 export function ask(heading, body, { yes = "Yes", no = "Cancel", danger = false, value = () => true } = {}) {
   return new Promise((resolve) => {
     let answer = null;
@@ -244,12 +247,12 @@ export function ask(heading, body, { yes = "Yes", no = "Cancel", danger = false,
 
 // ---- keys -------------------------------------------------------------------------------------
 
-const always = new Map();
-const mine = new Map();
+const globalKeys = new Map();
+const pageKeys = new Map();
 
-/** A key of the shown page ("/", "j", "Enter" with `whileTyping`), told under "?"; gone when it is left. */
+/** Add a shortcut of the current page ("/", "j", "Enter" with `whileTyping`), listed under "?". */
 export function shortcut(key, label, run, { whileTyping = false } = {}) {
-  mine.set(key, { label, run, whileTyping });
+  pageKeys.set(key, { label, run, whileTyping });
 }
 
 const typing = (node) => node instanceof HTMLElement && (node.isContentEditable || /^(TEXTAREA|SELECT)$/.test(node.tagName)
@@ -258,7 +261,7 @@ const typing = (node) => node instanceof HTMLElement && (node.isContentEditable 
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
   const key = (event.ctrlKey || event.metaKey ? "Ctrl+" : "") + event.key;
-  const found = mine.get(key) ?? always.get(key);
+  const found = pageKeys.get(key) ?? globalKeys.get(key);
   const isTyping = typing(event.target);
   if (!found && isTyping && key === "Escape") return void event.target.blur(); // keys are keys again
   if (!found || (isTyping && !found.whileTyping)) return;
@@ -268,14 +271,14 @@ document.addEventListener("keydown", (event) => {
 
 function showKeys() {
   const line = ([key, { label }]) => el("div", {}, el("dt", {}, kbd(key)), el("dd", {}, label));
-  ask("Keys", [el("dl", { class: "keys" }, [...mine].map(line), [...always].map(line)),
-    el("p", { class: "quiet" }, "Tab and Shift+Tab walk through everything, arrow keys within a group. Esc closes, and leaves a field.")], { yes: "Close", no: "" });
+  ask("Keyboard shortcuts", [el("dl", { class: "keys" }, [...pageKeys].map(line), [...globalKeys].map(line)),
+    el("p", { class: "quiet" }, "Tab and Shift+Tab move through everything, arrow keys within a group. Esc closes dialogs and leaves fields.")], { yes: "Close", no: "" });
 }
 
 // ---- colours ----------------------------------------------------------------------------------
 
 const THEMES = ["auto", "light", "dark"];
-const THEME_SAID = { auto: "Colours as the system has them", light: "Light colours", dark: "Dark colours" };
+const THEME_SAID = { auto: "System colours", light: "Light colours", dark: "Dark colours" };
 const themeNow = () => document.documentElement.dataset.theme ?? "auto";
 
 function nextTheme() {
@@ -285,7 +288,7 @@ function nextTheme() {
   try {
     localStorage.setItem("ownwords.theme", next);
   } catch {
-    // Storage may be forbidden; the choice then holds until the page is left.
+    // Storage may be forbidden; the choice then holds until the page is closed.
   }
   showTheme();
   announce(THEME_SAID[next]);
@@ -300,9 +303,9 @@ function showTheme() {
 
 // ---- the beginning ----------------------------------------------------------------------------
 
-PARTS.forEach(([name, label], i) => always.set(String(i + 1), { label, run: () => go(address(name)) }));
-always.set("t", { label: "Light, dark, or as the system has it", run: nextTheme });
-always.set("?", { label: "These keys", run: showKeys });
+PARTS.forEach(([name, label], i) => globalKeys.set(String(i + 1), { label, run: () => go(address(name)) }));
+globalKeys.set("t", { label: "Switch between light, dark and system colours", run: nextTheme });
+globalKeys.set("?", { label: "Show keyboard shortcuts", run: showKeys });
 const settleParts = rovingFocus(document.getElementById("parts"), "a");
 document.getElementById("theme").addEventListener("click", nextTheme);
 document.getElementById("keys").addEventListener("click", showKeys);
@@ -314,7 +317,7 @@ document.addEventListener("click", (event) => { byLink ||= Boolean(event.target.
 window.addEventListener("hashchange", route);
 showTheme();
 route();
-get("/api/place").then((found) => {
+get("/api/workspace").then((found) => {
   Object.assign(place, found);
   document.getElementById("workspace").textContent = place.name;
   if (place.name) document.title = document.title.replace(/ownwords$/, `${place.name} · ownwords`);

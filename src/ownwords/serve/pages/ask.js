@@ -1,13 +1,14 @@
-// Ask: questions to the archive, answered with what was written there, each citation a way to its post.
+// Ask: questions to the archive, with answers whose citations link to their posts.
 
 import { address, announce, setTitle, get, go, place, shortcut, stream } from "/app.js";
 import { add, bullets, button, count, day, el, fill, folded, icon, link, loading, masthead, problem, quiet, quote, row, sentence, statement, tag, textarea, title } from "/components.js";
 
-const NOBODY = "none";
+const NO_MODEL = "none";
+const STORED = "ownwords.answerer";
 const AT_ONCE = 4; // passages; more are unfolded
-const WHOSE = { quoted: "quoted there, not your words", other: "not your words" };
-// The conversation stays while the posts it cites are looked at; it is gone with the tab.
-const state = { turns: [], writer: null, number: 0 };
+const WHOSE = { quoted: "a quotation, not your words", other: "not your words" };
+// The conversation stays while other pages are open; it is gone when the tab is closed.
+const state = { turns: [], backend: null, number: 0 };
 
 export async function show(element, { query }) {
   const offer = await get("/api/ask");
@@ -29,7 +30,7 @@ function pageOf(element, offer) {
   const send = button("Ask", null, { kind: "primary", icon: "ask", type: "submit" });
   const end = button("Stop", stop, { icon: "stop" });
   end.hidden = true;
-  const clear = button("Begin anew", anew, { kind: "small" });
+  const clear = button("Clear", reset, { kind: "small" });
   const who = el("div", { class: "who" });
   const form = el("form", { class: "question", on: { submit: (event) => { event.preventDefault(); put(question.value); } } },
     question, row(send, end, who, clear));
@@ -45,24 +46,25 @@ function pageOf(element, offer) {
   draw();
 
   function writers(found) {
-    const known = [NOBODY, ...found.endpoints.map((one) => one.name), ...found.own.map((one) => one.name)];
-    if (!known.includes(state.writer)) state.writer = found.usual;
+    const known = [NO_MODEL, ...found.endpoints.map((one) => one.name), ...found.own.map((one) => one.name)];
+    state.backend ??= stored();
+    if (!known.includes(state.backend)) state.backend = NO_MODEL; // nothing is sent to a model that was not chosen
     const option = (value, label) => el("option", { value }, label);
-    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { state.writer = choose.value; hint(); } } },
-      option(NOBODY, "No model: the passages themselves"),
+    const choose = el("select", { "aria-label": "Who answers", on: { change: () => { state.backend = choose.value; store(choose.value); hint(); } } },
+      option(NO_MODEL, "No model: show the passages"),
       found.endpoints.length ? el("optgroup", { label: "On this machine" }, found.endpoints.map((one) => option(one.name, `${one.label} (${one.where})`))) : null,
       found.own.length ? el("optgroup", { label: "Yours" }, found.own.map((one) => option(one.name, one.label))) : null);
-    choose.value = state.writer;
+    choose.value = state.backend;
     const said = el("span", { class: "quiet" });
     const hint = () => {
-      said.textContent = state.writer.startsWith("own:") ? "A small model writes in a voice; it seldom answers." : found.endpoints.length ? "" : "No Ollama, llama.cpp, LM Studio or vLLM runs here.";
+      said.textContent = state.backend.startsWith("own:") ? "A small model writes in your voice, but seldom answers." : found.endpoints.length ? (state.backend === NO_MODEL ? "Choose a model to have answers in words; it then reads the passages." : "") : "Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
     };
     hint();
     const again = button("Look again", async () => {
       again.disabled = true;
       try {
-        writers(await get("/api/ask", { again: "yes" }));
-        announce("Looked for models on this machine");
+        writers(await get("/api/ask", { refresh: "yes" }));
+        announce("Searched for models on this machine");
       } catch (error) {
         fill(who, problem(error));
       }
@@ -71,14 +73,14 @@ function pageOf(element, offer) {
   }
 
   function draw() {
-    fill(head, masthead({ kicker: "Ask", heading: "What did I write?", lede: state.turns.length ? "" : "Ask your archive. Whatever is said here stands in a post, word for word, and you can look." }));
+    fill(head, masthead({ kicker: "Ask", heading: "What did I write?", lede: state.turns.length ? "" : "Ask your archive. Every answer quotes a post that you can open." }));
     fill(talk, state.turns.length ? null : examples(), state.turns.map(drawn));
     clear.hidden = !state.turns.length;
   }
 
   function examples() {
     const some = ["What did I say about …?", "When did I first write about …?", "How many posts are there from 2014?"];
-    return el("div", { class: "examples" }, quiet("Each question is answered by itself. For example:"),
+    return el("div", { class: "examples" }, quiet("Each question stands for itself. For example:"),
       el("ul", {}, some.map((text) => el("li", {}, button(text, () => { question.value = text; question.focus(); const at = text.indexOf("…"); if (at >= 0) question.setSelectionRange(at, at + 1); }, { kind: "small" })))));
   }
 
@@ -86,7 +88,7 @@ function pageOf(element, offer) {
     const asked = text.trim();
     if (!asked || answering) return;
     question.value = "";
-    const turn = { id: (state.number += 1), question: asked, passages: null, text: "", answer: null, problem: null, isStopped: false, writer: state.writer };
+    const turn = { id: (state.number += 1), question: asked, passages: null, text: "", answer: null, problem: null, isStopped: false, backend: state.backend };
     const isFirst = !state.turns.length;
     state.turns.push(turn);
     if (isFirst) draw();
@@ -96,9 +98,9 @@ function pageOf(element, offer) {
     const ends = (answering = new AbortController());
     send.disabled = true;
     end.hidden = false;
-    announce("Looking");
+    announce("Searching");
     try {
-      for await (const { event, data } of stream("/api/ask", { question: asked, writer: turn.writer }, { signal: ends.signal })) {
+      for await (const { event, data } of stream("/api/ask", { question: asked, backend: turn.backend }, { signal: ends.signal })) {
         if (event === "passages") turn.passages = data;
         else if (event === "text") turn.text += data;
         else if (event === "answer") turn.answer = data;
@@ -122,7 +124,7 @@ function pageOf(element, offer) {
     answering?.abort();
   }
 
-  function anew() {
+  function reset() {
     stop();
     state.turns = [];
     draw();
@@ -146,7 +148,7 @@ function drawn(turn) {
 function parts(turn) {
   if (turn.problem) return [turn.text ? said(turn, turn.text, []) : null, problem(turn.problem), turn.passages ? passagesOf(turn, turn.passages, true) : null];
   if (turn.answer) return answered(turn, turn.answer);
-  const doing = turn.isStopped ? quiet("Stopped.") : loading(turn.passages ? "Reading these passages" : "Looking");
+  const doing = turn.isStopped ? quiet("Stopped.") : loading(turn.passages ? "Reading these passages" : "Searching");
   return [turn.text ? said(turn, turn.text, []) : null, doing, turn.passages ? passagesOf(turn, turn.passages, !turn.text) : null];
 }
 
@@ -157,32 +159,32 @@ function answered(turn, found) {
     found.why ? el("p", { class: "quiet why" }, sentence(found.why)) : null,
     found.citations.length ? citations(turn, found.citations) : null,
     found.notes.length ? el("div", { class: "remarks" }, bullets(found.notes.map(sentence))) : null,
-    found.nearest.length ? el("div", { class: "nearest" }, el("h3", {}, "Nearest to it"), el("ul", { class: "plain-list" }, found.nearest.map((one) => el("li", {}, postLink(one, one.matching?.[0] ?? ""), dated(one.date), one.matching?.length ? el("p", { class: "quiet", dir: "auto" }, one.matching[0]) : null)))) : null,
+    found.nearest.length ? el("div", { class: "nearest" }, el("h3", {}, "Similar passages"), el("ul", { class: "plain-list" }, found.nearest.map((one) => el("li", {}, postLink(one, one.matching?.[0] ?? ""), dated(one.date), one.matching?.length ? el("p", { class: "quiet", dir: "auto" }, one.matching[0]) : null)))) : null,
     found.passages.length && !found.refused ? passagesOf(turn, found.passages, isBare) : null,
-    found.model ? quiet(`In the words of ${found.model}; every citation was looked up.`) : null,
+    found.model ? quiet(`Written by ${found.model}. Every citation was checked.`) : null,
   ];
 }
 
-/** The answer's own text: paragraphs, and in them [1] as a way to what is cited. Nothing else of it is more than letters. */
+/** The answer's paragraphs, with [1] as links to its citations; everything else is plain text. */
 function said(turn, text, cited) {
   const known = new Map(cited.map((one) => [String(one.number), one]));
   return el("div", { class: "said", dir: "auto" }, text.split(/\n{2,}/).filter((part) => part.trim()).map((part) => el("p", {}, part.split(/(\[\d+\])/).map((piece) => {
     const number = /^\[(\d+)\]$/.exec(piece)?.[1];
     if (!number) return piece;
     if (!known.has(number)) return el("sup", {}, number);
-    return el("sup", {}, el("a", { href: `#${place_(turn, number)}`, "aria-label": `Citation ${number}: ${known.get(number).title}`, on: { click: (event) => {
-      event.preventDefault(); // the address is the page's, not the citation's
-      const target = document.getElementById(place_(turn, number));
+    return el("sup", {}, el("a", { href: `#${citationId(turn, number)}`, "aria-label": `Citation ${number}: ${known.get(number).title}`, on: { click: (event) => {
+      event.preventDefault(); // the address stays the page's
+      const target = document.getElementById(citationId(turn, number));
       target?.scrollIntoView({ block: "center" });
       target?.querySelector("a")?.focus({ preventScroll: true });
     } } }, number));
   }))));
 }
 
-const place_ = (turn, number) => `turn-${turn.id}-${number}`;
+const citationId = (turn, number) => `turn-${turn.id}-${number}`;
 
 function citations(turn, cited) {
-  return el("ol", { class: "citations", "aria-label": "Citations" }, cited.map((one) => el("li", { id: place_(turn, one.number), value: one.number },
+  return el("ol", { class: "citations", "aria-label": "Citations" }, cited.map((one) => el("li", { id: citationId(turn, one.number), value: one.number },
     el("p", { class: "of" }, postLink(one, one.quote), dated(one.date), WHOSE[one.whose] ? [" ", tag(WHOSE[one.whose])] : null),
     el("blockquote", { dir: "auto" }, el("p", {}, `“${one.quote}”`)))));
 }
@@ -193,7 +195,7 @@ function passagesOf(turn, passages, isOpen) {
     el("p", { class: "of" }, postLink(one, best(one)), one.heading && one.heading !== one.title ? el("span", { class: "quiet" }, ` ${one.heading}`) : null, dated(one.date), WHOSE[one.whose] ? [" ", tag(WHOSE[one.whose])] : null),
     passageText(one))));
   const more = passages.slice(AT_ONCE);
-  const node = folded(turn.answer ? `${count(passages.length, "passage")} found` : `${count(passages.length, "passage")} it reads`,
+  const node = folded(turn.answer ? `${count(passages.length, "passage")} found` : `Reading ${count(passages.length, "passage")}`,
     listed(passages.slice(0, AT_ONCE)), more.length ? folded(`${count(more.length, "more passage")}`, listed(more)) : null);
   node.open = turn.opened ?? isOpen;
   node.querySelector("summary").addEventListener("click", () => { turn.opened = !node.open; });
@@ -207,7 +209,7 @@ function passageText(one) {
   const wanted = marks.length ? paragraphs.filter((part) => marks.some((mark) => part.includes(mark))) : paragraphs.slice(0, 2);
   const shown = (wanted.length ? wanted : paragraphs.slice(0, 2)).map((part) => el("p", {}, marked(part, marks)));
   const rest = paragraphs.length - shown.length;
-  return el("blockquote", { dir: "auto", class: one.whose === "own" ? "" : "theirs" }, shown, rest > 0 ? folded("All of the passage", paragraphs.map((part) => el("p", {}, marked(part, marks)))) : null);
+  return el("blockquote", { dir: "auto", class: one.whose === "own" ? "" : "theirs" }, shown, rest > 0 ? folded("Whole passage", paragraphs.map((part) => el("p", {}, marked(part, marks)))) : null);
 }
 
 function marked(text, marks) {
@@ -229,4 +231,20 @@ function heard(turn) {
   if (found.refused) return `${found.answer} ${found.why}`;
   if (!found.answer) return `${found.why} ${count(found.passages.length, "passage")} found.`;
   return `${found.answer.replace(/\[\d+\]/g, "").slice(0, 600)} ${count(found.citations.length, "citation")}.`;
+}
+
+function stored() {
+  try {
+    return localStorage.getItem(STORED);
+  } catch {
+    return null; // storage may be forbidden
+  }
+}
+
+function store(name) {
+  try {
+    localStorage.setItem(STORED, name);
+  } catch {
+    // The choice then holds until the page is left.
+  }
 }

@@ -1,4 +1,4 @@
-// Makers of what a page is made of. Text goes in as text, never as markup: a title is no program.
+// Components of the page. Text is added as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -48,7 +48,7 @@ export const p = (...children) => el("p", {}, ...children);
 export const quiet = (...children) => el("p", { class: "quiet" }, ...children);
 export const title = (text) => el("bdi", {}, text || "(untitled)");
 export const link = (href, ...children) => el("a", { href }, ...children);
-/** A text's own address, elsewhere; nothing that is not http(s) becomes a link. */
+/** A link to another site; only http(s) addresses become links. */
 export function outward(address, ...children) {
   if (!/^https?:\/\//i.test(address ?? "")) return el("span", {}, ...children);
   return el("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, ...children);
@@ -56,7 +56,7 @@ export function outward(address, ...children) {
 export const icon = (name) => svg("svg", { class: "icon", "aria-hidden": "true" }, svg("use", { href: `/icons.svg#${name}` }));
 export const kbd = (keys) => el("kbd", {}, keys);
 
-/** The masthead of a page: a line above, the heading, the sentence that matters. */
+/** The header of a page: a line above, the heading, the main sentence. */
 export function masthead({ kicker = "", heading, lede = "", follow = "" }) {
   return el("header", { class: "masthead" },
     kicker && el("p", { class: "kicker" }, kicker),
@@ -106,7 +106,7 @@ export function table({ caption, heads, rows, class: look = "", shown = false })
 
 // ---- states -----------------------------------------------------------------------------------
 
-/** What is shown where there is nothing yet: what it would be, and what to do. */
+/** Shown where there is nothing yet: what it would be, and what to do. */
 export function empty(heading, said, ...actions) {
   return el("div", { class: "empty" }, el("h2", {}, heading), p(said), actions.length ? el("div", { class: "row" }, ...actions) : null);
 }
@@ -130,13 +130,16 @@ export function command(text) {
 export function problem(error, again = null) {
   return el("div", { class: "problem", role: "alert" },
     el("p", { class: "title" }, sentence(error?.message ?? error)),
-    error?.hint ? quiet(sentence(error.hint)) : null,
+    error?.hint ? quiet(withCode(sentence(error.hint))) : null,
     again ? button("Try again", again, { kind: "small" }) : null);
 }
 
-export const loading = (said = "Reading") => el("p", { class: "loading", role: "status" }, said, el("span", { class: "dots", "aria-hidden": "true" }));
+/** Text in which `code` is set as code. */
+export const withCode = (text) => String(text).split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 
-/** How far something is: `share` from 0 to 1, or null where nobody can say. */
+export const loading = (said = "Loading") => el("p", { class: "loading", role: "status" }, said, el("span", { class: "dots", "aria-hidden": "true" }));
+
+/** A progress bar: `share` from 0 to 1, or null if unknown. */
 export function bar(label, share = null) {
   const node = el("progress", { class: "bar", max: "1", "aria-label": label });
   if (share !== null) node.value = share;
@@ -175,7 +178,7 @@ export function checkbox(label, checked, onChange, hint = "") {
   return el("label", { class: "check" }, box, el("span", {}, label, hint ? el("small", {}, hint) : null));
 }
 
-/** A slider whose figure stands beside its name. `say` puts the figure into words. */
+/** A slider with its value beside its label; `say` puts the value into words. */
 export function slider({ label, min, max, step, value, say = String, hint = "", onChange = () => {} }) {
   const id = uniqueId("slider");
   const shown = el("output", { for: id }, say(Number(value)));
@@ -196,7 +199,7 @@ export function slider({ label, min, max, step, value, say = String, hint = "", 
   return Object.assign(node, { get: () => Number(range.value), set: (to) => { range.value = to; drawn(); } });
 }
 
-/** One of a few, side by side: [[value, label]]. Arrow keys move, as in every group of radio buttons. */
+/** Radio buttons side by side: [[value, label]]. */
 export function choice(label, choices, value, onChange) {
   const name = uniqueId("choice");
   return el("fieldset", { class: "choice" }, el("legend", { class: "heard" }, label),
@@ -204,7 +207,7 @@ export function choice(label, choices, value, onChange) {
       el("input", { type: "radio", name, value: key, checked: key === value, on: { change: () => onChange(key) } }), el("span", {}, said))));
 }
 
-/** Tabs with roving focus: [[key, label, href]]; each is a place of its own, so each has an address. */
+/** Tabs with roving focus: [[key, label, href]]; each has its own address. */
 export function tabs(label, entries, current) {
   const node = el("nav", { class: "tabs", "aria-label": label }, entries.map(([key, said, href]) =>
     el("a", { href, "aria-current": key === current ? "page" : null }, said)));
@@ -212,7 +215,7 @@ export function tabs(label, entries, current) {
   return node;
 }
 
-/** Arrow keys, Home and End walk among the items of a node; Tab enters and leaves it as one. */
+/** Arrow keys, Home and End move among the items of a node; Tab enters and leaves it as one. */
 export function rovingFocus(node, selector) {
   const items = () => [...node.querySelectorAll(selector)];
   const settle = (chosen) => items().forEach((item) => item.setAttribute("tabindex", item === chosen ? "0" : "-1"));
@@ -228,9 +231,9 @@ export function rovingFocus(node, selector) {
   return settle;
 }
 
-let made = 0;
-/** An id that is nowhere else on the page. */
-export const uniqueId = (stem) => `${stem}-${(made += 1)}`;
+let idCount = 0;
+/** An id that is unique on the page. */
+export const uniqueId = (stem) => `${stem}-${(idCount += 1)}`;
 
 // ---- numbers and dates in words ---------------------------------------------------------------
 
@@ -262,7 +265,7 @@ export function duration(seconds) {
   const minutes = Math.round(seconds / 60);
   return minutes < 90 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
-/** A remark as a sentence: a capital first, a stop last. */
+/** With a capital first and a full stop last. */
 export function sentence(text) {
   const line = String(text ?? "").trim();
   return line && line[0].toUpperCase() + line.slice(1) + (/[.!?…]$/.test(line) ? "" : ".");

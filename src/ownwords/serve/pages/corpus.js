@@ -1,39 +1,39 @@
-// Corpus: the report as a page, and the ways from it to every text.
+// Corpus: the report, with links to every post.
 
-import { address, get, go, place, shortcut } from "/app.js";
+import { address, get, go, load, place, shortcut } from "/app.js";
 import { add, answers, bullets, command, count, day, el, empty, fill, folded, link, loading, masthead, p, percent, quiet, section, statement, table, tabs, title, totals } from "/components.js";
 import { shareLine, stackedBar, yearColumns } from "/charts.js";
 
-const ROOMS = { "": ["The report", report], posts: ["Posts", () => import("/posts.js")], search: ["Search", () => import("/posts.js")],
-  decisions: ["Decisions", () => import("/decisions.js")], post: ["", () => import("/post.js")] };
+const TABS = { "": ["The report", report], posts: ["Posts", () => load("/posts.js")], search: ["Search", () => load("/posts.js")],
+  decisions: ["Decisions", () => load("/decisions.js")], post: ["", () => load("/post.js")] };
 
-/** Where a text is read. */
+/** The address of a post. */
 export const postAddress = (id, query = {}) => address("corpus", ["post", id], query);
 export const postLink = (id, said, query) => link(postAddress(id, query), title(said));
 
 export async function show(element, where) {
-  const room = ROOMS[where.path[0] ?? ""] ? where.path[0] ?? "" : "";
-  const body = el("div", { class: "room" });
-  const entries = Object.entries(ROOMS).filter(([, [said]]) => said).map(([name, [said]]) => [name, said, address("corpus", name ? [name] : [])]);
-  add(element, tabs("In the corpus", entries, room === "post" ? "posts" : room), body);
-  shortcut("/", "Search the texts", () => go(address("corpus", ["search"])));
+  const tab = TABS[where.path[0] ?? ""] ? where.path[0] ?? "" : "";
+  const body = el("div", { class: "tab-body" });
+  const entries = Object.entries(TABS).filter(([, [said]]) => said).map(([name, [said]]) => [name, said, address("corpus", name ? [name] : [])]);
+  add(element, tabs("Corpus", entries, tab === "post" ? "posts" : tab), body);
+  shortcut("/", "Search your posts", () => go(address("corpus", ["search"])));
   try {
-    if (!room) return await report(body);
-    const module = await ROOMS[room][1]();
-    return await module[room](body, where);
+    if (!tab) return await report(body);
+    const module = await TABS[tab][1]();
+    return await module[tab](body, where);
   } catch (error) {
-    if (error.status !== 404 || room === "post") throw error;
+    if (error.status !== 404 || tab === "post") throw error;
     fill(body, nothingYet(error));
   }
 }
 
 function nothingYet(error) {
-  return empty("Nothing has been read yet", "Here you will see what is in your posts: how many words are yours, what stands in them twice, what a model can learn from them. Reading takes seconds and changes nothing in your files.",
-    command(`ownwords look PATH${place.workspace ? ` --workspace ${place.workspace}` : ""}`), quiet(error.hint || error.message));
+  return empty("No posts read yet", "Here you will see what is in your posts: how many words are yours, which texts repeat, and what a model can learn from them. Reading takes seconds and changes nothing in your files.",
+    command(`ownwords look PATH${place.path ? ` --workspace ${place.path}` : ""}`), quiet(error.hint || error.message));
 }
 
 async function report(body) {
-  fill(body, loading("Reading the report"));
+  fill(body, loading("Loading the report"));
   const found = await get("/api/corpus");
   fill(body,
     masthead({ kicker: "What is in it", heading: el("bdi", {}, found.name), lede: found.lede, follow: found.follow }),

@@ -1,4 +1,3 @@
-// The place one wanted to go to stands behind the "#", which a server never sees: the form takes it
-// along, and a redirect without one of its own keeps it.
+// The server never sees the part after "#": the form takes it along, and the redirect keeps it.
 const form = document.getElementById("form");
 form.action = `/login${location.hash}`;

@@ -1,4 +1,4 @@
-// One text, to be read: whose words stand in it, what is learned from, what becomes of it.
+// One post: its text, whose words they are, and whether it is used for training.
 
 import { address, announce, setTitle, get, go, shortcut, toast } from "/app.js";
 import { add, count, day, el, fill, icon, link, loading, masthead, outward, percent, problem, quiet, tag, title } from "/components.js";
@@ -18,14 +18,14 @@ export async function post(body, where) {
   const marks = drawText(text, found.segments, sought, asked ? "" : "passage");
   fill(body, around(found.around),
     masthead({ kicker: el("span", {}, [day(line.day) || "No date", line.kind === "page" ? "a page" : "", line.author].filter(Boolean).join(" · ")), heading: title(line.title) }),
-    el("div", { class: "beside" }, el("div", {}, sought && !marks.length ? quiet("The passage you came for is no longer there in these words; the text has changed since.") : null, text), aside(found, id)));
+    el("div", { class: "beside" }, el("div", {}, sought && !marks.length ? quiet("This passage is no longer in the post, which has changed.") : null, text), aside(found, id)));
   if (marks.length) {
     announce(`${count(marks.length, "marked passage")} in this text`);
     requestAnimationFrame(() => marks[0].scrollIntoView({ block: "center" }));
   }
   const { earlier, later } = found.around;
-  if (later) shortcut("n", "The next text in time", () => go(postAddress(later.id)));
-  if (earlier) shortcut("p", "The text before it", () => go(postAddress(earlier.id)));
+  if (later) shortcut("n", "Next post by date", () => go(postAddress(later.id)));
+  if (earlier) shortcut("p", "Previous post by date", () => go(postAddress(earlier.id)));
 }
 
 async function passageText(chunk) {
@@ -40,7 +40,7 @@ async function passageText(chunk) {
 
 function around({ earlier, later }) {
   const way = (one, rel, said, before) => one ? el("a", { href: postAddress(one.id), rel, title: one.title }, before ? icon("back") : null, el("span", {}, said, el("bdi", {}, one.title)), before ? null : el("span", { class: "forth" }, icon("back"))) : el("span");
-  return el("nav", { class: "around", "aria-label": "By date" }, way(earlier, "prev", "Before: ", true), way(later, "next", "After: ", false));
+  return el("nav", { class: "around", "aria-label": "By date" }, way(earlier, "prev", "Earlier: ", true), way(later, "next", "Later: ", false));
 }
 
 function aside(found, id) {
@@ -49,18 +49,18 @@ function aside(found, id) {
   const fact = (label, ...said) => el("div", {}, el("dt", {}, label), el("dd", {}, said));
   return el("aside", { class: "about", "aria-label": "About this text" },
     el("dl", { class: "facts" },
-      fact("Words", count(line.words), line.words !== line.own_words ? `, ${count(line.own_words)} yours` : ""),
-      fact("Share", `${percent(line.share)} of your prose`),
-      line.split ? fact("Side", { train: "learned from", validation: "says when to stop", test: "held back for the test" }[line.split] ?? line.split) : null,
+      fact("Words", count(line.words), line.words !== line.own_words ? `, ${count(line.own_words)} of them yours` : ""),
+      fact("Share", `${percent(line.share)} of your words`),
+      line.split ? fact("Split", { train: "training", validation: "validation: decides when training stops", test: "test: never trained on" }[line.split] ?? line.split) : null,
       line.tags.length ? fact("Tags", line.tags.map((one, i) => [i ? ", " : "", link(address("corpus", ["posts"], { tag: one }), one)])) : null,
       /^https?:/i.test(line.url) ? fact("On the web", outward(line.url, line.url.replace(/^https?:\/\//i, "").replace(/\/$/, ""))) : null,
-      findings.twins.length ? fact("Said twice", findings.twins.map((one) => el("span", { class: "line-below" }, postLink(one.id, one.title), ` (${one.said})`))) : null,
+      findings.twins.length ? fact("Repeated in", findings.twins.map((one) => el("span", { class: "line-below" }, postLink(one.id, one.title), ` (${one.shared})`))) : null,
       findings.unlike ? fact("Unlike the rest", findings.unlike) : null),
-    kinds.length ? el("p", { class: "quiet" }, `${kinds.map((one) => LABELS[one]).join(", ")}: marked in the margin, and not learned from.`) : null,
-    el("h2", {}, "What becomes of it"), found.decision.error ? problem(found.decision.error) : decider(found.decision, { alone: true }));
+    kinds.length ? el("p", { class: "quiet" }, `${kinds.map((one) => LABELS[one]).join(", ")}: marked in the margin, and not used for training.`) : null,
+    el("h2", {}, "Use for training?"), found.decision.error ? problem(found.decision.error) : decider(found.decision, { alone: true }));
 }
 
-/** Draw the segments; gives the marks of what was sought, in order. `look` is how they are marked. */
+/** Draw the segments; returns the marks of what was searched for, in order. */
 function drawText(holder, segments, sought, look) {
   const spans = located(segments.map((one) => one.text), sought);
   let wasLearned = true;
@@ -68,7 +68,7 @@ function drawText(holder, segments, sought, look) {
   segments.forEach((one, i) => {
     if (capped && one.whose === "own" && !one.learned && wasLearned) {
       wasLearned = false;
-      add(holder, el("p", { class: "cut" }, "From here on it is not learned from"));
+      add(holder, el("p", { class: "cut" }, "The rest is not used for training"));
     }
     const node = drawSegment(one, withMarks(one.text, spans[i], look));
     add(holder, one.whose === "own" ? node : el("div", { class: `foreign ${one.whose}` }, el("span", { class: "whose" }, tag(one.whose === "code" && one.detail ? `Code, ${one.detail}` : LABELS[one.whose])), node));
@@ -127,7 +127,7 @@ function foldedText(text) {
   return { out, at };
 }
 
-/** Where the sought words stand: for each segment its spans [from, to]. A passage may run over several
+/** Where the words are: for each segment its spans [from, to]. A passage may run over several
  *  segments, and what it holds of a quotation carries "> " before each line. */
 export function located(texts, sought) {
   const spans = texts.map(() => []);

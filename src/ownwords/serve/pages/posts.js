@@ -1,4 +1,4 @@
-// Every text as a line, a page at a time; and the search through what they say.
+// All posts as rows, a page at a time, and the search.
 
 import { address, announce, setTitle, get, go, shortcut } from "/app.js";
 import { button, count, day, el, empty, field, fill, input, loading, masthead, p, percent, problem, quiet, quote, select, table, tag } from "/components.js";
@@ -6,9 +6,9 @@ import { shareLine } from "/charts.js";
 import { postLink } from "/corpus.js";
 
 const PAGE = 50;
-const SORTS = [["date", "Date"], ["words", "Words of yours"], ["share", "Share of the prose"], ["training_words", "Words trained on"], ["title", "Title"]];
+const SORTS = [["date", "Date"], ["words", "Your words"], ["share", "Share of your words"], ["training_words", "Words for training"], ["title", "Title"]];
 const SAID = { keep: "Kept", cap: "Capped", "leave out": "Left out", train: "Training", validation: "Validation", test: "Test", post: "Posts", page: "Pages",
-  dominant: "Outweighs the others", unlike: "Reads unlike the others", dump: "A machine's output", duplicate: "Shares text", none: "No date" };
+  dominant: "Outweighs the others", unlike: "Different style", dump: "Machine output", duplicate: "Shares text", none: "No date" };
 
 export async function posts(body, where) {
   setTitle("Posts");
@@ -22,7 +22,7 @@ export async function posts(body, where) {
     const node = select([["", "All"], ...pairs.map(([key, n]) => [key, `${SAID[key] ?? key} (${count(n)})`]), ...known], asked[name] ?? "", (value) => ask({ [name]: value, first: "" }));
     return pairs.length > 1 || asked[name] ? field(label, node) : null;
   };
-  const box = input({ type: "search", placeholder: "Words of the title", value: asked.title ?? "", on: { input: () => {
+  const box = input({ type: "search", placeholder: "Words in the title", value: asked.title ?? "", on: { input: () => {
     clearTimeout(waiting);
     waiting = setTimeout(() => ask({ title: box.value, first: "" }), 200);
   } } });
@@ -31,8 +31,8 @@ export async function posts(body, where) {
   const order = button("", () => ask({ order: asked.order === "up" ? "" : "up", first: "" }), { kind: "small" });
   fill(body, masthead({ heading: "Posts" }),
     el("form", { class: "filters", role: "search", "aria-label": "Which posts", on: { submit: (event) => event.preventDefault() } }, field("Title", box), option("year", "Year", found.years), option("tag", "Tag", found.tags),
-      option("decision", "Decision", found.decisions), option("split", "Side", found.splits), option("kind", "Kind", found.kinds), option("flag", "Stood out", found.flags)),
-    el("div", { class: "row spread sorted" }, summary, el("div", { class: "row" }, el("label", { for: (sort.id = "sort-by") }, "In order of"), sort, order)), list);
+      option("decision", "Decision", found.decisions), option("split", "Split", found.splits), option("kind", "Kind", found.kinds), option("flag", "Stood out", found.flags)),
+    el("div", { class: "row spread sorted" }, summary, el("div", { class: "row" }, el("label", { for: (sort.id = "sort-by") }, "Sort by"), sort, order)), list);
 
   async function ask(change) {
     Object.assign(asked, change);
@@ -48,21 +48,21 @@ export async function posts(body, where) {
     try {
       const page = await get("/api/corpus/posts", { ...asked, most: PAGE });
       if (mine !== newest) return;
-      fill(summary, `${count(page.total, "text")}, ${count(page.own_words, "word")} of yours, ${count(page.training_words)} of them to train with.`);
+      fill(summary, `${count(page.total, "post")}, ${count(page.own_words, "word")} of yours, ${count(page.training_words)} of them for training.`);
       fill(list, ...drawn(page));
-      announce(count(page.total, "text"));
+      announce(count(page.total, "post"));
     } catch (error) {
       if (mine === newest) fill(list, problem(error, draw));
     }
   }
 
   function drawn(page) {
-    if (!page.total) return [empty("No text fits", "Take something out of what you asked for.", button("Show all", () => go(address("corpus", ["posts"]))))];
+    if (!page.total) return [empty("No post matches", "Remove a filter.", button("Show all", () => go(address("corpus", ["posts"]))))];
     const most = Math.max(...page.rows.map((one) => one.share)) || 1;
     const row = (one) => [el("div", {}, el("span", { class: "named" }, postLink(one.id, one.title)), one.decision !== "keep" || one.flagged ? [" ", tag(one.decided, one.decision === "keep" ? "" : "on")] : null,
       one.flagged ? el("span", { class: "quiet line-below" }, one.flagged) : null, shareLine(one.share / most, one.decision === "leave out" ? "k4" : "k1")),
       one.day || "–", count(one.own_words), percent(one.share), count(one.training_words), SAID[one.split] ?? "–"];
-    return [table({ caption: "The texts", heads: ["Text", "Date", "Words", "Share", "Trained on", "Side"], class: "every", rows: page.rows.map(row) }), pager(page)];
+    return [table({ caption: "Posts", heads: ["Post", "Date", "Words", "Share", "For training", "Split"], class: "every", rows: page.rows.map(row) }), pager(page)];
   }
 
   function turn(by, total) {
@@ -72,25 +72,25 @@ export async function posts(body, where) {
   }
 
   function pager({ first, total }) {
-    shortcut("n", "The next posts", () => turn(1, total));
-    shortcut("p", "The posts before", () => turn(-1, total));
+    shortcut("n", "Next page", () => turn(1, total));
+    shortcut("p", "Previous page", () => turn(-1, total));
     if (total <= PAGE) return null;
-    return el("nav", { class: "pager row spread", "aria-label": "Pages" }, button("Before", () => turn(-1, total), { disabled: !first }),
+    return el("nav", { class: "pager row spread", "aria-label": "Pages" }, button("Previous", () => turn(-1, total), { disabled: !first }),
       el("span", {}, `${count(first + 1)} to ${count(Math.min(total, first + PAGE))} of ${count(total)}`), button("Next", () => turn(1, total), { disabled: first + PAGE >= total }));
   }
 
-  shortcut("f", "Find a post by its title", () => box.focus());
+  shortcut("f", "Find a post by title", () => box.focus());
   await draw();
   return () => clearTimeout(waiting);
 }
 
-const WHOSE = { quoted: "quoted in it", other: "not your words" };
-const FOUND_BY = { title: "by its title", phrase: "word for word", text: "by its words", vectors: "by its meaning" };
+const WHOSE = { quoted: "a quotation", other: "not your words" };
+const FOUND_BY = { title: "by title", phrase: "exact phrase", text: "by words", vectors: "by meaning" };
 
 export async function search(body, where) {
   setTitle("Search");
   const list = el("div", { class: "found" });
-  const box = input({ type: "search", placeholder: "A word, a phrase, a question", value: where.query.get("q") ?? "", "aria-label": "Search the texts", autofocus: true });
+  const box = input({ type: "search", placeholder: "A word, a phrase, a question", value: where.query.get("q") ?? "", "aria-label": "Search your posts", autofocus: true });
   let running = null;
 
   async function find() {
@@ -98,7 +98,7 @@ export async function search(body, where) {
     const mine = (running = new AbortController());
     const question = box.value.trim();
     go(address("corpus", ["search"], { q: question }), { quietly: true, replace: true });
-    if (!question) return void fill(list, quiet("All posts are searched, also those that are not trained on; drafts and the bin are not in the archive."));
+    if (!question) return void fill(list, quiet("This searches all posts, also those that are not used for training. Drafts and deleted posts are not included."));
     const slow = setTimeout(() => fill(list, loading("Searching")), 250);
     try {
       const found = await get("/api/corpus/search", { q: question }, { signal: mine.signal });
@@ -119,8 +119,8 @@ export async function search(body, where) {
 
 function drawn({ passages, is_weak: isWeak, why, nearest }) {
   const shown = passages.length ? passages : nearest;
-  if (!shown.length) return [empty("Nothing found", why || "None of your posts has these words.")];
-  return [isWeak ? p(el("strong", {}, "This is probably not in your archive. "), why, " The nearest there is:") : null,
+  if (!shown.length) return [empty("Nothing found", why || "No post contains these words.")];
+  return [isWeak ? p(el("strong", {}, "This is probably not in your archive. "), why, " Similar passages:") : null,
     el("ol", { class: "hits" }, shown.map((one) => el("li", {}, el("h2", {}, postLink(one.document, one.title, { chunk: one.id })),
       quiet([day(one.date), one.heading, WHOSE[one.whose], one.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), excerpt(one.text, one.words))))];
 }

@@ -1,4 +1,4 @@
-// Score: how good the model is, as the scorecard says it.
+// Score: the scorecard, which says how good the model is.
 
 import { address, setTitle, get, go } from "/app.js";
 import { answers, bullets, button, command, el, empty, fill, folded, loading, masthead, outward, p, quiet, section, statement, table, title, totals } from "/components.js";
@@ -9,7 +9,7 @@ const OPEN = 4; // samples that are not folded
 export async function show(element) {
   const body = el("div");
   fill(element, body);
-  fill(body, loading("Reading the scorecard"));
+  fill(body, loading("Loading the scorecard"));
   const found = await get("/api/score");
   if (!found.card) return void fill(body, nothingYet(found));
   const card = found.card;
@@ -26,7 +26,7 @@ export async function show(element) {
 }
 
 function nothingYet({ has_model: hasModel, unreadable }) {
-  const train = button("To Train", () => go(address("train")), { kind: "primary" });
+  const train = button("Train a model", () => go(address("train")), { kind: "primary" });
   if (unreadable) return [masthead({ heading: "Score" }), empty("This scorecard was made by another version", "Measure the model again; the model itself is as good as it was.", command("ownwords score"))];
   if (hasModel) return [masthead({ heading: "Score" }), empty("The model has not been measured yet", "How well it predicts posts it has never seen, whether it sounds like you, how fluent it is, and whether it copies you. This takes a few minutes.", command("ownwords score"))];
   return [masthead({ heading: "Score" }), empty("There is no model yet", "Once you have trained one, this page says in plain words how good it is, compared with the model it started from.", train, command("ownwords make PATH"))];

@@ -1,4 +1,4 @@
-// Train: begin a training, watch it, stop it, go on with it; all of it as the files of the run tell.
+// Train: start, watch, stop and continue a training, as its files show it.
 
 import { address, announce, ask, setTitle, go, listen, post, shortcut, toast } from "/app.js";
 import { lineChart } from "/charts.js";
@@ -6,11 +6,11 @@ import { trainingChart } from "/training-chart.js";
 import { add, bar, bullets, button, choice, count, duration, el, field, fill, folded, input, link, loading, masthead, percent, problem, quiet,
   quote, row, section, select, sentence, size, statement, table, tag, title, totals } from "/components.js";
 
-const KINDS = { finetune: "tuned from a base", pretrain: "from nothing", lora: "an adapter on a base" };
+const KINDS = { finetune: "tuned from a base", pretrain: "trained on your posts only", lora: "an adapter on a base" };
 const BUSY = ["reading", "planning", "training", "finishing"];
 const HEADINGS = {
-  none: "No model yet", reading: "Reading your texts", planning: "Making the plan", training: "It is learning", finishing: "Writing and scoring",
-  stopped: "Stopped, and saved", failed: "It could not be made", killed: "It broke off", done: "The model is made",
+  none: "No model yet", reading: "Reading your posts", planning: "Planning", training: "Training", finishing: "Writing and scoring",
+  stopped: "Paused", failed: "Training failed", killed: "Training ended unexpectedly", done: "Your model is ready",
 };
 const MINUTES = ["2", "4", "10", "30"];
 const plain = (n) => Number(n.toPrecision(3)).toLocaleString("en");
@@ -20,19 +20,19 @@ export async function show(element, { path }) {
   const page = pageOf(element, chosen);
   const stop = listen(`/api/train/events${chosen ? `?run=${encodeURIComponent(chosen)}` : ""}`, ({ event, data }) => page.take(event, data),
     { onLost: (error) => page.lost(error) });
-  shortcut("s", "Stop the training, or begin one", () => page.toggle());
+  shortcut("s", "Stop the training, or start one", () => page.toggle());
   return stop;
 }
 
 function pageOf(element, chosen) {
-  const now = { state: null, offer: null, curve: null, plan: null };
+  const now = { state: null, options: null, curve: null, plan: null };
   const head = el("div"), doing = el("div", { class: "doing" }), lostLine = el("div");
   const figures = el("div"), begin = el("div"), course = el("div"), samples = el("div"), plan = el("div"), log = el("div"), runs = el("div");
   const chart = trainingChart();
-  const speed = lineChart("Tokens a second", [], { height: 130, sayX: (step) => count(step), sayY: plain, from: 0 });
+  const speed = lineChart("Tokens per second", [], { height: 130, sayX: (step) => count(step), sayY: plain, from: 0 });
   const rate = lineChart("Learning rate", [], { height: 130, sayX: (step) => count(step), sayY: (value) => Number(value.toPrecision(2)).toString(), from: 0 });
   let measure = "bits", lastSaid = "", form = null;
-  // What has not changed is not drawn anew: whoever is in the middle of it would lose the place.
+  // Unchanged parts are not redrawn, or their reader would lose the place.
   const last = {};
   const isNew = (name, value) => {
     const said = JSON.stringify(value);
@@ -43,11 +43,11 @@ function pageOf(element, chosen) {
 
   fill(head, masthead({ kicker: "Train", heading: "Training" }));
   add(element, head, lostLine, doing, figures, course, samples, plan, log, begin, runs);
-  fill(doing, loading("Looking"));
+  fill(doing, loading("Loading"));
   const courseSection = section("What it learns",
-    choice("Measure", [["bits", "Bits a byte"], ["loss", "Loss"]], "bits", (to) => { measure = to; curve(); }), chart,
+    choice("Measure", [["bits", "Bits per byte"], ["loss", "Loss"]], "bits", (to) => { measure = to; curve(); }), chart,
     el("div", { class: "small-charts" }, speed, rate),
-    quiet("The line is what it reads in training, smoothed; the dots are posts it never learns from. Lower is better."));
+    quiet("The line shows training, smoothed; the dots show posts that it does not learn from. Lower is better."));
 
   const takes = {
     state(found) {
@@ -58,7 +58,7 @@ function pageOf(element, chosen) {
       written();
     },
     curve(found) { now.curve = found; curve(); },
-    offer(found) { now.offer = found; state(now.state); },
+    options(found) { now.options = found; state(now.state); },
     plan(found) { now.plan = found; planned(); curve(); },
     settings(found) { now.settings = found; planned(); },
     samples(found) { now.samples = found; written(); },
@@ -68,8 +68,8 @@ function pageOf(element, chosen) {
 
   function state(before) {
     const found = now.state;
-    if (!found || !now.offer) return;
-    const same = before && before.status === found.status && before.run === found.run && before.asked_to_stop === found.asked_to_stop && before.can.start === found.can.start;
+    if (!found || !now.options) return;
+    const same = before && before.status === found.status && before.run === found.run && before.stop_requests === found.stop_requests && before.can.start === found.can.start;
     if (!same || !head.dataset.status) {
       const focused = head.contains(document.activeElement);
       head.dataset.status = found.status;
@@ -91,55 +91,55 @@ function pageOf(element, chosen) {
   }
 
   function headingOf(found) {
-    if (found.asked_to_stop && BUSY.includes(found.status)) return "Saving, then stopping";
-    return chosen && found.status === "done" ? "It ran to its end" : HEADINGS[found.status];
+    if (found.stop_requests && BUSY.includes(found.status)) return "Saving, then stopping";
+    return chosen && found.status === "done" ? "Finished" : HEADINGS[found.status];
   }
 
   function actions(found) {
     const busy = BUSY.includes(found.status), parts = [];
     if (busy) parts.push(bar(headingOf(found), found.status === "training" && found.steps ? found.step / found.steps : null));
     if (found.can.stop) {
-      parts.push(row(button(found.asked_to_stop ? "Stop at once" : "Stop", stop, { kind: "danger", icon: "stop" }),
-        quiet(found.asked_to_stop ? "It finishes the step it is in, and saves." : "Everything is saved; it can go on later.")));
+      parts.push(row(button(found.stop_requests ? "Stop at once" : "Stop", stop, { kind: "danger", icon: "stop" }),
+        quiet(found.stop_requests ? "It finishes the current step and saves." : "Everything is saved, and you can continue later.")));
     }
-    if (found.by === "elsewhere") parts.push(quiet("It was begun in a terminal: Ctrl-C there saves everything and stops it."));
+    if (found.by === "elsewhere") parts.push(quiet("It was started in a terminal. Press Ctrl-C there to save and stop."));
     if (found.by === "page" && busy) parts.push(el("p", { class: "quiet last-words", "aria-hidden": "true" }, found.message));
     if (["failed", "killed"].includes(found.status)) {
       parts.push(problem({ message: found.message, hint: found.hint }));
-      if (found.said.length) parts.push(folded("What it said", el("pre", { tabindex: "0" }, found.said.join("\n"))));
+      if (found.output.length) parts.push(folded("Output", el("pre", { tabindex: "0" }, found.output.join("\n"))));
     }
     if (found.can.resume) {
-      const what = found.status === "failed" ? "Try it again" : "Go on with it";
+      const what = found.status === "failed" ? "Try again" : "Continue";
       parts.push(row(button(what, () => start({ resume: true }), { kind: "primary", icon: "start" }),
-        quiet(`${plain(found.order.minutes)} minutes, ${baseSaid(found.order.base)}, as it was begun.`)));
+        quiet(`${plain(found.command.minutes)} ${found.command.minutes === 1 ? "minute" : "minutes"}, starting from ${baseName(found.command.base)}.`)));
     } else if (found.status === "stopped" && found.run && !busy && !chosen) {
-      parts.push(quiet("It was begun in a terminal: the same command there goes on with it."));
+      parts.push(quiet("It was started in a terminal. Run the same command there to continue."));
     }
     if (!busy && !chosen && found.status !== "none") {
-      parts.push(row(found.status === "done" ? [link(address("write"), "Write with it"), link(address("score"), "See how good it is")] : null,
-        found.can.start ? button("Train another", toForm, { kind: "small" }) : null));
+      parts.push(row(found.status === "done" ? [link(address("write"), "Write with it"), link(address("score"), "See its score")] : null,
+        found.can.start ? button("Train again", toForm, { kind: "small" }) : null));
     }
-    if (chosen) parts.push(row(link(address("train"), "Back to the newest training")));
+    if (chosen) parts.push(row(link(address("train"), "Back to the latest training")));
     return parts;
   }
 
   function beginning(found) {
-    const offer = now.offer;
+    const offer = now.options;
     if (!found.can.start || chosen) {
       form = null;
       fill(begin);
       return;
     }
     if (!offer.can_train) {
-      fill(begin, section("Begin one", problem({ message: "making a model takes PyTorch, which is not installed", hint: 'pip install "ownwords[train]", then start ownwords serve again' })));
+      fill(begin, section("Start a training", problem({ message: "training needs PyTorch, which is not installed", hint: 'pip install "ownwords[train]", then start ownwords serve again' })));
       return;
     }
     if (!offer.blog.length) {
-      fill(begin, section("Begin one", problem({ message: "nobody has said yet which blog is to be read", hint: "start the server with its path: ownwords serve PATH" })));
+      fill(begin, section("Start a training", problem({ message: "no blog chosen yet", hint: "start the server with your blog: `ownwords serve PATH`" })));
       return;
     }
     form = startForm(offer, found);
-    fill(begin, section(found.status === "none" ? "Begin" : "Begin another", form));
+    fill(begin, section(found.status === "none" ? "Start a training" : "Train again", form));
   }
 
   function startForm(offer, found) {
@@ -147,13 +147,13 @@ function pageOf(element, chosen) {
     const preset = MINUTES.includes(String(offer.minutes)) ? String(offer.minutes) : "other";
     const other = field("Minutes", custom);
     other.hidden = preset !== "other";
-    let minutes = preset, isNamed = false; // what nobody has touched is what ownwords make takes by itself
+    let minutes = preset, isNamed = false; // untouched, it is left to ownwords make
     const hint = quiet();
     const say = () => {
       const given = Number(minutes === "other" ? custom.value : minutes);
       hint.textContent = given >= offer.compared_from && base.value !== "none"
-        ? "For reading, planning and training; a fifth of them is for a model from nothing, to compare. Scoring comes after."
-        : "For reading, planning and training. Scoring comes after.";
+        ? "For reading, planning and training; a fifth goes to a model of your posts only, for comparison. Scoring comes after that."
+        : "For reading, planning and training. Scoring comes after that.";
     };
     const base = select(offer.bases.map((one) => [one.name, baseLabel(one)]), offer.bases[0].name, say);
     custom.addEventListener("input", () => { isNamed = true; say(); });
@@ -162,10 +162,10 @@ function pageOf(element, chosen) {
       event.preventDefault();
       start({ ...isNamed && { minutes: Number(minutes === "other" ? custom.value : minutes) }, base: base.value }, found.status);
     } } },
-    el("p", {}, "A model of ", el("strong", {}, offer.blog.join(", ")), "."),
+    el("p", {}, "Train a model on ", el("strong", {}, offer.blog.join(", ")), "."),
     el("div", { class: "field" }, el("span", { class: "label" }, "Minutes"),
       choice("Minutes", [...MINUTES.map((each) => [each, each]), ["other", "other"]], preset, (to) => { minutes = to; isNamed = true; other.hidden = to !== "other"; say(); })),
-    other, field("Begin with", base), hint,
+    other, field("Start from", base), hint,
     row(button("Start training", null, { kind: "primary", icon: "start", type: "submit" })));
   }
 
@@ -174,11 +174,11 @@ function pageOf(element, chosen) {
     begin.querySelector("input:checked, button")?.focus({ preventScroll: true });
   }
 
-  async function start(order) {
-    if (!order.resume && now.state.run && !(await ask("Train again?", [el("p", {}, "The new model takes the place of the one there is, once it is made. Until then that one stays as it is.")], { yes: "Start training" }))) return;
+  async function start(body) {
+    if (!body.resume && now.state.run && !(await ask("Train again?", [el("p", {}, "The new model replaces the current one when it is ready. Until then, the current one stays.")], { yes: "Start training" }))) return;
     try {
-      takeAll(await post("/api/train/start", order));
-      announce("The training has begun");
+      takeAll(await post("/api/train/start", body));
+      announce("Training started");
       window.scrollTo({ top: 0 });
       if (chosen) go(address("train"));
     } catch (error) {
@@ -187,9 +187,9 @@ function pageOf(element, chosen) {
   }
 
   async function stop() {
-    const asked = now.state.asked_to_stop;
-    const said = asked ? "It is saving already. Stopped at once, it loses what it learned since it last saved." : "The step it is in is finished, and everything is saved. It can go on from there whenever you like.";
-    if (!(await ask(asked ? "Stop at once?" : "Stop the training?", [el("p", {}, said)], { yes: "Stop", no: "Let it go on", danger: true }))) return;
+    const asked = now.state.stop_requests;
+    const said = asked ? "It is already saving. If you stop it now, it loses what it learned since it last saved." : "It finishes the current step and saves everything. You can continue whenever you like.";
+    if (!(await ask(asked ? "Stop at once?" : "Stop the training?", [el("p", {}, said)], { yes: "Stop", no: "Keep training", danger: true }))) return;
     try {
       takeAll(await post("/api/train/stop"));
     } catch (error) {
@@ -202,7 +202,7 @@ function pageOf(element, chosen) {
   }
 
   function curve() {
-    const found = now.curve, has = found && (found.step.length || found.marks.length);
+    const found = now.curve, has = found && (found.step.length || found.evaluations.length);
     if (!has) return void fill(course);
     if (!course.firstChild) fill(course, courseSection);
     chart.update(found, { measure, before: now.state?.outcome?.before ?? null });
@@ -219,7 +219,7 @@ function pageOf(element, chosen) {
     if (!found.length && !paragraph?.text) return void fill(samples);
     const shown = [...found].reverse().map((one) => quote(lines(one.text), { cite: `After ${count(one.step, "step")}` }));
     fill(samples, section("What it writes",
-      paragraph?.text ? quote(lines(paragraph.text), { cite: paragraph.title ? `In the end, on from the title “${paragraph.title}”` : "In the end", class: "ours" }) : null,
+      paragraph?.text ? quote(lines(paragraph.text), { cite: paragraph.title ? `At the end, from the title “${paragraph.title}”` : "At the end", class: "ours" }) : null,
       shown.slice(0, 3), shown.length > 3 ? folded(`${shown.length - 3} earlier`, shown.slice(3)) : null));
   }
 
@@ -228,17 +228,17 @@ function pageOf(element, chosen) {
     if (!found) return void fill(plan);
     const open = plan.querySelector("details")?.open ?? false;
     const said = expectedOf(found.expected), judged = now.state?.outcome?.judged ?? [];
-    const numbers = table({ caption: "The numbers of the plan", class: "told plan-table", heads: ["What", "How much", "Why", "Who says so"],
+    const numbers = table({ caption: "The plan", class: "told plan-table", heads: ["Setting", "Value", "Reason", "Source"],
       rows: found.numbers.map((one) => [el("code", {}, one.key), valueOf(one.value), el("span", {}, one.reason, one.origin === "setting" ? [" ", tag("yours", "on")] : null), one.source]) });
-    const whole = folded(`All ${count(found.numbers.length, "number")}, each with its reason`, numbers);
+    const whole = folded(`${count(found.numbers.length, "number")} with reasons`, numbers);
     whole.open = open;
     fill(plan, section("The plan", said ? statement(said) : null, judged.length ? bullets(judged) : null, whole,
-      now.settings ? folded("All settings, as a file", el("pre", { tabindex: "0" }, now.settings)) : null));
+      now.settings ? folded("All settings", el("pre", { tabindex: "0" }, now.settings)) : null));
   }
 
   function logged(found) {
     if (!found.length) return void fill(log);
-    const list = el("ol", { class: "log", tabindex: "0", "aria-label": "Log, the newest last" }, found.map((line) => el("li", {}, el("time", {}, clock(line.time)), " ", line.text)));
+    const list = el("ol", { class: "log", tabindex: "0", "aria-label": "Log, newest last" }, found.map((line) => el("li", {}, el("time", {}, clock(line.time)), " ", line.text)));
     const before = log.querySelector("ol"), atEnd = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 8, held = before?.scrollTop ?? 0;
     const focused = document.activeElement === before;
     if (before) before.replaceWith(list);
@@ -246,8 +246,8 @@ function pageOf(element, chosen) {
     list.scrollTop = atEnd ? list.scrollHeight : held;
     if (focused) list.focus({ preventScroll: true });
     const said = found.at(-1).text;
-    // Of what is told on the way only what the held-out posts said is worth interrupting a listener.
-    if (lastSaid && said !== lastSaid && /held out/.test(said)) announce(said);
+    // Only evaluations are worth interrupting a screen reader for.
+    if (lastSaid && said !== lastSaid && /held-out/.test(said)) announce(said);
     lastSaid = said;
   }
 
@@ -255,9 +255,9 @@ function pageOf(element, chosen) {
     const rest = found.filter((one) => one.name !== (chosen || now.state?.run));
     if (!isNew("runs", rest)) return;
     if (!rest.length) return void fill(runs);
-    fill(runs, section("Other trainings here", table({ caption: "Other trainings in this workspace", heads: ["Training", "Begun", "Steps", "Held out", ""],
+    fill(runs, section("Other trainings", table({ caption: "Other trainings in this workspace", heads: ["Training", "Started", "Steps", "Held-out", ""],
       rows: rest.map((one) => [link(address("train", [one.name]), title(KINDS[one.kind] ?? one.name)), one.began ? when(one.began) : "", count(one.steps),
-        one.best === null ? "–" : one.best.toFixed(3), one.status === "done" ? "ended" : one.status]) })));
+        one.best === null ? "–" : one.best.toFixed(3), one.status === "done" ? "finished" : one.status]) })));
   }
 
   return {
@@ -274,33 +274,33 @@ function pageOf(element, chosen) {
 }
 
 function ledeOf(found) {
-  if (found.status === "none") return "A training takes minutes, on this machine. Nothing is sent anywhere.";
+  if (found.status === "none") return "Training takes minutes, on this machine. Nothing is sent anywhere.";
   if (["failed", "killed"].includes(found.status)) return "";
-  if (found.status === "stopped") return found.message ? sentence(found.message) : `${count(found.step, "step")}${found.steps ? ` of ${count(found.steps)}` : ""} are done, and saved.`;
-  if (found.status === "reading") return "Every post is read once more; what is known already is quick.";
-  if (found.status === "planning") return "A few seconds are measured, and each number of the plan is reasoned from that.";
-  if (found.status === "finishing") return "The model is made. It writes its first paragraph, and is scored on posts it has never seen.";
-  if (found.status === "training") return found.remaining_s === null ? "It reads your texts again and again, and guesses each next word." : `About ${duration(found.remaining_s)} left.`;
+  if (found.status === "stopped") return found.step && found.steps ? `Paused at ${percent(found.step / found.steps)}. Nothing is lost.` : sentence(found.message || "Nothing is lost");
+  if (found.status === "reading") return "Posts that have not changed take no time.";
+  if (found.status === "planning") return "It measures this machine for a few seconds.";
+  if (found.status === "finishing") return "The model is trained. It writes a first paragraph and is scored on posts that it has never seen.";
+  if (found.status === "training") return found.remaining_s === null ? "It reads your posts and learns to predict the next word." : `About ${duration(found.remaining_s)} left.`;
   const end = found.outcome;
-  if (end?.bits_per_byte && end.before) return `${end.bits_per_byte.toFixed(3)} bits a byte on posts held out; the base had ${end.before.toFixed(3)}.`;
-  return found.best ? `${found.best.bits.toFixed(3)} bits a byte on posts held out.` : "";
+  if (end?.bits_per_byte && end.before) return `${end.bits_per_byte.toFixed(3)} bits per byte on held-out posts; before training it was ${end.before.toFixed(3)}.`;
+  return found.best ? `${found.best.bits.toFixed(3)} bits per byte on held-out posts.` : "";
 }
 
 function followOf(found) {
   const kind = KINDS[found.kind], end = found.outcome;
-  const why = { early: "It ended early: more steps made it no better.", memorised: "It ended early: it began to learn your texts by heart." }[end?.stopped];
+  const why = { early: "It ended early, because more steps did not improve it.", memorised: "It ended early, because it began to memorise your posts." }[end?.stopped];
   return [kind ? `${kind[0].toUpperCase()}${kind.slice(1)}.` : "", why ?? ""].filter(Boolean).join(" ");
 }
 
 function totalsOf(found) {
-  const latest = found.figures, live = found.status === "training";
+  const latest = found.metrics, live = found.status === "training";
   const bits = found.best?.bits ?? latest.bits_per_byte;
   const limit = latest.share_of_limit;
   return [
-    { figure: bits === undefined ? "–" : bits.toFixed(3), label: "bits a byte", note: found.best ? `posts held out, step ${count(found.best.step)}` : "in training" },
+    { figure: bits === undefined ? "–" : bits.toFixed(3), label: "bits per byte", note: found.best ? `held-out posts, step ${count(found.best.step)}` : "in training" },
     { figure: count(found.step), label: found.steps ? `of ${count(found.steps, "step")}` : "steps", note: found.steps ? percent(found.step / found.steps) : "" },
-    { figure: latest.tokens_per_s ? plain(latest.tokens_per_s) : "–", label: "tokens a second", note: limit ? `${percent(limit)} of this machine’s limit` : "" },
-    live ? { figure: found.remaining_s === null ? "–" : duration(found.remaining_s), label: "left", note: found.began ? `begun ${clock(found.began)}` : "" }
+    { figure: latest.tokens_per_s ? plain(latest.tokens_per_s) : "–", label: "tokens per second", note: limit ? `${percent(limit)} of this machine’s limit` : "" },
+    live ? { figure: found.remaining_s === null ? "–" : duration(found.remaining_s), label: "left", note: found.began ? `started ${clock(found.began)}` : "" }
       : { figure: found.began && found.time ? duration(found.time - found.began) : "–", label: "of training", note: found.time ? when(found.time) : "" },
   ];
 }
@@ -308,14 +308,15 @@ function totalsOf(found) {
 function expectedOf(expected) {
   if (!expected || expected.seconds === undefined) return "";
   const low = expected.bits_low, high = expected.bits_high;
-  return `Expected: ${low !== undefined && high !== undefined ? `${low.toFixed(2)} to ${high.toFixed(2)} bits a byte, ` : ""}${duration(expected.seconds)}, `
-    + `your texts read ${plain(expected.epochs)} times, ${size(expected.memory_bytes)} of memory.`;
+  return `Expected: ${low !== undefined && high !== undefined ? `${low.toFixed(2)} to ${high.toFixed(2)} bits per byte, ` : ""}${duration(expected.seconds)}, `
+    + `${plain(expected.epochs)} passes over your posts, ${size(expected.memory_bytes)} of memory.`;
 }
 
-const baseSaid = (name) => (name === "none" ? "from nothing" : name === "shipped" || !name ? "the base in the box" : name);
+const baseName = (name) => (name === "none" ? "your posts only" : name === "shipped" || !name ? "the built-in English model" : name);
 function baseLabel(one) {
-  if (one.name === "none") return "nothing: only your own texts";
-  return `${one.name === "shipped" ? "the base in the box" : one.name}${one.parameters ? `, ${compact(one.parameters)} parameters` : ""}`;
+  if (one.name === "none") return "Your posts only";
+  if (one.name === "shipped") return "Built-in English model (recommended)";
+  return `${one.name}${one.parameters ? `, ${compact(one.parameters)} parameters` : ""}`;
 }
 const compact = (n) => (n >= 1e9 ? `${plain(n / 1e9)} billion` : n >= 1e6 ? `${plain(n / 1e6)} million` : count(n));
 const valueOf = (value) => (value === true ? "yes" : value === false ? "no" : typeof value === "number" ? (Number.isInteger(value) ? count(value) : String(value)) : String(value));

@@ -1,4 +1,4 @@
-// The course of a training as a curve: what was learned step by step, and what the held-out posts said.
+// The training curve: the loss in training, and the evaluations on held-out posts.
 
 import { count, el, fill, folded, svg, table } from "/components.js";
 
@@ -6,23 +6,23 @@ const HEIGHT = 300, LEFT = 48, RIGHT = 14, TOP = 12, BOTTOM = 30;
 const figure = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
 
 /** The curve with its readout and its table. `update(curve, {measure, before, expected})`:
- *  `measure` is "bits" or "loss"; `before` the base's own bits a byte; `expected` [low, high]. */
+ *  `measure` is "bits" or "loss"; `before` the base's own bits per byte; `expected` [low, high]. */
 export function trainingChart() {
   const legend = el("p", { class: "legend" });
-  const plot = el("div", { class: "plot", tabindex: "0", role: "slider", "aria-label": "Curve of the training. Arrow keys read it off.",
+  const plot = el("div", { class: "plot", tabindex: "0", role: "slider", "aria-label": "Training curve. Arrow keys move along it.",
     "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0" });
   const rows = el("div", { class: "as-table" });
-  const tableOf = folded("The same as a table", rows);
-  let told = null, how = { measure: "bits" }, at = null, width = 0, scale = null;
+  const tableOf = folded("As a table", rows);
+  let data = null, how = { measure: "bits" }, at = null, width = 0, scale = null;
 
   const draw = () => {
-    if (!width || !told) return;
-    scale = scaled(told, how, width);
-    fill(plot, scale ? drawn(told, how, scale, width, at) : null);
-    fill(legend, readout(told, how, at));
-    const last = told.step.length - 1, here = at ?? last;
-    plot.setAttribute("aria-valuemax", String(told.step[last] ?? 0));
-    plot.setAttribute("aria-valuenow", String(told.step[here] ?? 0));
+    if (!width || !data) return;
+    scale = scaled(data, how, width);
+    fill(plot, scale ? drawn(data, how, scale, width, at) : null);
+    fill(legend, readout(data, how, at));
+    const last = data.step.length - 1, here = at ?? last;
+    plot.setAttribute("aria-valuemax", String(data.step[last] ?? 0));
+    plot.setAttribute("aria-valuenow", String(data.step[here] ?? 0));
     plot.setAttribute("aria-valuetext", legend.textContent);
   };
   const move = (to) => {
@@ -37,35 +37,35 @@ export function trainingChart() {
     }
   }).observe(plot);
   plot.addEventListener("pointermove", (event) => {
-    if (!scale || !told.step.length) return;
+    if (!scale || !data.step.length) return;
     const step = scale.step(event.clientX - plot.getBoundingClientRect().left);
-    move(nearest(told.step, step));
+    move(nearest(data.step, step));
   });
   plot.addEventListener("pointerleave", () => move(null));
   plot.addEventListener("blur", () => move(null));
   plot.addEventListener("keydown", (event) => {
-    const last = told ? told.step.length - 1 : -1, here = at ?? last;
+    const last = data ? data.step.length - 1 : -1, here = at ?? last;
     const to = { ArrowLeft: here - 1, ArrowDown: here - 1, ArrowRight: here + 1, ArrowUp: here + 1,
       PageDown: here - 20, PageUp: here + 20, Home: 0, End: last }[event.key];
     if (to === undefined || last < 0) return;
     event.preventDefault();
     move(Math.max(0, Math.min(last, to)));
   });
-  tableOf.addEventListener("toggle", () => tableOf.open && told && fill(rows, asTable(told)));
+  tableOf.addEventListener("toggle", () => tableOf.open && data && fill(rows, asTable(data)));
 
   const node = el("figure", { class: "course" }, legend, plot, tableOf);
   return Object.assign(node, {
     update(curve, options = {}) {
-      told = curve;
+      data = curve;
       how = { ...how, ...options };
       if (at !== null && at >= curve.step.length) at = null;
       draw();
-      if (tableOf.open) fill(rows, asTable(told));
+      if (tableOf.open) fill(rows, asTable(data));
     },
   });
 }
 
-/** Bits a byte and nats a token of one run differ by a factor. */
+/** Nats per token in one bit per byte, a constant of the run. */
 function factor(curve) {
   for (let i = curve.step.length - 1; i >= 0; i -= 1) if (curve.bits[i] && curve.loss[i]) return curve.loss[i] / curve.bits[i];
   return 1;
@@ -76,12 +76,12 @@ const best = (mark) => Math.min(mark.bits ?? Infinity, mark.averaged ?? Infinity
 
 function scaled(curve, how, width) {
   const by = times(curve, how), count = curve.step.length;
-  if (!count && !curve.marks.length) return null;
-  const end = Math.max(curve.steps ?? 0, curve.step[count - 1] ?? 0, curve.marks.at(-1)?.step ?? 0, 1);
+  if (!count && !curve.evaluations.length) return null;
+  const end = Math.max(curve.steps ?? 0, curve.step[count - 1] ?? 0, curve.evaluations.at(-1)?.step ?? 0, 1);
   // The first steps' plunge does not flatten the rest.
   const from = 0.1 * (curve.step[count - 1] ?? 0);
   const later = (column) => column.filter((_, i) => curve.step[i] >= from);
-  const values = [...later(curve.smooth), ...later(curve.bits)].concat(curve.marks.map(best))
+  const values = [...later(curve.smooth), ...later(curve.bits)].concat(curve.evaluations.map(best))
     .concat(how.before ? [how.before] : []).filter(Number.isFinite).map((value) => value * by);
   let low = Math.min(...values), high = Math.max(...values);
   const least = Math.max(0.02, Math.abs(high) * 0.02); // or noise would look like mountains
@@ -105,16 +105,16 @@ function drawn(curve, how, { x, y, by, ticks, end }, width, at) {
   }
   if (how.before) {
     parts.push(svg("line", { class: "before", x1: LEFT, x2: width - RIGHT, y1: y(how.before * by), y2: y(how.before * by) }),
-      svg("text", { class: "before", x: width - RIGHT, y: y(how.before * by) - 6 }, "the base, before"));
+      svg("text", { class: "before", x: width - RIGHT, y: y(how.before * by) - 6 }, "before training"));
   }
   const path = (values) => values.map((value, i) => (value === null ? "" : `${i ? "L" : "M"}${x(curve.step[i]).toFixed(1)},${y(value * by).toFixed(1)}`)).join("").replace(/^L/, "M");
   parts.push(svg("path", { class: "raw", d: path(curve.bits) }), svg("path", { class: "curve own", d: path(curve.smooth) }));
-  const marks = curve.marks.filter((mark) => Number.isFinite(best(mark)));
+  const marks = curve.evaluations.filter((mark) => Number.isFinite(best(mark)));
   if (marks.length > 1) parts.push(svg("path", { class: "held", d: marks.map((mark, i) => `${i ? "L" : "M"}${x(mark.step).toFixed(1)},${y(best(mark) * by).toFixed(1)}`).join("") }));
   const lowest = marks.reduce((found, mark) => (found && best(found) <= best(mark) ? found : mark), null);
   for (const mark of marks) {
     parts.push(svg("circle", { class: mark === lowest ? "mark best" : "mark", cx: x(mark.step), cy: y(best(mark) * by), r: mark === lowest ? 5 : 3.5 },
-      svg("title", {}, `${figure(best(mark))} bits a byte on posts held out, step ${count(mark.step)}`)));
+      svg("title", {}, `${figure(best(mark))} bits per byte on held-out posts, step ${count(mark.step)}`)));
   }
   if (at !== null && curve.step[at] !== undefined) {
     parts.push(svg("line", { class: "cross", x1: x(curve.step[at]), x2: x(curve.step[at]), y1: TOP, y2: HEIGHT - BOTTOM }),
@@ -125,22 +125,22 @@ function drawn(curve, how, { x, y, by, ticks, end }, width, at) {
 
 function readout(curve, how, at) {
   const last = curve.step.length - 1, here = at ?? last, by = times(curve, how);
-  const unit = how.measure === "loss" ? "nats a token" : "bits a byte";
+  const unit = how.measure === "loss" ? "nats per token" : "bits per byte";
   const value = curve.smooth[here];
-  const marks = curve.marks.filter((mark) => Number.isFinite(best(mark)) && (at === null || mark.step <= curve.step[here]));
+  const marks = curve.evaluations.filter((mark) => Number.isFinite(best(mark)) && (at === null || mark.step <= curve.step[here]));
   const held = marks.at(-1);
   return [el("span", { class: "at" }, here < 0 ? unit : `${unit} at step ${count(curve.step[here])}`),
     el("span", {}, el("i", { class: "swatch own" }), "in training ", el("b", {}, value === undefined || value === null ? "–" : figure(value * by))),
-    el("span", {}, el("i", { class: "swatch held" }), "posts held out ", el("b", {}, held ? figure(best(held) * by) : "–"))];
+    el("span", {}, el("i", { class: "swatch held" }), "held-out posts ", el("b", {}, held ? figure(best(held) * by) : "–"))];
 }
 
 function asTable(curve) {
-  const held = new Map(curve.marks.map((mark) => [mark.step, mark]));
+  const held = new Map(curve.evaluations.map((mark) => [mark.step, mark]));
   const every = Math.max(1, Math.ceil(curve.step.length / 40));
   const steps = [...new Set([...curve.step.filter((_, i) => i % every === 0 || i === curve.step.length - 1), ...held.keys()])].sort((a, b) => a - b);
   return table({
-    caption: "The course of the training",
-    heads: ["Step", "Bits a byte", "Nats a token", "Held out", "Tokens/s"],
+    caption: "Training curve",
+    heads: ["Step", "Bits per byte", "Nats per token", "Held-out", "Tokens/s"],
     rows: steps.map((step) => {
       const i = curve.step.indexOf(step), mark = held.get(step);
       return [count(step), figure(curve.bits[i]), figure(curve.loss[i]), mark && Number.isFinite(best(mark)) ? figure(best(mark)) : "",

@@ -1,18 +1,20 @@
-// Write: text in the author's voice, as it comes; the base beside it; and where it may come from.
+// Write: text as it is generated, the base model beside it, and where it may come from.
 
 import { address, announce, setTitle, get, post, shortcut, stream, toast } from "/app.js";
 import { add, bullets, button, checkbox, choice, count, day, duration, el, empty, field, fill, folded, input, link, masthead, problem, quiet, quote, row,
   select, sentence, slider, textarea, title } from "/components.js";
 
 const SEEDS = 1_000_000_000;
-// What was written stays while other pages are looked at; it is gone with the tab.
+// Texts stay while other pages are open; they are gone when the tab is closed.
 const state = { prompt: "", settings: null, columns: [] };
 
 export async function show(element, { query }) {
   const offer = await get("/api/write");
-  add(element, masthead({ kicker: "Write", heading: "In your voice" }));
+  const isOwn = offer.models.some((one) => one.role === "tuned");
+  add(element, masthead({ kicker: "Write", heading: isOwn ? "In your voice" : "Not in your voice yet", follow: isOwn || !offer.models.length ? "" : "You have no model of your own, so the built-in one writes." }));
+  if (!isOwn && offer.models.length) add(element, el("p", {}, link(address("train"), "Train your own")));
   if (!offer.models.length) {
-    add(element, empty("No model yet", "When you have one, it writes here as you would.", link(address("train"), "Train one")));
+    add(element, empty("No model yet", "Once you have trained one, it writes here.", link(address("train"), "Train one")));
     return undefined;
   }
   if (query.get("prompt")) state.prompt = query.get("prompt");
@@ -25,9 +27,9 @@ export async function show(element, { query }) {
 function pageOf(element, offer) {
   const tuned = offer.models.find((one) => one.role === "tuned") ?? offer.models[0];
   const base = offer.models.find((one) => one.role === "base" && one.name !== tuned.name) ?? null;
-  const usual = offer.usual;
-  const set = (state.settings ??= { model: tuned.name, beside: Boolean(base), tokens: usual.tokens, temperature: usual.temperature, cut: "min_p",
-    min_p: usual.min_p, top_p: 0.9, seed: "", guard: true });
+  const defaults = offer.defaults;
+  const set = (state.settings ??= { model: tuned.name, beside: Boolean(base), tokens: defaults.tokens, temperature: defaults.temperature, cut: "min_p",
+    min_p: defaults.min_p, top_p: 0.9, seed: "", guard: true });
   if (!offer.models.some((one) => one.name === set.model)) set.model = tuned.name;
   let writing = [];
 
@@ -36,20 +38,20 @@ function pageOf(element, offer) {
   prompt.addEventListener("input", () => { state.prompt = prompt.value; });
   const start = button("Write", null, { kind: "primary", icon: "write", type: "submit" });
   const end = button("Stop", stop, { icon: "stop", disabled: true });
-  const again = button("Once more, with other luck", () => begin(), {});
+  const again = button("Try again", () => begin(), {});
   again.hidden = !state.columns.length;
   const results = el("div", { class: "columns-of-text" });
 
-  // Beside the text where there is the room, folded above it where there is not.
-  const knobs = folded("How it writes", settings()), isWide = matchMedia("(min-width: 60rem)");
-  const aside = el("aside", { "aria-label": "How it writes" }, knobs);
+  // Beside the text on a wide screen, folded above it on a narrow one.
+  const knobs = folded("Settings", settings()), isWide = matchMedia("(min-width: 60rem)");
+  const aside = el("aside", { "aria-label": "Settings" }, knobs);
   const fold = () => { knobs.open = isWide.matches; };
   isWide.addEventListener("change", fold);
   fold();
 
   const form = el("form", { class: "writing", on: { submit: (event) => { event.preventDefault(); begin(); } } },
     el("div", { class: "beside" },
-      el("div", { class: "beginning" }, field("How it begins", prompt, "A title, a first sentence, or nothing at all."), row(start, end, again)),
+      el("div", { class: "beginning" }, field("Beginning", prompt, "A title, a first sentence, or nothing."), row(start, end, again)),
       aside, results));
   add(element, form);
   draw();
@@ -58,27 +60,27 @@ function pageOf(element, offer) {
     const cutSlider = el("div");
     const cut = () => fill(cutSlider, set.cut === "min_p"
       ? slider({ label: "Leave out", min: 0, max: 0.3, step: 0.01, value: set.min_p, onChange: (to) => { set.min_p = to; },
-        say: (value) => (value ? `under ${Math.round(100 * value)}% of the likeliest` : "nothing") })
+        say: (value) => (value ? `tokens under ${Math.round(100 * value)}% of the likeliest` : "nothing") })
       : slider({ label: "Leave out", min: 0.1, max: 1, step: 0.01, value: set.top_p, onChange: (to) => { set.top_p = to; },
-        say: (value) => (value < 1 ? `beyond ${Math.round(100 * value)}% together` : "nothing") }));
+        say: (value) => (value < 1 ? `tokens beyond the likeliest ${Math.round(100 * value)}%` : "nothing") }));
     cut();
-    const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "another each time", value: set.seed });
+    const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "random", value: set.seed });
     seed.addEventListener("input", () => { set.seed = seed.value; });
     return [
       offer.models.length > 1 ? field("Model", select(offer.models.map((one) => [one.name, labelOf(one)]), set.model, (to) => { set.model = to; })) : null,
       slider({ label: "Length", min: 50, max: 1000, step: 50, value: set.tokens, onChange: (to) => { set.tokens = to; }, say: (n) => `about ${Math.round(n * 0.75)} words` }),
       slider({ label: "Temperature", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
-        say: (value) => `${value.toFixed(2)}${value === 0 ? ", always the likeliest" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
+        say: (value) => `${value.toFixed(2)}${value === 0 ? ", no randomness" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
       cutSlider,
-      choice("How the unlikely is left out", [["min_p", "min-p"], ["top_p", "top-p"]], set.cut, (to) => { set.cut = to; cut(); }),
-      field("Seed", seed, "The same seed writes the same text."),
-      base ? checkbox("The base beside it", set.beside, (to) => { set.beside = to; }, "What the same luck gives without your posts.") : null,
-      checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never ten words in a row as they stand in a post it learned from."),
+      choice("Filter for unlikely tokens", [["min_p", "min-p"], ["top_p", "top-p"]], set.cut, (to) => { set.cut = to; cut(); }),
+      field("Seed", seed, "The same seed gives the same text."),
+      base ? checkbox("Compare with the base", set.beside, (to) => { set.beside = to; }, "What it writes without your posts.") : null,
+      checkbox("Copy guard", set.guard, (to) => { set.guard = to; }, "Never copies ten words in a row from the posts that it learned from."),
     ];
   }
 
   function labelOf(one) {
-    return { tuned: `${one.name}, yours`, base: one.name === "shipped" ? "the base in the box" : `${one.name}, the base`, "from nothing": "from nothing, yours alone" }[one.role] ?? one.name;
+    return { tuned: `${one.name}, yours`, base: one.name === "shipped" ? "built-in model" : `${one.name}, the base`, "from nothing": "your posts only" }[one.role] ?? one.name;
   }
 
   function begin() {
@@ -91,7 +93,7 @@ function pageOf(element, offer) {
     start.disabled = true;
     end.disabled = false;
     again.hidden = false;
-    announce(names.length > 1 ? "Two texts are being written" : "It is being written");
+    announce(names.length > 1 ? "Writing two texts" : "Writing");
     setTitle("Writing");
     const running = state.columns.map((column) => write(column, seed));
     Promise.allSettled(running).then(() => {
@@ -154,7 +156,7 @@ function pageOf(element, offer) {
       article.setAttribute("aria-busy", String(!column.isDone));
       fill(below, column.isDone ? finished(column, render, below) : null);
     };
-    // Letters that come faster than the screen is drawn are put there together.
+    // Chunks that come faster than the screen refreshes are added together.
     let waiting = "", isAsked = false;
     column.node = {
       data(piece) {
@@ -178,10 +180,10 @@ function pageOf(element, offer) {
     if (column.problem) parts.push(problem(column.problem));
     if (end) {
       parts.push(quiet(`${count(end.tokens, "token")} in ${end.seconds < 10 ? `${end.seconds.toFixed(1)} s` : duration(end.seconds)}, ${count(end.tokens / Math.max(end.seconds, 0.001))} a second`
-        + `${end.finished === "stop" ? "; it ended by itself" : ""}.`));
+        + `${end.finished === "stop" ? "; the model ended it" : ""}.`));
     } else if (column.isStopped) parts.push(quiet("Stopped."));
-    if (end && column.guarded) parts.push(guardSaid(end.held));
-    else if (end && column.hasGuard && !column.guarded) parts.push(quiet("The copy guard was off: passages may be your own, word for word."));
+    if (end && column.guarded) parts.push(guardNote(end.blocked));
+    else if (end && column.hasGuard && !column.guarded) parts.push(quiet("The copy guard was off: passages may be copied from your posts."));
     if (column.text.trim()) {
       parts.push(row(button("Copy", () => copy(column), { kind: "small", icon: "copy" }),
         button("Where did this come from?", (event) => origins(column, event.currentTarget, render, below), { kind: "small", icon: "search" })));
@@ -192,7 +194,7 @@ function pageOf(element, offer) {
 
   async function origins(column, asked, render, below) {
     asked.disabled = true;
-    asked.textContent = "Looking through your posts…";
+    asked.textContent = "Searching your posts…";
     try {
       column.origins = await post("/api/write/origins", { text: column.text.slice(0, 20000) });
       render();
@@ -218,21 +220,21 @@ async function copy(column) {
     await navigator.clipboard.writeText(whole);
     toast("Copied");
   } catch {
-    toast("The browser does not allow it here; select the text and copy it");
+    toast("The browser does not allow this; select the text and copy it");
   }
 }
 
-function guardSaid(held) {
-  if (!held.length) return quiet("The copy guard had nothing to hold back.");
-  const times = held.length === 1 ? "once" : held.length === 2 ? "twice" : `${held.length} times`;
-  return folded(`The copy guard stepped in ${times}`, quiet("After these words the text would have gone on as a post of yours does; that way was closed:"),
-    bullets(held.map((said) => el("span", { dir: "auto" }, `… ${said}`, el("span", { class: "cut", "aria-hidden": "true" }, " ⌇")))));
+function guardNote(blocked) {
+  if (!blocked.length) return quiet("The copy guard blocked nothing.");
+  const times = blocked.length === 1 ? "once" : blocked.length === 2 ? "twice" : `${blocked.length} times`;
+  return folded(`The copy guard stepped in ${times}`, quiet("After these words, continuing as in one of your posts was blocked:"),
+    bullets(blocked.map((said) => el("span", { dir: "auto" }, `… ${said}`, el("span", { class: "cut", "aria-hidden": "true" }, " ⌇")))));
 }
 
 function originsLede(found) {
   const longest = found.shared[0];
-  if (!longest) return "Nowhere do five words in a row stand in your posts.";
-  return `The longest passage that stands in a post word for word has ${count(longest.words, "word")}.`;
+  if (!longest) return "No five words in a row are from your posts.";
+  return `The longest passage copied from a post has ${count(longest.words, "word")}.`;
 }
 
 function originsSaid(found) {
@@ -240,9 +242,9 @@ function originsSaid(found) {
   return el("div", { class: "origins" }, el("h3", { tabindex: "-1" }, "Where it may come from"), el("p", {}, originsLede(found)),
     found.shared.length ? el("ul", { class: "shared" }, found.shared.map((one) => el("li", {},
       el("q", { dir: "auto" }, one.text), el("span", { class: "quiet" }, `${count(one.words, "word")}, in `, post_(one, one.text), one.date ? `, ${day(one.date)}` : "")))) : null,
-    found.nearest.length ? [el("h4", {}, "The passages nearest to it"), found.nearest.map((one) => quote(short(one.matching || firstLine(one.text), 240),
+    found.nearest.length ? [el("h4", {}, "Similar passages"), found.nearest.map((one) => quote(short(one.matching || firstLine(one.text), 240),
       { cite: [post_(one, one.matching || firstLine(one.text)), one.date ? `, ${day(one.date)}` : "", one.whose === "own" ? "" : ", not your own words"] }))] : null,
-    found.is_whole ? null : quiet("Your archive is large: its first 64 MB were looked through."));
+    found.is_complete ? null : quiet("Your archive is large; only its first 64 MB were searched."));
 }
 
 const lines = (text) => text.split(/\n+/).filter((line) => line.trim());

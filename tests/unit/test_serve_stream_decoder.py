@@ -10,7 +10,7 @@ import foreign_tokenizers as foreign
 from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.generation import GeneratedToken
 from ownwords.serve.openai.formatters import ChatFormatter, CompletionFormatter, TokenUsage
-from ownwords.serve.openai.stream_decoder import DecodedChunk, StreamDecoder, joined
+from ownwords.serve.stream_decoder import StreamDecoder, TextChunk, join_chunks
 from ownwords.tokenizers.bpe import BPETokenizer
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import Tokenizer, from_files
@@ -26,22 +26,22 @@ def follow(
     *,
     after: Sequence[int] = (),
     stops: Sequence[str] = (),
-    likeliest: int = 0,
+    top: int = 0,
     chances: bool = True,
-) -> tuple[list[DecodedChunk], StreamDecoder]:
+) -> tuple[list[TextChunk], StreamDecoder]:
     """What is told of these tokens, piece by piece, each with a chance of its own."""
     start = [] if tokenizer.start is None else [tokenizer.start]
-    following = StreamDecoder(tokenizer, [*start, *after], stops, likeliest=likeliest)
+    decoder = StreamDecoder(tokenizer, [*start, *after], stops, top=top)
     pieces = []
     for n, i in enumerate(ids):
         others = tuple((other, -float(other)) for other in range(3))
         pieces.append(
-            following.feed(GeneratedToken(i, -float(n), others) if chances else GeneratedToken(i))
+            decoder.feed(GeneratedToken(i, -float(n), others) if chances else GeneratedToken(i))
         )
-        if following.stopped:
-            return pieces, following
-    pieces.append(following.finish())
-    return pieces, following
+        if decoder.is_stopped:
+            return pieces, decoder
+    pieces.append(decoder.finish())
+    return pieces, decoder
 
 
 texts = st.lists(st.sampled_from(["a", "b", "c", "é", "🦊", "\n", "日", "e"]), max_size=12)
@@ -53,49 +53,48 @@ stop_strings = st.lists(st.sampled_from(["ab", "c", "\n\n", "é", "🦊a", "bé"
 def test_the_text_is_that_of_write(ids: list[int], stops: list[str]) -> None:
     pieces, _ = follow(ODD, ids, stops=stops)
     decoding = IncrementalDetokenizer(ODD, [], stops)
-    assert joined(pieces).text == "".join(map(decoding.feed, ids)) + decoding.finish()
+    assert join_chunks(pieces).text == "".join(map(decoding.feed, ids)) + decoding.finish()
     assert all("\ufffd" not in piece.text for piece in pieces[:-1]) or "\ufffd" in ODD.decode(ids)
 
 
 @given(noise)
 def test_every_token_is_told_once_with_its_chance(ids: list[int]) -> None:
-    pieces, following = follow(ODD, ids, likeliest=2)
-    told = joined(pieces).tokens
-    assert [token.own.data for token in told] == [ODD.decode_bytes([i]) for i in ids]
-    assert [token.own.logprob for token in told] == [-float(n) for n in range(len(ids))]
-    assert all([each.data for each in token.likeliest] == [b"\0", b"\1"] for token in told)
-    assert following.count == len(ids)
+    pieces, _decoder = follow(ODD, ids, top=2)
+    told = join_chunks(pieces).tokens
+    assert [token.sampled.data for token in told] == [ODD.decode_bytes([i]) for i in ids]
+    assert [token.sampled.logprob for token in told] == [-float(n) for n in range(len(ids))]
+    assert all([each.data for each in token.top] == [b"\0", b"\1"] for token in told)
 
 
 @given(texts)
 def test_tokens_begin_where_their_text_does(parts: list[str]) -> None:
     text = "".join(parts)
-    told = joined(follow(ODD, ODD.encode(text))[0]).tokens
+    told = join_chunks(follow(ODD, ODD.encode(text))[0]).tokens
     for token in told:
-        shown = token.own.data.decode("utf-8", "ignore")
+        shown = token.sampled.data.decode("utf-8", "ignore")
         # A token that begins within a character begins where that character does.
-        assert shown in text[token.begin : token.begin + len(shown) + 1]
+        assert shown in text[token.offset : token.offset + len(shown) + 1]
 
 
 @given(noise, stop_strings)
 def test_tokens_come_with_their_text_and_those_of_a_stop_string_not_at_all(
     ids: list[int], stops: list[str]
 ) -> None:
-    pieces, following = follow(ODD, ids, stops=stops)
+    pieces, decoder = follow(ODD, ids, stops=stops)
     shown = 0
     for piece in pieces[:-1]:
         for token in piece.tokens:
-            assert token.begin < shown + len(piece.text)
+            assert token.offset < shown + len(piece.text)
         shown += len(piece.text)
-    if following.stopped:
-        whole = joined(pieces)
-        assert all(token.begin < len(whole.text) for token in whole.tokens)
+    if decoder.is_stopped:
+        whole = join_chunks(pieces)
+        assert all(token.offset < len(whole.text) for token in whole.tokens)
 
 
 @given(noise)
 def test_without_chances_none_are_told(ids: list[int]) -> None:
     pieces, _ = follow(ODD, ids, chances=False)
-    assert joined(pieces) == DecodedChunk(ODD.decode(ids))
+    assert join_chunks(pieces) == TextChunk(ODD.decode(ids))
 
 
 @pytest.mark.parametrize("kind", foreign.DOCUMENTS)
@@ -105,44 +104,44 @@ def test_what_goes_on_from_words_keeps_its_space(kind: str) -> None:
     ids, known = tokenizer.encode(whole), tokenizer.encode(before)
     assert ids[: len(known)] == known
     pieces, _ = follow(tokenizer, ids[len(known) :], after=known)
-    assert before + joined(pieces).text == whole
-    assert b"".join(token.own.data for token in joined(pieces).tokens) == b" thing the"
+    assert before + join_chunks(pieces).text == whole
+    assert b"".join(token.sampled.data for token in join_chunks(pieces).tokens) == b" thing the"
 
 
 def test_ids_that_stand_for_nothing_are_not_told_among_the_likeliest() -> None:
     tokenizer = BPETokenizer()
     tokenizer.table = [None, *tokenizer.table[1:]]
     gap = tokenizer.gaps[0]
-    following = StreamDecoder(tokenizer, [66], (), likeliest=2)
-    piece = following.feed(GeneratedToken(65, -1.0, ((gap, -0.5), (65, -1.0))))
-    assert len(piece.tokens[0].likeliest) == 1
+    decoder = StreamDecoder(tokenizer, [66], (), top=2)
+    piece = decoder.feed(GeneratedToken(65, -1.0, ((gap, -0.5), (65, -1.0))))
+    assert len(piece.tokens[0].top) == 1
 
 
 # --- shapes --------------------------------------------------------------------------------------
 
 
 def test_parts_of_characters_are_named_by_their_bytes() -> None:
-    piece = joined(follow(BYTES, "é".encode(), likeliest=1)[0])
-    chat = ChatFormatter("m", "fp", has_chances=True).whole([(piece, "stop")], TokenUsage(1, 2))
+    piece = join_chunks(follow(BYTES, "é".encode(), top=1)[0])
+    chat = ChatFormatter("m", "fp", has_logprobs=True).response([(piece, "stop")], TokenUsage(1, 2))
     told = chat["choices"][0]["logprobs"]["content"]  # type: ignore[index]
     assert [one["token"] for one in told] == ["\\xc3", "\\xa9"]
     assert [one["bytes"] for one in told] == [[0xC3], [0xA9]]
     assert told[0]["top_logprobs"] == [{"token": "\0", "logprob": 0.0, "bytes": [0]}]
-    older = CompletionFormatter("m", "fp", True, [""]).whole([(piece, "stop")], TokenUsage(1, 2))
+    older = CompletionFormatter("m", "fp", True, [""]).response([(piece, "stop")], TokenUsage(1, 2))
     lists = older["choices"][0]["logprobs"]  # type: ignore[index]
     assert lists["tokens"] == ["bytes:\\xc3", "bytes:\\xa9"]
     assert lists["text_offset"] == [0, 0]
 
 
 def test_a_chance_of_nothing_is_a_number_that_json_has() -> None:
-    following = StreamDecoder(BYTES, [65], (), likeliest=1)
-    piece = following.feed(GeneratedToken(66, -1.0, ((67, float("-inf")),)))
-    assert piece.tokens[0].likeliest[0].logprob == -9999.0
+    decoder = StreamDecoder(BYTES, [65], (), top=1)
+    piece = decoder.feed(GeneratedToken(66, -1.0, ((67, float("-inf")),)))
+    assert piece.tokens[0].top[0].logprob == -9999.0
 
 
 def test_offsets_count_what_is_echoed() -> None:
-    piece = joined(follow(BYTES, b"bc")[0])
-    shape = CompletionFormatter("m", "fp", True, ["Once a"]).whole(
+    piece = join_chunks(follow(BYTES, b"bc")[0])
+    shape = CompletionFormatter("m", "fp", True, ["Once a"]).response(
         [(piece, "length")], TokenUsage(7, 2)
     )
     choice = shape["choices"][0]  # type: ignore[index]

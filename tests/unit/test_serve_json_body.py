@@ -1,16 +1,18 @@
 """Bodies of requests: JSON within bounds, fields of their kinds, or one sentence."""
 
 import json
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.serve.errors import ApiError, body
+from ownwords.core.validation import Meta
+from ownwords.serve.errors import ApiError, error_body
+from ownwords.serve.json_body import decode_fields, parse_json
 from ownwords.serve.openai import request_params
-from ownwords.serve.openai.json_body import RequestBody, parsed
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -37,7 +39,7 @@ NAMES = [
 
 def refused(data: bytes) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        parsed(data)
+        parse_json(data)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
     return caught.value
@@ -46,8 +48,8 @@ def refused(data: bytes) -> ApiError:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'{"temperature": NaN}', "NaN is no value"),
-        (b'{"temperature": -Infinity}', "-Infinity is no value"),
+        (b'{"temperature": NaN}', "NaN is not allowed"),
+        (b'{"temperature": -Infinity}', "-Infinity is not allowed"),
         (b'{"model": "a", "model": "b"}', "'model' is given twice"),
         (b'{"messages": [{"role": "user", "role": "system"}]}', "'role' is given twice"),
         (b'{"seed": ' + b"7" * 5000 + b"}", "thousands of digits"),
@@ -57,9 +59,9 @@ def refused(data: bytes) -> ApiError:
         (b'{"\\udc00": 1}', "half a surrogate"),
         (b'{"prompt": "cut of', "Unterminated string"),
         (b"", "Expecting value"),
-        (b"[1, 2]", "is a list"),
-        (b"null", "is null"),
-        (b'"text"', "is a string"),
+        (b"[1, 2]", "not [1, 2]"),
+        (b"null", "not null"),
+        (b'"text"', 'not "text"'),
     ],
 )
 def test_what_is_no_request_is_refused_with_a_sentence(data: bytes, said: str) -> None:
@@ -74,55 +76,61 @@ def test_too_many_values_are_refused_before_they_are_read(data: bytes) -> None:
 
 
 def test_a_pair_of_surrogates_is_a_character() -> None:
-    assert parsed(b'{"prompt": "\\ud83e\\udd8a"}') == {"prompt": "🦊"}
+    assert parse_json(b'{"prompt": "\\ud83e\\udd8a"}') == {"prompt": "🦊"}
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), VALUES))
 def test_any_other_object_is_read_as_it_is(given: dict[str, Any]) -> None:
-    assert parsed(json.dumps(given).encode()) == given
+    assert parse_json(json.dumps(given).encode()) == given
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_an_object_or_refused(data: bytes) -> None:
     try:
-        assert isinstance(parsed(data), dict)
+        assert isinstance(parse_json(data), dict)
     except ApiError as error:
         assert error.status < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
+@dataclass(frozen=True)
+class Sample:
+    n: Annotated[int, Meta(ge=0, le=10)] = 1
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
+    text: Annotated[str, Meta(max_length=3)] = ""
+    echo: bool = False
+
+
 @pytest.mark.parametrize(
-    ("value", "code"),
+    ("name", "value", "code"),
     [
-        ("7", "invalid_type"),
-        (True, "invalid_type"),
-        (1.5, "invalid_type"),
-        ([1], "invalid_type"),
-        (float("inf"), "invalid_type"),  # as 1e999 is read
-        (-1, "integer_below_min_value"),
-        (11, "integer_above_max_value"),
-        (10**400, "integer_above_max_value"),
+        ("n", "7", "invalid_type"),
+        ("n", True, "invalid_type"),
+        ("n", 1.5, "invalid_type"),
+        ("n", [1], "invalid_type"),
+        ("n", float("inf"), "invalid_type"),  # as 1e999 is read
+        ("n", -1, "integer_below_min_value"),
+        ("n", 11, "integer_above_max_value"),
+        ("n", 10**400, "integer_above_max_value"),
+        ("temperature", 2.1, "decimal_above_max_value"),
+        ("temperature", -0.1, "decimal_below_min_value"),
+        ("temperature", float("inf"), "decimal_above_max_value"),
+        ("temperature", "1", "invalid_type"),
+        ("temperature", False, "invalid_type"),
+        ("text", "four", "string_above_max_length"),
+        ("text", 4, "invalid_type"),
+        ("echo", 1, "invalid_type"),
     ],
 )
-def test_a_whole_number_is_one_within_its_limits(value: object, code: str) -> None:
+def test_a_field_that_does_not_fit_is_named(name: str, value: object, code: str) -> None:
     with pytest.raises(ApiError) as caught:
-        RequestBody({"n": value}).whole("n", 0, 10)
-    told = body("/v1/completions", caught.value)["error"]
-    assert (told["code"], told["param"], told["type"]) == (code, "n", "invalid_request_error")
+        decode_fields(Sample, {name: value})
+    error = error_body("/v1/completions", caught.value)["error"]
+    assert (error["code"], error["param"], error["type"]) == (code, name, "invalid_request_error")
 
 
-@pytest.mark.parametrize("value", [2.1, -0.1, float("inf"), 10**400, "1", False, [], {}])
-def test_a_number_is_one_within_its_limits(value: object) -> None:
-    with pytest.raises(ApiError) as caught:
-        RequestBody({"temperature": value}).number("temperature", 0, 2)
-    assert body("/v1", caught.value)["error"]["param"] == "temperature"
-
-
-def test_numbers_may_be_written_either_way_and_null_is_none_given() -> None:
-    fields = RequestBody({"n": 3.0, "temperature": 1, "stop": None})
-    assert fields.whole("n", 1, 9) == 3
-    assert fields.number("temperature", 0, 2) == 1.0
-    assert fields.get("stop") is None
-    assert RequestBody({"echo": None}).yes("echo") is False
+def test_null_is_as_if_not_given_and_unknown_fields_are_ignored() -> None:
+    fields = parse_json(b'{"n": 3.0, "temperature": 1, "text": null, "more": [1]}')
+    assert decode_fields(Sample, fields) == Sample(3, 1.0, "", False)
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES), st.booleans())
@@ -132,12 +140,12 @@ def test_any_fields_are_an_order_or_one_sentence(given: dict[str, Any], is_chat:
         try:
             found = request_params.chat(request) if is_chat else request_params.completion(request)
         except ApiError as error:
-            told = body("/v1/completions", error)["error"]
+            told = error_body("/v1/completions", error)["error"]
             assert told["type"] == "invalid_request_error"
             assert 10 < len(told["message"]) < 400
             assert "\n" not in told["message"]
             # What is wrong is named, unless it is a whole that has no name.
             assert told["param"]
         else:
-            assert found.params.texts >= 1
-            assert 0 <= found.params.sampling.temperature <= 2
+            assert found.n >= 1
+            assert 0 <= found.sampling.temperature <= 2

@@ -1,0 +1,149 @@
+"""The files of a workspace's trainings, read as they grow.
+
+Nothing is stored beside those files: a training started in a terminal is shown as well, and a
+restarted server knows what the one before it knew.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ownwords.core.progress import Event, parse_event
+from ownwords.training.run_history import RunHistory
+
+_MAX_RUNS = 30
+_MAX_SAMPLES = 40
+_MAX_BYTES = 16 << 20  # of a file with samples, or a plan
+_STEP = re.compile(r"^--- step (\d+)\n", re.MULTILINE)
+
+
+class MetricsTail:
+    """The events of a `metrics.jsonl`: each call returns those written since the last."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._inode = -1
+
+    def read(self) -> tuple[bool, list[Event]]:
+        """Whether the file was replaced, and its new events."""
+        try:
+            with self._path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                is_replaced = stat.st_ino != self._inode or stat.st_size < self._offset
+                if is_replaced:
+                    self._inode, self._offset = stat.st_ino, 0
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:  # not there yet, or deleted
+            was_there, self._inode, self._offset = self._inode != -1, -1, 0
+            return was_there, []
+        complete = data.rfind(b"\n") + 1  # the last line may be half written
+        self._offset += complete
+        events = map(parse_event, data[:complete].splitlines())
+        return is_replaced, [event for event in events if event is not None]
+
+
+class RunFiles:
+    """The trainings in a workspace's `runs`; not thread-safe."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._histories: dict[str, tuple[MetricsTail, RunHistory]] = {}
+        self._look = MetricsTail(folder / "look" / "metrics.jsonl")
+        self._look_events: list[Event] = []
+        self._texts: dict[Path, tuple[tuple[int, int], str]] = {}
+
+    def names(self) -> list[str]:
+        """The trainings' names, the most recently active first."""
+        runs = []
+        try:
+            folders = list(self._folder.iterdir())
+        except OSError:
+            return []
+        for path in folders:
+            try:
+                if (path / "plan.toml").is_file():  # other folders in `runs` have no plan
+                    log = path / "metrics.jsonl"
+                    newest = log if log.exists() else path / "plan.toml"
+                    runs.append((newest.stat().st_mtime, path.name))
+            except OSError:
+                continue
+        return [name for _, name in sorted(runs, reverse=True)[:_MAX_RUNS]]
+
+    def history(self, name: str) -> RunHistory:
+        """The history of a training, one of `names`, up to now."""
+        if name not in self._histories:
+            tail = MetricsTail(self._folder / name / "metrics.jsonl")
+            self._histories[name] = tail, RunHistory()
+        tail, history = self._histories[name]
+        is_replaced, events = tail.read()
+        if is_replaced:
+            history = RunHistory()
+            self._histories[name] = tail, history
+        for event in events:
+            history.add(event)
+        return history
+
+    def look_notes(self) -> list[tuple[float, str]]:
+        """Time and text of each note of the last `look`."""
+        is_replaced, events = self._look.read()
+        self._look_events = ([] if is_replaced else self._look_events) + events
+        return list(_notes(self._look_events))
+
+    def samples(self, name: str) -> list[dict[str, Any]]:
+        """What the model wrote during the training, the newest last."""
+        parts = _STEP.split(self._text(self._folder / name / "samples.txt"))
+        pairs = zip(parts[1::2], parts[2::2], strict=True)
+        samples = [{"step": int(step), "text": text.strip("\n")} for step, text in pairs]
+        return samples[-_MAX_SAMPLES:]
+
+    def plan(self, name: str) -> dict[str, Any] | None:
+        """The plan's numbers with their reasons, and what was expected; None without a plan.
+
+        Read as plain TOML: the plan's own reader would import PyTorch.
+        """
+        try:
+            plan = tomllib.loads(self._text(self._folder / name / "plan.toml"))
+        except tomllib.TOMLDecodeError:
+            return None
+        numbers = plan.get("number")
+        if not isinstance(numbers, list):
+            return None
+        columns = ("key", "value", "reason", "source", "origin")
+        return {
+            "numbers": [
+                {column: number.get(column, "") for column in columns}
+                for number in numbers
+                if isinstance(number, dict)
+            ],
+            "expected": plan.get("expected", {}),
+        }
+
+    def settings(self, name: str) -> str:
+        """The run's `config.toml`."""
+        return self._text(self._folder / name / "config.toml")
+
+    def _text(self, path: Path) -> str:
+        """The file's text, read again only when it has changed; empty if it cannot be read."""
+        try:
+            with path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                state = (stat.st_mtime_ns, stat.st_size)
+                if path not in self._texts or self._texts[path][0] != state:
+                    self._texts[path] = state, file.read(_MAX_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return self._texts[path][1]
+
+
+def _notes(events: Sequence[Event]) -> Iterator[tuple[float, str]]:
+    for event in events:
+        if event.kind == "note" and event.message:
+            yield event.time, event.message
+        elif event.kind == "done" and event.stage:
+            counted = f": {event.done:,} {event.unit}" if event.done and event.unit else ""
+            yield event.time, f"{event.stage}{counted}{', stopped' if event.message else ''}."
