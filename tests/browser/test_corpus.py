@@ -62,7 +62,7 @@ def test_posts_are_found_sorted_and_turned_over(page: "Page") -> None:
     assert not set(first) & set(titles(page))
     page.keyboard.press("p")
     until(page, "document.querySelectorAll('.every tbody tr').length === 50")
-    page.get_by_label("In order of").select_option("title")
+    page.get_by_label("Sort by").select_option("title")
     page.wait_for_url("**sort=title**")
     until(page, "document.querySelector('.every .named').textContent.startsWith('3')")
     ordered = titles(page)
