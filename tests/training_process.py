@@ -46,7 +46,7 @@ TEXTS = [
 
 HEARD: list[float] = []  # every loss of the run that is in progress
 BLOCKS: list[bool] = []  # of each that was computed: whether the library did it
-_seen, _whole = DivergenceDetector.seen, fused_block.forward
+_seen, _whole = DivergenceDetector.check, fused_block.forward
 
 
 def seen(watch: DivergenceDetector, loss: float, gradient_norm: float) -> str:
@@ -132,7 +132,7 @@ def run(
 
 def main(folder: Path, disturbance: str, at: str) -> None:
     torch.set_num_threads(1)
-    setattr(DivergenceDetector, "seen", seen)  # noqa: B010
+    setattr(DivergenceDetector, "check", seen)  # noqa: B010
     setattr(fused_block, "forward", whole)  # noqa: B010
     world = init_distributed(torch.device("cpu"), "fsdp")
     restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.models.loss import IGNORED
-from ownwords.training.batches import Batches, whole
+from ownwords.training.batches import Batches, sequential_batches
 from ownwords.training.settings import DataConfig
 from small_shards import batches_of, same, shards_of
 
@@ -232,7 +232,7 @@ def test_evaluation_reads_every_token_once_in_order(
     lengths: list[int], context: int, rows: int
 ) -> None:
     shards = shards_of(lengths)
-    batches = list(whole(shards, rows=rows, context=context))
+    batches = list(sequential_batches(shards, rows=rows, context=context))
     assert all(batch.ids_BT.shape == (rows, context) for batch in batches)
     assert len(batches) == -(-shards.tokens // (rows * context))
     if not batches:
@@ -255,5 +255,5 @@ def test_evaluation_reads_every_token_once_in_order(
                 assert ((numbers[1:] != numbers[:-1]) == (mine[1:] != mine[:-1])).all()
             else:
                 assert len(set(mine.tolist())) <= 1
-    unmasked = list(whole(shards, rows=rows, context=context, isolate=False))
+    unmasked = list(sequential_batches(shards, rows=rows, context=context, isolate=False))
     assert all(batch.documents_BT is None for batch in unmasked)

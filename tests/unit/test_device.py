@@ -155,8 +155,8 @@ def test_flops_of_what_is_frozen_hidden_or_small() -> None:
         if not p.requires_grad and p.dim() == 2 and name != "embedding.weight"
     )
     assert whole - flops.per_token(model, 40) == 2.0 * matrices - 6.0 * adapter
-    assert flops._seen(40, 7) == pytest.approx(sum(min(i, 7) for i in range(1, 41)) / 40)
-    assert flops._seen(400, None) == pytest.approx(sum(range(1, 401)) / 400, rel=0.003)
+    assert flops._attended(40, 7) == pytest.approx(sum(min(i, 7) for i in range(1, 41)) / 40)
+    assert flops._attended(400, None) == pytest.approx(sum(range(1, 401)) / 400, rel=0.003)
     frozen = build(TINY["qwen3"]).requires_grad_(False)
     packed = tiny("qwen3")
     quantize(packed)

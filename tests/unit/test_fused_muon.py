@@ -27,7 +27,7 @@ def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor],
     for _ in range(3):
         gradients = {n: torch.randn(s, generator=generator) for n, s in SHAPES.items()}
         muon.gather(gradients)
-        muon.step(weights, rate=0.1, momentum=0.9, decay=0.1, gate=GradClip(0.5))
+        muon.step(weights, rate=0.1, momentum=0.9, decay=0.1, clip=GradClip(0.5))
     torch.set_num_threads(1)
     return weights, {name: each.clone() for name, each in muon.momenta().items()}
 

@@ -1,10 +1,12 @@
 """The loop: exact to the bit, whatever happens on the way; every ending a sentence."""
 
+import errno
 import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +18,15 @@ from torch import Tensor
 from families import some_ids
 from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.core.progress import Event, Progress
+from ownwords.core.workspace import translate_os_errors
 from ownwords.models.decoder import CausalLM
 from ownwords.training.batches import Batch, Batches
+from ownwords.training.checkpoint import Checkpoints
+from ownwords.training.device import Device
 from ownwords.training.ema import EMA
 from ownwords.training.job import next_token
 from ownwords.training.loop import (
-    MOST_SETBACKS,
+    MAX_ROLLBACKS,
     TrainingError,
     TrainingInterrupted,
     TrainJob,
@@ -225,7 +230,7 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
     outcome = train(first)
     assert outcome.micro_rows == 1
     assert first.objective.rows[:2] == [4, 2] and set(first.objective.rows[2:]) == {1}  # type: ignore[attr-defined]
-    assert "4 rows at once do not fit the memory: 2 are" in heard.notes()
+    assert "4 rows at once do not fit into memory; from now on 2" in heard.notes()
     by_one = job(tmp_path, replace(LOOP, micro_batch_size=1), key="by-one")
     train(by_one)
     assert weights_of(by_one) == weights_of(first)
@@ -252,19 +257,19 @@ def test_a_loss_that_is_no_number_leads_back(tmp_path: Path) -> None:
     spoilt = Spoilt(lambda call, loss: loss * math.nan if call == 7 else loss)
     outcome = train(job(tmp_path, objective=spoilt, progress=heard.progress()))
     assert outcome.setbacks == 1 and outcome.stopped == "done" and outcome.steps == 12
-    assert "The loss is not a number at step 7: back to step 4, at 0.5 of the" in heard.notes()
+    assert "The loss is not a number at step 7: back to step 4, with 0.5 of the" in heard.notes()
     assert spoilt.calls == 7 + (12 - 4)
     rates = heard.values("rate")
     assert rates[-1] < 0.5 * 0.02
     # The lesson is kept: a run resumed after it goes on at the lower rate.
-    assert job(tmp_path).run.checkpoints.load(12).state["record"]["rate_scale"] == 0.5  # type: ignore[index]
+    assert job(tmp_path).run.checkpoints.load(12).state["record"]["lr_factor"] == 0.5  # type: ignore[index]
 
 
 def test_a_loss_that_never_is_a_number_ends_with_a_sentence(tmp_path: Path) -> None:
     spoilt = Spoilt(lambda _, loss: loss * math.nan)
-    with pytest.raises(TrainingError, match=r"not a number at step 1, after going back 5 times"):
+    with pytest.raises(TrainingError, match=r"not a number at step 1, after 5 rollbacks"):
         train(job(tmp_path, objective=spoilt))
-    assert spoilt.calls == MOST_SETBACKS + 1
+    assert spoilt.calls == MAX_ROLLBACKS + 1
 
 
 def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
@@ -279,7 +284,7 @@ def test_a_run_away_leads_back_and_further_back(tmp_path: Path) -> None:
     loop = replace(LOOP, steps=60, evaluations=12, patience=0)
     outcome = train(job(tmp_path, loop, objective=spoilt, progress=heard.progress()))
     assert outcome.stopped == "done"
-    assert "The loss ran away" in heard.notes()
+    assert "The loss diverged" in heard.notes()
     assert outcome.setbacks == 2
     assert "back to step 45," in heard.notes() and "back to step 40," in heard.notes()
 
@@ -387,7 +392,7 @@ def test_what_a_run_was_begun_with_must_stay(tmp_path: Path) -> None:
     with pytest.raises(TrainingInterrupted):
         train(stopping(job(tmp_path), 5))
     other_text = Batches(shards(tmp_path, count=9), rows=4, context=24, seed=1, config=DataConfig())
-    with pytest.raises(ConfigError, match=r"the texts have changed since the run .* was begun"):
+    with pytest.raises(ConfigError, match=r"the texts have changed since the run .* was started"):
         train(job(tmp_path, batches=other_text))
     with pytest.raises(ConfigError, match=r"the held-out texts have changed"):
         train(job(tmp_path, held_out=False))
@@ -434,7 +439,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_is_used(tmp_path: Path)
     resumed = job(tmp_path, progress=heard.progress())
     train(resumed)
     assert "weights.safetensors is damaged" in heard.notes()
-    assert "Going on after step 4 of 12" in heard.notes()
+    assert "Resuming after step 4 of 12" in heard.notes()
     assert weights_of(resumed) == weights_of(whole)
 
 
@@ -487,3 +492,42 @@ def test_portions_are_even_and_whole() -> None:
             assert [i for part in parts for i in range(part.start, part.stop)] == list(range(rows))
             sizes = [part.stop - part.start for part in parts]
             assert max(sizes) <= at_once and max(sizes) - min(sizes) <= 1
+
+
+def test_a_full_disk_says_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = job(tmp_path, key="whole")
+    train(whole)
+    save = Checkpoints.save
+
+    def fill(checkpoints: Checkpoints, step: int, *rest: Any) -> None:  # noqa: ANN401
+        if step == 8:
+            with translate_os_errors(checkpoints.path(step)):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        save(checkpoints, step, *rest)
+
+    monkeypatch.setattr(Checkpoints, "save", fill)
+    with pytest.raises(WorkspaceError, match="disk is full") as error:
+        train(job(tmp_path))
+    assert "the last checkpoint is of step 4, so 4 steps are lost" in error.value.message
+    monkeypatch.setattr(Checkpoints, "save", save)
+    resumed = job(tmp_path)
+    train(resumed)
+    assert weights_of(resumed) == weights_of(whole)
+
+
+def test_more_free_memory_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "rows.json"
+    free = 10**9
+    monkeypatch.setattr(Device, "free_memory", lambda _: free)
+
+    def change(_: int, loss: Tensor) -> Tensor:
+        if free < 2 * 10**9 and objective.rows[-1] > 1:
+            raise torch.OutOfMemoryError("no room")
+        return loss
+
+    for key, rows in (("busy", 1), ("still-busy", 1), ("idle", 4)):
+        if key == "idle":
+            free = 3 * 10**9
+        objective = Spoilt(change)
+        outcome = train(job(tmp_path, key=key, objective=objective, row_limits=cache))
+        assert outcome.micro_rows == rows

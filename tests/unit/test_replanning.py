@@ -67,10 +67,10 @@ class FakeSpeeds:
         took_s = step_s * self.real / self.told
 
         class Played(ReplanMonitor):
-            def stepped(self) -> None:
+            def step_done(self) -> None:
                 nonlocal now
                 now += took_s
-                super().stepped()
+                super().step_done()
 
         return Played(seconds, step_s, plan_anew, unseen=unseen, clock=lambda: now)
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -83,29 +84,47 @@ def test_samples_are_appended_and_harmless(run: Run) -> None:
     )
 
 
-def test_limits_are_kept_in_the_run_and_beside(run: Run, tmp_path: Path) -> None:
+def test_limits_are_kept_in_the_run_and_in_the_cache(run: Run, tmp_path: Path) -> None:
     cache = tmp_path / "cache" / "rows.json"
-    limits = MicroBatchLimits(run, cache, "gpu and model")
-    assert limits.known(16) == 16
+    limits = MicroBatchLimits(run, cache, "gpu and model", 1000)
+    assert limits.lower(16) == 16
     limits.remember(4)
-    assert limits.known(16) == 4 and limits.known(2) == 2
+    assert limits.lower(16) == 4 and limits.lower(2) == 2
     other = Run.new(tmp_path / "runs", "other")
-    assert MicroBatchLimits(other, cache, "gpu and model").known(16) == 4
-    assert MicroBatchLimits(other, cache, "another model").known(16) == 16
-    assert MicroBatchLimits(other, None, "gpu and model").known(16) == 16
-    assert MicroBatchLimits(run, None, "gpu and model").known(16) == 4
-    MicroBatchLimits(other, cache, "another model").remember(8)
-    assert json.loads(cache.read_text()) == {"gpu and model": 4, "another model": 8}
+    assert MicroBatchLimits(other, cache, "gpu and model", 1000).lower(16) == 4
+    assert MicroBatchLimits(other, cache, "another model", 1000).lower(16) == 16
+    assert MicroBatchLimits(other, None, "gpu and model", 1000).lower(16) == 16
+    assert MicroBatchLimits(run, None, "gpu and model", 1000).lower(16) == 4
+    MicroBatchLimits(other, cache, "another model", 1000).remember(8)
+    assert {key: limit[0] for key, limit in json.loads(cache.read_text()).items()} == {
+        "gpu and model": 4,
+        "another model": 8,
+    }
 
 
-@pytest.mark.parametrize("damaged", ["", "[]", '{"k": "x"}', '{"k": 0}', "\0"])
+def test_a_size_that_did_not_fit_is_tried_again_later_or_with_more_memory(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "rows.json"
+    MicroBatchLimits(run, cache, "k", 1000).remember(4)
+    other = Run.new(tmp_path / "runs", "other")
+    assert MicroBatchLimits(other, cache, "k", 1050).lower(16) == 4
+    assert MicroBatchLimits(other, cache, "k", 2000).lower(16) == 16
+    later = time.time() + 8 * 24 * 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert MicroBatchLimits(other, cache, "k", 1000).lower(16) == 16
+    # The run itself resumes with the sums it had.
+    assert MicroBatchLimits(run, cache, "k", 2000).lower(16) == 4
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"k": "x"}', '{"k": 4}', '{"k": [0, 1, 1]}', "\0"])
 def test_a_damaged_cache_is_none(damaged: str, run: Run, tmp_path: Path) -> None:
     cache = tmp_path / "rows.json"
     cache.write_text(damaged)
-    limits = MicroBatchLimits(run, cache, "k")
-    assert limits.known(8) == 8
+    limits = MicroBatchLimits(run, cache, "k", 1000)
+    assert limits.lower(8) == 8
     limits.remember(2)
-    assert limits.known(8) == 2
+    assert limits.lower(8) == 2
     (tmp_path / "folder").mkdir()
-    MicroBatchLimits(run, tmp_path / "folder", "k").remember(1)  # cannot be written: no matter
-    assert MicroBatchLimits(run, None, "k").known(8) == 1
+    MicroBatchLimits(run, tmp_path / "folder", "k", 1000).remember(1)  # cannot be written
+    assert MicroBatchLimits(run, None, "k", 1000).lower(8) == 1

@@ -1,12 +1,12 @@
 import pytest
 
-from ownwords.training.lr_schedule import scale
+from ownwords.training.lr_schedule import lr_scale
 from ownwords.training.settings import ScheduleConfig
 
 
 def shape(steps: int, **settings: float) -> list[float]:
     config = ScheduleConfig(**settings)
-    return [scale(step, steps, config) for step in range(steps)]
+    return [lr_scale(step, steps, config) for step in range(steps)]
 
 
 def test_up_flat_down() -> None:
@@ -34,9 +34,9 @@ def test_never_zero_never_above_the_peak_and_one_summit(
 
 def test_the_end_is_the_final_share() -> None:
     config = ScheduleConfig(warmup_fraction=0.0, decay_fraction=0.5, final_lr_fraction=0.05)
-    assert scale(1000, 1000, config) == scale(1001, 1000, config) == pytest.approx(0.05)
-    assert scale(999, 1000, config) == pytest.approx(0.05 + 0.95 / 500)
-    assert scale(1000, 1000, ScheduleConfig(warmup_fraction=0.0, decay_fraction=0.0)) == 0
+    assert lr_scale(1000, 1000, config) == lr_scale(1001, 1000, config) == pytest.approx(0.05)
+    assert lr_scale(999, 1000, config) == pytest.approx(0.05 + 0.95 / 500)
+    assert lr_scale(1000, 1000, ScheduleConfig(warmup_fraction=0.0, decay_fraction=0.0)) == 0
 
 
 def test_without_warm_down_the_rate_stays() -> None:

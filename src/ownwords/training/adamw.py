@@ -75,7 +75,7 @@ class AdamW:
         weights: Mapping[str, Tensor],
         *,
         rate: float,
-        gate: GradClip,
+        clip: GradClip,
         narrow: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Change the weights by what was gathered.
@@ -86,20 +86,20 @@ class AdamW:
         here = [weights[name] for name in self.names]
         self.shown = frozenset()
         if not self.fused:
-            self._step_plain(here, rate, gate)
+            self._step_plain(here, rate, clip)
         elif any(gradient.dtype != torch.float32 for gradient in self.gradients):
-            self._step_native(here, rate, gate, narrow or {})
+            self._step_native(here, rate, clip, narrow or {})
         else:
-            self._step_fused(here, rate, gate)
+            self._step_fused(here, rate, clip)
         self.release()
 
     def _step_native(
-        self, weights: Sequence[Tensor], rate: float, gate: GradClip, narrow: Mapping[str, Tensor]
+        self, weights: Sequence[Tensor], rate: float, clip: GradClip, narrow: Mapping[str, Tensor]
     ) -> None:
-        if gate.ok is not None and not bool(gate.ok):
+        if clip.ok is not None and not bool(clip.ok):
             return
         self.count.add_(1)
-        step, scale = int(self.count), float(gate.factor)
+        step, scale = int(self.count), float(clip.factor)
         shown = [name for name, each in narrow.items() if _is_writable(each)]
         self.shown = frozenset(shown).intersection(self.names)
         every = zip(self.names, weights, self.gradients, self.means, self.squares, strict=True)
@@ -118,14 +118,14 @@ class AdamW:
                 narrow=narrow[name] if name in self.shown else None,
             )
 
-    def _step_fused(self, weights: list[Tensor], rate: float, gate: GradClip) -> None:
+    def _step_fused(self, weights: list[Tensor], rate: float, clip: GradClip) -> None:
         # The kernel divides the gradients by `scale`.
         scale: Tensor | None = None
-        if isinstance(gate.factor, Tensor):
-            scale = 1 / gate.factor
-        elif gate.factor != 1.0:
-            scale = self.count.new_full((), 1 / gate.factor)
-        bad = None if gate.ok is None else 1 - gate.ok
+        if isinstance(clip.factor, Tensor):
+            scale = 1 / clip.factor
+        elif clip.factor != 1.0:
+            scale = self.count.new_full((), 1 / clip.factor)
+        bad = None if clip.ok is None else 1 - clip.ok
         self.count.add_(1)
         torch._fused_adamw_(
             weights,
@@ -147,19 +147,19 @@ class AdamW:
         if bad is not None:
             self.count.sub_(bad)
 
-    def _step_plain(self, weights: list[Tensor], rate: float, gate: GradClip) -> None:
+    def _step_plain(self, weights: list[Tensor], rate: float, clip: GradClip) -> None:
         assert self._copy is not None
         gradient, updates = self._copy
         beta1, beta2 = self.betas
-        gate.apply(gradient, 0.0)
-        self.count.add_(gate.of(1.0))
-        self.mean.lerp_(gradient, gate.of(1 - beta1))
-        self.square.lerp_(gradient.square(), gate.of(1 - beta2))
+        clip.apply(gradient, 0.0)
+        self.count.add_(clip.unless_skipped(1.0))
+        self.mean.lerp_(gradient, clip.unless_skipped(1 - beta1))
+        self.square.lerp_(gradient.square(), clip.unless_skipped(1 - beta2))
         spread = (self.square / (1 - beta2**self.count)).sqrt_().add_(self.eps)
         torch.div(self.mean / (1 - beta1**self.count), spread, out=gradient)
-        GradClip(1.0, gate.ok).apply(gradient, 0.0)  # before the first step that counts it is 0 / 0
+        GradClip(1.0, clip.ok).apply(gradient, 0.0)  # before the first step that counts it is 0 / 0
         if self.decay:
-            torch._foreach_mul_(weights, 1 - gate.of(rate * self.decay))
+            torch._foreach_mul_(weights, 1 - clip.unless_skipped(rate * self.decay))
         torch._foreach_add_(weights, updates, alpha=-rate)
 
     def moments(self) -> dict[str, Tensor]:

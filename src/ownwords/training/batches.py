@@ -148,10 +148,12 @@ class Batches:
         )
 
 
-def whole(shards: Shards, *, rows: int, context: int, isolate: bool = True) -> Iterator[Batch]:
-    """Every token once, in order, for evaluation; the last rows are filled up with what counts not.
+def sequential_batches(
+    shards: Shards, *, rows: int, context: int, isolate: bool = True
+) -> Iterator[Batch]:
+    """Every token once, in order, for evaluation; the last rows are padded.
 
-    All batches have the same shape. No tokens, no batch.
+    All batches have the same shape; without tokens there is none.
     """
     ends_D = shards.offsets_D1[1:]
     size = rows * context

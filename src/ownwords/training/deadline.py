@@ -1,4 +1,4 @@
-"""What becomes of a run that turns out too long for its time: fewer steps, the same course.
+"""Shortens a run that would take longer than its time: fewer steps, the same schedule.
 
 A plan counts steps from a speed measured beforehand, and a machine may slow down later. A
 `ShortenedRun` compresses the rest of the schedule, evaluations and learning-rate decay included,
@@ -10,65 +10,63 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_PATIENCE = 0.25  # share of the time before which nothing is said: what is slow may pass
-_MEMORY = 0.06  # the pace is that of about the last so much of the time there is
-_LATE = 0.04  # a run is shortened if it would take so much more time than there is
-_LEAST_S = 1.0  # of either of them
-_BETWEEN = 4.0  # so much of that memory has gone by before a second word
-_LEAST_STEPS = 4  # seen before anything is said about the pace
-_DESCENT = 0.1  # from the peak, a rate may fall within so much of what was trained before
+_GRACE = 0.25  # fraction of the time before which nothing is shortened: slowness may pass
+_MEMORY = 0.06  # the speed is that of about the last such fraction of the time
+_TOLERANCE = 0.04  # a run is shortened if it would take this fraction longer
+_MIN_S = 1.0  # of the memory and of the tolerance
+_COOLDOWN = 4.0  # memories between two decisions
+_MIN_STEPS = 4  # measured before the first decision
+_DESCENT = 0.1  # the rate may decay from its peak within this fraction of the steps before
 
 
 @dataclass(frozen=True)
 class ShortenedRun:
-    """From `step` on, at `position` of the planned course, the run ends after `steps` in all."""
+    """From `step`, at `position` of the planned schedule, the run ends after `steps` in all."""
 
     step: int
     position: float
     steps: int
 
 
-def position(step: int, planned: int, cut: ShortenedRun | None) -> float:
-    """Where a step stands in the planned course; the step itself where nothing was cut."""
-    if cut is None or step <= cut.step:
+def position(step: int, planned: int, shortened: ShortenedRun | None) -> float:
+    """Where a step stands in the planned schedule; the step itself if the run is as planned."""
+    if shortened is None or step <= shortened.step:
         return step
-    share = (step - cut.step) / (cut.steps - cut.step)
-    return cut.position + share * (planned - cut.position)
+    share = (step - shortened.step) / (shortened.steps - shortened.step)
+    return shortened.position + share * (planned - shortened.position)
 
 
-def points(planned: int, count: int, cut: ShortenedRun | None) -> set[int]:
-    """The steps after which the held-out text is read: evenly spread, the last at the end."""
+def points(planned: int, count: int, shortened: ShortenedRun | None) -> set[int]:
+    """The steps after which to evaluate: evenly spaced, the last at the end."""
     places = {round(k * planned / count) for k in range(1, count + 1)} - {0}
-    if cut is None:
+    if shortened is None:
         return places
-    ahead = planned - cut.position
+    start, ahead = shortened.step, planned - shortened.position
     moved = (
-        cut.step + round((cut.steps - cut.step) * (place - cut.position) / ahead)
+        start + round((shortened.steps - start) * (place - shortened.position) / ahead)
         for place in places
-        if place > cut.position
+        if place > shortened.position
     )
-    return {place for place in places if place <= cut.step} | {max(cut.step + 1, p) for p in moved}
+    return {place for place in places if place <= start} | {max(start + 1, p) for p in moved}
 
 
 class Deadline:
-    """Watches how long steps take; `fitting` says when not all can be done in `seconds`.
-
-    Of an infinite number of seconds it never says so.
-    """
+    """Measures how long steps take; `max_steps` says when not all fit into `seconds`."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
-        self._memory_s = max(_LEAST_S, _MEMORY * seconds)
-        self._steps = self._steps_s = self._seen_s = 0.0
-        self._silent_s = self._memory_s
-        self._seen = self._evaluations = 0
+        self._memory_s = max(_MIN_S, _MEMORY * seconds)
+        # Exponentially weighted: steps, and the seconds they took.
+        self._steps = self._steps_s = self._measured_s = 0.0
+        self._cooldown_s = self._memory_s
+        self._count = self._evaluations = 0
         self._pause_s = 0.0
         self._since = clock()
 
-    def paused(self, *, evaluated: bool = False) -> None:
-        """What was done since the last step was none; if it was an evaluation, more will come.
+    def pause_done(self, *, evaluated: bool = False) -> None:
+        """Exclude time since the last step; ignore the first evaluation.
 
-        The first of those counts not either.
+        Later ones tell how long the evaluations still to come will take.
         """
         now = self._clock()
         self._evaluations += evaluated
@@ -76,35 +74,35 @@ class Deadline:
             self._pause_s = now - self._since
         self._since = now
 
-    def stepped(self) -> None:
-        """A step is done. The first, in which all is compiled and warmed, counts not."""
+    def step_done(self) -> None:
+        """Count a step; the first, which compiles and warms up, is ignored."""
         now = self._clock()
         took_s, self._since = now - self._since, now
-        self._seen += 1
-        if self._seen == 1:
+        self._count += 1
+        if self._count == 1:
             return
         fade = math.exp(-took_s / self._memory_s)
         self._steps, self._steps_s = self._steps * fade + 1, self._steps_s * fade + took_s
-        self._seen_s += took_s
+        self._measured_s += took_s
 
-    def fitting(self, step: int, steps: int, spent_s: float, pauses: int, rate: float) -> int:
-        """How many steps there can be in all if `steps` are too many, else 0.
+    def max_steps(self, step: int, steps: int, spent_s: float, pauses: int, lr_scale: float) -> int:
+        """The number of steps that fit if `steps` are too many, else 0.
 
-        `step` are done in `spent_s`, `pauses` are to come, and `rate` is the share of the peak that
-        the rate has now: a high one must not break off, even if that takes a little longer.
+        `step` are done in `spent_s`, `pauses` are to come. `lr_scale` is the current fraction of
+        the peak learning rate: a high one must not break off, even if that takes a little longer.
         """
         left = steps - step
-        if left < 2 or self._seen <= _LEAST_STEPS or self._seen_s < self._silent_s:
+        if left < 2 or self._count <= _MIN_STEPS or self._measured_s < self._cooldown_s:
             return 0
-        if spent_s < _PATIENCE * self._seconds:
+        if spent_s < _GRACE * self._seconds:
             return 0
         step_s = self._steps_s / self._steps
         time_s = self._seconds - spent_s - pauses * self._pause_s
-        if left * step_s - time_s <= max(_LEAST_S, _LATE * self._seconds):
+        if left * step_s - time_s <= max(_MIN_S, _TOLERANCE * self._seconds):
             return 0
-        least = max(1, math.ceil(_DESCENT * rate * step))
-        fitting = max(least, int(time_s / step_s))
+        descent = max(1, math.ceil(_DESCENT * lr_scale * step))
+        fitting = max(descent, int(time_s / step_s))
         if fitting >= left:
             return 0
-        self._seen_s, self._silent_s = 0.0, _BETWEEN * self._memory_s
+        self._measured_s, self._cooldown_s = 0.0, _COOLDOWN * self._memory_s
         return step + fitting

@@ -1,6 +1,6 @@
-"""Averages of weights: along a run, of several runs, between two models.
+"""Exponential moving average (EMA) of the weights, and interpolation between two models.
 
-Everything is computed in float32; weights are mappings from parameters' names to tensors.
+Everything is computed in float32; weights are mappings from parameter names to tensors.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from ownwords.training.sharding import full_tensor, is_sharded, local_shard
 
 
 class EMA:
-    """An exponential moving average: what is `half_life_steps` old counts half as much.
+    """An exponential moving average: weights `half_life_steps` old count half as much.
 
-    `weights` say only what there is to be averaged. The average begins with the first update, and
-    the few first ones are weighted so that they sum to one; nothing of before is in it.
+    `weights` give only names and shapes. The average starts with the first update and is corrected
+    for its bias, so that nothing from before is in it.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], half_life_steps: float) -> None:
@@ -34,7 +34,7 @@ class EMA:
 
     @torch.no_grad()
     def update(self, weights: Mapping[str, Tensor]) -> None:
-        """Take in the weights after one more step."""
+        """Add the weights after one more step."""
         _same(self._sum, weights)
         sums = [local_shard(each) for each in self._sum.values()]
         here = [local_shard(weights[name].detach()) for name in self._sum]
@@ -49,13 +49,13 @@ class EMA:
         return {name: each / share for name, each in self._sum.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """For a checkpoint, in float32; not copies. A count above 2^24 would not be exact."""
+        """The state for a checkpoint, in float32, not copied; a count above 2^24 is not exact."""
         count = torch.tensor(float(self.updates))
         return {"updates": count} | {f"sum/{name}": each for name, each in self._sum.items()}
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from there, bit for bit."""
+        """Restore a state, bit for bit."""
         _same(self.state(), state)
         for name, each in self._sum.items():
             value = state[f"sum/{name}"]

@@ -1,4 +1,4 @@
-"""How much arithmetic a token costs: what speeds are measured against."""
+"""FLOPs of a training step per token."""
 
 import math
 
@@ -12,22 +12,22 @@ from ownwords.models.quantize import QuantizedEmbedding, QuantizedLinear
 def per_token(model: CausalLM | ModelConfig, context: int) -> float:
     """Floating-point operations that training on one token of a row of `context` needs.
 
-    6 for every weight that is multiplied by (2 forward, 4 backward; 4 where it is frozen and only
-    passed through), and attention: 12 * width of the heads * tokens looked at in each layer, those
-    being context / 2 on average where nothing hides but the future, fewer behind a window.
-    Lookups, norms and activations are not counted, nor is anything computed twice to save memory.
+    6 for each weight of a matrix product (2 forward, 4 backward; 4 in all if it is frozen), and
+    attention: 12 * width of the heads * tokens attended to in each layer, which are context / 2 on
+    average with a causal mask, fewer with a sliding window. Embedding lookups, norms, activations
+    and recomputation are not counted.
     """
     if isinstance(model, ModelConfig):
         model = build(model, device="meta")
     config = model.config
-    seen = sum(_seen(context, window) for window in config.windows())
-    return sum(_of_weights(model)) + 12.0 * config.heads * config.head_dim * seen
+    attended = sum(_attended(context, window) for window in config.windows())
+    return sum(_of_weights(model)) + 12.0 * config.heads * config.head_dim * attended
 
 
 def _of_weights(model: CausalLM) -> list[float]:
     costs: list[float] = []
     for module in model.modules():
-        # A lookup costs nothing; turned around as the head, the whole table is multiplied by.
+        # A lookup costs nothing; wte shared with lm_head is a matrix product.
         is_lookup = module is not model.embedding or model.head is not None
         if isinstance(module, nn.Embedding | QuantizedEmbedding) and is_lookup:
             continue
@@ -42,7 +42,7 @@ def _cost(weight: Tensor) -> float:
     return (6.0 if weight.requires_grad else 4.0) * weight.numel()
 
 
-def _seen(context: int, window: int | None) -> float:
+def _attended(context: int, window: int | None) -> float:
     """Tokens that one of a row looks at, on average."""
     if window is None or window >= context:
         return context / 2

@@ -1,4 +1,4 @@
-"""What an optimizer's parts do to the gradients before they use them."""
+"""Gradient clipping, and skipping of steps whose gradients are not finite."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,22 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class GradClip:
-    """What a step does to all gradients: clipping, and whether it takes place.
+    """The factor that clips all gradients of a step, and whether the step is skipped.
 
-    `ok` is None where that is known already; else a tensor that is 1, or 0 for a step that has to
-    change nothing.
+    `ok` is a tensor: 1, or 0 for a step that must change nothing; None if it is known to be 1.
     """
 
     factor: float | Tensor
     ok: Tensor | None = None
 
     def apply(self, gradients: Tensor, otherwise: Tensor | float) -> None:
-        """Clip in place; where the step does not take place, become `otherwise`."""
+        """Clip in place; if the step is skipped, set to `otherwise`."""
         if not isinstance(self.factor, float) or self.factor != 1.0:
             gradients.mul_(self.factor)
         if self.ok is not None:
             # Not a product: zero times NaN is NaN.
             gradients.copy_(torch.where(self.ok.bool(), gradients, otherwise))
 
-    def of(self, number: float) -> float | Tensor:
-        """The number, or zero where the step does not take place."""
+    def unless_skipped(self, number: float) -> float | Tensor:
+        """The number, or zero if the step is skipped."""
         return number if self.ok is None else self.ok * number

@@ -1,4 +1,4 @@
-"""Asked to stop: the step is finished, all is saved; asked again, it ends at once."""
+"""SIGINT and SIGTERM: the first finishes the step and saves, the second stops at once."""
 
 import signal
 import threading
@@ -9,19 +9,17 @@ from typing import Self
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Training was stopped from outside, and everything is saved; the message says how to go on."""
+    """Training was interrupted, and everything is saved; the message says how to resume."""
 
 
-# The last is Ctrl-Break, by which a group of processes is asked to end on Windows, and only there.
-_ASKING = ("SIGINT", "SIGTERM", "SIGBREAK")
+# The last is Ctrl-Break, which ends a group of processes on Windows.
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGBREAK")
 
 
 class InterruptHandler:
     """Within its block the first SIGINT or SIGTERM sets `wanted`, and the second interrupts.
 
-    So does Ctrl-Break, where there is one.
-
-    Outside the main thread Python cannot hear signals: there they do what they did before.
+    Outside the main thread Python receives no signals, and nothing changes.
     """
 
     def __init__(self) -> None:
@@ -31,9 +29,9 @@ class InterruptHandler:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for name in _ASKING:
+            for name in _SIGNALS:
                 if (number := getattr(signal, name, None)) is not None:
-                    self._before[number] = signal.signal(number, self._asked)
+                    self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -42,7 +40,7 @@ class InterruptHandler:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """What can be done again without a loss, such as an evaluation, is not waited for."""
+        """Interrupt this block at once: it can be repeated without a loss, as an evaluation can."""
         self._at_once = True
         try:
             if self.wanted:
@@ -51,7 +49,7 @@ class InterruptHandler:
         finally:
             self._at_once = False
 
-    def _asked(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self.wanted or self._at_once:
             self.wanted = True
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A training job: what is trained, on what, how; and what came of it."""
+"""The definition of a training loop's job, and its outcome."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -55,8 +55,8 @@ class LossModule(nn.Module):
         return self._objective(self.model, batch, z_weight)[0]
 
 
-# What may be changed under a run: it decides how fast and how long, not what is computed.
-_FREE = {
+# Settings that may change when a run resumes: they decide how fast and how long, not the result.
+_CHANGEABLE = {
     "micro_batch_size",
     "compile",
     "gradient_checkpointing",
@@ -68,7 +68,7 @@ _FREE = {
 
 @dataclass
 class TrainJob:
-    """All that `train` needs. Its model holds the chosen weights afterwards."""
+    """All that `train` needs. Afterwards its model has the best weights."""
 
     model: CausalLM
     batches: Batches
@@ -83,44 +83,44 @@ class TrainJob:
     objective: Objective = next_token
     progress: Progress = field(default_factory=Progress)
     adapter: lora.LoraAdapter | None = None  # attached to the model: then it alone is trained
-    # Called at every evaluation, with the model as `ownwords.inference` uses it:
+    # Called at every evaluation:
     samples: Callable[[CausalLM], Sequence[str]] | None = None
-    memorised: Callable[[CausalLM], float] | None = None  # share of the text, from 0 to 1
+    memorised: Callable[[CausalLM], float] | None = None  # fraction of the text, from 0 to 1
     peak_flops: float | None = None  # of the device, per second, as measured
-    # That training may take, over all the times it is resumed: steps that will not be done by then
-    # are fewer in the end. None: as long as they take.
+    # Time for training, interruptions excluded; a run that would take longer is shortened.
+    # None: as long as the steps take.
     seconds: float | None = None
-    replan: ReplanMonitor | None = None  # watches the first steps of a run that is new
-    row_limits: Path | None = None  # a file that remembers across runs what fits the memory
+    replan: ReplanMonitor | None = None  # of a new run
+    row_limits: Path | None = None  # a cache of MicroBatchLimits
 
 
 @dataclass(frozen=True)
 class TrainOutcome:
-    """How a training ended. `stopped`: all steps done; no longer better; too much learned by heart.
+    """How a training ended. `stopped`: all steps done; early stopping; too much memorised.
 
-    The weights kept are those after `best_step` steps, averaged where `averaged`; the last ones if
-    nothing was held out to choose by.
+    The model has the weights of `best_step`, averaged if `averaged`; the last ones if no text was
+    held out to choose by.
     """
 
     steps: int
     stopped: Literal["done", "early", "memorised"]
     best_step: int
     averaged: bool
-    bits_per_byte: float | None  # of the weights kept, on the held-out text
+    bits_per_byte: float | None  # of the best weights, on the held-out text
     evaluations: tuple[Evaluation, ...]
     tokens: int
-    seconds: float  # spent in training, evaluations included, over all the times it was resumed
+    seconds: float  # evaluations included, interruptions excluded
     setbacks: int
-    micro_rows: int  # rows computed at once in the end
-    shortened: bool = False  # fewer steps than planned, for the time would not have sufficed
+    micro_rows: int  # at the end
+    shortened: bool = False  # to fewer steps than planned, to end in time
 
 
 def identity(job: TrainJob) -> dict[str, object]:
-    """What must be the same when a run is resumed, under the name by which a change is told."""
+    """What must be the same when a run resumes, by the name that an error gives it."""
     settings: dict[str, object] = {}
     for section, config in (("train", job.loop), ("optim", job.optim), ("schedule", job.schedule)):
         for name, value in dataclasses.asdict(config).items():
-            if section != "train" or name not in _FREE:
+            if section != "train" or name not in _CHANGEABLE:
                 settings[f"{section}.{name}"] = list(value) if isinstance(value, tuple) else value
     return {
         "texts": job.batches.key,
@@ -133,7 +133,7 @@ def identity(job: TrainJob) -> dict[str, object]:
 
 
 def _model_key(model: CausalLM) -> str:
-    """Shapes of what is trained, values of what is not: a checkpoint holds only the former."""
+    """The shapes of trained tensors and the values of frozen ones, which no checkpoint has."""
     parts = [repr(model.config)]
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name, tensor in sorted(tensors.items()):
@@ -144,18 +144,18 @@ def _model_key(model: CausalLM) -> str:
 
 
 def check_same(then: Mapping[str, object], now: Mapping[str, object], run: Run) -> None:
-    """ConfigError if a run was begun with something else than it is now."""
+    """ConfigError if a run was started with something else."""
     changed = [key for key in {**then, **now} if then.get(key) != now.get(key)]
-    whole = [key for key in changed if "." not in key]
-    if whole:
-        verb = "has" if whole in (["model"], ["tokenizer"], ["adapter"]) else "have"
+    inputs = [key for key in changed if "." not in key]
+    if inputs:
+        verb = "has" if inputs in (["model"], ["tokenizer"], ["adapter"]) else "have"
         raise ConfigError(
-            f"the {' and the '.join(whole)} {verb} changed since the run {run.folder} was begun",
-            hint="begin another run, or bring back what it was begun with",
+            f"the {' and the '.join(inputs)} {verb} changed since the run {run.folder} was started",
+            hint="start another run, or restore what this one was started with",
         )
     if changed:
-        told = ", ".join(f"{k} = {then.get(k)}, now {now.get(k)}" for k in changed[:3])
+        changes = ", ".join(f"{k} = {then.get(k)}, now {now.get(k)}" for k in changed[:3])
         raise ConfigError(
-            f"the run {run.folder} was begun with other settings: {told}",
-            hint="give the same settings to go on with it, or begin another run",
+            f"the run {run.folder} was started with other settings: {changes}",
+            hint="give the same settings to resume it, or start another run",
         )

@@ -1,4 +1,4 @@
-"""The figures of a training under way."""
+"""Training metrics: loss, speed, learning rate."""
 
 import math
 import time
@@ -11,7 +11,7 @@ _EVERY_S = 0.3
 
 
 class Meter:
-    """Figures for whoever watches, a few times a second: means over the steps since the last."""
+    """Reports metrics a few times a second, as means over the steps since the last report."""
 
     def __init__(self, job: TrainJob) -> None:
         shards, loop = job.batches.shards, job.loop
@@ -22,23 +22,23 @@ class Meter:
         self._cost = flops.per_token(job.model, loop.sequence_length) if job.peak_flops else 0.0
         self._step = 0
         self._gradient_norm = 0.0
-        self.rate = 0.0
+        self.learning_rate = 0.0
         self.restart()
 
     def restart(self) -> None:
-        """What was done just now was no training."""
+        """Exclude the time until now."""
         self._since, self._count, self._sum = time.monotonic(), 0, 0.0
 
-    def seen(self, stage: Stage, step: int, loss: float, gradient_norm: float) -> None:
-        """The figures of one step."""
+    def add(self, stage: Stage, step: int, loss: float, gradient_norm: float) -> None:
+        """Add a step."""
         self._step, self._gradient_norm = step, gradient_norm
         self._count += 1
         self._sum += loss
         if time.monotonic() - self._since >= _EVERY_S:
-            self.tell(stage)
+            self.report(stage)
 
-    def tell(self, stage: Stage) -> None:
-        """What was seen since this was told last, if anything was."""
+    def report(self, stage: Stage) -> None:
+        """Report the steps since the last report, if there are any."""
         if not self._count:
             return
         speed = self._count * self._step_tokens / max(1e-9, time.monotonic() - self._since)
@@ -48,7 +48,7 @@ class Meter:
             loss=nats,
             bits_per_byte=nats / math.log(2) * self._tokens_per_byte,
             tokens_per_s=speed,
-            rate=self.rate,
+            rate=self.learning_rate,
             gradient_norm=self._gradient_norm,
             **({"share_of_limit": speed * self._cost / self._peak} if self._peak else {}),
         )

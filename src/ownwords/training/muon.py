@@ -109,47 +109,47 @@ class Muon:
         rate: float,
         momentum: float,
         decay: float,
-        gate: GradClip,
+        clip: GradClip,
     ) -> None:
         """Change the weights (of a split one: the piece that lies here) by what was gathered."""
-        native = [stack for stack in self.stacks if self._is_native(stack, gate)]
+        native = [stack for stack in self.stacks if self._is_native(stack, clip)]
         if native:
             fused_muon.update_(
                 [stack.update_NRC for stack in native],
                 [stack.momentum_NRC for stack in native],
-                factor=float(gate.factor),
+                factor=float(clip.factor),
                 momentum=momentum,
                 rounds=self.rounds,
             )
         for stack in self.stacks:
             if stack not in native:
-                self._advance(stack, momentum, gate)
+                self._advance(stack, momentum, clip)
             here = [weights[name] for name in stack.names]
             updates = stack.updates
             if is_sharded(stack.parameters[0]):
                 pairs = zip(updates, stack.parameters, strict=True)
                 updates = [local_like(update, parameter) for update, parameter in pairs]
             if decay:
-                torch._foreach_mul_(here, 1 - gate.of(rate * decay))
+                torch._foreach_mul_(here, 1 - clip.unless_skipped(rate * decay))
             torch._foreach_add_(here, updates, alpha=-rate * stack.scale)
 
-    def _is_native(self, stack: MatrixStack, gate: GradClip) -> bool:
+    def _is_native(self, stack: MatrixStack, clip: GradClip) -> bool:
         return (
             self.precision == torch.bfloat16
             and stack.update_NRC.device.type == "cpu"
-            and gate.ok is None
+            and clip.ok is None
             and fused_muon.is_supported(*stack.update_NRC.shape[1:])
         )
 
-    def _advance(self, stack: MatrixStack, momentum: float, gate: GradClip) -> None:
+    def _advance(self, stack: MatrixStack, momentum: float, clip: GradClip) -> None:
         """From the gradients to what the weights change by."""
-        gate.apply(stack.update_NRC, stack.momentum_NRC)
+        clip.apply(stack.update_NRC, stack.momentum_NRC)
         # Where the step does not take place, both are the momentum already: it stays exactly.
         stack.momentum_NRC.lerp_(stack.update_NRC, 1 - momentum)
         stack.update_NRC.lerp_(stack.momentum_NRC, momentum)
         self._orthogonalize(stack.update_NRC)
-        if gate.ok is not None:
-            stack.update_NRC.mul_(gate.ok)
+        if clip.ok is not None:
+            stack.update_NRC.mul_(clip.ok)
 
     def _orthogonalize(self, update_NRC: Tensor) -> None:
         norm_N11 = torch.linalg.vector_norm(update_NRC, dim=(1, 2), keepdim=True)

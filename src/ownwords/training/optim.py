@@ -48,7 +48,7 @@ class Optimizer:
         exact: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.config = config
-        self.rate_scale = 1.0
+        self.lr_factor = 1.0
         self._parameters: dict[str, Tensor] = {
             name: each for name, each in model.named_parameters() if each.requires_grad
         }
@@ -113,8 +113,8 @@ class Optimizer:
             if not math.isfinite(value):
                 self.skipped += 1
                 return
-            clip = self.config.grad_clip
-            gate = GradClip(clip / value if clip and value > clip else 1.0)
+            max_norm = self.config.grad_clip
+            clip = GradClip(max_norm / value if max_norm and value > max_norm else 1.0)
         else:
             ok = norm.isfinite().float()
             self.skipped += 1 - ok
@@ -123,8 +123,8 @@ class Optimizer:
                 if self.config.grad_clip
                 else norm * 0 + 1
             )
-            gate = GradClip(factor, ok)
-        scale *= self.rate_scale
+            clip = GradClip(factor, ok)
+        scale *= self.lr_factor
         weights = self._weights()
         if self._muon is not None:
             config = self.config
@@ -138,11 +138,11 @@ class Optimizer:
                 rate=config.muon_lr * scale,
                 momentum=config.momentum_start + risen * (config.momentum - config.momentum_start),
                 decay=config.weight_decay,
-                gate=gate,
+                clip=clip,
             )
         narrow = self._narrow(self._masters)
         for group in self._adamw:
-            group.step(weights, rate=self.config.learning_rate * scale, gate=gate, narrow=narrow)
+            group.step(weights, rate=self.config.learning_rate * scale, clip=clip, narrow=narrow)
         self._show_masters({name for group in self._adamw for name in group.shown})
 
     def _gather(self) -> Tensor:

@@ -1,10 +1,12 @@
-"""A run: one folder with all that one training needs to go on, and tells about itself."""
+"""The folder of a run: all that a training needs to resume, and its metrics and samples."""
 
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeGuard
 
 from ownwords.core.errors import OwnwordsError, WorkspaceError
 from ownwords.core.progress import JsonLines, Progress, printable
@@ -13,6 +15,10 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.training.checkpoint import Checkpoints
 
 _LIMITS = "limits.json"
+# After an out-of-memory error, the same size is tried again after so long, or with so many times
+# the free memory.
+_RETRY_S = 7 * 24 * 3600.0
+_MORE_MEMORY = 1.1
 
 
 class Run:
@@ -27,7 +33,7 @@ class Run:
 
     @classmethod
     def new(cls, runs: Path, key: str) -> "Run":
-        """The run of that key: found again, with its checkpoints, if it was begun before."""
+        """The run of that key, with its checkpoints if it was started before."""
         if not re.fullmatch(r"[\w.-]{1,100}", key) or not key.strip("."):
             raise WorkspaceError(f"{key!r:.120} cannot be the name of a run")
         with translate_os_errors(runs / key):
@@ -35,15 +41,15 @@ class Run:
         return cls(runs / key)
 
     def write_config(self, toml: str) -> None:
-        """Keep the settings in force; `core.config.Resolved.to_toml` writes them with origins."""
+        """Store the settings; `core.config.Resolved.to_toml` writes them with their origins."""
         write_atomically(self.config, toml)
 
     @contextmanager
     def opened(self, progress: Progress, *, writes: bool = True) -> Iterator[Progress]:
-        """Hold the run, and keep the events of this while in `metrics.jsonl`.
+        """Lock the run, and record events in `metrics.jsonl` meanwhile.
 
-        WorkspaceError if another process holds it. Of several processes of one training, only the
-        one that `writes` holds and keeps anything.
+        WorkspaceError if another process has the lock. Of several processes of one training, only
+        the one that `writes` locks and records.
         """
         if not writes:
             yield progress
@@ -70,37 +76,53 @@ class Run:
 
 
 class MicroBatchLimits:
-    """How many rows at once have fitted the memory: kept in the run, and across runs in a cache.
+    """The micro-batch sizes that have run out of memory: half of each is the limit.
 
-    What did not fit once is not tried again. `key` stands for all that decides it: the device, the
-    model, the length of a row.
+    A run keeps its limit, so that it resumes with the same sums. Other runs take it from the cache,
+    for a week and as long as no more memory is free; then they try again. `key` stands for the
+    device, the model and the length of a row.
     """
 
-    def __init__(self, run: Run, cache: Path | None, key: str) -> None:
+    def __init__(self, run: Run, cache: Path | None, key: str, free_memory: int) -> None:
         self._run = run.folder / _LIMITS
         self._cache = cache
-        self._key = key
+        self._key, self._free_memory = key, free_memory
 
-    def known(self, rows: int) -> int:
-        """At most `rows`, or fewer where more have failed before."""
-        found = [_table(path).get(self._key, rows) for path in (self._run, self._cache) if path]
-        return max(1, min(rows, *found))
+    def lower(self, rows: int) -> int:
+        """At most `rows`, or fewer if more did not fit."""
+        limits = [rows]
+        if values := _limits(self._run).get(self._key):
+            limits.append(int(values[0]))
+        elif self._cache and (values := _limits(self._cache).get(self._key)):
+            limit, free_memory, failed_at = values
+            is_recent = 0 <= time.time() - failed_at < _RETRY_S
+            if is_recent and self._free_memory < _MORE_MEMORY * free_memory:
+                limits.append(int(limit))
+        return max(1, min(limits))
 
     def remember(self, rows: int) -> None:
-        """From now on at most so many."""
-        write_atomically(self._run, json.dumps(_table(self._run) | {self._key: rows}))
+        """Record that only so many rows fit."""
+        limit = {self._key: [rows, self._free_memory, time.time()]}
+        write_atomically(self._run, json.dumps(_limits(self._run) | limit))
         if self._cache is not None:
-            # A cache that cannot be written costs the next run one failed step, no more.
+            # A cache that cannot be written costs the next run one failed step.
             with suppress(OSError, OwnwordsError):
                 self._cache.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(self._cache, json.dumps(_table(self._cache) | {self._key: rows}))
+                write_atomically(self._cache, json.dumps(_limits(self._cache) | limit))
 
 
-def _table(path: Path) -> dict[str, int]:
+def _limits(path: Path) -> dict[str, list[float]]:
+    """Rows, free bytes and time by key; what is damaged or of another version is left out."""
     if not path.exists():
         return {}
     try:
         table = read_json(path)
-    except OwnwordsError:  # damaged: as if it had never been written
+    except OwnwordsError:
         return {}
-    return {key: value for key, value in table.items() if type(value) is int and value > 0}
+    return {key: values for key, values in table.items() if _is_limit(values)}
+
+
+def _is_limit(values: object) -> TypeGuard[list[float]]:
+    if not isinstance(values, list) or len(values) != 3:
+        return False
+    return all(type(value) in (int, float) for value in values) and values[0] >= 1

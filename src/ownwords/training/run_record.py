@@ -1,4 +1,4 @@
-"""What a run knows about itself beside its tensors; a checkpoint holds it as JSON."""
+"""The progress of a run, which each checkpoint stores as JSON beside its tensors."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,19 +11,19 @@ from ownwords.training.divergence import DivergenceDetector
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the held-out text said after so many steps."""
+    """The scores on the held-out text after so many steps."""
 
     step: int
     tokens: int  # trained on by then
     bits_per_byte: float | None  # None: nothing is held out
-    averaged_bits_per_byte: float | None = None  # of the averaged weights, where they are kept
-    memorised: float | None = None
+    averaged_bits_per_byte: float | None = None  # of the averaged weights, if there are any
+    memorised: float | None = None  # fraction of the training text that the model can recite
 
     @property
     def best(self) -> float | None:
-        """The better of the two."""
-        found = [b for b in (self.bits_per_byte, self.averaged_bits_per_byte) if b is not None]
-        return min(found) if found else None
+        """The lower bits per byte of the two."""
+        scores = (self.bits_per_byte, self.averaged_bits_per_byte)
+        return min((score for score in scores if score is not None), default=None)
 
     @property
     def is_averaged_better(self) -> bool:
@@ -32,75 +32,72 @@ class Evaluation:
 
 @dataclass
 class RunRecord:
-    """Where a run stands. `step` is the number of steps done."""
+    """How far a run is. `step` is the number of steps done."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    rate_scale: float = 1.0
+    lr_factor: float = 1.0
     setbacks: int = 0
-    stopped: str = ""  # why, once it has
+    stopped: str = ""  # the reason, once it has
     evaluations: list[Evaluation] = field(default_factory=list)
-    watch: DivergenceDetector = field(default_factory=DivergenceDetector)
-    cut: ShortenedRun | None = None  # made where the time did not suffice for the steps planned
+    divergence: DivergenceDetector = field(default_factory=DivergenceDetector)
+    shortened: ShortenedRun | None = None  # if the time was too short for the planned steps
 
     def steps(self, planned: int) -> int:
-        """How many there are in all."""
-        return self.cut.steps if self.cut else planned
+        """The number of steps in all."""
+        return self.shortened.steps if self.shortened else planned
 
     def position(self, planned: int) -> float:
-        """Where the next step stands in the planned course."""
-        return deadline.position(self.step, planned, self.cut)
+        """Where the next step stands in the planned schedule."""
+        return deadline.position(self.step, planned, self.shortened)
 
     def is_evaluated(self) -> bool:
-        """Whether the weights as they are have been evaluated."""
+        """Whether the current weights have been evaluated."""
         return bool(self.evaluations) and self.evaluations[-1].step == self.step
 
     def best(self, memorised_limit: float) -> Evaluation | None:
-        """The evaluation with the fewest bits, the earlier of two alike.
+        """The evaluation with the fewest bits per byte, the earlier of two equal ones.
 
-        One over the limit of what may be memorised only where all are.
+        One above the limit of memorisation only if all are.
         """
         scored = [each for each in self.evaluations if each.best is not None]
-        fair = [each for each in scored if not is_over(each, memorised_limit)]
+        fair = [each for each in scored if not exceeds(each, memorised_limit)]
         return min(fair or scored, key=lambda each: each.best or 0.0, default=None)
 
-    def why_stop(self, patience: int, memorised_limit: float) -> str:
+    def stop_reason(self, patience: int, memorised_limit: float) -> str:
         """ "early" or "memorised" if the last evaluation ends the run; else empty."""
-        if self.evaluations and is_over(self.evaluations[-1], memorised_limit):
+        if self.evaluations and exceeds(self.evaluations[-1], memorised_limit):
             return "memorised"
-        scored = [each.best for each in self.evaluations if each.best is not None]
-        if patience and scored and len(scored) - scored.index(min(scored)) > patience:
+        scores = [each.best for each in self.evaluations if each.best is not None]
+        if patience and scores and len(scores) - scores.index(min(scores)) > patience:
             return "early"
         return ""
 
     def state(self) -> dict[str, object]:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return {
-            "step": self.step,
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-            "rate_scale": self.rate_scale,
-            "setbacks": self.setbacks,
-            "stopped": self.stopped,
+            **{name: getattr(self, name) for name in _PLAIN},
             "evaluations": [asdict(each) for each in self.evaluations],
-            "watch": self.watch.state(),
-            "cut": asdict(self.cut) if self.cut else None,
+            "divergence": self.divergence.state(),
+            "shortened": asdict(self.shortened) if self.shortened else None,
         }
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> "RunRecord":
-        """As it was when `state` was taken."""
+        """A record with that state."""
+        shortened = state["shortened"]
         return cls(
-            **{
-                **state,
-                "evaluations": [Evaluation(**each) for each in state["evaluations"]],
-                "watch": DivergenceDetector.restored(state["watch"]),
-                "cut": ShortenedRun(**cut) if (cut := state.get("cut")) else None,
-            }
+            **{name: state[name] for name in _PLAIN},
+            evaluations=[Evaluation(**each) for each in state["evaluations"]],
+            divergence=DivergenceDetector.restored(state["divergence"]),
+            shortened=ShortenedRun(**shortened) if shortened else None,
         )
 
 
-def is_over(evaluation: Evaluation, memorised_limit: float) -> bool:
-    """Whether more was learned by heart than may be; a limit of 0 is none."""
+_PLAIN = ("step", "tokens", "seconds", "lr_factor", "setbacks", "stopped")
+
+
+def exceeds(evaluation: Evaluation, memorised_limit: float) -> bool:
+    """Whether the model memorised more than it may; a limit of 0 is none."""
     return bool(memorised_limit) and (evaluation.memorised or 0.0) > memorised_limit

@@ -1,4 +1,4 @@
-"""How well a model in training does on held-out text; nothing of the training is changed by it."""
+"""Bits per byte of a model in training on held-out text."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ownwords.training.batches import whole
+from ownwords.training.batches import sequential_batches
 from ownwords.training.device import Device, eval_mode
 from ownwords.training.distributed import World
 from ownwords.training.settings import Precision
@@ -25,19 +25,19 @@ def bits_per_byte(
     precision: Precision,
     world: World,
 ) -> float:
-    """Bits for each byte of text, every token predicted once from what its row shows before it.
+    """Bits per byte of text, each token predicted once from the tokens before it in its row.
 
-    Rows begin where they fall, so that early tokens see little: a figure to compare a run with
-    itself. `evaluation.bits` measures what is published.
+    Rows start anywhere in a text, so early tokens have little context: a figure to compare a run
+    with itself. `evaluation.bits` measures what is published.
     """
     losses: list[Tensor] = []
     with eval_mode(task), device.autocast(precision):
         for batch, counts in world.distribute(
-            whole(shards, rows=rows, context=context, isolate=isolate)
+            sequential_batches(shards, rows=rows, context=context, isolate=isolate)
         ):
             loss = task(batch.to(device.torch_device))
             losses.append(loss.float() if counts else torch.zeros_like(loss, dtype=torch.float32))
-    # Added up in float64, which not every device has.
+    # Summed in float64, which not every device has.
     nats = (
         torch.stack(losses).cpu().double().sum() if losses else torch.zeros((), dtype=torch.float64)
     )
@@ -46,14 +46,14 @@ def bits_per_byte(
 
 @contextmanager
 def swapped_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """The model with other weights for a while; afterwards it has its own, to the bit."""
+    """Give the model other weights within the block; afterwards it has its own, bit for bit."""
     parameters = {name: p for name, p in model.named_parameters() if name in weights}
     with torch.no_grad():
-        kept = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        original = {name: parameter.detach().clone() for name, parameter in parameters.items()}
         try:
             for name, parameter in parameters.items():
                 parameter.copy_(weights[name])
             yield
         finally:
             for name, parameter in parameters.items():
-                parameter.copy_(kept[name])
+                parameter.copy_(original[name])

@@ -24,14 +24,14 @@ class Machine:
     def run(self, step_s: list[float], pauses: dict[int, float] | None = None) -> int | None:
         """The step before which another plan was there; None if there never was."""
         for step, took_s in enumerate(step_s):
-            if self.outset.leads_elsewhere():
+            if self.outset.requested():
                 return step
             if pauses and step in pauses:
                 self.now += pauses[step]
-                self.outset.paused()
+                self.outset.pause_done()
             self.now += took_s
-            self.outset.stepped()
-        return len(step_s) if self.outset.leads_elsewhere(is_last=True) else None
+            self.outset.step_done()
+        return len(step_s) if self.outset.requested(is_last=True) else None
 
 
 def test_a_plan_made_while_the_machine_was_busy_is_made_anew_in_a_few_seconds() -> None:
