@@ -254,7 +254,7 @@ def test_of_truth_and_lies_the_truth_is_shown(monkeypatch: pytest.MonkeyPatch) -
     )
     with playing(monkeypatch, replies=[said], pieces=3) as played:
         told = ask(writer_of(played))
-    assert told.answer == "You keep three copies [1]. You gave up later [2]."
+    assert told.answer == "You keep three copies [1]. You gave up later [2] (unchecked)."
     assert [one.quote for one in told.citations] == [
         "three copies of everything",
         "I gave up on three copies",

@@ -12,6 +12,7 @@ import pytest
 from asked_passages import PASSAGES, PlayedSearcher, SearchResult, passage
 from ownwords.ask import date_questions
 from ownwords.ask.answer import NOT_THERE, SEED, Answer, answer
+from ownwords.ask.answer_builder import CHECKED
 from ownwords.ask.date_questions import DateAnswer
 from ownwords.ask.endpoints import FinishReason, Message, TokenUsage
 from ownwords.ask.errors import ContextLengthError
@@ -100,7 +101,7 @@ def test_the_json_is_what_the_issue_asks_for() -> None:
     assert {"title", "date", "url", "text", "score"} <= said["passages"][0].keys()
     assert len(said["passages"]) == len(PASSAGES)
     assert said["passages"][0]["matching"][0] in said["passages"][0]["text"]
-    assert (said["refused"], said["model"], said["notes"]) == (False, "a model", [])
+    assert (said["refused"], said["model"], said["notes"]) == (False, "a model", [CHECKED])
 
 
 def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
@@ -161,7 +162,7 @@ def test_what_dates_only_introduce_is_read_by_the_model(
 def test_what_is_left_out_is_said() -> None:
     told = ask(PlayedWriter(GOOD + " You live on the moon."))
     assert told.answer == "You keep three copies [1]."
-    assert told.notes == ("1 sentence was left out: it has no citation.",)
+    assert told.notes == ("1 sentence was left out: it has no citation.", CHECKED)
     told = ask(PlayedWriter("You live on the moon."))
     assert told.answer == ""
     assert told.why == (
@@ -175,12 +176,16 @@ def test_what_is_left_out_is_said() -> None:
 
 def test_a_model_elsewhere_is_told_of() -> None:
     told = ask(PlayedWriter(is_local=False, name="m at example.org"))
-    assert told.notes == ("The question and 5 passages were sent to m at example.org.",)
+    assert told.notes == (
+        "The question and 5 passages were sent to m at example.org.",
+        CHECKED,
+    )
 
 
 def test_what_there_was_no_room_for_is_said() -> None:
     told = ask(PlayedWriter(context=330))
-    (note,) = told.notes
+    note, checked = told.notes
+    assert checked == CHECKED
     assert note.startswith("Only ")
     assert "of 5 passages" in note
     nothing = ask(PlayedWriter(context=60))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ownwords.archive.report.formatting import count
 from ownwords.ask import date_questions
-from ownwords.ask.answer_builder import AnswerBuilder, Citation, citation, with_marks
+from ownwords.ask.answer_builder import CHECKED, AnswerBuilder, Citation, citation, with_marks
 from ownwords.ask.citation_marks import LEAST_QUOTE
 from ownwords.ask.citations import LONGEST_QUOTE, VerifiedQuote
 from ownwords.ask.errors import ContextLengthError
@@ -296,7 +296,7 @@ class _AnswerSession:
             answer=builder.text,
             citations=builder.citations,
             passages=self._passages,
-            notes=(*builder.notes(), *self._notes),
+            notes=(*builder.notes(), *self._notes, CHECKED),
             model=self._writer.name,
         )
 

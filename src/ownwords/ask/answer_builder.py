@@ -12,6 +12,7 @@ from ownwords.ask.citations import (
     VerifiedQuote,
     parse_answer,
     repeats_known,
+    unchecked_words,
     unsupported_reason,
     year_of,
 )
@@ -19,6 +20,11 @@ from ownwords.ask.passage import Whose
 
 # Quotes from posts this many years apart get a note about their ages.
 YEARS_TO_MENTION = 5
+_MOST_UNCHECKED = 6  # words named in a note
+CHECKED = (
+    "Checked: every quote is in its post, word for word. Not checked: whether the sentences"
+    " around the quotes say what the post means."
+)
 _MOST_REASONS = 2  # given for sentences left out
 
 
@@ -62,6 +68,7 @@ class AnswerBuilder:
         self._reasons: Counter[str] = Counter()
         self._left_out = self._moved = 0
         self._contradictions: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
+        self._unchecked: dict[str, None] = {}  # words of sentences that are not in their quotes
         self.has_no_answer = False
 
     def add(self, piece: str) -> None:
@@ -110,6 +117,9 @@ class AnswerBuilder:
     def notes(self) -> list[str]:
         """Notes on what was left out and why, and on the citations."""
         notes = []
+        if self._unchecked:
+            words = ", ".join(f"“{word}”" for word in list(self._unchecked)[:_MOST_UNCHECKED])
+            notes.append(f"(unchecked): the sentence has words that its quote lacks: {words}.")
         if self._left_out:
             what = count(self._left_out, "sentence")
             were = "was" if self._left_out == 1 else "were"
@@ -160,10 +170,11 @@ class AnswerBuilder:
             return
         self._moved += statement.moved
         self._flush()
-        self._append(
-            with_marks(_sentence(statement.text), self._marks(statement.cited)),
-            statement.begins_paragraph,
-        )
+        marks = self._marks(statement.cited)
+        if unchecked := unchecked_words(statement.text, statement.cited, self._question):
+            self._unchecked.update(dict.fromkeys(unchecked))
+            marks += " (unchecked)"
+        self._append(with_marks(_sentence(statement.text), marks), statement.begins_paragraph)
 
     def _flush(self) -> None:
         for statement in self._pending:

@@ -16,7 +16,16 @@ from ownwords.ask.citation_marks import (
 )
 from ownwords.ask.passage import RetrievedPassage, Whose
 from ownwords.ask.prompt_injection import looks_like_injection, without_injections
-from ownwords.ask.sentence_matching import Span, best_sentences, content_stems, covered_share, stems
+from ownwords.ask.query_terms import forms_of
+from ownwords.ask.sentence_matching import (
+    Span,
+    best_sentences,
+    content_stems,
+    content_words,
+    covered_share,
+    sentences,
+    stems,
+)
 
 LONGEST_QUOTE = 600  # characters
 # The share of a sentence's content words that must occur in the passages it cites, in their titles
@@ -119,7 +128,8 @@ def unsupported_reason(statement: str, cited: Sequence[VerifiedQuote], question:
     """Why the cited passages cannot support a sentence; empty if they may.
 
     A sentence is unsupported if most of its words, or one of its years, occur neither there nor in
-    the question. Sentences that look like prompt injections support nothing.
+    the question, or if no word that is not in the question is in a quoted sentence. Sentences that
+    look like prompt injections support nothing.
     """
     context = " ".join(
         f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
@@ -131,7 +141,42 @@ def unsupported_reason(statement: str, cited: Sequence[VerifiedQuote], question:
         return f"it says {number}, and the cited passage does not"
     if covered_share(content_stems(statement), known) < _SUPPORTED:
         return "its words are not in the cited passage"
+    new = _new_words(statement, question)
+    if new and len(unchecked_words(statement, cited, question)) == len(new):
+        return "its words are not in the quote"
     return ""
+
+
+def unchecked_words(statement: str, cited: Sequence[VerifiedQuote], question: str) -> list[str]:
+    """The content words of a sentence that are neither in the question nor in a quoted sentence."""
+    quoted = _quoted_stems(cited)
+    return [word for word in _new_words(statement, question) if not _occurs(word, quoted)]
+
+
+def _new_words(statement: str, question: str) -> list[str]:
+    """The content words of a statement that are not in the question."""
+    known = set(stems(question))
+    return [word for word in content_words(statement).values() if not _occurs(word, known)]
+
+
+def _occurs(word: str, known: set[str]) -> bool:
+    """Whether a word or another form of it ("kept" for "keep") is among these stems."""
+    return not known.isdisjoint(stems(" ".join([word, *forms_of(word)])))
+
+
+def _quoted_stems(cited: Sequence[VerifiedQuote]) -> set[str]:
+    """The stems of the sentences that are quoted, and of the titles and dates of their posts."""
+    quoted: set[str] = set()
+    for quote in cited:
+        passage, begin = quote.passage, quote.passage.text.find(quote.quote)
+        whole = [
+            passage.text[start:end]
+            for start, end in sentences(passage.text)
+            if start < begin + len(quote.quote) and end > begin
+        ]
+        context = [passage.title, passage.heading, passage.date or "", *whole]
+        quoted.update(stems(quote.quote), stems(without_injections("\n".join(context))))
+    return quoted
 
 
 def repeats_known(statement: str, cited: Sequence[VerifiedQuote], question: str) -> bool:

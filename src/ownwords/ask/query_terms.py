@@ -100,7 +100,7 @@ class QueryTerm:
     @property
     def match(self) -> str:
         """The term as FTS5 reads it: strings, in which nothing has a meaning."""
-        forms = _SAME.get(self.words[0], ()) if len(self.words) == 1 else ()
+        forms = forms_of(self.words[0]) if len(self.words) == 1 else ()
         all_words = (" ".join(self.words), *forms, *self.alternatives)
         query = " OR ".join(f'"{form}"' for form in all_words)
         return f"({query})" if len(all_words) > 1 else query
@@ -158,6 +158,11 @@ def is_content_word(word: str) -> bool:
 def detect_stop_words(words: Sequence[str]) -> tuple[str, frozenset[str]]:
     """The language that words in small letters are of, and its words that say nothing."""
     return language_stop_words(words, _EMPTY | _OF_ANY_POST)
+
+
+def forms_of(word: str) -> tuple[str, ...]:
+    """The irregular forms of an English word: "kept" for "keep"."""
+    return _SAME.get(word.lower(), ())
 
 
 def words_of(text: str) -> list[str]:

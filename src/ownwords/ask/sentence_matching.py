@@ -33,9 +33,14 @@ def stems(text: str) -> list[str]:
     return [_stem(word) for word in _words(text)]
 
 
+def content_words(text: str) -> dict[str, str]:
+    """The words that say what a text is about, by their stems."""
+    return {_stem(word): word for word in _words(text) if is_content_word(word)}
+
+
 def content_stems(text: str) -> set[str]:
     """The stems of the words that say what a text is about."""
-    return {_stem(word) for word in _words(text) if is_content_word(word)}
+    return set(content_words(text))
 
 
 def sentences(text: str) -> list[Span]:
