@@ -15,7 +15,9 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.models import gguf
 from ownwords.models.configs.gemma3 import Gemma3Config
 from ownwords.models.decoder import CausalLM, build
+from ownwords.models.gguf.container import Value
 from ownwords.models.gguf.tensor_types import tensor_type, tensor_types
+from ownwords.models.gguf.tokenizer import files_of
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.tokenizers.tokenizer import from_files
@@ -179,3 +181,24 @@ def test_a_damaged_file_is_read_or_refused_with_a_sentence(name: str, tmp_path: 
         except OwnwordsError as error:
             assert error.message
             assert "\n" not in error.message
+
+
+def test_sentencepiece_tokens_that_a_user_defined_last_are_merged_too() -> None:
+    """As in Gemma's files: runs of tabs stand behind all other tokens."""
+    tokens = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"ab", "ab", "\u2581"]
+    types = [2, 3, *[6] * 256, *[1] * 4, 4, 4, 4]
+    tokens += ["\t", "\t\t", "\t\t\t"]
+    scores = -np.arange(len(tokens), dtype=np.float32)
+    metadata: dict[str, Value] = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array(types),
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.add_space_prefix": False,
+    }
+    read = from_files(files_of(metadata))
+    ids = read.encode("ab\t\t b")
+    assert [tokens[i] for i in ids] == ["ab", "\t\t", "\u2581", "b"]
+    assert read.decode(ids) == "ab\t\t b"

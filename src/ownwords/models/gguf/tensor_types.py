@@ -26,7 +26,8 @@ WRITABLE = {
     "q8_0": (7, 65_504.0 * 127),
     "q4_0": (2, 65_504.0 * 8),
 }
-# Converting takes a few copies: so many weights at a time keep these in the cache.
+# Converting takes a few copies: so many weights at a time keep these in the cache. One row, as
+# the package converts sixteen rows at a time.
 _PORTION = 1 << 18
 
 
@@ -50,8 +51,8 @@ class TensorType:
         data = np.empty(self.bytes_of(flat.shape), dtype=np.uint8)
         with np.errstate(over="ignore"):  # whether everything fits is for the caller to judge
             for weights, part in self._portions(flat.size):
-                blocks = flat[weights].reshape(-1, self.block_weights)
-                converted = quantize(blocks, GGMLQuantizationType(self.number))
+                row = flat[weights].reshape(1, -1)
+                converted = quantize(row, GGMLQuantizationType(self.number))
                 data[part] = converted.view(np.uint8).reshape(-1)
         return data
 
@@ -64,10 +65,8 @@ class TensorType:
             # A scale that is no number is for the caller to judge.
             with np.errstate(invalid="ignore", over="ignore"):
                 for weights, part in self._portions(values.size):
-                    blocks = data[part].reshape(-1, self.block_bytes)
-                    values[weights] = dequantize(blocks, GGMLQuantizationType(self.number)).reshape(
-                        -1
-                    )
+                    row = dequantize(data[part].reshape(1, -1), GGMLQuantizationType(self.number))
+                    values[weights] = row[0]
         except NotImplementedError as error:
             raise ModelError(
                 f"the GGUF file has weights of the type {self.name}, which cannot be read",

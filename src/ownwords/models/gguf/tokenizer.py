@@ -152,7 +152,8 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
             hint="kinds read here: gpt2, llama",
         )
     adds_start = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama") is True
-    in_model = (NORMAL, UNKNOWN, BYTE)
+    # sentencepiece merges tokens that its user defined, too: Gemma's runs of tabs.
+    in_model = (NORMAL, UNKNOWN, BYTE, USER_DEFINED) if kind == "llama" else (NORMAL, UNKNOWN, BYTE)
     last = max((number for number in range(len(tokens)) if types[number] in in_model), default=-1)
     # Readers number a special token that the model lacks after all others: one that stands before
     # the last of them must be among them.

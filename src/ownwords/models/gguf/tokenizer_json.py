@@ -66,4 +66,4 @@ def starting_with(token: str, number: int) -> dict[str, Any]:
 
 def as_json(value: Mapping[str, object]) -> bytes:
     """As the files of a tokenizer are written."""
-    return json.dumps(value, ensure_ascii=False, indent=2).encode("utf-8") + b"\n"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
