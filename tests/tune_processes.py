@@ -17,7 +17,7 @@ from typing import Any
 import torch.quasirandom  # noqa: F401 - before children are forked
 
 from ownwords.tune.search import SearchBudget, SearchResult, search
-from ownwords.tune.study import Study, storage
+from ownwords.tune.study import Study, open_storage
 from ownwords.tune.trial import TrialResult
 from toy_search import AXES, PLAN, Toy
 
@@ -34,7 +34,7 @@ def found(record: str | Path, folder: Path, place: str, log: Path) -> SearchResu
         result = toy(settings, seconds, seed)
         return TrialResult(result.score, TRIAL_S, "model")
 
-    book = Study(storage(record), "toy", AXES)
+    book = Study(open_storage(record), "toy", AXES)
     terms = SearchBudget(600.0, 1.0, place, folder / place, place != "here", CHOICES, 0.4)
     return search(trial, book, terms)
 
@@ -53,8 +53,8 @@ def forked(record: str | Path, folder: Path, place: str, log: Path) -> int:
 
 def told(search: SearchResult, path: Path) -> None:
     rows = [
-        [one.number, one.state, one.kind, one.of, one.seed, dict(one.settings), one.score]
-        for one in search.tried
+        [one.number, one.state, one.kind, one.repeats, one.seed, dict(one.settings), one.score]
+        for one in search.trials
     ]
     path.write_text(json.dumps({"trials": rows, "verdict": repr(search.verdict)}))
 

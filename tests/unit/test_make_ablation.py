@@ -119,8 +119,8 @@ def test_a_second_time_nothing_is_trained(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("nothing was to be trained")
 
-    monkeypatch.setattr(recipes, "finetune", never)
-    monkeypatch.setattr(recipes, "pretrain", never)
+    monkeypatch.setattr(recipes, "plan_finetuning", never)
+    monkeypatch.setattr(recipes, "plan_pretraining", never)
     listener = Listener()
     result = pipeline.make(makings.order(folder), callbacks=listener)
     assert listener.told == ["was weighed"]

@@ -41,7 +41,7 @@ def test_the_verdict_comes_first_and_the_settings_can_be_kept(
     assert "is better than the plan" in " ".join(said.out.split())
     for words in (
         "95% interval",
-        "the plan's own choice",
+        "the plan's own settings",
         "To use these settings from now on, add to blog.ownwords/ownwords.toml:",
         "  [optim]\n  muon_lr = ",
         "The model: blog.ownwords/model",
@@ -50,7 +50,7 @@ def test_the_verdict_comes_first_and_the_settings_can_be_kept(
     ):
         assert words in said.out or words in " ".join(said.out.split())
     assert max(map(len, said.out.splitlines())) <= 80
-    assert "Trial 1 (the plan's own choice): 2." in said.err
+    assert "Trial 1 (the plan's own settings): 2." in said.err
     assert "There is time for about" in said.err
     assert "again, seed 2" in said.err
     # Kept as told, they are the user's own from then on.
@@ -106,7 +106,7 @@ def test_whoever_interrupts_hears_how_to_go_on(
         ([*BARE, "--minutes", "nan"], "--minutes should be more than 0, and is nan"),
         ([*BARE, "--minutes", "1e99"], "--minutes should be 10,000,000 at most"),
         ([*BARE, "--each", "0"], "--each should be more than 0, and is 0"),
-        ([*BARE, "--each", "16"], "no time for two trials of 16 minutes"),
+        ([*BARE, "--each", "16"], "too few for two trials of 16 minutes"),
         ([*BARE, "--trials", "1"], "--trials should be 2 or more, and is 1"),
         (["tune", BLOG, "--base", "nobody"], "there is no base called nobody"),
         ([*BARE, "--storage", "wat://x"], "the record of the search (wat storage) cannot be"),
@@ -126,7 +126,7 @@ def test_a_journal_that_is_none_is_said(
 ) -> None:
     (tmp_path / "letter.txt").write_text("Dear Sir,\nyours\n")
     assert main([*TUNE, "--quiet", "--storage", "letter.txt"]) == 2
-    assert "letter.txt is no journal of a search" in capsys.readouterr().err
+    assert "letter.txt is not the journal of a search" in capsys.readouterr().err
     (tmp_path / "blog.ownwords" / "trials.db").write_text("Dear Sir,\nyours\n" * 100)
     assert main([*TUNE, "--quiet"]) == 2
     assert "cannot be opened" in capsys.readouterr().err

@@ -32,14 +32,14 @@ def search() -> list[TrialRecord]:
         }
         score = 1.48 + 0.004 * number
         made.append(TrialRecord(number, "done", "spread", 1, settings, score, 60.0, "b", told))
-    made.append(TrialRecord(12, "failed", "search", 1, PLAN, why=f"out of memory\n{HOSTILE}"))
+    made.append(TrialRecord(12, "failed", "search", 1, PLAN, error=f"out of memory\n{HOSTILE}"))
     made.append(replace(made[10], number=13, score=9.9))  # far worse than can be shown
     for number, of, seed in ((14, 1, 2), (15, 2, 2), (16, 1, 3), (17, 2, 3)):
         first = made[of - 1]
-        again = replace(first, number=number, kind="again", seed=seed, told={})
+        again = replace(first, number=number, kind="again", seed=seed, figures={})
         again = replace(again, score=(first.score or 0) + 0.001 * seed)
-        made.append(replace(again, of=of, finalists=(2,), seeds=2, seconds=60.0))
-    made.append(TrialRecord(18, "running", "again", 4, PLAN, of=1, finalists=(2,), seeds=2))
+        made.append(replace(again, repeats=of, finalists=(2,), seeds=2, seconds=60.0))
+    made.append(TrialRecord(18, "running", "again", 4, PLAN, repeats=1, finalists=(2,), seeds=2))
     return made
 
 
@@ -49,7 +49,7 @@ def page(request: pytest.FixtureRequest) -> str:
     if request.param == "whole":
         toml = "[optim]\nlearning_rate = 0.002\n\n[train]\ndropout = 0.0"
         return render(HOSTILE, AXES, tried, judge(tried), toml)
-    some = {"begun": tried[:5], "nothing yet": [replace(tried[-1], of=0, kind="plan")]}
+    some = {"begun": tried[:5], "nothing yet": [replace(tried[-1], repeats=0, kind="plan")]}
     return render("blog", AXES, some.get(request.param, tried[:1]), None)
 
 

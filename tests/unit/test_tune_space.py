@@ -13,7 +13,7 @@ from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.planner import make_plan
 from ownwords.training.settings import Recipe
 from ownwords.training.throughput import DeviceSpeeds, StepTimeModel
-from ownwords.tune.search_space import lines, shown, space
+from ownwords.tune.search_space import search_space, settings_toml, values_text
 
 SPEEDS = DeviceSpeeds("cpu", "a processor", {"float32": StepTimeModel(1e-3, 1.2e11)})
 FACTS = PlanInputs(
@@ -44,26 +44,26 @@ def again(of: Plan, facts: PlanInputs, seconds: float, settings: dict[str, objec
 
 def test_the_plans_own_values_set_nothing() -> None:
     for one, has_base in ((from_nothing(), False), (from_a_base(), True)):
-        ranges = space(one, {}, 200.0, has_base=has_base)
+        ranges = search_space(one, {}, 200.0, has_base=has_base)
         assert ranges.settings({axis.name: axis.plan for axis in ranges.axes}) == {}
 
 
 def test_few_things_are_searched_within_four_times() -> None:
-    ranges = space(from_nothing(), {}, 120.0, has_base=False)
+    ranges = search_space(from_nothing(), {}, 120.0, has_base=False)
     assert [axis.name for axis in ranges.axes] == ["rate", "memory", "dropout", "size"]
     for axis in ranges.axes:
         if axis.is_ratio:
             assert (axis.low, axis.high, axis.plan) == (0.25, 4.0, 1.0)
-    ranges = space(from_a_base(), {}, 200.0, has_base=True)
+    ranges = search_space(from_a_base(), {}, 200.0, has_base=True)
     assert [axis.name for axis in ranges.axes] == ["rate", "dropout", "replay", "readings"]
     bare = make_plan(replace(TUNED, replay_bytes=0), 200.0, {})
-    names = [axis.name for axis in space(bare, {}, 200.0, has_base=True).axes]
+    names = [axis.name for axis in search_space(bare, {}, 200.0, has_base=True).axes]
     assert names == ["rate", "dropout", "readings"]
 
 
 def test_what_the_user_has_set_is_not_searched() -> None:
     fixed = {"optim.weight_decay": 0.3, "model.parameters": 1_000_000, "train.seed": 7}
-    ranges = space(make_plan(FACTS, 120.0, fixed), fixed, 120.0, has_base=False)
+    ranges = search_space(make_plan(FACTS, 120.0, fixed), fixed, 120.0, has_base=False)
     assert [axis.name for axis in ranges.axes] == ["rate", "dropout"]
     values = {"rate": 2.0, "dropout": 0.2}
     assert not {"optim.weight_decay", "model.parameters"} & ranges.settings(values).keys()
@@ -72,7 +72,7 @@ def test_what_the_user_has_set_is_not_searched() -> None:
 def test_a_faster_rate_forgets_as_much_in_a_reading() -> None:
     """Rate times decay is the share forgotten in a step: only `memory` changes it."""
     one = from_nothing()
-    ranges = space(one, {}, 120.0, has_base=False)
+    ranges = search_space(one, {}, 120.0, has_base=False)
     optim = one.recipe.optim
     values = {"rate": 1.6, "memory": 1.0, "dropout": one.recipe.train.dropout, "size": 1.0}
     made = ranges.settings(values)
@@ -87,7 +87,7 @@ def test_a_faster_rate_forgets_as_much_in_a_reading() -> None:
 
 def test_another_size_brings_the_rate_the_plan_has_for_it() -> None:
     one = from_nothing()
-    ranges = space(one, {}, 120.0, has_base=False)
+    ranges = search_space(one, {}, 120.0, has_base=False)
     made = ranges.settings({"rate": 2.0, "memory": 1.0, "dropout": 0.1, "size": 0.25})
     wanted = one.recipe.model.parameters // 4
     assert made["model.parameters"] == pytest.approx(wanted, rel=0.01)
@@ -104,7 +104,7 @@ def test_another_size_brings_the_rate_the_plan_has_for_it() -> None:
 
 def test_readings_are_of_the_authors_text_and_fit_the_time() -> None:
     one = from_a_base()
-    ranges = space(one, {}, 200.0, has_base=True)
+    ranges = search_space(one, {}, 200.0, has_base=True)
     plain = {axis.name: axis.plan for axis in ranges.axes}
     for times in (0.25, 0.5):
         made = ranges.settings({**plain, "readings": times})
@@ -120,16 +120,16 @@ def test_readings_are_of_the_authors_text_and_fit_the_time() -> None:
 
 def test_where_the_plan_fills_the_time_there_are_no_more_readings() -> None:
     short = from_a_base(40.0)
-    axes = {axis.name: axis for axis in space(short, {}, 40.0, has_base=True).axes}
+    axes = {axis.name: axis for axis in search_space(short, {}, 40.0, has_base=True).axes}
     assert axes["readings"].high == 1.0
     long = from_a_base(2000.0)
-    axes = {axis.name: axis for axis in space(long, {}, 2000.0, has_base=True).axes}
+    axes = {axis.name: axis for axis in search_space(long, {}, 2000.0, has_base=True).axes}
     assert axes["readings"].high == 2.0
 
 
 def test_a_base_that_learned_with_adamw_has_one_rate() -> None:
     other = make_plan(replace(TUNED, base=replace(BASE, kind="adamw")), 200.0, {})
-    ranges = space(other, {}, 200.0, has_base=True)
+    ranges = search_space(other, {}, 200.0, has_base=True)
     made = ranges.settings({**{a.name: a.plan for a in ranges.axes}, "rate": 3.0})
     assert made.keys() == {"optim.learning_rate"}
     assert made["optim.learning_rate"] == pytest.approx(
@@ -138,7 +138,7 @@ def test_a_base_that_learned_with_adamw_has_one_rate() -> None:
 
 
 def test_hardly_any_dropout_is_none() -> None:
-    ranges = space(from_nothing(), {}, 120.0, has_base=False)
+    ranges = search_space(from_nothing(), {}, 120.0, has_base=False)
     plain = {axis.name: axis.plan for axis in ranges.axes}
     assert ranges.settings({**plain, "dropout": 0.004}) == {"train.dropout": 0.0}
     assert ranges.settings({**plain, "dropout": 0.1234}) == {"train.dropout": 0.123}
@@ -151,7 +151,7 @@ def test_settings_are_lines_that_the_settings_file_takes(tmp_path_factory: objec
         "train.dropout": 0.0,
         "data.replay": 0.25,
     }
-    text = lines(made)
+    text = settings_toml(made)
     said = tomllib.loads(text)
     assert said == {
         "data": {"replay": 0.25},
@@ -160,12 +160,12 @@ def test_settings_are_lines_that_the_settings_file_takes(tmp_path_factory: objec
     }
     flat = {f"{a}.{b}": value for a, table in said.items() for b, value in table.items()}
     assert resolve(Recipe, flags=flat).settings.optim.learning_rate == 0.0123
-    assert lines({}) == ""
+    assert settings_toml({}) == ""
     # Steps suit one length only: they are told, and not set.
-    assert tomllib.loads(lines({"train.steps": 40, "train.batch_size": 8})) == {"train": {}}
+    assert tomllib.loads(settings_toml({"train.steps": 40, "train.batch_size": 8})) == {"train": {}}
 
 
 def test_values_in_a_line() -> None:
-    ranges = space(from_a_base(), {}, 200.0, has_base=True)
-    said = shown(ranges.axes, {"rate": math.sqrt(2), "dropout": 0.25, "replay": 0.5})
+    ranges = search_space(from_a_base(), {}, 200.0, has_base=True)
+    said = values_text(ranges.axes, {"rate": math.sqrt(2), "dropout": 0.25, "replay": 0.5})
     assert said == "rate x1.4, dropout 0.25, replay 0.5"

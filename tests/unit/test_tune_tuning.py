@@ -23,8 +23,8 @@ from ownwords.training import corpus, throughput
 from ownwords.training.corpus import Corpus, CorpusSplit
 from ownwords.training.recipes import TrainRequest
 from ownwords.training.shards import TrainingText
-from ownwords.tune.trial import repeated, searched
-from ownwords.tune.tuning import TuneRequest, TuneResult, tune
+from ownwords.tune.trial import choices, repetitions
+from ownwords.tune.tuning import TuneRequest, TuneResult, search_name, tune
 from played_training import Played, score_of
 
 BLOG = Path(__file__).resolve().parents[2] / "examples" / "blog"
@@ -61,7 +61,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Played:
     # A record in memory, found again by its name: files are for the tests of processes.
     kept: dict[str, InMemoryStorage] = {}
     monkeypatch.setattr(
-        "ownwords.tune.tuning.storage",
+        "ownwords.tune.tuning.open_storage",
         lambda where: kept.setdefault(str(where), InMemoryStorage()),
     )
     return Played(monkeypatch)
@@ -98,8 +98,8 @@ def test_trial_1_is_exactly_the_plans_own_choice(
     found = tuned(tmp_path, texts, play, fixed={"train.batch_size": 4, "train.seed": 9})
     assert play.works[0].fixed == {"train.batch_size": 4, "train.seed": 9}
     assert play.works[0].seconds == ORDER.trial_s == 1.0
-    assert found.found.tried[0].kind == "plan"
-    assert found.found.tried[0].told["settings"] == {}
+    assert found.search.trials[0].kind == "plan"
+    assert found.search.trials[0].figures["settings"] == {}
     again = [
         work for work in play.works[1:] if work.fixed.keys() == {"train.batch_size", "train.seed"}
     ]
@@ -137,15 +137,15 @@ def test_the_winner_becomes_the_workspaces_model_and_nothing_else_is_left(
     assert found.model == tmp_path / "model"
     scores = [
         one.score
-        for one in found.found.tried
-        if verdict.winner in (one.number, one.of) and one.score is not None
+        for one in found.search.trials
+        if verdict.winner in (one.number, one.repeats) and one.score is not None
     ]
     assert score_of(tmp_path / "model") == min(scores)
     said = json.loads((tmp_path / "model" / PROVENANCE).read_text())["tune"]
-    assert (said["trials"], said["verdict"]) == (verdict.tried, "better")
+    assert (said["trials"], said["verdict"]) == (verdict.trials, "better")
     assert list(tmp_path.glob("tune/*")) == []
     assert list(tmp_path.glob("runs/*/checkpoints")) == []
-    assert len(list(tmp_path.glob("runs/*/plan.toml"))) == len(found.found.tried)
+    assert len(list(tmp_path.glob("runs/*/plan.toml"))) == len(found.search.trials)
     assert "rate" in found.toml
     assert found.settings["optim.muon_lr"] == pytest.approx(0.04, rel=0.6)
     assert json.dumps(dict(found.settings))
@@ -178,7 +178,7 @@ def test_a_better_model_of_the_same_texts_stays(
     (model / PROVENANCE).write_text(json.dumps({"corpus": texts.key, "score": 1.0}))
     found = tuned(tmp_path, texts, play)
     assert score_of(model) == 1.0
-    assert "is better already (1.000 bits a byte" in found.note
+    assert "is better (1.000 bits a byte" in found.note
     assert found.model is not None and found.model != model
     # Of other texts it says nothing about these.
     (model / PROVENANCE).write_text(json.dumps({"corpus": "others", "score": 1.0}))
@@ -215,7 +215,7 @@ def test_the_search_is_around_what_the_plan_came_to(
     (base / "config.json").write_text("{}")
     play.planned_anew = 4000  # in place of 100
     found = tuned(tmp_path / "w", texts, play, base=base)
-    assert found.found.tried[0].told["steps"] == 4000
+    assert found.search.trials[0].figures["steps"] == 4000
     steps = [work.fixed["train.steps"] for work in play.works if "train.steps" in work.fixed]
     assert steps
     assert all(1000 <= int(str(each)) <= 4000 for each in steps)
@@ -226,9 +226,9 @@ def test_what_cannot_be_trained_is_a_failed_trial(
 ) -> None:
     play.refuses = "train.dropout"
     found = tuned(tmp_path, texts, play)
-    failed = [one for one in found.found.tried if one.state == "failed"]
+    failed = [one for one in found.search.trials if one.state == "failed"]
     assert failed
-    assert failed[0].why == "too large for this machine"
+    assert failed[0].error == "too large for this machine"
     assert found.model == tmp_path / "model"
     assert list(tmp_path.glob("runs/*/checkpoints")) == []
 
@@ -258,7 +258,7 @@ def test_where_all_is_set_there_is_nothing_to_search(
         "train.dropout": 0.1,
         "model.parameters": 100_000,
     }
-    with pytest.raises(ConfigError, match="you have set all"):
+    with pytest.raises(ConfigError, match="your settings leave nothing to search"):
         tuned(tmp_path, texts, play, fixed=fixed)
 
 
@@ -274,12 +274,12 @@ def test_the_table_and_the_page_are_there_after_each_trial(
         if event.kind == "note" and event.message.startswith("Trial "):
             with (tmp_path / "trials.csv").open() as file:
                 rows.append(len(list(csv.DictReader(file))))
-            assert "The search is under way" in (tmp_path / "trials.html").read_text()
+            assert "The search is running" in (tmp_path / "trials.html").read_text()
 
     found = tuned(tmp_path, texts, play, progress=Progress(watch))
-    choices = len(searched(found.found.tried))
-    assert rows[:choices] == [*range(1, choices + 1)]
-    assert len(rows) == len(found.found.tried)
+    count = len(choices(found.search.trials))
+    assert rows[:count] == [*range(1, count + 1)]
+    assert len(rows) == len(found.search.trials)
     with (tmp_path / "trials.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [row["tokens"] for row in table] == ["1000"] * len(rows)
@@ -297,7 +297,7 @@ def test_the_same_order_again_is_told_again(tmp_path: Path, texts: Corpus, play:
     assert again.note == ""
     # Other minutes are another search.
     assert (
-        tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.1)).found.tried[0].number
+        tuned(tmp_path, texts, play, TuneRequest(minutes=0.3, each_s=1.1)).search.trials[0].number
         == 1
     )
     assert len(play.works) > count
@@ -308,9 +308,21 @@ def test_twenty_trials_are_twenty(tmp_path: Path, texts: Corpus, play: Played) -
     assert order.trial_s == 10.0
     play.seconds = 10.0
     found = tuned(tmp_path, texts, play, order)
-    assert len(searched(found.found.tried)) == 20
-    assert len(repeated(found.found.tried)) == 9
+    assert len(choices(found.search.trials)) == 20
+    assert len(repetitions(found.search.trials)) == 9
     assert play.now - 1000 <= 300
+
+
+def test_a_base_of_other_weights_has_another_search(tmp_path: Path) -> None:
+    """The name and the sizes of its files say nothing: they are those of any retrained base."""
+    names = []
+    for folder, weights in (("a", b"one weight"), ("b", b"two weight"), ("c", b"one weight")):
+        base = tmp_path / folder / "base"
+        base.mkdir(parents=True)
+        (base / "config.json").write_text("{}")
+        (base / "model.safetensors").write_bytes(weights)
+        names.append(search_name("texts", base, {}, 60.0, ()))
+    assert names[0] == names[2] != names[1]
 
 
 def test_a_machine_of_other_speed_is_told_so(tmp_path: Path, texts: Corpus, play: Played) -> None:
@@ -321,7 +333,7 @@ def test_a_machine_of_other_speed_is_told_so(tmp_path: Path, texts: Corpus, play
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("played_training.EXPECTED", slower())
         found = tuned(tmp_path / "b", texts, play, order, progress=progress)
-    assert any("trains on 30,000 tokens in the time of a trial" in note for note in notes)
+    assert any("trains on 30,000 tokens per trial" in note for note in notes)
     assert found.model is None
     assert found.note.endswith(f"{tmp_path / 'a'}.")
 
@@ -365,17 +377,17 @@ def test_real_trainings_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyP
     order = TuneRequest(minutes=20, each_s=60.0, trials=2)
     work = TrainRequest(tmp_path, 60.0, fixed, device="cpu", corpus="key")
     found = tune(some, work, order)
-    tried = found.found.tried
+    tried = found.search.trials
     assert [one.state for one in tried] == ["done"] * 8
     assert [one.kind for one in tried] == ["plan", "spread", *["again"] * 6]
     # The same on the same seed again, and something else with another.
-    scores = {(one.of or one.number, one.seed): one.score for one in tried}
+    scores = {(one.repeats or one.number, one.seed): one.score for one in tried}
     assert len(set(scores.values())) == 8
-    assert tried[0].told["steps"] == 6
+    assert tried[0].figures["steps"] == 6
     model = bundle.load(tmp_path / "model")
     assert model.provenance["tune"]
     assert found.verdict.kind in ("better", "plan")
-    best = [one.score for one in tried if found.verdict.winner in (one.number, one.of)]
+    best = [one.score for one in tried if found.verdict.winner in (one.number, one.repeats)]
     outcome = model.provenance["outcome"]
     assert isinstance(outcome, dict)
     measured = outcome["validation_bits_per_byte"]

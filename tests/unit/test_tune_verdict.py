@@ -8,24 +8,24 @@ from ownwords.tune.trial import TrialKind, TrialRecord, TrialStatus
 from ownwords.tune.verdict import TuneVerdict, judge, winning_runs
 
 
-def tried(
+def record(
     number: int, kind: TrialKind, score: float | None, seed: int = 1, of: int = 0, **more: object
 ) -> TrialRecord:
     state: TrialStatus = "failed" if score is None else "done"
     finalists: tuple[int, ...] = (2, 3) if kind == "again" else ()
-    one = TrialRecord(number, state, kind, seed, {}, score, 10.0, of=of, finalists=finalists)
+    one = TrialRecord(number, state, kind, seed, {}, score, 10.0, repeats=of, finalists=finalists)
     return one if not more else TrialRecord(**{**vars(one), **more})
 
 
 def study(plan: Sequence[float], *others: Sequence[float]) -> list[TrialRecord]:
     """Scores by seed: of the plan, and of trials 2, 3, ... The first seed is the search's."""
-    made = [tried(1, "plan", plan[0])]
-    made += [tried(i + 2, "spread", scores[0]) for i, scores in enumerate(others)]
+    made = [record(1, "plan", plan[0])]
+    made += [record(i + 2, "spread", scores[0]) for i, scores in enumerate(others)]
     number = len(made)
     for of, scores in enumerate((plan, *others), 1):
         for seed, score in enumerate(scores[1:], 2):
             number += 1
-            made.append(tried(number, "again", score, seed, of))
+            made.append(record(number, "again", score, seed, of))
     return made
 
 
@@ -33,7 +33,7 @@ def test_the_figures_are_those_of_a_hand_computation() -> None:
     verdict = judge(study([1.51, 1.50, 1.52, 1.51], [1.30, 1.40, 1.42, 1.41]))
     # The plan: mean 1.51 of four; the other: 1.41 of its three fresh seeds, its lucky 1.30 unsaid.
     assert verdict.kind == "better"
-    assert verdict.winner == verdict.rival == 2
+    assert verdict.winner == verdict.runner_up == 2
     assert verdict.score == pytest.approx(1.41)
     assert verdict.plan == pytest.approx(1.51)
     # Squares: .0001 + .0001 for the plan, the same for the other; 3 + 2 degrees of freedom.
@@ -71,7 +71,7 @@ def test_of_two_that_were_repeated_the_better_is_taken() -> None:
 def test_a_gain_within_the_noise_is_none() -> None:
     made = study([1.50, 1.51, 1.49, 1.50], [1.40, 1.49, 1.50, 1.48])
     verdict = judge(made)
-    assert (verdict.kind, verdict.winner, verdict.rival) == ("plan", 1, 2)
+    assert (verdict.kind, verdict.winner, verdict.runner_up) == ("plan", 1, 2)
     assert verdict.score == verdict.plan
     assert verdict.low is not None and verdict.low < 0 < (verdict.gain or 0)
     first, second = verdict.sentences()
@@ -89,22 +89,22 @@ def test_a_small_gain_is_called_small() -> None:
 
 def test_without_repetitions_nothing_is_claimed() -> None:
     verdict = judge(study([1.5], [1.2]))
-    assert (verdict.kind, verdict.winner, verdict.rival) == ("unsure", 1, 2)
+    assert (verdict.kind, verdict.winner, verdict.runner_up) == ("unsure", 1, 2)
     assert verdict.gain == pytest.approx(0.2)
     assert "no time to tell a gain from luck" in verdict.sentences()[0]
     worse = judge(study([1.5], [1.6], [1.7])).sentences()
-    assert worse[0].startswith("None of 2 other choices looked better than the plan's own")
+    assert worse[0].startswith("None of 2 other choices looked better than the plan")
     assert judge(study([1.5])).sentences() == (
-        "Nothing but the plan's own choice was tried, so that is kept.",
+        "Only the plan's own settings were tried, so they are kept.",
     )
 
 
 def test_failures_are_counted_and_do_not_count() -> None:
-    made = [*study([1.5, 1.5, 1.51], [1.4, 1.41, 1.40]), tried(99, "search", None)]
+    made = [*study([1.5, 1.5, 1.51], [1.4, 1.41, 1.40]), record(99, "search", None)]
     verdict = judge(made)
-    assert (verdict.failed, verdict.tried) == (1, 2)
+    assert (verdict.failed, verdict.trials) == (1, 2)
     assert verdict.sentences()[-1] == "1 trial failed; the list says why."
-    assert judge([tried(1, "plan", None), tried(2, "spread", None)]) == TuneVerdict(
+    assert judge([record(1, "plan", None), record(2, "spread", None)]) == TuneVerdict(
         "nothing", failed=2
     )
     assert judge([]).kind == "nothing"
@@ -112,6 +112,6 @@ def test_failures_are_counted_and_do_not_count() -> None:
 
 def test_a_repetition_that_another_process_made_first_does_not_count() -> None:
     made = study([1.5, 1.5, 1.51], [1.4, 1.41, 1.40])
-    twice = tried(50, "again", 1.0, 2, 2)
-    other = tried(51, "again", 1.0, 2, 4, finalists=(4, 5))
+    twice = record(50, "again", 1.0, 2, 2)
+    other = record(51, "again", 1.0, 2, 4, finalists=(4, 5))
     assert judge([*made, twice, other]) == judge(made)

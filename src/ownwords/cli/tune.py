@@ -123,7 +123,7 @@ def figures(tuned: "TuneResult") -> dict[str, Any]:
         "verdict": asdict(tuned.verdict),
         "sentences": list(tuned.verdict.sentences()),
         "ranges": [asdict(axis) for axis in tuned.space.axes],
-        "trials": [asdict(trial) for trial in tuned.found.tried],
+        "trials": [asdict(trial) for trial in tuned.search.trials],
         "settings": dict(tuned.settings),
         "toml": tuned.toml,
         "model": None if tuned.model is None else str(tuned.model),
@@ -164,13 +164,13 @@ def print_tuned(tuned: "TuneResult", console: "Console") -> None:
 
 
 def _table(tuned: "TuneResult", width: int) -> Table:
-    from ownwords.tune.search_space import shown
-    from ownwords.tune.trial import done
+    from ownwords.tune.search_space import values_text
+    from ownwords.tune.trial import scored_trials
 
-    scored = done(tuned.found.tried)
-    choices = [one for one in scored if one.kind != "again"]
+    scored = scored_trials(tuned.search.trials)
+    choices = [trial for trial in scored if trial.kind != "again"]
     rows = choices[:_SHOWN]
-    plan = next((one for one in choices if one.kind == "plan"), None)
+    plan = next((trial for trial in choices if trial.kind == "plan"), None)
     if plan and plan not in rows:
         rows = [*rows[:-1], plan]
     grid = Table.grid(padding=(0, 2))
@@ -179,14 +179,18 @@ def _table(tuned: "TuneResult", width: int) -> Table:
     grid.add_column(overflow="fold", max_width=max(20, width - 34))
     heads = ("trial", "bits a byte", "other seeds", "what")
     grid.add_row(*(Text(head, style=f"not bold {QUIET}") for head in heads))
-    for one in rows:
-        again = [other.score for other in scored if other.of == one.number and other.score]
+    for trial in rows:
+        again = [other.score for other in scored if other.repeats == trial.number and other.score]
         mean = f"{sum(again) / len(again):.4f}" if again else ""
-        what = "the plan's own choice" if one is plan else shown(tuned.space.axes, one.settings)
+        what = (
+            "the plan's own settings"
+            if trial is plan
+            else values_text(tuned.space.axes, trial.settings)
+        )
         grid.add_row(
-            str(one.number),
-            f"{one.score:.4f}",
+            str(trial.number),
+            f"{trial.score:.4f}",
             mean,
-            Text(f"{what}, {duration(one.seconds)}"),
+            Text(f"{what}, {duration(trial.seconds)}"),
         )
     return grid

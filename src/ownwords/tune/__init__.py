@@ -1,1 +1,1 @@
-"""The search for better settings than the plan's, within a budget."""
+"""`ownwords tune`: the search for better settings than the plan's, within a time budget."""

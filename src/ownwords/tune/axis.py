@@ -1,4 +1,4 @@
-"""One thing that is searched over: from where to where, and what the plan says of it."""
+"""A dimension of the search space."""
 
 import math
 from dataclasses import dataclass
@@ -6,17 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SearchAxis:
-    """A range of values around the plan's own, which is one of them.
-
-    A ratio is searched by its logarithm: twice as much is as far as half as much.
-    """
+    """A range of values that includes the plan's own; a ratio is searched by its logarithm."""
 
     name: str
     low: float
     high: float
     plan: float
     is_ratio: bool
-    means: str  # for people: "learning rate, times the plan's"
+    means: str  # for the user: "learning rate, times the plan's"
 
     def __post_init__(self) -> None:
         if not self.low <= self.plan <= self.high or self.low == self.high:
@@ -35,7 +32,7 @@ class SearchAxis:
         return min(self.high, max(self.low, value))
 
     def share(self, value: float) -> float:
-        """How far from low to high a value is; the other way of `at`."""
+        """The inverse of `at`: how far a value is from low to high."""
         if self.is_ratio:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)

@@ -1,7 +1,7 @@
-"""Which settings each trial gets: the plan's, points spread evenly, then by what came of those.
+"""The settings of each trial: the plan's, Sobol points, then TPE.
 
-What a trial gets follows from its number and from what is known by then, so that processes which
-share a record need not agree on anything else.
+They follow from the trial's number and the results so far, so that processes that share a storage
+need not agree on anything else.
 """
 
 import warnings
@@ -18,16 +18,16 @@ from optuna.trial import FrozenTrial
 from ownwords.tune.axis import SearchAxis
 from ownwords.tune.trial import TrialKind
 
-SPREAD = 8  # Sobol's points are evenly spread where their number is a power of two
-_SCRAMBLED = 5  # the seed of their shift: any would do
-_LEAST = 4  # trials with a score before they say anything
+SPREAD = 8  # Sobol points are evenly spread where their number is a power of two
+_SOBOL_SEED = 5  # any would do
+_TPE_STARTS_AFTER = 4  # scored trials
 
 
 class PlanThenTPESampler(BaseSampler):
-    """Optuna's sampler for trial 1, the plan; the `spread` after it; and TPE for all others.
+    """The plan for trial 1, Sobol points for the next `spread`, TPE for all others.
 
-    TPE (arXiv 2304.11127) asks where good trials lie more densely than bad ones; it does not mind
-    that scores are noisy, and takes trials that others are at for bad ones meanwhile.
+    TPE (arXiv 2304.11127) samples where good trials are denser than bad ones; it tolerates noisy
+    scores, and counts running trials as bad ones meanwhile.
     """
 
     def __init__(self, axes: Sequence[SearchAxis], spread: int = SPREAD) -> None:
@@ -35,13 +35,13 @@ class PlanThenTPESampler(BaseSampler):
         self._tpe = _tpe(0)
 
     def kind(self, index: int) -> TrialKind:
-        """What a trial is, by its index from 0 on."""
+        """The kind of a trial, by its index from 0."""
         if index == 0:
             return "plan"
         return "spread" if index <= self._spread else "search"
 
     def distributions(self) -> dict[str, FloatDistribution]:
-        """The ranges, as Optuna knows them."""
+        """The ranges, for Optuna."""
         return {
             axis.name: FloatDistribution(axis.low, axis.high, log=axis.is_ratio)
             for axis in self._axes
@@ -52,7 +52,7 @@ class PlanThenTPESampler(BaseSampler):
     ) -> dict[str, BaseDistribution]:
         if self.kind(trial.number) != "search":
             return {}
-        self._tpe = _tpe(trial.number)  # its luck follows from the number, too
+        self._tpe = _tpe(trial.number)  # its random numbers follow from the number
         return self._tpe.infer_relative_search_space(study, trial)
 
     def sample_relative(
@@ -77,16 +77,18 @@ class PlanThenTPESampler(BaseSampler):
 
     @cached_property
     def _points(self) -> list[list[float]]:
-        # Optuna's own Sobol points take SciPy, which nothing else here does.
-        from torch.quasirandom import SobolEngine  # noqa: PLC0415 - a second, of which few need
+        # Optuna's own Sobol points need SciPy, which nothing else here does.
+        from torch.quasirandom import SobolEngine  # noqa: PLC0415 - takes a second
 
-        made: Any = SobolEngine
-        engine = made(len(self._axes), scramble=True, seed=_SCRAMBLED)
+        untyped: Any = SobolEngine
+        engine = untyped(len(self._axes), scramble=True, seed=_SOBOL_SEED)
         points: list[list[float]] = engine.draw(self._spread).tolist()
         return points
 
 
 def _tpe(seed: int) -> TPESampler:
-    with warnings.catch_warnings():  # in Optuna 4 both options are called experimental
+    with warnings.catch_warnings():  # Optuna 4 calls both options experimental
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return TPESampler(n_startup_trials=_LEAST, multivariate=True, constant_liar=True, seed=seed)
+        return TPESampler(
+            n_startup_trials=_TPE_STARTS_AFTER, multivariate=True, constant_liar=True, seed=seed
+        )

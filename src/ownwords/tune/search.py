@@ -1,11 +1,10 @@
-"""The search: what is tried next, as long as there is time; knows nothing of what is trained.
+"""The search loop: which trial runs next, as long as there is time; it knows nothing of training.
 
-First the plan's own choice, then points spread evenly, then what those suggest. Every trial is a
-whole one, at the length at which the winner is wanted: what suits a short training (how much to
-forget, how much to drop, which size) is not what suits a longer one. In the end the best two and
-the plan are tried again with fresh seeds, and only those seeds say whether anything was gained.
+First the plan's own settings, then Sobol points, then what TPE suggests. Every trial has the full
+length: what suits a short training does not suit a longer one. At the end the best two and the plan
+are repeated with fresh seeds, and only those decide.
 
-Killed at any moment, the same search goes on from its record. Several processes may share one.
+A killed search resumes from its storage, which several processes may share.
 """
 
 import time
@@ -22,278 +21,277 @@ from ownwords.tune.trial import (
     TrialFailedError,
     TrialFunction,
     TrialRecord,
-    done,
-    repeated,
-    searched,
+    choices,
+    repetitions,
+    scored_trials,
 )
 from ownwords.tune.verdict import TuneVerdict, judge
 
-# How many of the best are tried again, with how many fresh seeds, and how many trials as long as
-# the plan's the budget must have room for: those, the plan's own, and some to choose from.
+# (finalists, fresh seeds, least number of trials in the budget): the first that fits is taken.
 _REPETITIONS = ((2, 3, 14), (1, 3, 9), (1, 2, 7))
-_LEAST = 2.0  # trials of full length that a budget must have room for
-_IN_A_ROW = 8  # failures that end the search: something is wrong with all of them
-_TIMES = 3  # that a trial is begun, where what makes it is killed each time
-# Of another machine: a trial that old, in lengths of a trial and seconds, is given up.
-_LOST, _LOST_S = 3.0, 600.0
-_MOMENT_S = 60.0  # in which whoever was given a trial begins it, however slow the storage is
+_LEAST_TRIALS = 2.0
+_MOST_FAILURES = 8  # in a row, which end the search
+_MOST_ATTEMPTS = 3  # at a trial whose process is killed each time
+# A trial of another worker that is this old, in trial lengths plus seconds, is given up.
+_LOST_LENGTHS, _LOST_S = 3.0, 600.0
+_START_TIMEOUT_S = 60.0  # between taking a trial and starting it, however slow the storage is
 
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """Within which bounds is searched, and where."""
+    """Time, number of trials, and the worker that runs them."""
 
-    budget_s: float  # over all the times this search is begun here
+    budget_s: float  # over all sessions of this search here
     each_s: float  # of one trial, at most
-    place: str  # of whoever searches: found again when it is resumed, unlike all others'
+    worker: str  # the same when the search is resumed, unlike any other worker's
     folder: Path  # for locks
-    is_shared: bool = False  # with other places
-    most: int | None = None  # trials beside repetitions
-    poll_s: float = 2.0  # how often others are asked for what they have
+    is_shared: bool = False  # with workers elsewhere
+    max_trials: int | None = None  # without repetitions
+    poll_s: float = 2.0  # between looks at what other workers have
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search came to."""
+    """All trials, and the verdict."""
 
-    tried: tuple[TrialRecord, ...]
+    trials: tuple[TrialRecord, ...]
     verdict: TuneVerdict
 
 
 def search(
-    trial: TrialFunction,
-    book: Study,
-    terms: SearchBudget,
+    run_trial: TrialFunction,
+    study: Study,
+    budget: SearchBudget,
     *,
-    told: Callable[[Sequence[TrialRecord]], None] = lambda _: None,
+    on_trial_end: Callable[[Sequence[TrialRecord]], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
     began: float | None = None,
 ) -> SearchResult:
-    """Try as much as there is time for; `told` hears of all trials whenever one has ended.
+    """Run as many trials as there is time for; ConfigError where there is time for one at most.
 
-    `began` is when the time of this process begins to count, by `clock`. ConfigError where the time
-    leaves no choice.
+    `on_trial_end` gets all trials whenever one has ended. `began` is when the time of this process
+    starts to count, by `clock`.
     """
-    if terms.budget_s < _LEAST * terms.each_s:
+    if budget.budget_s < _LEAST_TRIALS * budget.each_s:
         raise ConfigError(
-            f"in {terms.budget_s / 60:g} minutes there is no time for two trials of"
-            f" {terms.each_s / 60:g} minutes",
+            f"{budget.budget_s / 60:g} minutes are too few for two trials of"
+            f" {budget.each_s / 60:g} minutes",
             hint="give more --minutes, or fewer to --each trial",
         )
-    return _Search(trial, book, terms, told, clock, clock() if began is None else began).run()
+    loop = _SearchLoop(
+        run_trial, study, budget, on_trial_end, clock, clock() if began is None else began
+    )
+    while loop.run_next():
+        pass
+    trials = study.trials()
+    on_trial_end(trials)
+    return SearchResult(tuple(trials), judge(trials))
 
 
-class _Search:
+class _SearchLoop:
     def __init__(
         self,
-        trial: TrialFunction,
-        book: Study,
-        terms: SearchBudget,
-        told: Callable[[Sequence[TrialRecord]], None],
+        run_trial: TrialFunction,
+        study: Study,
+        budget: SearchBudget,
+        on_trial_end: Callable[[Sequence[TrialRecord]], None],
         clock: Callable[[], float],
         began: float,
     ) -> None:
-        self.trial, self.book, self.terms = trial, book, terms
-        self.told, self.clock, self.began = told, clock, began
-        ended = [one for one in book.tried() if one.place == terms.place]
-        self.earlier_s = sum(one.seconds for one in ended if one.state in ("done", "failed"))
+        self.run_trial, self.study, self.budget = run_trial, study, budget
+        self.on_trial_end, self.clock, self.began = on_trial_end, clock, began
+        own = [trial for trial in study.trials() if trial.worker == budget.worker]
+        self.earlier_s = sum(trial.seconds for trial in own if trial.state in ("done", "failed"))
         self.first_seen: dict[int, float] = {}
-        with translate_os_errors(terms.folder):
-            terms.folder.mkdir(parents=True, exist_ok=True)
-
-    def run(self) -> SearchResult:
-        while self.one_more():
-            pass
-        tried = self.book.tried()
-        self.told(tried)
-        return SearchResult(tuple(tried), judge(tried))
+        with translate_os_errors(budget.folder):
+            budget.folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def left_s(self) -> float:
-        """Of the time there is."""
-        return self.terms.budget_s - self.earlier_s - (self.clock() - self.began)
+        """Seconds left of the budget."""
+        return self.budget.budget_s - self.earlier_s - (self.clock() - self.began)
 
-    # --- what is next ---------------------------------------------------------------------------
+    # --- which trial is next ----------------------------------------------------------------------
 
-    def one_more(self) -> bool:
-        """Make a trial, or wait for one of another process; False where nothing is left to do."""
-        self.go_on()
-        tried = self.book.tried()
-        self.give_up_lost(tried)
-        if not repeated(tried):
-            if self.may_search(tried):
-                self.take(self.book.ask(self.terms.place))
+    def run_next(self) -> bool:
+        """Run a trial, or wait for one of another process; False when the search is over."""
+        self.resume_own()
+        trials = self.study.trials()
+        self.give_up_lost(trials)
+        if not repetitions(trials):
+            if self.may_search(trials):
+                self.take(self.study.next_trial(self.budget.worker))
                 return True
-            if self.may_wait(tried, self.repeating_s(tried)):
+            if self.may_wait(trials, self.repetition_s(trials)):
                 return True
-            if not self.close(tried):
+            if not self.enqueue_finalists(trials):
                 return False
-            tried = self.book.tried()
-        self.complete_queue(tried)
-        tried = self.book.tried()
-        waiting = [one for one in repeated(tried) if one.state == "waiting"]
+            trials = self.study.trials()
+        self.complete_queue(trials)
+        trials = self.study.trials()
+        waiting = [trial for trial in repetitions(trials) if trial.state == "waiting"]
         if not waiting:
-            return self.may_wait(tried, 0.0)
-        if self.left_s < self.length_s(tried, waiting[0].of):
+            return self.may_wait(trials, 0.0)
+        if self.left_s < self.length_s(trials, waiting[0].repeats):
             return False
-        self.take(self.book.ask(self.terms.place))
+        self.take(self.study.next_trial(self.budget.worker))
         return True
 
-    def may_search(self, tried: Sequence[TrialRecord]) -> bool:
-        """Whether there is time for another choice, and then for the repetitions."""
-        so_far = [one for one in searched(tried) if one.state not in ("waiting", "dropped")]
-        if self.terms.most is not None and len(so_far) >= self.terms.most:
+    def may_search(self, trials: Sequence[TrialRecord]) -> bool:
+        """Whether there is time for another choice and then for the repetitions."""
+        begun = [t for t in choices(trials) if t.state not in ("waiting", "dropped")]
+        if self.budget.max_trials is not None and len(begun) >= self.budget.max_trials:
             return False
-        ended = [one for one in so_far if one.state in ("done", "failed")]
-        if [one.state for one in ended[-_IN_A_ROW:]] == ["failed"] * _IN_A_ROW:
+        ended = [trial.state for trial in begun if trial.state in ("done", "failed")]
+        if ended[-_MOST_FAILURES:] == ["failed"] * _MOST_FAILURES:
             return False
-        if not so_far:
+        if not begun:
             return self.left_s > 0
-        return self.left_s >= self.longest_s(tried) + self.repeating_s(tried)
+        return self.left_s >= self.longest_s(trials) + self.repetition_s(trials)
 
-    def may_wait(self, tried: Sequence[TrialRecord], needed_s: float) -> bool:
-        """Wait a moment for another process's trial, where there is one and there is time."""
-        if self.left_s <= needed_s or not any(one.state == "running" for one in tried):
+    def may_wait(self, trials: Sequence[TrialRecord], needed_s: float) -> bool:
+        """Wait a moment for the trial of another process, if one runs and there is time."""
+        if self.left_s <= needed_s or not any(trial.state == "running" for trial in trials):
             return False
-        time.sleep(min(self.terms.poll_s, max(0.0, self.left_s)))
+        time.sleep(min(self.budget.poll_s, max(0.0, self.left_s)))
         return True
 
-    # --- repetitions ----------------------------------------------------------------------------
+    # --- repetitions ------------------------------------------------------------------------------
 
-    def close(self, tried: Sequence[TrialRecord]) -> bool:
-        """Choose the best to be tried again, as many as there is time for; False if none are."""
-        best = self.best(tried)
-        for finalists, seeds in self.repetitions(tried):
+    def enqueue_finalists(self, trials: Sequence[TrialRecord]) -> bool:
+        """Choose the best to repeat, as many as there is time for; False if none."""
+        best = self.best(trials)
+        for finalists, seeds in self.affordable(trials):
             chosen = best[:finalists]
-            if chosen and self.left_s >= self.cost_s(tried, chosen, seeds):
-                self.queue(tried, [one.number for one in chosen], seeds, known=set())
+            if chosen and self.left_s >= self.cost_s(trials, chosen, seeds):
+                self.enqueue(trials, [trial.number for trial in chosen], seeds, known=set())
                 return True
         return False
 
-    def complete_queue(self, tried: Sequence[TrialRecord]) -> None:
-        """Where whoever closed the search was killed before all repetitions were in the queue."""
-        again = repeated(tried)
-        known = {(one.of, one.seed) for one in again}
-        self.queue(tried, again[0].finalists, again[0].seeds, known)
+    def complete_queue(self, trials: Sequence[TrialRecord]) -> None:
+        """Enqueue what is missing where a process was killed while it enqueued the finalists."""
+        again = repetitions(trials)
+        known = {(trial.repeats, trial.seed) for trial in again}
+        self.enqueue(trials, again[0].finalists, again[0].seeds, known)
 
-    def queue(
+    def enqueue(
         self,
-        tried: Sequence[TrialRecord],
+        trials: Sequence[TrialRecord],
         finalists: Sequence[int],
         seeds: int,
         known: set[tuple[int, int]],
     ) -> None:
-        settings = {one.number: one.settings for one in tried}
-        settings[1] = {axis.name: axis.plan for axis in self.book.axes}
-        # Seed by seed, so that whatever is done when the time is over can be compared.
+        settings = {trial.number: trial.settings for trial in trials}
+        settings[1] = {axis.name: axis.plan for axis in self.study.axes}
+        # Seed by seed, so that whatever is done when time runs out can be compared.
         for seed in range(FIRST_SEED + 1, FIRST_SEED + 1 + seeds):
             for number in (1, *finalists):
                 if (number, seed) not in known:
-                    self.book.queue(number, seed, settings[number], finalists, seeds)
+                    self.study.enqueue_repetition(number, seed, settings[number], finalists, seeds)
 
-    def repetitions(self, tried: Sequence[TrialRecord]) -> list[tuple[int, int]]:
-        """How many of the best with how many seeds: what the budget has room for, and less."""
-        room = self.terms.budget_s / max(self.length_s(tried, 1), 1e-9)
-        if self.terms.most is not None:
-            room = float("inf")  # how many are chosen from is said; all other time is for these
-        return [(best, seeds) for best, seeds, least in _REPETITIONS if room >= least]
+    def affordable(self, trials: Sequence[TrialRecord]) -> list[tuple[int, int]]:
+        """(finalists, seeds) that the budget allows, the most thorough first."""
+        count = self.budget.budget_s / max(self.length_s(trials, 1), 1e-9)
+        if self.budget.max_trials is not None:
+            count = float("inf")  # all time beyond the trials asked for is for repetitions
+        return [(best, seeds) for best, seeds, least in _REPETITIONS if count >= least]
 
-    def repeating_s(self, tried: Sequence[TrialRecord]) -> float:
-        """What is kept back for the repetitions."""
-        wanted = self.repetitions(tried)
+    def repetition_s(self, trials: Sequence[TrialRecord]) -> float:
+        """Seconds reserved for the repetitions."""
+        wanted = self.affordable(trials)
         if not wanted:
             return 0.0
         finalists, seeds = wanted[0]
-        best = self.best(tried)[:finalists]
-        missing = (finalists - len(best)) * seeds * self.longest_s(tried)
-        return self.cost_s(tried, best, seeds) + missing
+        best = self.best(trials)[:finalists]
+        missing = (finalists - len(best)) * seeds * self.longest_s(trials)
+        return self.cost_s(trials, best, seeds) + missing
 
-    def best(self, tried: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """The best of all but the plan."""
-        return [one for one in done(tried) if one.kind in ("spread", "search")]
+    def best(self, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """The scored choices but the plan, the best first."""
+        return [trial for trial in scored_trials(trials) if trial.kind in ("spread", "search")]
 
     def cost_s(
-        self, tried: Sequence[TrialRecord], best: Sequence[TrialRecord], seeds: int
+        self, trials: Sequence[TrialRecord], best: Sequence[TrialRecord], seeds: int
     ) -> float:
-        plan = self.length_s(tried, 1)
-        return seeds * (plan + sum(self.length_s(tried, one.number) for one in best))
+        plan = self.length_s(trials, 1)
+        return seeds * (plan + sum(self.length_s(trials, trial.number) for trial in best))
 
-    def length_s(self, tried: Sequence[TrialRecord], number: int) -> float:
-        """How long a trial takes that is made again."""
-        of = [one for one in tried if number in (one.number, one.of) and one.state == "done"]
-        return max((one.seconds for one in of), default=self.longest_s(tried))
+    def length_s(self, trials: Sequence[TrialRecord], number: int) -> float:
+        """How long it takes to repeat a trial."""
+        same = [t for t in trials if number in (t.number, t.repeats) and t.state == "done"]
+        return max((trial.seconds for trial in same), default=self.longest_s(trials))
 
-    def longest_s(self, tried: Sequence[TrialRecord]) -> float:
-        """How long another may take, as far as that is known."""
-        return max((one.seconds for one in done(tried)), default=self.terms.each_s)
+    def longest_s(self, trials: Sequence[TrialRecord]) -> float:
+        """How long another trial may take."""
+        seconds = (trial.seconds for trial in scored_trials(trials))
+        return max(seconds, default=self.budget.each_s)
 
-    # --- a trial --------------------------------------------------------------------------------
+    # --- running a trial --------------------------------------------------------------------------
 
-    def go_on(self) -> None:
-        """With the trials that a process here was making when it was killed."""
-        for one in self.book.tried():
-            if one.state != "running" or one.place != self.terms.place:
+    def resume_own(self) -> None:
+        """Resume the trials that a killed process of this worker was running."""
+        for trial in self.study.trials():
+            if trial.state != "running" or trial.worker != self.budget.worker:
                 continue
-            if not one.times and self.terms.is_shared:
-                # Any machine may have taken it from the queue, and be about to begin.
-                seen = self.first_seen.setdefault(one.number, time.monotonic())
-                if time.monotonic() - seen < _MOMENT_S:
+            if not trial.attempts and self.budget.is_shared:
+                # Another worker may have taken it from the queue, and be about to start it.
+                seen = self.first_seen.setdefault(trial.number, time.monotonic())
+                if time.monotonic() - seen < _START_TIMEOUT_S:
                     continue
-            self.make(one.number)
+            self.run(trial.number)
 
     def take(self, number: int) -> None:
-        """Make a trial that was just given out, if it is still wanted."""
-        tried = self.book.tried()
-        again = {one.number for one in repeated(tried)}
-        if number in again or (not again and tried[number - 1].kind != "again"):
-            self.make(number)
+        """Run a trial that was just taken, if it is still wanted."""
+        trials = self.study.trials()
+        again = {trial.number for trial in repetitions(trials)}
+        if number in again or (not again and trials[number - 1].kind != "again"):
+            self.run(number)
         else:
-            self.book.drop(number)
+            self.study.drop(number)
 
-    def make(self, number: int) -> None:
-        """Make a trial, unless another process here is at it."""
-        with self.held(number) as is_ours:
-            one = self.book.tried()[number - 1]
-            if not is_ours or one.state != "running":
+    def run(self, number: int) -> None:
+        """Run a trial, unless another process here does."""
+        with self.locked(number) as is_ours:
+            trial = self.study.trials()[number - 1]
+            if not is_ours or trial.state != "running":
                 return
-            if one.times >= _TIMES:
-                self.book.fail(number, f"what made it was killed {one.times} times")
+            if trial.attempts >= _MOST_ATTEMPTS:
+                self.study.fail(number, f"its process was killed {trial.attempts} times")
                 return
-            if one.times and one.place != self.terms.place:
+            if trial.attempts and trial.worker != self.budget.worker:
                 return
-            one = self.book.begin(one, self.terms.place)
-            if self.terms.is_shared and not self.is_still_ours(number):
+            trial = self.study.start(trial, self.budget.worker)
+            if self.budget.is_shared and not self.is_still_ours(number):
                 return
             began = self.clock()
             try:
-                result = self.trial(one.settings, self.terms.each_s, one.seed)
+                result = self.run_trial(trial.settings, self.budget.each_s, trial.seed)
             except TrialFailedError as error:
-                self.book.fail(number, error.message, self.clock() - began)
+                self.study.fail(number, error.message, self.clock() - began)
             else:
-                # What was done of it before this process began has been paid for as well.
+                # What an earlier process spent on it counts, too.
                 self.earlier_s += max(0.0, result.seconds - (self.clock() - began))
-                self.book.tell(number, result)
-            self.told(self.book.tried())
+                self.study.complete(number, result)
+            self.on_trial_end(self.study.trials())
 
     def is_still_ours(self, number: int) -> bool:
-        """Whether no other machine was given the same: SQLite lets two take one from its queue."""
-        time.sleep(self.terms.poll_s)
-        return self.book.tried()[number - 1].place == self.terms.place
+        """Whether no other worker took the same trial: SQLite lets two take one from its queue."""
+        time.sleep(self.budget.poll_s)
+        return self.study.trials()[number - 1].worker == self.budget.worker
 
     @contextmanager
-    def held(self, number: int) -> Iterator[bool]:
-        """Whether this process alone is at a trial of this place, from here on."""
-        path = self.terms.folder / f"trial-{number:04d}.lock"
+    def locked(self, number: int) -> Iterator[bool]:
+        """Whether this process alone runs the trial here, from now on."""
+        path = self.budget.folder / f"trial-{number:04d}.lock"
         with ExitStack() as stack:
             with translate_os_errors(path):
                 file = stack.enter_context(path.open("a+", encoding="utf-8"))
             yield try_lock(file.fileno())
 
-    def give_up_lost(self, tried: Sequence[TrialRecord]) -> None:
-        """Trials of machines that have not been heard of for long."""
-        oldest = time.time() - _LOST * self.terms.each_s - _LOST_S
-        for one in tried:
-            is_elsewhere = one.state == "running" and one.place != self.terms.place
-            if is_elsewhere and one.begun is not None and one.begun < oldest:
-                why = "nothing more was heard of the machine that made it"
-                self.book.fail(one.number, why, by_chance=True)
+    def give_up_lost(self, trials: Sequence[TrialRecord]) -> None:
+        """Fail the trials of workers that have been silent for long."""
+        oldest = time.time() - _LOST_LENGTHS * self.budget.each_s - _LOST_S
+        for trial in trials:
+            is_elsewhere = trial.state == "running" and trial.worker != self.budget.worker
+            if is_elsewhere and trial.started_at is not None and trial.started_at < oldest:
+                self.study.fail(trial.number, "its worker went silent", by_chance=True)

@@ -1,4 +1,4 @@
-"""The record of a search, in Optuna's storage: one file, or a database that machines share."""
+"""The trials of a search in Optuna's storage: a file, or a database that machines share."""
 
 import os
 import sys
@@ -29,19 +29,19 @@ _STATES: Mapping[TrialState, TrialStatus] = {
     TrialState.PRUNED: "failed",
     TrialState.FAIL: "failed",
 }
-_TABLES_AT_ONCE = 5  # times two processes may get in each other's way while they make the tables
-_WAIT_S = 60  # for another process that is writing to the same file
+_ATTEMPTS = 5  # to open a storage while other processes create its tables
+_SQLITE_TIMEOUT_S = 60  # for another process that is writing
 
 
-def storage(where: str | Path) -> BaseStorage:
-    """A storage: a Path is an SQLite file, a text with "://" a database, any other a journal file.
+def open_storage(where: str | Path) -> BaseStorage:
+    """Open a storage: a Path is an SQLite file, an address a database, other text a journal file.
 
-    WorkspaceError if it cannot be opened.
+    Raises WorkspaceError where it cannot be opened.
     """
     if isinstance(where, Path):
-        # As an address, in which every character of a path may stand.
+        # As a URI, in which a path may hold any character.
         address = f"sqlite:///{where.absolute().as_uri()}?uri=true"
-        return _database(address, str(where), {"connect_args": {"timeout": _WAIT_S}})
+        return _database(address, str(where), {"connect_args": {"timeout": _SQLITE_TIMEOUT_S}})
     if "://" in where:
         return _database(where, where.partition("://")[0] + " storage", {})
     path = Path(where).expanduser()
@@ -51,13 +51,13 @@ def storage(where: str | Path) -> BaseStorage:
             return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
         except (ValueError, KeyError) as error:
             raise WorkspaceError(
-                f"{path} is no journal of a search, or it is damaged",
+                f"{path} is not the journal of a search, or it is damaged",
                 hint="give another file to --storage",
             ) from error
 
 
 class _Lock(JournalFileOpenLock):
-    """Is let go when its process ends, however that ends: Optuna's own locks outlive a kill."""
+    """A file lock that ends with its process: Optuna's own locks outlive a kill."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -83,21 +83,21 @@ class _Lock(JournalFileOpenLock):
 
 
 def _database(address: str, name: str, options: dict[str, object]) -> BaseStorage:
-    for attempt in range(_TABLES_AT_ONCE):
+    for attempt in range(_ATTEMPTS):
         try:
             return RDBStorage(address, engine_kwargs=options)
         except ImportError as error:
             raise WorkspaceError(
-                f"the {name} takes the Python package {error.name or 'of its driver'}, which is"
+                f"the {name} needs the Python package {error.name or 'of its driver'}, which is"
                 " not installed",
                 hint="install it, or give a journal file to --storage",
             ) from error
         except (SQLAlchemyError, OptunaError, RuntimeError) as error:
-            is_last = attempt + 1 == _TABLES_AT_ONCE or isinstance(error, ArgumentError)
+            is_last = attempt + 1 == _ATTEMPTS or isinstance(error, ArgumentError)
             if is_last:
-                said = " ".join(str(error).split())[:200]
+                message = " ".join(str(error).split())[:200]
                 raise WorkspaceError(
-                    f"the record of the search ({name}) cannot be opened: {said}",
+                    f"the record of the search ({name}) cannot be opened: {message}",
                     hint="give another one to --storage",
                 ) from error
             time.sleep(0.2 * (attempt + 1))
@@ -105,38 +105,33 @@ def _database(address: str, name: str, options: dict[str, object]) -> BaseStorag
 
 
 class Study:
-    """The trials of one search; several processes may write in it at the same time.
+    """The trials of one search, numbered from 1; several processes may use it at the same time.
 
-    Numbers of trials are from 1 on. What two processes could both do is decided by the numbers,
-    which the storage gives out once.
+    The storage gives out each number once, which decides who does what.
     """
 
     def __init__(
         self, stored: BaseStorage, name: str, axes: Sequence[SearchAxis], spread: int = SPREAD
     ) -> None:
-        # What Optuna says is said here in our own words.
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._storage, self.axes = stored, tuple(axes)
-        self._course = PlanThenTPESampler(axes, spread)
-        self._distributions: dict[str, BaseDistribution] = {**self._course.distributions()}
-        self._study = _study(stored, name, self._course)
+        self._sampler = PlanThenTPESampler(axes, spread)
+        self._distributions: dict[str, BaseDistribution] = {**self._sampler.distributions()}
+        self._study = _open_study(stored, name, self._sampler)
         self._id = stored.get_study_id_from_name(name)
 
-    def tried(self) -> list[TrialRecord]:
-        """All trials there are, by number."""
-        return [self._record(one) for one in self._study.get_trials(deepcopy=False)]
+    def trials(self) -> list[TrialRecord]:
+        """All trials, by number."""
+        return [self._record(trial) for trial in self._study.get_trials(deepcopy=False)]
 
-    def ask(self, place: str) -> int:
-        """The number of a trial to be made: one that waits, else a new one.
-
-        It has the name of its place from the first moment, so that none is without an owner.
-        """
+    def next_trial(self, worker: str) -> int:
+        """Take a waiting trial or create one, owned by the worker from the start; its number."""
         waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         if not waiting:
-            self._study.enqueue_trial({}, user_attrs={"begun": {"place": place}})
+            self._study.enqueue_trial({}, user_attrs={"begun": {"place": worker}})
         return self._study.ask(self._distributions).number + 1
 
-    def queue(
+    def enqueue_repetition(
         self,
         of: int,
         seed: int,
@@ -144,7 +139,7 @@ class Study:
         finalists: Sequence[int],
         seeds: int,
     ) -> None:
-        """Let a trial be repeated with another seed."""
+        """Have trial `of` repeated with another seed."""
         attributes = {
             "of": of,
             "seed": seed,
@@ -154,36 +149,39 @@ class Study:
         }
         self._study.enqueue_trial(dict(settings), user_attrs=attributes)
 
-    def begin(self, one: TrialRecord, place: str) -> TrialRecord:
-        """Note where a trial is made from now on; it then has all its settings."""
-        id_ = self._trial_id(one.number)
-        if len(one.settings) < len(self.axes):  # killed before all were chosen
-            trial = Trial(self._study, id_)
-            for name, range_ in self._course.distributions().items():
-                trial.suggest_float(name, range_.low, range_.high, log=range_.log)
-        begun = {"place": place, "times": one.times + 1, "at": time.time()}
-        self._note(one.number, "begun", begun)
+    def start(self, trial: TrialRecord, worker: str) -> TrialRecord:
+        """Note that the worker runs the trial from now on, and complete its settings."""
+        id_ = self._trial_id(trial.number)
+        if len(trial.settings) < len(self.axes):  # killed before all were chosen
+            unfinished = Trial(self._study, id_)
+            for name, range_ in self._sampler.distributions().items():
+                unfinished.suggest_float(name, range_.low, range_.high, log=range_.log)
+        begun = {"place": worker, "times": trial.attempts + 1, "at": time.time()}
+        self._note(trial.number, "begun", begun)
         return self._record(self._storage.get_trial(id_))
 
-    def tell(self, number: int, result: TrialResult) -> bool:
-        """Note what came of a trial; False if it was given up meanwhile."""
-        told = {"seconds": result.seconds, "kept": result.kept, "told": dict(result.told)}
-        noted = self._note(number, "ended", told)
-        return noted and self._end(number, TrialState.COMPLETE, result.score)
+    def complete(self, number: int, result: TrialResult) -> bool:
+        """Store the result of a trial; False if it was given up meanwhile."""
+        ended = {"seconds": result.seconds, "kept": result.model, "told": dict(result.figures)}
+        return self._note(number, "ended", ended) and self._end(
+            number, TrialState.COMPLETE, result.score
+        )
 
-    def fail(self, number: int, why: str, seconds: float = 0.0, *, by_chance: bool = False) -> bool:
-        """Note that nothing came of a trial; later ones keep away from it, but not from chance."""
-        # To TPE a pruned trial is worse than all with a score, and one that failed is none.
+    def fail(
+        self, number: int, error: str, seconds: float = 0.0, *, by_chance: bool = False
+    ) -> bool:
+        """Store that a trial failed; unless by chance, later trials avoid its settings."""
+        # TPE ranks a pruned trial below all scored ones, and ignores a failed one.
         state = TrialState.FAIL if by_chance else TrialState.PRUNED
-        noted = self._note(number, "ended", {"why": why, "seconds": seconds})
-        return noted and self._end(number, state, None)
+        ended = {"why": error, "seconds": seconds}
+        return self._note(number, "ended", ended) and self._end(number, state, None)
 
     def drop(self, number: int) -> bool:
-        """Note that a trial was not wanted after all."""
+        """Store that a trial is not wanted after all."""
         return self._note(number, "dropped", True) and self._end(number, TrialState.FAIL, None)
 
-    def agreed(self, name: str, value: int) -> int:
-        """A number that whoever came first has said."""
+    def agree_on(self, name: str, value: int) -> int:
+        """The value that the first process to ask has set."""
         if name not in self._study.user_attrs:
             self._study.set_user_attr(name, value)
         return cast(int, self._study.user_attrs[name])
@@ -194,7 +192,7 @@ class Study:
     def _note(self, number: int, key: str, value: object) -> bool:
         try:
             self._storage.set_trial_user_attr(self._trial_id(number), key, value)
-        except RuntimeError:  # another process has ended it
+        except RuntimeError:  # another process has finished the trial
             return False
         return True
 
@@ -205,40 +203,40 @@ class Study:
             return False
         return True
 
-    def _record(self, one: FrozenTrial) -> TrialRecord:
-        said = one.user_attrs
-        begun, ended = said.get("begun", {}), said.get("ended", {})
-        settings = said.get("settings") or one.params
+    def _record(self, trial: FrozenTrial) -> TrialRecord:
+        attrs = trial.user_attrs
+        begun, ended = attrs.get("begun", {}), attrs.get("ended", {})
+        settings = attrs.get("settings") or trial.params
         return TrialRecord(
-            number=one.number + 1,
-            state="dropped" if "dropped" in said else _STATES[one.state],
-            kind="again" if "of" in said else self._course.kind(one.number),
-            seed=said.get("seed", FIRST_SEED),
+            number=trial.number + 1,
+            state="dropped" if "dropped" in attrs else _STATES[trial.state],
+            kind="again" if "of" in attrs else self._sampler.kind(trial.number),
+            seed=attrs.get("seed", FIRST_SEED),
             settings={
                 axis.name: settings[axis.name] for axis in self.axes if axis.name in settings
             },
-            score=one.value if one.state == TrialState.COMPLETE else None,
+            score=trial.value if trial.state == TrialState.COMPLETE else None,
             seconds=ended.get("seconds", 0.0),
-            kept=ended.get("kept", ""),
-            told=ended.get("told", {}),
-            why=ended.get("why", ""),
-            place=begun.get("place", ""),
-            times=begun.get("times", 0),
-            begun=begun.get("at"),
-            of=said.get("of", 0),
-            finalists=tuple(said.get("finalists", ())),
-            seeds=said.get("seeds", 0),
+            model=ended.get("kept", ""),
+            figures=ended.get("told", {}),
+            error=ended.get("why", ""),
+            worker=begun.get("place", ""),
+            attempts=begun.get("times", 0),
+            started_at=begun.get("at"),
+            repeats=attrs.get("of", 0),
+            finalists=tuple(attrs.get("finalists", ())),
+            seeds=attrs.get("seeds", 0),
         )
 
 
-def _study(stored: BaseStorage, name: str, course: PlanThenTPESampler) -> OptunaStudy:
-    for attempt in range(_TABLES_AT_ONCE):
+def _open_study(stored: BaseStorage, name: str, sampler: PlanThenTPESampler) -> OptunaStudy:
+    for attempt in range(_ATTEMPTS):
         try:
             return optuna.create_study(
-                storage=stored, study_name=name, sampler=course, load_if_exists=True
+                storage=stored, study_name=name, sampler=sampler, load_if_exists=True
             )
-        except (DuplicatedStudyError, StorageInternalError):  # made by another at this moment
-            if attempt + 1 == _TABLES_AT_ONCE:
+        except (DuplicatedStudyError, StorageInternalError):  # another process creates it
+            if attempt + 1 == _ATTEMPTS:
                 raise
             time.sleep(0.1)
     raise AssertionError

@@ -99,8 +99,8 @@ class TrialTrainer:
         return TrialResult(
             score=score,
             seconds=max(time.perf_counter() - began, outcome.seconds),
-            kept=name,
-            told={
+            model=name,
+            figures={
                 "run": made.run.folder.name,
                 "settings": {key: values.get(key, value) for key, value in chosen.items()},
                 "parameters": recipe.model.parameters,
@@ -147,15 +147,15 @@ class TrialTrainer:
     def tidy(self, trials: Sequence[TrialRecord], keep: set[int], place: str) -> None:
         """Delete the checkpoints of finished trials of this place, and models not to `keep`."""
         for trial in trials:
-            if trial.state == "done" and trial.place == place:
-                run = self.request.workspace / "runs" / str(trial.told.get("run", ""))
+            if trial.state == "done" and trial.worker == place:
+                run = self.request.workspace / "runs" / str(trial.figures.get("run", ""))
                 shutil.rmtree(run / _CHECKPOINTS, ignore_errors=True)
-                if trial.number not in keep and trial.kept:
-                    _delete_model(self.folder / trial.kept)
+                if trial.number not in keep and trial.model:
+                    _delete_model(self.folder / trial.model)
 
     def install(self, trial: TrialRecord, provenance: Mapping[str, object], target: Path) -> None:
         """Copy the model of a trial into a folder, atomically, with a note of the search."""
-        source = self.folder / trial.kept
+        source = self.folder / trial.model
         if target.exists() and any(target.iterdir()) and not (target / CONFIG).exists():
             raise ModelError(
                 f"{target} holds files that are not a model's, and is not replaced",

@@ -1,4 +1,4 @@
-"""What was tried: one record a trial, as everything else here reads it."""
+"""The trials of a search: what is run, its result, and its record."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,37 +6,33 @@ from typing import Literal, Protocol
 
 from ownwords.core.errors import OwnwordsError
 
-# plan: the plan's own choice; spread: one of the points spread evenly over the ranges; search:
-# chosen by what came of those before; again: one of those before, with another seed.
+# plan: the plan's own settings; spread: a Sobol point; search: chosen from earlier results;
+# again: an earlier trial with another seed.
 TrialKind = Literal["plan", "spread", "search", "again"]
-# dropped: not wanted any more, when its turn came.
+# dropped: no longer wanted when its turn came.
 TrialStatus = Literal["waiting", "running", "done", "failed", "dropped"]
 
-FIRST_SEED = 1  # of all trials but those that are made again
+FIRST_SEED = 1  # of all trials but repetitions
 
 
 class TrialFailedError(OwnwordsError):
-    """These settings cannot be tried, or nothing came of it; the search goes on."""
+    """These settings cannot be tried, or gave no result; the search continues."""
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came of a trial; the lower its score, the better.
-
-    `kept` is the name of what it left behind, `told` are figures (as JSON has them) to be shown.
-    """
+    """The result of a trial; a lower score is better."""
 
     score: float
-    seconds: float  # over all the times it was begun
-    kept: str = ""
-    told: Mapping[str, object] = field(default_factory=dict)
+    seconds: float  # over all attempts
+    model: str = ""  # name of the model it left
+    figures: Mapping[str, object] = field(default_factory=dict)  # to show, as JSON has them
 
 
 class TrialFunction(Protocol):
-    """What is searched over. It takes about so many seconds at most.
+    """Runs a trial in about so many seconds at most, resuming one with the same settings and seed.
 
-    What was begun before with the same settings and seed is gone on with. `TrialFailedError` is
-    told, and the search goes on; anything else ends it.
+    TrialFailedError is recorded and the search continues; any other error ends it.
     """
 
     def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult: ...
@@ -44,7 +40,7 @@ class TrialFunction(Protocol):
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial as the record has it, `number` from 1 on."""
+    """A trial in the storage, `number` from 1."""
 
     number: int
     state: TrialStatus
@@ -53,37 +49,37 @@ class TrialRecord:
     settings: Mapping[str, float]
     score: float | None = None
     seconds: float = 0.0
-    kept: str = ""
-    told: Mapping[str, object] = field(default_factory=dict)
-    why: str = ""  # it failed
-    place: str = ""  # where it was or is tried
-    times: int = 0  # that it was begun
-    begun: float | None = None  # in seconds since 1970
-    of: int = 0  # the number of the trial that this one repeats
-    finalists: tuple[int, ...] = ()  # said by a repetition: which trials are repeated,
+    model: str = ""
+    figures: Mapping[str, object] = field(default_factory=dict)
+    error: str = ""
+    worker: str = ""  # which ran or runs it
+    attempts: int = 0
+    started_at: float | None = None  # seconds since 1970
+    repeats: int = 0  # the number of the trial that this one repeats
+    finalists: tuple[int, ...] = ()  # of a repetition: all trials to repeat,
     seeds: int = 0  # and with how many seeds
 
 
-def done(tried: Sequence[TrialRecord]) -> list[TrialRecord]:
+def scored_trials(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Those with a score, the best first."""
-    scored = [one for one in tried if one.state == "done" and one.score is not None]
-    return sorted(scored, key=lambda one: (one.score, one.number))
+    scored = [trial for trial in trials if trial.state == "done" and trial.score is not None]
+    return sorted(scored, key=lambda trial: (trial.score, trial.number))
 
 
-def searched(tried: Sequence[TrialRecord]) -> list[TrialRecord]:
+def choices(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """All but repetitions."""
-    return [one for one in tried if one.kind != "again"]
+    return [trial for trial in trials if trial.kind != "again"]
 
 
-def repeated(tried: Sequence[TrialRecord]) -> list[TrialRecord]:
+def repetitions(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
     """The repetitions that count.
 
-    Two processes may close the search at the same moment: the first to have said which trials are
-    repeated decides, and of two repetitions of the same the first counts.
+    Two processes may close the search at the same moment: the first decides which trials are
+    repeated, and of two equal repetitions the first counts.
     """
-    again = [one for one in tried if one.kind == "again" and one.state != "dropped"]
+    again = [trial for trial in trials if trial.kind == "again" and trial.state != "dropped"]
     first: dict[tuple[int, int], TrialRecord] = {}
-    for one in again:
-        if one.finalists == again[0].finalists and one.seeds == again[0].seeds:
-            first.setdefault((one.of, one.seed), one)
+    for trial in again:
+        if trial.finalists == again[0].finalists and trial.seeds == again[0].seeds:
+            first.setdefault((trial.repeats, trial.seed), trial)
     return list(first.values())

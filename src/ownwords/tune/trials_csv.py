@@ -1,4 +1,4 @@
-"""The trials as a table for other programs: trials.csv, one line a trial."""
+"""trials.csv: the trials as a table for other programs."""
 
 import csv
 import io
@@ -14,12 +14,12 @@ _BEFORE = ("trial", "state", "kind", "repeats", "seed")
 _AFTER = ("bits_per_byte", "seconds", "tokens", "steps", "set", "why")
 
 
-def write(path: Path, axes: Sequence[SearchAxis], tried: Sequence[TrialRecord]) -> None:
-    """Replace the table whole."""
-    write_atomically(path, table(axes, tried))
+def write(path: Path, axes: Sequence[SearchAxis], trials: Sequence[TrialRecord]) -> None:
+    """Write the table, replacing an earlier one atomically."""
+    write_atomically(path, table(axes, trials))
 
 
-def table(axes: Sequence[SearchAxis], tried: Sequence[TrialRecord]) -> str:
+def table(axes: Sequence[SearchAxis], trials: Sequence[TrialRecord]) -> str:
     """A header, and a line for each trial; what is not known of one is empty.
 
     `set` are the settings of a trial beside the plan's, as JSON.
@@ -27,22 +27,22 @@ def table(axes: Sequence[SearchAxis], tried: Sequence[TrialRecord]) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow([*_BEFORE, *(axis.name for axis in axes), *_AFTER])
-    for one in tried:
-        settings = one.told.get("settings")
+    for trial in trials:
+        settings = trial.figures.get("settings")
         rows.writerow(
             [
-                one.number,
-                one.state,
-                one.kind,
-                one.of or "",
-                one.seed,
-                *(_figure(one.settings.get(axis.name)) for axis in axes),
-                _figure(one.score),
-                f"{one.seconds:.1f}" if one.seconds else "",
-                one.told.get("tokens", ""),
-                one.told.get("steps", ""),
+                trial.number,
+                trial.state,
+                trial.kind,
+                trial.repeats or "",
+                trial.seed,
+                *(_figure(trial.settings.get(axis.name)) for axis in axes),
+                _figure(trial.score),
+                f"{trial.seconds:.1f}" if trial.seconds else "",
+                trial.figures.get("tokens", ""),
+                trial.figures.get("steps", ""),
                 json.dumps(settings, sort_keys=True) if isinstance(settings, dict) else "",
-                " ".join(one.why.split()),
+                " ".join(trial.error.split()),
             ]
         )
     return text.getvalue()

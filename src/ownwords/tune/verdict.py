@@ -1,4 +1,4 @@
-"""Whether anything found is better than the plan, or was only lucky."""
+"""Whether a trial is better than the plan, or was only lucky."""
 
 import math
 import statistics
@@ -6,118 +6,122 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ownwords.tune.trial import TrialRecord, done, repeated
+from ownwords.tune.trial import TrialRecord, repetitions, scored_trials
 
-# better: beyond what other seeds explain; plan: nothing is; unsure: too few seeds to tell;
-# instead: the plan's own could not be trained; nothing: nor could anything else.
+# better: beyond the noise of seeds; plan: nothing is; unsure: too few seeds to tell;
+# instead: only the plan failed; nothing: every trial failed.
 VerdictKind = Literal["better", "plan", "unsure", "instead", "nothing"]
 
-SURE = 0.95
-# Student's t, two-sided, at that: scipy.stats.t.ppf(0.975, df) for df from 1 on.
+CONFIDENCE = 0.95
+# Student's t, two-sided: scipy.stats.t.ppf(0.975, df) for df from 1.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-_HARDLY = 0.01  # what recipes differ by without anybody noticing
+_NEGLIGIBLE = 0.01  # gain
 
 
 @dataclass(frozen=True)
 class TuneVerdict:
-    """What came of a search. Gains are shares of the plan's score, and positive where it is beaten.
+    """The outcome of a search; gains are shares of the plan's score, positive where it is beaten.
 
-    `noise` is the spread (standard deviation) over seeds of one and the same settings, as a share.
+    `noise` is the standard deviation over seeds of the same settings, as a share.
     """
 
     kind: VerdictKind
-    winner: int = 0  # the number of the trial whose settings are taken
-    score: float | None = None  # of the settings taken, on average
+    winner: int = 0  # number of the trial
+    score: float | None = None  # of the winner, on average
     plan: float | None = None  # the plan's, on average
-    rival: int = 0  # the number of the best trial that is not the plan's
-    gain: float | None = None  # of that one over the plan
+    runner_up: int = 0  # number of the best trial but the plan
+    gain: float | None = None  # of the runner-up over the plan
     low: float | None = None
     high: float | None = None
     noise: float | None = None
-    seeds: Mapping[int, int] = field(default_factory=dict)  # by trial: seeds that were compared
-    tried: int = 0  # settings that were tried, the plan's among them
+    seeds: Mapping[int, int] = field(default_factory=dict)  # by trial: how many were compared
+    trials: int = 0  # choices that were scored, the plan included
     failed: int = 0
 
     def sentences(self) -> tuple[str, ...]:
-        """The same in plain words, the most important first."""
-        said = _SAID[self.kind](self)
+        """The verdict in plain words, the most important first."""
+        sentences = _SENTENCES[self.kind](self)
         if self.failed:
             trials = "trial" if self.failed == 1 else "trials"
-            said = (*said, f"{self.failed} {trials} failed; the list says why.")
-        return said
+            sentences = (*sentences, f"{self.failed} {trials} failed; the list says why.")
+        return sentences
 
 
-def judge(tried: Sequence[TrialRecord]) -> TuneVerdict:
-    """Compare the plan with the trials that were repeated.
+def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
+    """Compare the plan with the repeated trials.
 
-    Those were chosen for a good score, part of which was luck: only their fresh seeds count. The
-    plan was not chosen for anything, and all of its seeds do.
+    Those were chosen for a good score, partly by luck: only their fresh seeds count. The plan was
+    not chosen, so all of its seeds count.
     """
-    again = repeated(tried)
-    scored = done([one for one in tried if one.kind != "again"])
-    plans = [one for one in scored if one.kind == "plan"]
-    plans += [one for one in done(again) if one.of == 1]
-    others = [one for one in scored if one.kind != "plan"]
-    failed = sum(one.state == "failed" for one in tried if one.kind != "again" or one in again)
+    again = repetitions(trials)
+    scored = scored_trials([trial for trial in trials if trial.kind != "again"])
+    plans = [trial for trial in scored if trial.kind == "plan"]
+    plans += [trial for trial in scored_trials(again) if trial.repeats == 1]
+    others = [trial for trial in scored if trial.kind != "plan"]
+    failed = sum(
+        trial.state == "failed" for trial in trials if trial.kind != "again" or trial in again
+    )
     counted = len(scored)
     if not plans and not others:
         return TuneVerdict("nothing", failed=failed)
     fresh: dict[int, list[float]] = {}
-    for one in done(again):
-        if one.of != 1:
-            fresh.setdefault(one.of, []).append(_score(one))
+    for trial in scored_trials(again):
+        if trial.repeats != 1:
+            fresh.setdefault(trial.repeats, []).append(_score(trial))
     if not plans:
         return _without_a_plan(fresh, others, counted, failed)
-    plan_scores = [_score(one) for one in plans]
+    plan_scores = [_score(trial) for trial in plans]
     plan = statistics.fmean(plan_scores)
     groups = [plan_scores, *fresh.values()]
     degrees = sum(len(group) - 1 for group in groups)
     if not fresh or not degrees:
-        rival = others[0] if others else None
-        gain = 1 - _score(rival) / plan if rival else None
-        number = rival.number if rival else 0
-        return TuneVerdict("unsure", 1, plan, plan, number, gain, tried=counted, failed=failed)
+        runner_up = others[0] if others else None
+        gain = 1 - _score(runner_up) / plan if runner_up else None
+        number = runner_up.number if runner_up else 0
+        return TuneVerdict("unsure", 1, plan, plan, number, gain, trials=counted, failed=failed)
     squares = sum(math.fsum((x - statistics.fmean(g)) ** 2 for x in g) for g in groups)
     noise = math.sqrt(squares / degrees)
     best = min(fresh, key=lambda number: (statistics.fmean(fresh[number]), number))
     score = statistics.fmean(fresh[best])
     gain = plan - score
     error = noise * math.sqrt(1 / len(plan_scores) + 1 / len(fresh[best]))
-    around = _T[min(degrees, len(_T)) - 1] * error
-    is_better = gain > around
+    half_width = _T[min(degrees, len(_T)) - 1] * error
+    is_better = gain > half_width
     return TuneVerdict(
         kind="better" if is_better else "plan",
         winner=best if is_better else 1,
         score=score if is_better else plan,
         plan=plan,
-        rival=best,
+        runner_up=best,
         gain=gain / plan,
-        low=(gain - around) / plan,
-        high=(gain + around) / plan,
+        low=(gain - half_width) / plan,
+        high=(gain + half_width) / plan,
         noise=noise / plan,
         seeds={1: len(plan_scores), **{number: len(group) for number, group in fresh.items()}},
-        tried=counted,
+        trials=counted,
         failed=failed,
     )
 
 
-def winning_runs(tried: Sequence[TrialRecord], verdict: TuneVerdict) -> list[TrialRecord]:
-    """The trials with the settings that are taken, whatever their seed; the best first."""
-    return [one for one in done(tried) if verdict.winner in (one.number, one.of)]
+def winning_runs(trials: Sequence[TrialRecord], verdict: TuneVerdict) -> list[TrialRecord]:
+    """The trials with the winning settings, whatever their seed; the best first."""
+    return [
+        trial for trial in scored_trials(trials) if verdict.winner in (trial.number, trial.repeats)
+    ]
 
 
 def _without_a_plan(
-    fresh: Mapping[int, Sequence[float]], others: Sequence[TrialRecord], tried: int, failed: int
+    fresh: Mapping[int, Sequence[float]], others: Sequence[TrialRecord], count: int, failed: int
 ) -> TuneVerdict:
     means = {number: statistics.fmean(scores) for number, scores in fresh.items()}
     best = min(means, key=lambda number: means[number]) if means else others[0].number
     score = means.get(best, _score(others[0]))
-    return TuneVerdict("instead", best, score, rival=best, tried=tried, failed=failed)
+    return TuneVerdict("instead", best, score, runner_up=best, trials=count, failed=failed)
 
 
-def _score(one: TrialRecord) -> float:
-    assert one.score is not None
-    return one.score
+def _score(trial: TrialRecord) -> float:
+    assert trial.score is not None
+    return trial.score
 
 
 # --- in words -----------------------------------------------------------------------------------
@@ -128,58 +132,58 @@ def percent(share: float) -> str:
     return f"{share:.1%}".replace("-0.0%", "0.0%")
 
 
-def _better(said: TuneVerdict) -> tuple[str, ...]:
-    assert said.gain is not None and said.low is not None and said.score is not None
+def _better(v: TuneVerdict) -> tuple[str, ...]:
+    assert v.gain is not None and v.low is not None and v.score is not None
     first = (
-        f"Trial {said.winner} is better than the plan: {percent(said.gain)} fewer bits a byte,"
-        f" {said.score:.3f} against {said.plan:.3f}."
+        f"Trial {v.winner} is better than the plan: {percent(v.gain)} fewer bits a byte,"
+        f" {v.score:.3f} against {v.plan:.3f}."
     )
-    if said.gain < _HARDLY:
+    if v.gain < _NEGLIGIBLE:
         first = f"The plan was within 1%. {first}"
-    return (first, _interval(said))
+    return (first, _interval(v))
 
 
-def _plan(said: TuneVerdict) -> tuple[str, ...]:
-    assert said.gain is not None
-    others = said.tried - 1
+def _plan(v: TuneVerdict) -> tuple[str, ...]:
+    assert v.gain is not None
+    others = v.trials - 1
     what = "the one other choice" if others == 1 else f"the best of {others} other choices"
-    luck = f"{what} has {percent(said.gain)} fewer bits a byte, which is no more than luck."
-    if said.gain < 0:
-        luck = f"tried again, {what} has {percent(-said.gain)} more bits a byte."
-    return (f"The plan was already best: {luck}", _interval(said))
+    reason = f"{what} has {percent(v.gain)} fewer bits a byte, no more than luck explains."
+    if v.gain < 0:
+        reason = f"repeated, {what} has {percent(-v.gain)} more bits a byte."
+    return (f"The plan was already best: {reason}", _interval(v))
 
 
-def _interval(said: TuneVerdict) -> str:
-    assert said.low is not None and said.high is not None and said.noise is not None
-    plan, rival = said.seeds[1], said.seeds[said.rival]
+def _interval(v: TuneVerdict) -> str:
+    assert v.low is not None and v.high is not None and v.noise is not None
+    plan, other = v.seeds[1], v.seeds[v.runner_up]
     return (
-        f"With other seeds the same settings differ by about {percent(said.noise)}. From {plan}"
-        f" seeds of the plan and {rival} fresh ones of trial {said.rival}, the gain lies between"
-        f" {percent(said.low)} and {percent(said.high)} ({SURE:.0%} interval)."
+        f"The same settings differ by about {percent(v.noise)} from seed to seed. With {plan} seeds"
+        f" of the plan and {other} fresh ones of trial {v.runner_up}, the gain lies between"
+        f" {percent(v.low)} and {percent(v.high)} ({CONFIDENCE:.0%} interval)."
     )
 
 
-def _unsure(said: TuneVerdict) -> tuple[str, ...]:
-    if said.gain is None:
-        return ("Nothing but the plan's own choice was tried, so that is kept.",)
-    more = "With more --minutes, the best are tried again with other seeds."
-    if said.gain <= 0:
+def _unsure(v: TuneVerdict) -> tuple[str, ...]:
+    if v.gain is None:
+        return ("Only the plan's own settings were tried, so they are kept.",)
+    more = "With more --minutes, the best trials are repeated with other seeds."
+    if v.gain <= 0:
         return (
-            f"None of {said.tried - 1} other choices looked better than the plan's own, which is"
-            " kept; each was tried with a single seed.",
+            f"None of {v.trials - 1} other choices looked better than the plan, which is kept. Each"
+            " was tried with a single seed.",
             more,
         )
     return (
-        "There was no time to tell a gain from luck, so the plan's own choice is kept. Trial"
-        f" {said.rival} had {percent(said.gain)} fewer bits a byte, with a single seed.",
+        "There was no time to tell a gain from luck, so the plan is kept. Trial"
+        f" {v.runner_up} had {percent(v.gain)} fewer bits a byte, with a single seed.",
         more,
     )
 
 
-def _instead(said: TuneVerdict) -> tuple[str, ...]:
+def _instead(v: TuneVerdict) -> tuple[str, ...]:
     return (
-        "The plan's own choice could not be trained; the best of the others is taken, trial"
-        f" {said.winner} with {said.score:.3f} bits a byte.",
+        "The plan's own settings could not be trained. The best other trial wins:"
+        f" {v.winner}, with {v.score:.3f} bits a byte.",
     )
 
 
@@ -187,7 +191,7 @@ def _nothing(_: TuneVerdict) -> tuple[str, ...]:
     return ("Nothing could be trained.",)
 
 
-_SAID = {
+_SENTENCES = {
     "better": _better,
     "plan": _plan,
     "unsure": _unsure,
