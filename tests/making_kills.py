@@ -88,7 +88,7 @@ MOMENTS: dict[str, Callable[[Progress, "Doomed"], object]] = {
     "while it writes": lambda _, doomed: setattr(doomed, "on_writing", stops_listening),
     "in the other training": lambda progress, _: progress.subscribers.append(in_training),
     "while it scores": lambda *_: dies(
-        MetricCache, "part", lambda _, name, *__: bool(name.startswith("copies"))
+        MetricCache, "get_or_measure", lambda _, name, *__: bool(name.startswith("copies"))
     ),
     "between the scorecard's files": lambda *_: dies(files, "render"),
     "before the scorecard is noted": lambda *_: dies(StageCache, "put", is_of("score")),

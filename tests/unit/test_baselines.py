@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ownwords.evaluation.baselines import baselines, gzip_bytes, together, xz_bytes
+from ownwords.evaluation.baselines import baselines, gzip_bytes, xz_bytes
 from ownwords.evaluation.ngram import KneserNey
 from ownwords.evaluation.ppm import END, PPM, SYMBOLS, symbols
 
@@ -162,12 +162,6 @@ def test_xz_reaches_back_over_all_the_text() -> None:
     text = b"\n".join(sentences(4, 300))
     plain = len(lzma.compress(text, preset=9 | lzma.PRESET_EXTREME))
     assert abs(xz_bytes(text) - plain) < 100
-
-
-def test_together_each_held_out_text_helps_the_next() -> None:
-    training = [text.decode() for text in sentences(1, 20)]
-    once = "an entirely different sentence about clocks, barometers and tides"
-    assert together(training, [once] * 8) < 0.4 * together(training, [once])
 
 
 def test_symbols_begin_and_end_a_document() -> None:

@@ -1,18 +1,17 @@
 """Bits per byte: every token once, from enough of what stands before it, and sums of one."""
 
 import math
-from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
-from families import TINY, some_ids, tiny
+from families import TINY, tiny
 from ownwords.core.errors import ConfigError
 from ownwords.evaluation import bits_per_byte
-from ownwords.evaluation.bits_per_byte import AdaptConfig, score, score_adapting, validation_loss
+from ownwords.evaluation.bits_per_byte import AdaptConfig, score, score_adapting, score_ids
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.qwen3 import Qwen3Config
@@ -20,23 +19,6 @@ from ownwords.models.decoder import CausalLM, build
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 TEXTS = ["", "a", "Die Mühle steht.", "so much depends upon a red wheel barrow " * 4]
-
-
-@dataclass
-class Held:
-    ids: Any
-    offsets_D1: Any
-    bytes_D: Any
-    names: tuple[str, ...]
-
-
-def held(documents: list[list[int]], sizes: list[int]) -> Held:
-    return Held(
-        np.array([i for ids in documents for i in ids], np.uint16),
-        np.cumsum([0] + [len(ids) for ids in documents]),
-        np.array(sizes),
-        tuple(f"document {i}" for i in range(len(documents))),
-    )
 
 
 def of_bytes(context: int = 24) -> CausalLM:
@@ -166,33 +148,11 @@ def test_with_nothing_before_the_first_token_it_is_any_of_the_vocabulary() -> No
     ]
 
 
-def test_the_quick_figure_reads_side_by_side() -> None:
-    model = tiny("llama")
-    documents = [some_ids(1, n, seed=n)[0].tolist() for n in (1, 2, 64, 65, 66, 150)]
-    shards = held(documents, [7, 9, 100, 101, 102, 300])
-    found = validation_loss(model, shards)
-    wanted = [one_by_one(model, ids, 64, 64) for ids in documents if len(ids) > 1]
-    assert [one.nats for one in found.documents] == pytest.approx(wanted, abs=1e-3)
-    assert [one.tokens for one in found.documents] == [1, 63, 64, 65, 149]
-    assert found.bytes == 9 + 100 + 101 + 102 + 300
-    assert found.documents[0].name == "document 1"
-
-
-def test_a_limit_is_kept_the_same_way_each_time() -> None:
-    model = tiny("gpt2")
-    shards = held([some_ids(1, n, seed=n)[0].tolist() for n in [40] * 20], [390] * 20)
-    some = validation_loss(model, shards, limit=100)
-    assert some.tokens == 100
-    assert some == validation_loss(model, shards, limit=100)
-    assert some.bytes == 390 + 390 + round(390 * 22 / 39)
-    assert validation_loss(model, shards, limit=10**6) == validation_loss(model, shards)
-
-
 def test_scoring_leaves_the_model_in_its_mode() -> None:
     model = tiny("qwen3").train()
     model.blocks[0].eval()
     state = torch.get_rng_state()
-    validation_loss(model, held([[1, 2, 3]], [3]))
+    score_ids(model, [np.array([1, 2, 3])], [3])
     assert model.training
     assert not model.blocks[0].training
     assert model.blocks[1].training

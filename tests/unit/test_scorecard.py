@@ -2,10 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -18,10 +16,9 @@ from ownwords.evaluation.build_scorecard import wilson
 from ownwords.evaluation.card import files
 from ownwords.evaluation.measurements import PromptSet, SamplePrompt
 from ownwords.evaluation.metric_cache import MetricCache
-from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts, some
+from ownwords.evaluation.posts import EvaluationPost, EvaluationPosts, sample_posts
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scores import DocumentScore, Score
-from ownwords.evaluation.serialization import from_plain, to_plain
 from unit import sample_card
 
 
@@ -41,57 +38,6 @@ def test_no_card_or_a_damaged_one_is_none(tmp_path: Path) -> None:
     for damaged in (whole[:-100], b"[]", b"{}", b"[" * 100_000, whole.replace(b'"bits"', b'"x"')):
         data.write_bytes(damaged)
         assert files.read(tmp_path) is None
-
-
-@dataclass(frozen=True)
-class Shape:
-    number: float
-    count: int
-    flag: bool
-    kind: Literal["a", "b"]
-    pair: tuple[int, str]
-    many: tuple[float, ...]
-    named: Mapping[str, tuple[str, ...]]
-    perhaps: "Shape | None" = None
-
-
-WHOLE = Shape(1.5, 2, True, "a", (1, "x"), (0.0, 2.0), {"k": ("v",)})
-
-
-def test_what_goes_out_comes_in() -> None:
-    nested = replace(WHOLE, perhaps=WHOLE)
-    assert from_plain(Shape, json.loads(json.dumps(to_plain(nested)))) == nested
-    assert from_plain(Shape, {**to_plain(WHOLE), "number": 3}).number == 3.0
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("number", "1.5"),
-        ("number", True),
-        ("number", None),
-        ("count", 1.5),
-        ("count", False),
-        ("flag", 1),
-        ("kind", "c"),
-        ("pair", [1]),
-        ("pair", ["x", 1]),
-        ("many", 3),
-        ("many", [1, "2"]),
-        ("named", []),
-        ("named", {"k": "v"}),
-        ("perhaps", {}),
-        ("other", 1),
-    ],
-)
-def test_what_does_not_fit_is_refused(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match="Shape"):
-        from_plain(Shape, {**to_plain(WHOLE), name: value})
-
-
-def test_what_is_no_number_is_not_written() -> None:
-    with pytest.raises(ValueError, match="JSON compliant"):
-        to_plain(replace(WHOLE, number=float("nan")))
 
 
 # Of Brown, Cai and DasGupta 2001, and of R's prop.test(correct=FALSE).
@@ -123,7 +69,9 @@ def test_a_figure_is_measured_once_for_each_of_what_it_depends_on(tmp_path: Path
             measured.append(name)
             return Figure(len(measured) / 3)
 
-        return MetricCache(tmp_path / "scores").part(name, Figure, depends_on, measure).value
+        return (
+            MetricCache(tmp_path / "scores").get_or_measure(name, Figure, depends_on, measure).value
+        )
 
     first = figure("a", "model", "posts")
     assert figure("a", "model", "posts") == first
@@ -138,7 +86,7 @@ def test_a_figure_is_measured_once_for_each_of_what_it_depends_on(tmp_path: Path
 
 def test_a_file_of_another_key_or_damaged_is_not_believed(tmp_path: Path) -> None:
     store = MetricCache(tmp_path)
-    store.part("a", Figure, ["x"], lambda: Figure(1.0))
+    store.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
     (path,) = tmp_path.iterdir()
     said = json.loads(path.read_text())
     for damaged in (
@@ -148,17 +96,22 @@ def test_a_file_of_another_key_or_damaged_is_not_believed(tmp_path: Path) -> Non
         json.dumps({**said, "key": "of another"}),
         json.dumps({**said, "figures": {"value": "many"}}),
         json.dumps({**said, "seconds": None}),
+        json.dumps({**said, "figures": {"value": 1.5}}),  # a flipped digit
+        json.dumps({**said, "seconds": said["seconds"] + 1}),
     ):
         path.write_text(damaged)
-        assert store.part("a", Figure, ["x"], lambda: Figure(2.0)).value == 2.0
-        assert MetricCache(tmp_path).part("a", Figure, ["x"], lambda: Figure(3.0)).value == 2.0
+        assert store.get_or_measure("a", Figure, ["x"], lambda: Figure(2.0)).value == 2.0
+        assert (
+            MetricCache(tmp_path).get_or_measure("a", Figure, ["x"], lambda: Figure(3.0)).value
+            == 2.0
+        )
 
 
 def test_what_measuring_took_is_told_when_it_is_only_read(tmp_path: Path) -> None:
     first = MetricCache(tmp_path)
-    first.part("a", Figure, ["x"], lambda: Figure(1.0))
+    first.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
     second = MetricCache(tmp_path)
-    second.part("a", Figure, ["x"], lambda: Figure(1.0))
+    second.get_or_measure("a", Figure, ["x"], lambda: Figure(1.0))
     assert first.seconds == second.seconds
     assert (first.measured, second.measured) == (["a"], [])
 
@@ -166,23 +119,29 @@ def test_what_measuring_took_is_told_when_it_is_only_read(tmp_path: Path) -> Non
 def test_what_was_not_used_for_longest_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metric_cache, "_MOST", 3)
+    monkeypatch.setattr(metric_cache, "_MAX_FILES", 3)
     store = MetricCache(tmp_path)
     for number in range(5):
-        store.part("a", Figure, [str(number)], lambda: Figure(1.0))
+        store.get_or_measure("a", Figure, [str(number)], lambda: Figure(1.0))
         for path in tmp_path.iterdir():  # the clock of the disk may be too coarse for this test
             os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
-    store.part("a", Figure, ["0"], lambda: Figure(9.0))
+    store.get_or_measure("a", Figure, ["0"], lambda: Figure(9.0))
     store.prune()
     assert len(list(tmp_path.iterdir())) == 3
-    assert MetricCache(tmp_path).part("a", Figure, ["0"], lambda: Figure(9.0)).value == 1.0
-    assert MetricCache(tmp_path).part("a", Figure, ["1"], lambda: Figure(9.0)).value == 9.0
+    assert (
+        MetricCache(tmp_path).get_or_measure("a", Figure, ["0"], lambda: Figure(9.0)).value == 1.0
+    )
+    assert (
+        MetricCache(tmp_path).get_or_measure("a", Figure, ["1"], lambda: Figure(9.0)).value == 9.0
+    )
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkspaceError):
-        MetricCache(tmp_path / "file" / "scores").part("a", Figure, [], lambda: Figure(1.0))
+        MetricCache(tmp_path / "file" / "scores").get_or_measure(
+            "a", Figure, [], lambda: Figure(1.0)
+        )
 
 
 posts_of = st.lists(st.text("abc ", min_size=1, max_size=30), min_size=1, max_size=20)
@@ -193,7 +152,7 @@ def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
     texts: list[str], most_bytes: int, most: int | None
 ) -> None:
     every = [EvaluationPost(str(number), text) for number, text in enumerate(texts)]
-    drawn = some(every, most_bytes, most)
+    drawn = sample_posts(every, most_bytes, most)
     assert drawn == [one for one in every if one in drawn]  # in their order
     assert drawn
     sizes = [len(one.text.encode()) for one in every]
@@ -202,26 +161,26 @@ def test_posts_drawn_by_lot_are_whole_few_enough_and_always_the_same(
         assert most is None or len(drawn) <= most
     else:
         assert [len(one.text.encode()) for one in drawn] == [min(sizes)]
-    shuffled = some(every[::-1], most_bytes, most)
+    shuffled = sample_posts(every[::-1], most_bytes, most)
     assert {one.id for one in shuffled} == {one.id for one in drawn}
     if sum(sizes) <= most_bytes and most is None:
         assert drawn == every
 
 
 def test_a_post_begins_after_its_title() -> None:
-    assert EvaluationPost("1", "Title\n\nBody here", "Title").beginning == (
+    assert EvaluationPost("1", "Title\n\nBody here", "Title").head_and_body == (
         "Title\n\n",
         "Body here",
     )
-    assert EvaluationPost("1", "Body\n\nhere").beginning == ("", "Body\n\nhere")
-    assert EvaluationPost("1", "Title", "Title").beginning == ("", "Title")
+    assert EvaluationPost("1", "Body\n\nhere").head_and_body == ("", "Body\n\nhere")
+    assert EvaluationPost("1", "Title", "Title").head_and_body == ("", "Title")
 
 
 def test_texts_of_one_prompt_are_asked_for_together() -> None:
     asked = PromptSet(
         (SamplePrompt("", 1), SamplePrompt("", 2), SamplePrompt("a", 1), SamplePrompt("", 3)), 9
     )
-    assert asked.by_prompt() == [("", [1, 2, 3]), ("a", [1])]
+    assert asked.seeds_by_prompt() == {"": [1, 2, 3], "a": [1]}
 
 
 def test_the_table_of_the_dominant_post_by_hand() -> None:

@@ -24,7 +24,7 @@ from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 
 assert families  # its import sets one thread
 
-SMALL = partial(scoring.ScoreConfig, passages=8, seeds=2, prompts=1, tokens=40, beside_base=1)
+SMALL = partial(scoring.ScoreConfig, passages=8, seeds=2, prompts=1, max_tokens=40, base_samples=1)
 
 
 def save(folder: Path, **provenance: object) -> Path:

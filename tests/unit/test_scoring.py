@@ -30,7 +30,7 @@ from ownwords.tokenizers import bpe
 assert families  # its import sets one thread
 
 SMALL = ScoreConfig(
-    passages=32, seeds=3, prompts=2, prompt_words=3, tokens=70, beside_base=1, adapt_rate=1e-3
+    passages=32, seeds=3, prompts=2, prompt_words=3, max_tokens=70, base_samples=1, adapt_rate=1e-3
 )
 # Each stands once in what is learned from, so that every word says which one follows.
 WORDS = [
@@ -255,8 +255,8 @@ def test_samples_are_the_first_seeds_with_the_same_luck_for_both(
         assert held_out[one.title].startswith(one.prompt)
         assert len(one.prompt.split("\n\n")[1].split()) == SMALL.prompt_words
     ours, base = Model.load(folders.copying), Model.load(folders.babbling)
-    assert "".join(ours.write("", max_tokens=SMALL.tokens, seed=2)) == new[1].tuned
-    assert "".join(base.write("", max_tokens=SMALL.tokens, seed=1)) == new[0].base
+    assert "".join(ours.write("", max_tokens=SMALL.max_tokens, seed=2)) == new[1].tuned
+    assert "".join(base.write("", max_tokens=SMALL.max_tokens, seed=1)) == new[0].base
     assert new[1].base is None
 
 
@@ -352,7 +352,7 @@ def test_damaged_weights_are_told_and_not_scored(tmp_path: Path) -> None:
         next(broken.parameters()).fill_(float("nan"))
     bundle.save(tmp_path / "broken", broken, TOKENIZER)
     subject = model_metrics.ModelMetrics(tmp_path / "broken")
-    with pytest.raises(OwnwordsError, match="no numbers"):
+    with pytest.raises(OwnwordsError, match="are not finite"):
         subject.score(learned(), ["a", "b", "c"])
 
 

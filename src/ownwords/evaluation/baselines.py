@@ -88,13 +88,3 @@ def gzip_bytes(data: bytes) -> int:
     """How small deflate makes it; it reaches back 32 kB only."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     return len(packer.compress(data) + packer.flush())
-
-
-def together(training: Sequence[str], held_out: Sequence[str]) -> float:
-    """Bits per byte by xz of all held-out text at once, [C(training + held out) - C(training)].
-
-    Here each held-out document profits from those before it: an online figure.
-    """
-    known = "\n".join(training).encode()
-    new = "\n".join(held_out).encode()
-    return (xz_bytes(known + b"\n" + new) - xz_bytes(known)) * 8 / max(1, len(new))

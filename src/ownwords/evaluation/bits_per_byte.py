@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,19 +28,6 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 Ids = npt.NDArray[np.int64]
 
 BATCH_TOKENS = 4096  # enough to feed the units, little beside a model
-
-
-class EncodedDocuments(Protocol):
-    """Documents as ids, laid end to end: what training keeps on disk."""
-
-    @property
-    def ids(self) -> npt.NDArray[Any]: ...
-    @property
-    def offsets_D1(self) -> npt.NDArray[np.int64]: ...  # noqa: N802
-    @property
-    def bytes_D(self) -> npt.NDArray[np.int64]: ...  # noqa: N802
-    @property
-    def names(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,33 +98,6 @@ def score_ids(
         tuple(
             DocumentScore(str(i), nats, size, max(0, len(ids) - 1))
             for i, (nats, size, ids) in enumerate(scored)
-        )
-    )
-
-
-def validation_loss(
-    model: CausalLM, shards: EncodedDocuments, *, context: int = 0, limit: int = 0
-) -> Score:
-    """The quick figure for between two steps: windows side by side, nothing read twice.
-
-    The first token of each document is given: the start token, where the tokenizer has one.
-    With a `limit`, about so many tokens are scored, the same ones each time: whole documents from
-    all over the shards, the last cut off and its bytes counted in proportion.
-    """
-    context, _ = _reach(model, context, 0)
-    chosen = _chosen(np.diff(shards.offsets_D1), limit)
-    rows = []
-    sizes = []
-    for number, tokens in chosen:
-        begin, end = (int(border) for border in shards.offsets_D1[number : number + 2])
-        rows.append(np.asarray(shards.ids[begin : begin + tokens], dtype=np.int64))
-        share = 1.0 if tokens == end - begin else (tokens - 1) / (end - begin - 1)
-        sizes.append(round(int(shards.bytes_D[number]) * share))
-    nats_D = _document_nats(model, rows, context, context)
-    return Score(
-        tuple(
-            DocumentScore(shards.names[number], nats, size, len(ids) - 1)
-            for (number, _), nats, size, ids in zip(chosen, nats_D, sizes, rows, strict=True)
         )
     )
 
@@ -335,17 +295,3 @@ def _reach(model: CausalLM, context: int, stride: int) -> tuple[int, int]:
             hint="set the context no larger than the model's, and the stride no larger than it",
         )
     return context, stride
-
-
-def _chosen(lengths_D: npt.NDArray[np.int64], limit: int) -> list[tuple[int, int]]:
-    """(document, how many of its tokens), in the documents' order."""
-    if limit <= 0:
-        return [(number, int(n)) for number, n in enumerate(lengths_D) if n > 1]
-    chosen = []
-    # Any order but the shards' own, where neighbours may be alike.
-    for number in np.random.default_rng(0).permutation(len(lengths_D)).tolist():
-        tokens = min(int(lengths_D[number]), limit + 1)
-        if tokens > 1:
-            chosen.append((number, tokens))
-            limit -= tokens - 1
-    return sorted(chosen)

@@ -1,4 +1,4 @@
-"""Figures as they are measured and kept, before they are put together for readers."""
+"""What is measured on a model, as it is cached, before it becomes a scorecard."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from ownwords.evaluation.baselines import Baseline
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """What makes do without a neural network."""
+    """Compressors and counted models."""
 
     rows: tuple[Baseline, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SamplePrompt:
-    """How a text is to begin: with nothing, or as a held-out post does."""
+    """The prompt of a sample: empty, or the beginning of a held-out post."""
 
     prompt: str
     seed: int
@@ -23,34 +23,34 @@ class SamplePrompt:
 
 @dataclass(frozen=True, slots=True)
 class PromptSet:
-    """The texts a model is to write."""
+    """The samples that a model writes."""
 
-    beginnings: tuple[SamplePrompt, ...]
-    tokens: int
+    prompts: tuple[SamplePrompt, ...]
+    max_tokens: int
 
-    @property
-    def key(self) -> str:
-        return repr(self)
-
-    def by_prompt(self) -> list[tuple[str, list[int]]]:
-        """Each prompt with its seeds, those of one prompt being written together."""
+    def seeds_by_prompt(self) -> dict[str, list[int]]:
+        """The seeds of each prompt, to be generated in one batch."""
         seeds: dict[str, list[int]] = {}
-        for one in self.beginnings:
-            seeds.setdefault(one.prompt, []).append(one.seed)
-        return list(seeds.items())
+        for sample in self.prompts:
+            seeds.setdefault(sample.prompt, []).append(sample.seed)
+        return seeds
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTexts:
-    """Texts a model wrote, in the order in which they were asked for; had it a copy guard?"""
+    """The texts of a prompt set, in its order, and whether a copy guard was in force."""
 
     texts: tuple[str, ...]
     has_guard: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ExtractionResult:
-    """Shares of passages gone on with word for word, and how many independent ones were tried."""
+class Extraction:
+    """Shares of passages that the model continues word for word from the tokens before them.
+
+    `held_out` is the rate by chance: of documents it cannot know. The numbers of passages count
+    only those that do not overlap, since others are no independent observations.
+    """
 
     prefix: int
     length: int
@@ -61,8 +61,17 @@ class ExtractionResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Novelty:
+    """Share of word n-grams that no training document holds, in samples and in real posts."""
+
+    n: int
+    generated: float
+    held_out: float
+
+
+@dataclass(frozen=True, slots=True)
 class CopiedRun:
-    """A passage in whole words, and the id of the post it stands in; empty where there is none."""
+    """A passage of whole words and the id of the post that holds it; empty where there is none."""
 
     text: str
     words: int
@@ -70,19 +79,10 @@ class CopiedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class NewShare:
-    """Of runs of `n` words, the share that no post learned from holds."""
-
-    n: int
-    written: float
-    real: float
-
-
-@dataclass(frozen=True, slots=True)
 class CopyMeasurements:
-    """What of the texts written, and of real held-out posts, stands in posts learned from."""
+    """What the samples, and real held-out posts, copy from training posts."""
 
     written: CopiedRun
     real: CopiedRun
-    novelty: tuple[NewShare, ...]
-    words: int  # written
+    novelty: tuple[Novelty, ...]
+    words: int  # in the samples

@@ -1,53 +1,34 @@
-"""How much of the training text a model has by heart, and how much of what it writes is new.
+"""How much training text a model knows by heart, and how much of its output is new.
 
 Shapes: B samples, T tokens.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ownwords.evaluation.bits_per_byte import EncodedDocuments, evaluating
+from ownwords.evaluation.bits_per_byte import evaluating
+from ownwords.evaluation.measurements import Extraction, Novelty
 from ownwords.models.decoder import CausalLM
 
 PREFIX, LENGTH = 50, 50  # Carlini et al. 2021, 2023: tokens given, tokens to be extracted
 
-_ROWS = 32  # samples read at once
+_ROWS = 32  # passages per batch
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _Numbers = npt.NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """Shares of passages that the model goes on with word for word when given what leads to them.
-
-    `held_out` is the floor: of documents it cannot know.
-    """
-
-    training: float
-    held_out: float
-    samples: int
-    prefix: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Novelty:
-    """Share of word n-grams that no training document holds; the author's own posts beside it."""
-
-    n: int
-    generated: float
-    held_out: float
+class EncodedDocuments(Protocol):
+    """Documents as ids, concatenated, as training keeps them on disk."""
 
     @property
-    def relative(self) -> float:
-        """1: as new as what the author writes next."""
-        return self.generated / self.held_out if self.held_out else 0.0
+    def ids(self) -> npt.NDArray[Any]: ...
+    @property
+    def offsets_D1(self) -> npt.NDArray[np.int64]: ...  # noqa: N802
 
 
 def extraction_rate(
@@ -58,12 +39,12 @@ def extraction_rate(
     length: int = LENGTH,
     seed: int = 1,
 ) -> float:
-    """Share of sampled passages that greedy decoding would reproduce from the `prefix` before.
+    """Share of random passages that greedy decoding reproduces from the `prefix` before them.
 
-    Nothing need be generated: greedy decoding reproduces a passage exactly if each of its tokens is
-    the likeliest after the true ones before, and one reading of the passage tells. Passages lie
-    within documents, every place as likely as any other. A context too short for both halves them;
-    0 where no document is long enough.
+    Nothing is generated: greedy decoding reproduces a passage exactly if each of its tokens is the
+    most likely after the true ones before, which one forward pass shows. Passages lie within
+    documents. A context too short for prefix and passage halves both; 0 where no document is long
+    enough.
     """
     runs, length = _greedy_runs(model, shards, samples, prefix, length, seed)
     return float(np.mean([run == length for run in runs])) if runs else 0.0
@@ -79,13 +60,21 @@ def extraction(
     length: int = LENGTH,
     seed: int = 1,
 ) -> Extraction:
-    """The rate on training documents, and on held-out ones as the floor."""
-    prefix, length = _fitting(model, prefix, length)
-    rates = [
-        extraction_rate(model, shards, samples, prefix, length, seed)
-        for shards in (training, held_out)
-    ]
-    return Extraction(rates[0], rates[1], samples, prefix, length)
+    """Measure the rate on training documents, and on held-out ones for comparison."""
+    prefix, length = _fit_context(model, prefix, length)
+    passage = prefix + length
+
+    def independent(shards: EncodedDocuments) -> int:
+        return min(samples, int((np.diff(shards.offsets_D1) // passage).sum()))
+
+    return Extraction(
+        prefix=prefix,
+        length=length,
+        training=extraction_rate(model, training, samples, prefix, length, seed),
+        training_passages=independent(training),
+        held_out=extraction_rate(model, held_out, samples, prefix, length, seed),
+        held_out_passages=independent(held_out),
+    )
 
 
 def novelty(
@@ -94,9 +83,9 @@ def novelty(
     training: Sequence[str],
     sizes: Sequence[int] = (4, 6, 8),
 ) -> list[Novelty]:
-    """How new the n-grams of generated texts are, and those of real held-out posts.
+    """How new the n-grams of generated texts and of real held-out posts are.
 
-    Letters' case and punctuation do not make a passage new; n-grams count as often as they occur.
+    Case and punctuation make no passage new; n-grams count as often as they occur.
     """
     numbers: dict[str, int] = {}
     groups = [
@@ -110,23 +99,23 @@ def novelty(
     for n in sizes:
         known, ours, real = ([_grams(text, n) for text in group] for group in groups)
         seen = np.unique(np.concatenate(known)) if known else np.zeros(0, np.uint64)
-        figures.append(Novelty(n, _new(ours, seen), _new(real, seen)))
+        figures.append(Novelty(n, _share_new(ours, seen), _share_new(real, seen)))
     return figures
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in small letters."""
+    """The lower-case words of a text."""
     return _WORD.findall(text.casefold())
 
 
 def _greedy_runs(
     model: CausalLM, shards: EncodedDocuments, samples: int, prefix: int, length: int, seed: int
 ) -> tuple[list[int], int]:
-    """For each sampled passage, how many of its tokens greedy decoding gets right from the first.
+    """For each passage the number of leading tokens that greedy decoding gets right.
 
-    Also the length looked at, which a short context may have cut.
+    Also the length of the passages, which a short context may limit.
     """
-    prefix, length = _fitting(model, prefix, length)
+    prefix, length = _fit_context(model, prefix, length)
     places = _places(shards, prefix + length, samples, seed)
     device = next(model.final_norm.parameters()).device
     runs: list[int] = []
@@ -138,13 +127,13 @@ def _greedy_runs(
             ]
             ids_BT = torch.from_numpy(np.stack(rows)).to(device)
             hidden_BTC = model(ids_BT[:, :-1])[:, prefix - 1 :]
-            likeliest_BT = model.logits(hidden_BTC).argmax(-1)
-            right_BT = likeliest_BT == ids_BT[:, prefix:]
-            runs += right_BT.long().cumprod(1).sum(1).tolist()
+            top_BT = model.logits(hidden_BTC).argmax(-1)
+            is_right_BT = top_BT == ids_BT[:, prefix:]
+            runs += is_right_BT.long().cumprod(1).sum(1).tolist()
     return runs, length
 
 
-def _fitting(model: CausalLM, prefix: int, length: int) -> tuple[int, int]:
+def _fit_context(model: CausalLM, prefix: int, length: int) -> tuple[int, int]:
     if prefix + length <= model.config.context:
         return prefix, length
     half = max(1, model.config.context // 2)
@@ -152,7 +141,7 @@ def _fitting(model: CausalLM, prefix: int, length: int) -> tuple[int, int]:
 
 
 def _places(shards: EncodedDocuments, tokens: int, samples: int, seed: int) -> list[int]:
-    """Where in the ids passages of so many tokens begin, drawn without any coming twice."""
+    """Where in the ids passages of so many tokens begin, drawn without replacement."""
     lengths_D = np.diff(shards.offsets_D1)
     free_D = np.maximum(0, lengths_D - tokens + 1)
     ends_D = np.cumsum(free_D)
@@ -161,14 +150,14 @@ def _places(shards: EncodedDocuments, tokens: int, samples: int, seed: int) -> l
         return []
     generator = np.random.default_rng(seed)
     drawn = generator.choice(total, min(samples, total), replace=False, shuffle=False)
-    found_B = np.searchsorted(ends_D, drawn, side="right")
-    within_B = drawn - (ends_D - free_D)[found_B]
-    places: list[int] = (shards.offsets_D1[found_B] + within_B).tolist()
+    document_B = np.searchsorted(ends_D, drawn, side="right")
+    within_B = drawn - (ends_D - free_D)[document_B]
+    places: list[int] = (shards.offsets_D1[document_B] + within_B).tolist()
     return places
 
 
 def _grams(numbers: _Numbers, n: int) -> _Numbers:
-    """A hash of each run of n words."""
+    """Hash every run of n words."""
     count = max(0, len(numbers) - n + 1)
     hashes = np.zeros(count, np.uint64)
     for i in range(n):
@@ -177,6 +166,6 @@ def _grams(numbers: _Numbers, n: int) -> _Numbers:
     return hashes
 
 
-def _new(texts: list[Any], seen: _Numbers) -> float:
+def _share_new(texts: list[Any], seen: _Numbers) -> float:
     grams = np.concatenate(texts) if texts else np.zeros(0, np.uint64)
     return float(1 - np.isin(grams, seen).mean()) if len(grams) else 0.0

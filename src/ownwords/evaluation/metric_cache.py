@@ -1,71 +1,78 @@
-"""Figures that are not measured twice: each under the key of everything that it depends on."""
+"""Caches measured figures on disk, each under a key of everything it depends on."""
 
 import json
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from ownwords.core.errors import ConfigError
 from ownwords.core.fingerprint import digest
+from ownwords.core.validation import decode, encode
 from ownwords.core.version import __version__
 from ownwords.core.workspace import translate_os_errors, write_atomically
-from ownwords.evaluation.serialization import from_plain, to_plain
 
-_MOST = 200  # files; those that were used last stay
+_MAX_FILES = 200  # the most recently used stay
 
 T = TypeVar("T")
 
 
 class MetricCache:
-    """A folder of figures, one file each."""
+    """A folder with one file per figure."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.seconds: dict[str, float] = {}  # what each part took when it was measured
-        self.measured: list[str] = []  # the parts that had to be measured now
+        self.seconds: dict[str, float] = {}  # what each figure took when it was measured
+        self.measured: list[str] = []  # the figures that were not in the cache
 
-    def part(
+    def get_or_measure(
         self, name: str, kind: type[T], depends_on: Iterable[str], measure: Callable[[], T]
     ) -> T:
-        """The part kept under this key, or else measured and kept.
+        """Return the cached figure, or measure and cache it.
 
-        `kind` is a dataclass. A file that cannot be read is measured and written anew, and so is
-        what another version of ownwords measured, perhaps in another way.
+        `kind` is its dataclass. A damaged file is measured and written again, and so is one by
+        another version of ownwords, which may have measured differently.
         """
         key = digest(__version__, name, *depends_on)
         path = self.folder / f"{name}-{key[:16]}.json"
-        found = self._read(path, key, kind)
-        if found is not None:
-            figures, self.seconds[name] = found
+        cached = self._read(path, key, kind)
+        if cached is not None:
+            figures, self.seconds[name] = cached
             with suppress(OSError):
-                path.touch()  # the last use, by which `prune` goes
+                path.touch()  # its last use, for `prune`
             return figures
         began = time.perf_counter()
         figures = measure()
         seconds = round(time.perf_counter() - began, 3)
-        said = {"key": key, "seconds": seconds, "figures": to_plain(figures)}
+        entry = {"key": key, "seconds": seconds, "figures": encode(figures)}
+        entry["checksum"] = _checksum(entry)
         with translate_os_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(said, ensure_ascii=False, indent=1) + "\n")
+        write_atomically(path, json.dumps(entry, ensure_ascii=False, indent=1) + "\n")
         self.seconds[name] = seconds
         self.measured.append(name)
         return figures
 
     def prune(self) -> None:
-        """Delete what was not used for longest, beyond so many files."""
+        """Delete the least recently used files beyond the limit."""
         with suppress(OSError):
             files = sorted(self.folder.glob("*.json"), key=lambda path: -path.stat().st_mtime_ns)
-            for path in files[_MOST:]:
+            for path in files[_MAX_FILES:]:
                 path.unlink(missing_ok=True)
 
     @staticmethod
     def _read(path: Path, key: str, kind: type[T]) -> tuple[T, float] | None:
         try:
-            said = json.loads(path.read_bytes())
-            if said["key"] != key:
+            entry = json.loads(path.read_bytes())
+            if entry["key"] != key or entry["checksum"] != _checksum(entry):
                 return None
-            return from_plain(kind, said["figures"]), float(said["seconds"])
-        # Whatever is wrong with it: what it held can be measured again.
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return decode(kind, entry["figures"], complete=True), float(entry["seconds"])
+        # Whatever is wrong with the file: its figure can be measured again.
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, ConfigError):
             return None
+
+
+def _checksum(entry: dict[str, Any]) -> str:
+    """A flipped byte often leaves valid JSON, with another figure."""
+    return digest(json.dumps([entry[name] for name in ("key", "seconds", "figures")]))

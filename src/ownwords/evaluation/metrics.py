@@ -1,6 +1,6 @@
-"""Each figure that a model is judged by: what it depends on, and where it is kept.
+"""Every figure of a scorecard: what it depends on, how it is measured and cached.
 
-Torch is not imported before there is something to measure.
+PyTorch is imported only when something has to be measured.
 """
 
 import math
@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
-from ownwords.evaluation import baselines as counting
-from ownwords.evaluation import lexicon, reference_authors
+from ownwords.evaluation import baselines, lexicon, reference_authors
 from ownwords.evaluation.fluency import Fluency, fluency
 from ownwords.evaluation.lexicon import Lexicon
 from ownwords.evaluation.measurements import (
     Baselines,
     CopyMeasurements,
-    ExtractionResult,
+    Extraction,
     PromptSet,
     SampledTexts,
     SamplePrompt,
 )
 from ownwords.evaluation.metric_cache import MetricCache
-from ownwords.evaluation.posts import EvaluationPosts, keys, some
+from ownwords.evaluation.posts import EvaluationPosts, posts_key, sample_posts
 from ownwords.evaluation.reference_authors import ReferenceAuthors
 from ownwords.evaluation.scores import Score
 from ownwords.evaluation.voice import Voice, voice
@@ -43,12 +42,12 @@ if TYPE_CHECKING:
 _TUNED = re.compile(r"tuned from (.+?)(?: through a LoRA)?$")  # as `training.recipes` says it
 _WORD = re.compile(r"\S+")
 _BLOCK = 1 << 20  # bytes read at once
-_LEAST_BODY = 40  # words of a held-out post that is written on from its first ones
+_LEAST_BODY = 40  # words of a held-out post whose beginning is a prompt
 _NAMES = {
     "ours": "your model",
     "base": "its base",
-    "scratch": "the one from scratch",
-    "undivided": "the one with the dominant post",
+    "scratch": "the model trained from scratch",
+    "undivided": "the model with the dominant post",
 }
 
 T = TypeVar("T")
@@ -56,54 +55,53 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ScoreConfig:
-    """How much is measured; more narrows the intervals and takes longer."""
+    """How much is measured; more gives narrower intervals and takes longer."""
 
-    # Held-out posts that are scored, drawn by lot where there are more.
-    most_posts: int = 40
-    most_bytes: int = 150_000
-    # Of the training posts, what the compressors and counted models learn from.
+    # Held-out posts to score, chosen at random where there are more.
+    max_posts: int = 40
+    max_bytes: int = 150_000
+    # Training text for compressors and counted models.
     baseline_bytes: int = 600_000
-    passages: int = 128  # of each kind, that are tried for being known by heart
-    # Samples: so many from nothing, with the first seeds, and so many that begin as posts do.
+    passages: int = 128  # of each kind, tested for being known by heart
+    # Samples: new texts with the first seeds, and texts that continue the beginning of a post.
     seeds: int = 12
     prompts: int = 8
     prompt_words: int = 8
-    tokens: int = 400  # some 300 words: a passage that style can be measured on
-    beside_base: int = 4  # of each kind, written by the base too
-    # Of the steps a model takes on what it was scored on: the best of those tried on one author's
-    # validation posts, 0.003 to 0.3 with 1 million parameters, 0.003 to 0.1 with 10.
+    max_tokens: int = 400  # some 300 words: a passage that style can be measured on
+    base_samples: int = 4  # of each kind, written by the base too
+    # Learning rate of the adaptive score: the best of those tried on one author's validation posts,
+    # 0.003 to 0.3 with 1 million parameters, 0.003 to 0.1 with 10.
     adapt_rate: float = 0.1
 
 
 class Candidate:
-    """A model directory and its part in the comparison."""
+    """A model directory and its role in the comparison."""
 
-    def __init__(self, folder: Path, who: str) -> None:
-        self.folder, self.who = folder, who
+    def __init__(self, folder: Path, role: str) -> None:
+        self.folder, self.role = folder, role
 
     @cached_property
     def key(self) -> str:
-        """Changes with everything in the directory that decides what the model writes."""
+        """A fingerprint of everything that decides what the model writes."""
         return model_fingerprint(self.folder)
 
     @cached_property
-    def weights(self) -> str:
-        """The same without its copy guard."""
+    def weights_key(self) -> str:
+        """The same without the copy guard."""
         return model_fingerprint(self.folder, copy_guard=False)
 
     @cached_property
-    def subject(self) -> "ModelMetrics":
-        """The model itself, to be measured."""
+    def model(self) -> "ModelMetrics":
         from ownwords.evaluation.model_metrics import ModelMetrics  # noqa: PLC0415 - torch takes seconds
 
         return ModelMetrics(self.folder)
 
     @cached_property
     def parameters(self) -> int:
-        """As many numbers as its files hold."""
+        """Number of parameters in its files."""
         stored = [
             tensor
-            for path in sorted(self._there.glob("*.safetensors"))
+            for path in sorted(self._readable.glob("*.safetensors"))
             if path.name != COPY_GUARD
             for tensor in read_header(path).values()
         ]
@@ -111,22 +109,22 @@ class Candidate:
 
     @cached_property
     def trained_s(self) -> float | None:
-        """What its training took, where that was written down."""
+        """Duration of its training, if recorded."""
         outcome = self._provenance.get("outcome")
         seconds = outcome.get("seconds") if isinstance(outcome, dict) else None
         return float(seconds) if isinstance(seconds, int | float) else None
 
     @cached_property
     def plan_and_outcome(self) -> tuple[str, ...]:
-        """What was foretold of its training and what came of it, a sentence a figure."""
-        said = self._provenance.get("compared")
-        return tuple(map(str, said)) if isinstance(said, list) else ()
+        """Forecasts of its training and their outcome, one sentence each."""
+        sentences = self._provenance.get("compared")
+        return tuple(map(str, sentences)) if isinstance(sentences, list) else ()
 
     @property
     def corpus(self) -> str:
-        """A key of the archive that it was trained on, where that was written down."""
-        said = self._provenance.get("corpus")
-        return said if isinstance(said, str) else ""
+        """The key of the archive it was trained on, if recorded."""
+        key = self._provenance.get("corpus")
+        return key if isinstance(key, str) else ""
 
     @property
     def base(self) -> str | None:
@@ -136,182 +134,184 @@ class Candidate:
         return found[1] if found else None
 
     @cached_property
-    def _there(self) -> Path:
+    def _readable(self) -> Path:
         return readable_dir(self.folder)
 
     @cached_property
     def _provenance(self) -> dict[str, object]:
-        path = self._there / PROVENANCE
+        path = self._readable / PROVENANCE
         return read_json(path) if path.exists() else {}
 
 
 class MetricSuite:
-    """The figures of one scoring."""
+    """Measures the figures of one scorecard, or takes them from the cache."""
 
     def __init__(
         self,
         posts: EvaluationPosts,
         reference: Path | None,
-        kept: MetricCache,
+        cache: MetricCache,
         config: ScoreConfig,
         progress: Progress,
     ) -> None:
-        self._kept, self._config, self._progress = kept, config, progress
+        self._cache, self._config, self._progress = cache, config, progress
         self._reference = reference
-        self.all = posts
-        self.posts = some(posts.test, config.most_bytes, config.most_posts)
-        self.counted_on = some(posts.train, config.baseline_bytes)
-        self._texts = [post.text for post in self.posts]
-        self._names = [post.id for post in self.posts]
-        self._key, self._training_key = keys(self.posts), keys(posts.train)
+        self._training = [post.text for post in posts.train]
+        self._training_ids = [post.id for post in posts.train]
+        self.judged_posts = sample_posts(posts.test, config.max_bytes, config.max_posts)
+        self.baseline_posts = sample_posts(posts.train, config.baseline_bytes)
+        self._held_out = [post.text for post in self.judged_posts]
+        self._held_out_ids = [post.id for post in self.judged_posts]
+        self._key, self._training_key = posts_key(self.judged_posts), posts_key(posts.train)
 
     @cached_property
-    def asked(self) -> PromptSet:
-        """What is to be written: new texts, and texts that begin as held-out posts do."""
+    def prompts(self) -> PromptSet:
+        """New texts, and texts that continue the beginnings of held-out posts."""
         config = self._config
         new = [SamplePrompt("", seed) for seed in range(1, config.seeds + 1)]
-        return PromptSet((*new, *self._begun()[: config.prompts]), config.tokens)
+        return PromptSet((*new, *self._beginnings()[: config.prompts]), config.max_tokens)
 
     @cached_property
-    def few(self) -> PromptSet:
-        """Those of them that the base writes too."""
-        most, asked = self._config.beside_base, self.asked.beginnings
-        new = [one for one in asked if not one.prompt][:most]
-        begun = [one for one in asked if one.prompt][:most]
-        return replace(self.asked, beginnings=(*new, *begun))
+    def base_prompts(self) -> PromptSet:
+        """Those of them that the base continues, too."""
+        most, prompts = self._config.base_samples, self.prompts.prompts
+        new = [sample for sample in prompts if not sample.prompt][:most]
+        continued = [sample for sample in prompts if sample.prompt][:most]
+        return replace(self.prompts, prompts=(*new, *continued))
 
-    def bits_per_byte(self, one: Candidate | None) -> Score | None:
-        """Bits a byte of the held-out posts; None where there is nothing to judge or by."""
-        if one is None or not self.posts:
+    def bits_per_byte(self, candidate: Candidate | None) -> Score | None:
+        """Bits per byte of the held-out posts; None without a model or posts."""
+        if candidate is None or not self.judged_posts:
             return None
         return self._measured(
-            f"bits-{one.who}",
-            f"Reading your held-out posts: {_NAMES[one.who]}",
+            f"bits-{candidate.role}",
+            f"Reading your held-out posts: {_NAMES[candidate.role]}",
             Score,
-            [one.weights, self._key],
-            lambda: one.subject.score(self._texts, self._names),
+            [candidate.weights_key, self._key],
+            lambda: candidate.model.score(self._held_out, self._held_out_ids),
         )
 
-    def adapting(self, one: Candidate) -> Score | None:
-        """The same of a model that goes on learning within each post."""
-        if not self.posts:
+    def adaptive_bits_per_byte(self, candidate: Candidate) -> Score | None:
+        """The same of a model that keeps learning within each post."""
+        if not self.judged_posts:
             return None
         rate = self._config.adapt_rate
         return self._measured(
             "bits-adapting",
-            "Reading them once more, and learning on the way",
+            "Reading them again while learning",
             Score,
-            [one.weights, self._key, str(rate)],
-            lambda: one.subject.adapting(self._texts, self._names, rate),
+            [candidate.weights_key, self._key, str(rate)],
+            lambda: candidate.model.adaptive_score(self._held_out, self._held_out_ids, rate),
         )
 
     def baselines(self) -> Baselines | None:
         """The same of compressors and counted models."""
-        if not self.posts:
+        if not self.judged_posts:
             return None
-        # The longest post may alone be longer than what is to be read.
-        learned = [post.text[: self._config.baseline_bytes] for post in self.counted_on]
+        # A single post may be longer than the limit.
+        training = [post.text[: self._config.baseline_bytes] for post in self.baseline_posts]
 
         def measure() -> Baselines:
-            found = counting.baselines(
-                learned, self._texts, names=self._names, progress=self._progress
+            rows = baselines.baselines(
+                training, self._held_out, names=self._held_out_ids, progress=self._progress
             )
-            return Baselines(tuple(found))
+            return Baselines(tuple(rows))
 
-        key = digest(*learned)
-        return self._kept.part("baselines", Baselines, [key, self._key], measure)
+        depends_on = [digest(*training), self._key]
+        return self._cache.get_or_measure("baselines", Baselines, depends_on, measure)
 
-    def written(self, one: Candidate, asked: PromptSet, *, guarded: bool = True) -> SampledTexts:
-        """What a model writes, as users have it or without its copy guard."""
-        name = f"written-{one.who}" + ("" if guarded else "-unguarded")
-        doing = f"Writing samples: {_NAMES[one.who]}" + ("" if guarded else ", copy guard off")
+    def samples(
+        self, candidate: Candidate, prompts: PromptSet, *, guarded: bool = True
+    ) -> SampledTexts:
+        """Texts by a model, with or without its copy guard."""
+        name = f"written-{candidate.role}" + ("" if guarded else "-unguarded")
+        doing = f"Writing samples: {_NAMES[candidate.role]}"
+        key = candidate.key if guarded else candidate.weights_key
         return self._measured(
             name,
-            doing,
+            doing if guarded else f"{doing}, without the copy guard",
             SampledTexts,
-            [one.key if guarded else one.weights, asked.key, repr(DEFAULT_SAMPLING)],
-            lambda: one.subject.written(asked, guarded=guarded),
+            [key, repr(prompts), repr(DEFAULT_SAMPLING)],
+            lambda: candidate.model.samples(prompts, guarded=guarded),
         )
 
-    def extracted(self, one: Candidate) -> ExtractionResult:
-        """How much of the training posts it has by heart."""
-        learned = [post.text for post in self.all.train]
+    def extraction(self, candidate: Candidate) -> Extraction:
+        """How many training passages the model knows by heart."""
         count = self._config.passages
         return self._measured(
             "by-heart",
-            "Trying what it has by heart",
-            ExtractionResult,
-            [one.weights, self._training_key, self._key, str(count)],
-            lambda: one.subject.extracted(learned, self._texts, count),
+            "Testing what it knows by heart",
+            Extraction,
+            [candidate.weights_key, self._training_key, self._key, str(count)],
+            lambda: candidate.model.extraction(self._training, self._held_out, count),
         )
 
-    def copies(self, written: SampledTexts, how: str) -> CopyMeasurements:
-        """What of the samples stands in posts learned from."""
+    def copies(self, samples: SampledTexts, how: str) -> CopyMeasurements:
+        """What the samples copy from training posts."""
 
         def measure() -> CopyMeasurements:
             from ownwords.evaluation.model_metrics import copies  # noqa: PLC0415 - torch takes seconds
 
-            ids = [post.id for post in self.all.train]
-            learned = [post.text for post in self.all.train]
-            return copies(written.texts, self._texts, learned, ids)
+            return copies(samples.texts, self._held_out, self._training, self._training_ids)
 
         return self._measured(
             f"copies-{how}",
             "Looking for the samples in your posts",
             CopyMeasurements,
-            self._compared(written),
+            self._texts_key(samples),
             measure,
         )
 
-    def voice(self, written: SampledTexts) -> Voice:
-        """How the samples' style compares with the author's own and with other people's."""
-        learned = [post.text for post in self.all.train]
-        folder = self._holding(reference_authors.FILE)
+    def voice(self, samples: SampledTexts) -> Voice:
+        """How the samples' style compares with the author's and with other people's."""
+        folder = self._reference_folder(reference_authors.FILE)
         return self._measured(
             "voice",
             "Comparing the samples' voice with yours",
             Voice,
-            [*self._compared(written), _key_of(folder, reference_authors.FILE)],
+            [*self._texts_key(samples), _file_key(folder, reference_authors.FILE)],
             lambda: voice(
-                learned,
-                self._texts,
-                written.texts,
+                self._training,
+                self._held_out,
+                samples.texts,
                 ReferenceAuthors.load(folder) if folder else None,
             ),
         )
 
-    def fluency(self, written: SampledTexts) -> Fluency:
-        """What of the samples is no language, beside the held-out posts."""
-        learned = [post.text for post in self.all.train]
-        folder = self._holding(lexicon.FILE)
+    def fluency(self, samples: SampledTexts) -> Fluency:
+        """Faults in the language of the samples, beside the held-out posts."""
+        folder = self._reference_folder(lexicon.FILE)
         return self._measured(
             "fluency",
-            "Looking for what is no language",
+            "Checking the samples' language",
             Fluency,
-            [*self._compared(written), _key_of(folder, lexicon.FILE)],
+            [*self._texts_key(samples), _file_key(folder, lexicon.FILE)],
             lambda: fluency(
-                written.texts, self._texts, learned, Lexicon.load(folder) if folder else None
+                samples.texts,
+                self._held_out,
+                self._training,
+                Lexicon.load(folder) if folder else None,
             ),
         )
 
-    def _holding(self, name: str) -> Path | None:
-        """The folder of figures about real books, if it has this one."""
+    def _reference_folder(self, name: str) -> Path | None:
+        """The folder of figures about real books, if it has this file."""
         folder = self._reference
         return folder if folder and (folder / name).exists() else None
 
-    def _compared(self, written: SampledTexts) -> tuple[str, str, str]:
-        return digest(*written.texts), self._training_key, self._key
+    def _texts_key(self, samples: SampledTexts) -> tuple[str, str, str]:
+        return digest(*samples.texts), self._training_key, self._key
 
-    def _begun(self) -> list[SamplePrompt]:
-        """Beginnings of held-out posts, drawn by lot."""
-        found = []
-        for post in sorted(self.posts, key=lambda one: one.key):
-            head, body = post.beginning
+    def _beginnings(self) -> list[SamplePrompt]:
+        """Beginnings of held-out posts, in random order."""
+        prompts = []
+        for post in sorted(self.judged_posts, key=lambda post: post.key):
+            head, body = post.head_and_body
             words = list(_WORD.finditer(body))
             if len(words) >= _LEAST_BODY:
                 prompt = head + body[: words[self._config.prompt_words - 1].end()]
-                found.append(SamplePrompt(prompt, 1, post.id))
-        return found
+                prompts.append(SamplePrompt(prompt, 1, post.id))
+        return prompts
 
     def _measured(
         self,
@@ -321,15 +321,14 @@ class MetricSuite:
         depends_on: Sequence[str],
         measure: Callable[[], T],
     ) -> T:
-        """A part, and a line for whoever waits for it."""
+        """Get a figure, showing progress while it is measured."""
 
-        def shown() -> T:
+        def with_progress() -> T:
             with self._progress.stage(doing):
                 return measure()
 
-        return self._kept.part(name, kind, depends_on, shown)
+        return self._cache.get_or_measure(name, kind, depends_on, with_progress)
 
 
-def _key_of(folder: Path | None, name: str) -> str:
-    """Of a file's content, where there is one."""
+def _file_key(folder: Path | None, name: str) -> str:
     return digest((folder / name).read_bytes()) if folder else ""

@@ -1,4 +1,4 @@
-"""What is measured on a model itself: loaded when the first figure is asked for, and only then."""
+"""Figures measured on a model itself, which is loaded when the first one is requested."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,7 @@ from ownwords.evaluation.bits_per_byte import AdaptConfig
 from ownwords.evaluation.measurements import (
     CopiedRun,
     CopyMeasurements,
-    ExtractionResult,
-    NewShare,
+    Extraction,
     PromptSet,
     SampledTexts,
 )
@@ -29,110 +28,85 @@ from ownwords.models.decoder import CausalLM
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-# Stands between texts that are searched together; in none of them.
-_BORDER = "\x00"
-# A passage does not begin or end with what only parts words.
-_BETWEEN = " \n\t.,;:!?…—–-"
+# Separates texts that are searched together; occurs in none of them.
+_SEPARATOR = "\x00"
+# Stripped from both ends of a passage.
+_PUNCTUATION = " \n\t.,;:!?…—–-"
 
 
 @dataclass(frozen=True, slots=True)
-class _Encoded:
-    """Documents as ids, laid end to end, in memory."""
+class _EncodedTexts:
+    """Documents as ids, concatenated, in memory."""
 
     ids: npt.NDArray[np.int64]
     offsets_D1: npt.NDArray[np.int64]  # noqa: N815
-    bytes_D: npt.NDArray[np.int64]  # noqa: N815
-    names: tuple[str, ...]
 
 
 class ModelMetrics:
-    """A model directory that is being judged."""
+    """Measures one model directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    @property
-    def model(self) -> CausalLM:
-        return self._loaded[0]
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._loaded[1]
-
     def score(self, texts: Sequence[str], names: Sequence[str]) -> Score:
-        """The static figure, as `bits_per_byte.score` has it."""
-        return self._sound(bits_per_byte.score(self.model, self.tokenizer, texts, names=names))
+        """The static score, as `bits_per_byte.score` defines it."""
+        model, tokenizer = self._model_and_tokenizer
+        return self._checked(bits_per_byte.score(model, tokenizer, texts, names=names))
 
-    def adapting(self, texts: Sequence[str], names: Sequence[str], rate: float) -> Score:
-        """The adaptive figure of `score_adapting`; nothing is carried to the next post."""
-        # As of the compressors beside it: what one post taught would make the next one easier.
+    def adaptive_score(self, texts: Sequence[str], names: Sequence[str], rate: float) -> Score:
+        """The adaptive score of `bits_per_byte.score_adapting`, each post from the same weights.
+
+        So are the compressors': what one post taught would make the next one easier.
+        """
+        model, tokenizer = self._model_and_tokenizer
         config = AdaptConfig(rate=rate, carry=False)
-        return self._sound(
-            bits_per_byte.score_adapting(self.model, self.tokenizer, texts, config, names=names)
+        return self._checked(
+            bits_per_byte.score_adapting(model, tokenizer, texts, config, names=names)
         )
 
-    def extracted(
+    def extraction(
         self, training: Sequence[str], held_out: Sequence[str], samples: int
-    ) -> ExtractionResult:
-        """How many passages it goes on with word for word, of each kind."""
-        learned, unseen = self._encoded(training), self._encoded(held_out)
-        found = extraction(self.model, learned, unseen, samples=samples)
-        passage = found.prefix + found.length
+    ) -> Extraction:
+        """How many passages of each kind the model continues word for word."""
+        model = self._model_and_tokenizer[0]
+        return extraction(model, self._encoded(training), self._encoded(held_out), samples=samples)
 
-        def independent(documents: _Encoded) -> int:
-            # Passages that overlap are no witnesses of their own.
-            room = int((np.diff(documents.offsets_D1) // passage).sum())
-            return min(samples, room)
-
-        return ExtractionResult(
-            prefix=found.prefix,
-            length=found.length,
-            training=found.training,
-            training_passages=independent(learned),
-            held_out=found.held_out,
-            held_out_passages=independent(unseen),
-        )
-
-    def written(self, asked: PromptSet, *, guarded: bool) -> SampledTexts:
-        """What it writes on from each beginning, as `ownwords write` would have it."""
+    def samples(self, prompts: PromptSet, *, guarded: bool) -> SampledTexts:
+        """The texts that `ownwords write` would write for these prompts."""
         writer = self._writer
         texts: dict[tuple[str, int], str] = {}
-        for prompt, seeds in asked.by_prompt():
-            found = writer.write_several(
-                prompt, seeds=seeds, max_tokens=asked.tokens, quote=not guarded
+        for prompt, seeds in prompts.seeds_by_prompt().items():
+            written = writer.write_several(
+                prompt, seeds=seeds, max_tokens=prompts.max_tokens, quote=not guarded
             )
-            texts |= {(prompt, seed): text for seed, text in zip(seeds, found, strict=True)}
-        return SampledTexts(
-            tuple(texts[one.prompt, one.seed] for one in asked.beginnings),
-            writer.guard is not None,
-        )
+            texts |= {(prompt, seed): text for seed, text in zip(seeds, written, strict=True)}
+        ordered = tuple(texts[sample.prompt, sample.seed] for sample in prompts.prompts)
+        return SampledTexts(ordered, writer.guard is not None)
 
     @cached_property
-    def _loaded(self) -> tuple[CausalLM, Tokenizer]:
+    def _model_and_tokenizer(self) -> tuple[CausalLM, Tokenizer]:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        found = bundle.load(self.folder, device=device)
-        tokenizer = tokenizers.from_files(found.tokenizer_files)
-        found.check_tokenizer(tokenizer)
-        return found.model.float(), tokenizer
+        loaded = bundle.load(self.folder, device=device)
+        tokenizer = tokenizers.from_files(loaded.tokenizer_files)
+        loaded.check_tokenizer(tokenizer)
+        return loaded.model.float(), tokenizer
 
     @cached_property
     def _writer(self) -> Model:
         return Model.load(self.folder)
 
-    def _encoded(self, texts: Sequence[str]) -> _Encoded:
-        rows = bits_per_byte.encode(self.tokenizer, texts)
+    def _encoded(self, texts: Sequence[str]) -> _EncodedTexts:
+        rows = bits_per_byte.encode(self._model_and_tokenizer[1], texts)
         lengths = [len(row) for row in rows]
-        return _Encoded(
+        return _EncodedTexts(
             ids=np.concatenate([*rows, np.zeros(0, np.int64)]),
             offsets_D1=np.cumsum([0, *lengths]),
-            bytes_D=np.array([len(text.encode()) for text in texts], np.int64),
-            names=tuple(str(i) for i in range(len(texts))),
         )
 
-    def _sound(self, score: Score) -> Score:
+    def _checked(self, score: Score) -> Score:
         if not np.isfinite(score.nats):
             raise OwnwordsError(
-                f"{self.folder} gives probabilities that are no numbers: its weights are damaged",
+                f"the probabilities of {self.folder} are not finite: its weights are damaged",
                 hint="copy the model's folder again, or train it again",
             )
         return score
@@ -141,43 +115,42 @@ class ModelMetrics:
 def copies(
     written: Sequence[str], held_out: Sequence[str], training: Sequence[str], ids: Sequence[str]
 ) -> CopyMeasurements:
-    """What stands in posts learned from, of texts written and of real held-out posts."""
+    """Measure what generated texts, and real held-out posts, copy from training posts."""
     documents = dict(zip(ids, training, strict=True))
 
     def longest(texts: Sequence[str]) -> CopiedRun:
-        joined = _BORDER.join(texts)
-        found = longest_run(joined, training, ids)
-        if not found.text:
+        joined = _SEPARATOR.join(texts)
+        match = longest_run(joined, training, ids)
+        if not match.text:
             return CopiedRun("", 0, "")
-        passage = whole_words(found.text, joined, documents[found.document])
-        return CopiedRun(passage, len(words(passage)), found.document)
+        passage = whole_words(match.text, joined, documents[match.document])
+        return CopiedRun(passage, len(words(passage)), match.document)
 
-    figures = novelty(written, held_out, training)
     return CopyMeasurements(
         written=longest(written),
         real=longest(held_out),
-        novelty=tuple(NewShare(one.n, one.generated, one.held_out) for one in figures),
+        novelty=tuple(novelty(written, held_out, training)),
         words=sum(len(words(text)) for text in written),
     )
 
 
 def whole_words(passage: str, *texts: str) -> str:
-    """A passage of these texts without the parts of words that it begins and ends with."""
-    begins, ends = 0, len(passage)
+    """Strip from a passage of these texts the partial words at its ends."""
+    begin, end = 0, len(passage)
     for text in texts:
         at = text.index(passage)
         if at and _in_word(text[at - 1]):
-            begins = max(begins, _run_of(passage))
+            begin = max(begin, _word_length(passage))
         after = at + len(passage)
         if after < len(text) and _in_word(text[after]):
-            ends = min(ends, len(passage) - _run_of(passage[::-1]))
-    return passage[begins:ends].strip(_BETWEEN)
+            end = min(end, len(passage) - _word_length(passage[::-1]))
+    return passage[begin:end].strip(_PUNCTUATION)
 
 
 def _in_word(letter: str) -> bool:
     return letter.isalnum() or letter in "_'’"
 
 
-def _run_of(text: str) -> int:
-    """How many letters of a word a text begins with."""
+def _word_length(text: str) -> int:
+    """Number of letters before the first one that is in no word."""
     return next((i for i, letter in enumerate(text) if not _in_word(letter)), len(text))

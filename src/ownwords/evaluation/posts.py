@@ -1,4 +1,4 @@
-"""The posts a model is judged by, with what a reader is told of them; and a fair choice of some."""
+"""The posts a model is evaluated on, with their titles and addresses; reproducible subsets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ownwords.core.fingerprint import digest
 
 
 class SplitText(Protocol):
-    """One text as a model reads it."""
+    """A text as a model reads it."""
 
     @property
     def id(self) -> str: ...
@@ -19,7 +19,7 @@ class SplitText(Protocol):
 
 
 class SplitTexts(Protocol):
-    """The texts of an archive on their three sides, as `training.corpus.load_corpus` gives them."""
+    """The split texts of an archive, as from `training.corpus.load_corpus`."""
 
     @property
     def train(self) -> Iterable[SplitText]: ...
@@ -33,7 +33,7 @@ class SplitTexts(Protocol):
 
 @dataclass(frozen=True)
 class EvaluationPost:
-    """A post as a model reads it, its title first, and where its author finds it."""
+    """A post as a model reads it, title first, and where its author finds it."""
 
     id: str
     text: str
@@ -54,58 +54,58 @@ class EvaluationPost:
         return len(self.text.split())
 
     @property
-    def beginning(self) -> tuple[str, str]:
-        """What stands before the body, and the body."""
+    def head_and_body(self) -> tuple[str, str]:
+        """The title with the gap below it, and the body."""
         head, gap, body = self.text.partition("\n\n")
         return (head + gap, body) if self.title and body else ("", self.text)
 
 
 @dataclass(frozen=True)
 class EvaluationPosts:
-    """What was learned from, what chose between models, and what neither has seen."""
+    """The training, validation and test posts."""
 
     train: Sequence[EvaluationPost]
     validation: Sequence[EvaluationPost]
     test: Sequence[EvaluationPost]
-    key: str = ""  # of the whole division, as a model that was trained on it says
+    key: str = ""  # of the whole split, as models trained on it store it
 
     @classmethod
     def of(cls, texts: SplitTexts, documents: Iterable[Document]) -> "EvaluationPosts":
         """The texts with the titles, dates and addresses of the archive's documents."""
-        known = {document.id: document for document in documents}
+        by_id = {document.id: document for document in documents}
         train, validation, test = (
-            [_told(text, known) for text in side]
+            [_with_document(text, by_id) for text in side]
             for side in (texts.train, texts.validation, texts.test)
         )
         return cls(train, validation, test, texts.key)
 
 
-def some(
-    posts: Sequence[EvaluationPost], most_bytes: int, most: int | None = None
+def sample_posts(
+    posts: Sequence[EvaluationPost], max_bytes: int, max_posts: int | None = None
 ) -> list[EvaluationPost]:
-    """Whole posts drawn by lot, the same ones each time, of so many bytes together at most.
+    """Choose whole posts at random, always the same ones, up to `max_bytes` in total.
 
-    In their own order. Where even the shortest is longer than that, it alone.
+    They keep their order. If even the shortest post is longer, it alone is chosen.
     """
-    drawn: list[EvaluationPost] = []
-    room = most_bytes
-    for post in sorted(posts, key=lambda one: one.key):
-        if post.bytes <= room and (most is None or len(drawn) < most):
-            drawn.append(post)
-            room -= post.bytes
-    if not drawn and posts:
-        drawn = [min(posts, key=lambda one: (one.bytes, one.key))]
-    taken = {post.id for post in drawn}
-    return [post for post in posts if post.id in taken]
+    chosen: list[EvaluationPost] = []
+    left = max_bytes
+    for post in sorted(posts, key=lambda post: post.key):
+        if post.bytes <= left and (max_posts is None or len(chosen) < max_posts):
+            chosen.append(post)
+            left -= post.bytes
+    if not chosen and posts:
+        chosen = [min(posts, key=lambda post: (post.bytes, post.key))]
+    ids = {post.id for post in chosen}
+    return [post for post in posts if post.id in ids]
 
 
-def keys(posts: Iterable[EvaluationPost]) -> str:
-    """One key of all the posts, in their order."""
+def posts_key(posts: Iterable[EvaluationPost]) -> str:
+    """One key of all the posts in their order."""
     return digest(*(post.key for post in posts))
 
 
-def _told(text: SplitText, known: Mapping[str, Document]) -> EvaluationPost:
-    document = known.get(text.id)
+def _with_document(text: SplitText, by_id: Mapping[str, Document]) -> EvaluationPost:
+    document = by_id.get(text.id)
     if document is None:
         return EvaluationPost(text.id, text.text)
     day = document.date.date().isoformat() if document.date else ""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ownwords.core.validation import decode, encode
 from ownwords.evaluation.bootstrap import Estimate
 from ownwords.evaluation.fluency import Fluency
-from ownwords.evaluation.serialization import from_plain, to_plain
 from ownwords.evaluation.voice import Voice
 
 Kind = Literal["static", "adaptive"]
@@ -189,10 +189,10 @@ class Scorecard:
         return next((row for row in self.bits if row.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain lists, dictionaries, strings and numbers, for JSON."""
-        return to_plain(self)
+        """The scorecard as plain data for JSON."""
+        return encode(self)
 
     @classmethod
     def from_dict(cls, data: object) -> "Scorecard":
-        """What `to_dict` gave, as a Scorecard again; ValueError where it is none."""
-        return from_plain(cls, data)
+        """Restore what `to_dict` gave; ValidationError where it does not fit."""
+        return decode(cls, data, source="scorecard.json", complete=True)

@@ -1,7 +1,7 @@
-"""Runs everything that judges a model, and puts the scorecard together.
+"""Measures everything about a model and builds its scorecard.
 
-What was measured is kept under the key of all that it depends on, so that a second scoring is done
-at once, and another model or a new post has only those figures measured anew that it changes.
+Figures are cached under a key of all that they depend on, so a second scoring is instant, and
+another model or a new post has only those figures measured again that it changes.
 """
 
 from collections.abc import Mapping
@@ -20,17 +20,17 @@ from ownwords.evaluation.verdict import with_conclusions
 
 __all__ = ["FOLDER", "ComparisonModels", "EvaluationPosts", "ScoreConfig", "base_of", "score_model"]
 
-FOLDER = "scores"  # in the workspace: what was measured is kept there
+FOLDER = "scores"  # of the metric cache, in the workspace
 
 
 @dataclass(frozen=True)
 class ComparisonModels:
-    """What a model is compared with: model directories, where there are any."""
+    """Model directories to compare with."""
 
     base: Path | None = None
-    base_name: str = ""  # for people; the folder's unless given
-    scratch: Path | None = None  # trained from nothing on the same posts
-    undivided: Path | None = None  # trained as ours, but with the dominant post in full
+    base_name: str = ""  # for people; by default the folder's
+    scratch: Path | None = None  # trained from scratch on the same posts
+    undivided: Path | None = None  # trained like ours, but on the full dominant post
 
 
 def score_model(
@@ -45,68 +45,66 @@ def score_model(
     config: ScoreConfig | None = None,
     progress: Progress | None = None,
 ) -> Scorecard:
-    """The scorecard of a model directory; OwnwordsError says what stands in the way.
+    """Measure a model directory. Raises OwnwordsError for anything that prevents it.
 
-    `reference` is the folder of figures about real books that voice and fluency are measured by;
-    without it these two are left out. `report` is the corpus report, `spent` what the stages before
-    this one took, in seconds.
+    `reference` is the folder of figures about real books that voice and fluency need; without it
+    they are less complete. `report` is the corpus report, `spent` the seconds of earlier stages.
     """
     if not posts.train:
         raise CorpusError(
             "there are no posts here that the model learned from",
             hint="read the blog into this workspace: ownwords look PATH --workspace FOLDER",
         )
-    config, progress = config or ScoreConfig(), progress or Progress()
-    kept = MetricCache(workspace / FOLDER)
-    judging = MetricSuite(posts, reference, kept, config, progress)
+    cache = MetricCache(workspace / FOLDER)
+    suite = MetricSuite(posts, reference, cache, config or ScoreConfig(), progress or Progress())
     ours = Candidate(model, "ours")
     base, scratch, undivided = (
-        Candidate(folder, who) if folder else None
-        for folder, who in (
+        Candidate(folder, role) if folder else None
+        for folder, role in (
             (rivals.base, "base"),
             (rivals.scratch, "scratch"),
             (rivals.undivided, "undivided"),
         )
     )
-    asked = judging.asked
-    written = judging.written(ours, asked)
-    # What the guard keeps back is still known by heart, and the author should know it.
-    bare = judging.written(ours, asked, guarded=False) if written.has_guard else written
-    beside = judging.few
-    findings = Measurements(
+    samples = suite.samples(ours, suite.prompts)
+    # What the guard holds back is still memorised, and the author should know.
+    unguarded = samples
+    if samples.has_guard:
+        unguarded = suite.samples(ours, suite.prompts, guarded=False)
+    measured = Measurements(
         posts=posts,
-        judged=judging.posts,
-        ours=judging.bits_per_byte(ours),
-        base=judging.bits_per_byte(base),
-        scratch=judging.bits_per_byte(scratch),
-        undivided=judging.bits_per_byte(undivided),
-        adapting=judging.adapting(ours),
-        baselines=judging.baselines(),
-        baseline_bytes=sum(post.bytes for post in judging.counted_on),
-        asked=asked,
-        written=written,
-        beside=beside,
-        base_written=judging.written(base, beside) if base else None,
-        extracted=judging.extracted(ours),
-        copies=judging.copies(written, "guarded") if written.has_guard else None,
-        bare_copies=judging.copies(bare, "unguarded"),
-        voice=judging.voice(written),
-        fluency=judging.fluency(written),
+        judged_posts=suite.judged_posts,
+        ours=suite.bits_per_byte(ours),
+        base=suite.bits_per_byte(base),
+        scratch=suite.bits_per_byte(scratch),
+        undivided=suite.bits_per_byte(undivided),
+        adaptive=suite.adaptive_bits_per_byte(ours),
+        baselines=suite.baselines(),
+        baseline_bytes=sum(post.bytes for post in suite.baseline_posts),
+        prompts=suite.prompts,
+        samples=samples,
+        base_prompts=suite.base_prompts,
+        base_samples=suite.samples(base, suite.base_prompts) if base else None,
+        extraction=suite.extraction(ours),
+        copies=suite.copies(samples, "guarded") if samples.has_guard else None,
+        unguarded_copies=suite.copies(unguarded, "unguarded"),
+        voice=suite.voice(samples),
+        fluency=suite.fluency(samples),
     )
-    kept.prune()
-    told = ScorecardContext(
-        has_changed=bool(posts.key and ours.corpus) and posts.key != ours.corpus,
+    cache.prune()
+    context = ScorecardContext(
         model=model,
+        has_changed=bool(posts.key and ours.corpus) and posts.key != ours.corpus,
         parameters=ours.parameters,
         base=rivals.base_name or (rivals.base.name if rivals.base else ""),
-        trained_s={each.who: each.trained_s for each in (ours, base, scratch) if each},
+        trained_s={each.role: each.trained_s for each in (ours, base, scratch) if each},
         plan=ours.plan_and_outcome,
-        spent={**(spent or {}), "scoring": sum(kept.seconds.values())},
+        spent={**(spent or {}), "scoring": sum(cache.seconds.values())},
         report=report,
     )
-    return with_conclusions(build_scorecard(findings, told))
+    return with_conclusions(build_scorecard(measured, context))
 
 
 def base_of(model: Path) -> str | None:
-    """The name of what a model says it was tuned from; None where it began from nothing."""
+    """The name of the base that a model says it was fine-tuned from, or None."""
     return Candidate(model, "ours").base

@@ -15,7 +15,7 @@ _WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedRun:
+class VerbatimMatch:
     """A passage that stands in the generated text and in a document, character for character."""
 
     text: str
@@ -36,7 +36,7 @@ class SharedPassage:
     at: int
 
 
-def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()) -> CopiedRun:
+def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()) -> VerbatimMatch:
     """The longest passage of `written` that stands in a training document, and in which."""
     ours = _Text(written)
     best, where = 0, -1
@@ -53,12 +53,12 @@ def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()
             low, high = (middle, high) if ours.shares(theirs, middle) else (low, middle)
         best, where = low, number
     if where < 0:
-        return CopiedRun("", "")
+        return VerbatimMatch("", "")
     at = ours.first_shared(_Text(training[where]), best)
     passage = written[at : at + best]
     if passage not in training[where]:  # two runs of one hash, of which nobody has seen any
-        return CopiedRun("", "")
-    return CopiedRun(passage, names[where] if names else str(where))
+        return VerbatimMatch("", "")
+    return VerbatimMatch(passage, names[where] if names else str(where))
 
 
 def shared_passages(

@@ -16,7 +16,7 @@ COMPARED_FROM = 3.0  # minutes; in fewer, a model from scratch says little
 _COMPARISON_SHARE = 0.2  # of the minutes
 _COMPARISON_MOST_S = 600.0
 _MOST_MINUTES = 10_000_000  # nineteen years
-_QUICK_SCORING = ScoreConfig(seeds=6, prompts=3, tokens=300, beside_base=2, passages=96)
+_QUICK_SCORING = ScoreConfig(seeds=6, prompts=3, max_tokens=300, base_samples=2, passages=96)
 NOTHING = "none"  # the name of no base
 
 

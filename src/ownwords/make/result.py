@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ownwords.archive.report import Report
+from ownwords.core.validation import encode
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scorecard import Scorecard
-from ownwords.evaluation.serialization import to_plain
 from ownwords.make import scoring
 from ownwords.make.paragraph import FirstParagraph
 
@@ -103,9 +103,9 @@ class MakeResult:
             "model": str(self.model),
             "report_page": str(self.report_page),
             "scorecard_page": str(self.scorecard_page) if card else None,
-            "trained": to_plain(self.trained),
-            "paragraph": to_plain(self.paragraph),
-            "compared": to_plain(self.compared) if self.compared else None,
+            "trained": encode(self.trained),
+            "paragraph": encode(self.paragraph),
+            "compared": encode(self.compared) if self.compared else None,
             "scorecard": card.to_dict() if card else None,
             "seconds": dict(self.seconds),
             "is_new": self.is_new,

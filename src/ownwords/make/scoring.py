@@ -65,9 +65,9 @@ def write_scorecard(
 
 def forecast_s(config: ScoreConfig, paragraph: FirstParagraph, seconds: float) -> float:
     """About how long scoring takes, given the seconds that writing the paragraph took."""
-    texts = 2 * (config.seeds + config.prompts) + 2 * config.beside_base
+    texts = 2 * (config.seeds + config.prompts) + 2 * config.base_samples
     tokens_s = seconds * _CHARACTERS_PER_TOKEN / max(len(paragraph.text), 1)
-    return _OVERHEAD * texts * config.tokens * tokens_s / _BATCH_SPEEDUP + _LEAST_S
+    return _OVERHEAD * texts * config.max_tokens * tokens_s / _BATCH_SPEEDUP + _LEAST_S
 
 
 def scorecard_key(workspace: Path) -> ScorecardKey:

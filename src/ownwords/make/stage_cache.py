@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ownwords.core.errors import ConfigError
+from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import translate_os_errors, write_atomically
-from ownwords.evaluation.serialization import from_plain, to_plain
 
 T = TypeVar("T")
 
@@ -32,8 +33,8 @@ class StageCache:
         if entry is None or entry.depends_on != dict(depends_on):
             return None
         try:
-            return from_plain(kind, entry.figures)
-        except ValueError:  # of another version of ownwords
+            return decode(kind, entry.figures, complete=True)
+        except ConfigError:  # of another version of ownwords
             return None
 
     def latest(self, stage: str, kind: type[T]) -> T | None:
@@ -58,8 +59,8 @@ class StageCache:
         self, stage: str, depends_on: Mapping[str, str], figures: object, seconds: float
     ) -> None:
         """Store the result of a stage; the file is replaced atomically."""
-        self._entries[stage] = _Entry(dict(depends_on), round(seconds, 2), to_plain(figures))
-        data = {name: to_plain(entry) for name, entry in self._entries.items()}
+        self._entries[stage] = _Entry(dict(depends_on), round(seconds, 2), encode(figures))
+        data = {name: encode(entry) for name, entry in self._entries.items()}
         with translate_os_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")

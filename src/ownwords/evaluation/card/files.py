@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from ownwords.core.errors import ConfigError
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.card.page import render
 from ownwords.evaluation.scorecard import Scorecard
@@ -22,6 +23,12 @@ def write(card: Scorecard, folder: Path) -> tuple[Path, Path]:
 def read(folder: Path) -> Scorecard | None:
     """Read the scorecard in a folder; None where there is none, or it cannot be read."""
     try:
-        return Scorecard.from_dict(json.loads((folder / DATA).read_bytes()))
-    except (OSError, ValueError, RecursionError):  # also of another version of ownwords
+        card = Scorecard.from_dict(json.loads((folder / DATA).read_bytes()))
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        ConfigError,
+    ):  # also of another version of ownwords
         return None
+    return card if card.verdicts else None
