@@ -9,7 +9,7 @@ REFERENCE := .venv/reference.ready
 INSTALLED := pyproject.toml hatch_build.py \
 	$(wildcard src/ownwords/native/*.py src/ownwords/native/source/*.* src/ownwords/native/source/*/*)
 
-.PHONY: help demo test check format docs blog bench fuzz test-browser screenshots test-native test-reference wheel clean
+.PHONY: help demo test check format docs blog bench fuzz test-browser screenshots check-levels check-baseline test-native test-reference wheel clean
 
 help:
 	@echo "make demo            a model of the sample blog: the newcomer's first run"
@@ -20,7 +20,9 @@ help:
 	@echo "make fuzz            longer random input for the readers"
 	@echo "make test-browser    the page of ownwords serve in a real browser, if there is Chromium"
 	@echo "make screenshots     pictures of the page over demo.ownwords, for the docs"
-	@echo "make test-native     the part in C++ under sanitizers: a few minutes"
+	@echo "make check-levels    the tests of the C++ part at each instruction set that runs here"
+	@echo "make check-baseline  the same at the lowest one"
+	@echo "make test-native     the C++ part under sanitizers: a few minutes"
 	@echo "make test-reference  comparisons with independent implementations"
 	@echo "make blog            build examples/blog/input/db.sqlite from its posts"
 	@echo "make wheel           build the package"
@@ -64,6 +66,19 @@ test-browser: $(DEV)
 screenshots: $(DEV)
 	$(BIN)/python docs/screenshots.py demo.ownwords
 
+# OWNWORDS_ISA runs any test at a chosen instruction set: none, sse2, avx2, avx512, ...
+NATIVE_TESTS := tests/unit/test_native*.py tests/unit/test_fused*.py tests/contract/test_engines.py
+
+check-levels: $(DEV)
+	set -e; for isa in $$($(BIN)/python tests/native_levels.py); do \
+		echo "OWNWORDS_ISA=$$isa"; \
+		OWNWORDS_ISA=$$isa $(BIN)/python -m pytest -q -n auto $(NATIVE_TESTS); \
+	done
+
+check-baseline: $(DEV)
+	OWNWORDS_ISA=$$($(BIN)/python tests/native_levels.py | head -n 1) \
+		$(BIN)/python -m pytest -q -n auto $(NATIVE_TESTS)
+
 test-native: $(DEV)
 	$(BIN)/python tests/native/run.py
 
@@ -89,7 +104,7 @@ $(TRAIN): .venv/made $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[train]"
 	@touch $@
 
-# The tests compare the levels of the part in C++ with each other, so that all are built.
+# The tests compare the libraries for all instruction sets with each other.
 $(DEV): .venv/made $(INSTALLED)
 	OWNWORDS_LEVELS=all $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@ $(TRAIN)

@@ -1,4 +1,4 @@
-"""Builds the part in C++ with the package; without a compiler the package is the same less that."""
+"""Compiles the C++ part with the package; without a compiler the package has everything else."""
 
 import importlib.util
 import os
@@ -9,12 +9,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
-    """Compile, and say so in the wheel's name; editable installs find the libraries in src."""
+    """Compile, and set the wheel's tag; editable installs find the libraries in src."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        room = Path(self.root, "src/ownwords/native")
-        # Loaded by itself: what the package needs is not there when it is built.
-        spec = importlib.util.spec_from_file_location("native_build", room / "build.py")
+        folder = Path(self.root, "src/ownwords/native")
+        # Loaded by itself: the package's dependencies are missing during its build.
+        spec = importlib.util.spec_from_file_location("native_build", folder / "build.py")
         if spec is None or spec.loader is None:
             return
         native = importlib.util.module_from_spec(spec)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from ownwords.archive.files import untrusted_files
+from ownwords.native import bindings
 
 # Run in the background by a shell, the tests ignore Ctrl-C, and so would what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -17,6 +18,11 @@ SHARED = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 # A slow machine is no failure: time is judged by the benchmarks.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
+
+
+def pytest_report_header() -> str:
+    """The C++ library that the tests run with: without one many of them are skipped."""
+    return f"C++ part: {bindings.isa_advice() or bindings.missing_reason()}"
 
 
 @pytest.fixture(autouse=True)

@@ -1,19 +1,24 @@
-"""The part in C++ at each level of instructions that was built and that runs here."""
+"""The compiled library for each instruction set that was built and that runs here."""
 
-import ctypes
+import sys
 
-from ownwords.native import bindings, build
+from ownwords.native import bindings
 from ownwords.native.bindings import NativeLibrary
+from ownwords.native.build import ISA_FLAGS, Isa, library_path
 
 
-def levels() -> list[int]:
-    """The plain one first; none where nothing was built."""
+def isas() -> list[Isa]:
+    """From the baseline to the one in use; none where nothing was built."""
     best = bindings.load_library()
     if best is None:
         return []
-    return [each for each in build.LEVELS if each <= best.level and build.library(each).exists()]
+    return [isa for isa in ISA_FLAGS if isa <= best.isa and library_path(isa).exists()]
 
 
-def kernels_at(level: int) -> NativeLibrary:
-    """Those of a level, whatever else this processor could do."""
-    return NativeLibrary(ctypes.CDLL(str(build.library(level))), level)
+def library_at(isa: Isa) -> NativeLibrary:
+    """The library for an instruction set, whatever else this processor can do."""
+    return NativeLibrary(library_path(isa), isa)
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(isa.label for isa in isas()) + "\n")

@@ -91,7 +91,7 @@ def test_in_bfloat16_two_processes_train_as_one(folder: Path, mode: str) -> None
     assert first["losses"][-1] < first["losses"][0]
     assert first["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=0, abs=0.03)
     assert furthest(first, alone) < 2 / 128  # twice the last bit of a weight above 1
-    native = fused.isa() >= fused.FAST_BF16
+    native = fused.has_fast_bf16()
     assert first["blocks"]["by the library"] == (first["blocks"]["in all"] if native else 0)
 
 

@@ -1,8 +1,8 @@
-"""Compile the part in C++ with sanitizers, and run the tests written in C++ with it.
+"""Compile the C++ sources with sanitizers, and run the tests written in C++.
 
-For the plainest instructions and the best that this processor has: memory errors and undefined
-behaviour, and (for the best) races between threads. Where the compiler has no such sanitizer, that
-is said, and the tests run without it.
+For the baseline and the best instruction set of this processor: memory errors and undefined
+behavior, and (for the best) races between threads. Without such a sanitizer the tests run plainly.
+Warnings of the compiler are errors here.
 """
 
 import os
@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ownwords.native import build
-from ownwords.native.bindings import load_library
+from ownwords.native.build import Isa
 
 HERE = Path(__file__).parent
-# Without first.h: each source is to include all that it needs.
+# Without pch.h: each source must include what it needs.
 FLAGS = (
     *(flag for flag in build.FLAGS if flag != "-O3"),
-    *("-O2", "-g", "-fno-omit-frame-pointer"),
+    *("-O2", "-g", "-fno-omit-frame-pointer", "-Werror"),
 )
 
 
@@ -29,11 +29,10 @@ def main() -> int:
     if compiler is None:
         _say("skipped: there is no C++ compiler")
         return 0
-    found = load_library()
-    best = found.level if found is not None else 0
+    best = build.best_here() or Isa.BASELINE
     failed = False
-    for sanitizer, levels in (
-        ("address,undefined", sorted({0, best})),
+    for sanitizer, isas in (
+        ("address,undefined", sorted({Isa.BASELINE, best})),
         ("thread", [best]),
     ):
         with tempfile.TemporaryDirectory() as folder:
@@ -41,9 +40,9 @@ def main() -> int:
             if not _works(compiler, sanitize, Path(folder)):
                 _say(f"{sanitizer}: skipped, {compiler} has no such sanitizer here")
                 sanitize = ()
-            for level in levels:
-                _say(f"{sanitizer}, level {level}")
-                failed |= not _passes(compiler, (*sanitize, *build.LEVELS[level]), Path(folder))
+            for isa in isas:
+                _say(f"{sanitizer}, {isa.label}")
+                failed |= not _passes(compiler, (*sanitize, *build.ISA_FLAGS[isa]), Path(folder))
     return int(failed)
 
 
@@ -69,7 +68,7 @@ def _passes(compiler: str, flags: tuple[str, ...], folder: Path) -> bool:
 
     tests = sorted(HERE.glob("test_*.cpp"))
     with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
-        objects = list(workers.map(compiled, [Path(one) for one in build.sources()]))
+        objects = list(workers.map(compiled, build.sources()))
         programs = list(workers.map(compiled, tests))
     good = True
     for test in programs:

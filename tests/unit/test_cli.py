@@ -144,10 +144,12 @@ def test_the_doctor_prints_a_page() -> None:
 
 
 def test_the_doctor_says_what_writes_and_why() -> None:
-    done = call("doctor", "--json", env={"OWNWORDS_NATIVE": "0"})
+    done = call("doctor", "--json", env={"OWNWORDS_ISA": "none"})
     said = json.loads(done.stdout)["writing"]
     assert said["engine"] == "PyTorch"
-    assert said["why"] == "the part in C++ is switched off by OWNWORDS_NATIVE=0"
+    assert said["why"] == "the part in C++ is switched off by OWNWORDS_ISA=none"
+    (native,) = (part for part in json.loads(done.stdout)["parts"] if part["name"] == "Part in C++")
+    assert native["problem"] == said["why"]
 
 
 def test_a_result_goes_to_stdout_and_progress_elsewhere() -> None:

@@ -1,5 +1,6 @@
 """The part in C++ against its plain twin: the same numbers, by any way they are asked for."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,12 @@ from torch import Tensor
 from torch.autograd import backward
 
 from families import TINY, some_ids, tiny
-from native_levels import levels
+from native_levels import isas
 from ownwords.models import fused, loss
 from ownwords.models.layers import AttentionMask, RMSNorm, attend, gelu_tanh, split_heads
 from ownwords.models.rope import RotaryEmbedding, apply_rope
 from ownwords.native import bindings, build
+from ownwords.native.bindings import NativeError
 
 if bindings.load_library() is None:
     pytest.skip("the part in C++ is not built", allow_module_level=True)
@@ -159,7 +161,7 @@ def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
 def test_models_learn_the_same(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32 to its rounding; in bfloat16 no farther from the truth than the plain twins."""
     made = _slopes(name, way)
-    monkeypatch.setattr(fused, "_load", lambda: None)
+    monkeypatch.setattr(fused, "find_library", lambda: None)
     plain, truth = _slopes(name, way), _slopes(name, way, exactly=True)
     ours, twins = (
         torch.tensor([_apart(one, true) for one, true in zip(each, truth, strict=True)])
@@ -182,7 +184,7 @@ def test_threads_change_nothing_but_the_last_bits() -> None:
         made.append(weight.grad)
     torch.set_num_threads(1)
     torch.testing.assert_close(made[0], made[1], rtol=1e-5, atol=0)
-    found = fused._load()
+    found = fused.find_library()
     assert found is not None
     assert found.shares_threads == (sys.platform == "linux")
 
@@ -191,7 +193,7 @@ def test_the_loss_in_place_is_the_one_in_many_passes(monkeypatch: pytest.MonkeyP
     made = []
     for ready in (True, False):
         if not ready:
-            monkeypatch.setattr(fused, "_load", lambda: None)
+            monkeypatch.setattr(fused, "find_library", lambda: None)
         hidden, head = _random(30, 16).requires_grad_(), _random(101, 16).requires_grad_()
         targets = torch.arange(30)
         targets[3] = -100
@@ -231,34 +233,29 @@ def test_adamw_is_that_of_torch(dtype: torch.dtype) -> None:
     assert torch.equal(narrow, ours.bfloat16())
 
 
-def test_every_level_that_runs_here_gives_the_same() -> None:
-    assert levels()
-    for level in levels():
+def test_every_isa_that_runs_here_computes_the_same() -> None:
+    assert isas()
+    for isa in isas():
         code = (
             "from ownwords.native import bindings; import ctypes, math\n"
-            f"lib = bindings.NativeLibrary(ctypes.CDLL(str(bindings.library({level}))), {level})\n"
+            "library = bindings.load_library()\n"
+            f"assert library.isa == {int(isa)}\n"
             "x = (ctypes.c_float * 6)(1, -2, 3, 1, 1, 1); y = (ctypes.c_float * 3)()\n"
-            "lib['gate'](0, 0, ctypes.addressof(x), ctypes.addressof(y), 1, 3)\n"
+            "library.gated_activation(0, 0, ctypes.addressof(x), ctypes.addressof(y), 1, 3)\n"
             "assert all(abs(b - a / (1 + math.exp(-a))) < 1e-6 for a, b in zip(x, y)), list(y)\n"
         )
-        subprocess.run([sys.executable, "-c", code], check=True)
+        environment = {**os.environ, bindings.VARIABLE: isa.label}
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
-def test_without_a_library_nothing_is_said_and_nothing_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bindings.load_library.cache_clear()
-    try:
-        assert bindings.load_library(tmp_path) is None
-        (tmp_path / "kernels-0.so").write_bytes(b"no library")
-        bindings.load_library.cache_clear()
-        assert bindings.load_library(tmp_path) is None
-        monkeypatch.setenv("OWNWORDS_NATIVE", "0")
-        bindings.load_library.cache_clear()
-        assert bindings.load_library() is None
-        assert not bindings.describe()
-    finally:
-        bindings.load_library.cache_clear()
+def test_a_target_outside_the_vocabulary_is_refused() -> None:
+    """It would be written to memory that belongs to something else."""
+    logits, weights = _random(2, 8), torch.ones(2)
+    for wrong in (8, -1, 1 << 40):
+        before = logits.clone()
+        with pytest.raises(NativeError, match="an id is not in the vocabulary"):
+            fused.cross_entropy_(logits, torch.tensor([3, wrong]), weights, 0.0, True)
+        assert torch.equal(logits, before)
 
 
 def test_no_compiler_and_a_failing_one_are_told(

@@ -1,6 +1,5 @@
 """The part in C++ is built as far as it can be, and what is there is used."""
 
-import ctypes
 import platform
 import shutil
 import subprocess
@@ -9,18 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from native_levels import isas
+from ownwords.core.errors import ConfigError
 from ownwords.native import bindings, build
+from ownwords.native.build import ISA_FLAGS, Isa, library_path
 
 needs_compiler = pytest.mark.skipif(build.compiler() is None, reason="there is no C++ compiler")
 needs_library = pytest.mark.skipif(
-    not build.library(0).exists(), reason="the part in C++ is not built"
+    not library_path(Isa.BASELINE).exists(), reason="the part in C++ is not built"
 )
 # Small sources in place of ours: what is compiled is not what is asked here.
 SMALL = {
-    "one.cpp": 'extern "C" int ownwords_level();\nint twice(int);\n'
-    "int ownwords_level() { return twice(0); }\n",
+    "one.cpp": "int twice(int);\nint answer() { return twice(0); }\n",
     "inner/two.cpp": "int twice(int x) { return 2 * x; }\n",
-    "first.h": "#include <cstdint>\n",
+    "pch.h": "#include <cstdint>\n",
 }
 
 
@@ -36,35 +37,32 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-@pytest.fixture(autouse=True)
-def _forget() -> None:
-    bindings.load_library.cache_clear()
-
-
 @needs_compiler
-def test_all_levels_are_built_and_nothing_is_left_beside_them(small: Path) -> None:
+def test_every_library_is_built_and_nothing_else(small: Path) -> None:
     assert build.build(small) == ""
-    assert sorted(small.iterdir()) == sorted(build.library(level, small) for level in build.LEVELS)
-    assert build.libraries(small) == [build.library(level, small) for level in build.LEVELS]
+    assert sorted(small.iterdir()) == sorted(library_path(isa, small) for isa in ISA_FLAGS)
+    assert build.libraries(small) == [library_path(isa, small) for isa in ISA_FLAGS]
 
 
 @needs_compiler
-@pytest.mark.skipif(build.MACHINE != "x86_64", reason="has no level that could fail")
-def test_a_level_that_fails_takes_no_other_with_it(
+@pytest.mark.skipif(build.MACHINE != "x86_64", reason="has no build that could fail")
+def test_a_build_that_fails_takes_no_other_with_it(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build.library(3, small).write_bytes(b"of earlier sources")
-    monkeypatch.setitem(build.LEVELS, 3, ("-march=no-such-processor",))
-    problem = build.build(small, (0, 3, 4))
+    library_path(Isa.AVX2, small).write_bytes(b"of earlier sources")
+    monkeypatch.setitem(ISA_FLAGS, Isa.AVX2, ("-march=no-such-processor",))
+    problem = build.build(small, (Isa.BASELINE, Isa.AVX2, Isa.AVX512))
     assert "failed" in problem
     assert "no-such-processor" in problem
-    assert build.libraries(small) == [build.library(level, small) for level in (0, 4)]
+    assert build.libraries(small) == [
+        library_path(isa, small) for isa in (Isa.BASELINE, Isa.AVX512)
+    ]
 
 
 @needs_compiler
 def test_what_does_not_compile_is_told_once_and_leaves_nothing(small: Path) -> None:
     (build.SOURCES / "inner/two.cpp").write_text("this is no C++\n", "utf-8")
-    assert "error" in build.build(small, (0,))
+    assert "error" in build.build(small, (Isa.BASELINE,))
     assert not list(small.iterdir())
 
 
@@ -80,65 +78,68 @@ def test_a_compiler_that_cannot_read_ahead_does_without(
     )
     script.chmod(0o755)
     monkeypatch.setenv("CXX", str(script))
-    assert build.build(small, (0,)) == ""
-    assert build.libraries(small) == [build.library(0, small)]
+    assert build.build(small, (Isa.BASELINE,)) == ""
+    assert build.libraries(small) == [library_path(Isa.BASELINE, small)]
 
 
 @needs_compiler
-def test_for_this_machine_alone_there_are_the_plain_level_and_its_best(
+def test_for_this_machine_the_baseline_and_its_best_are_built(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best = max(build.LEVELS)
+    best = max(ISA_FLAGS)
     monkeypatch.setattr(build, "best_here", lambda: best)
-    for level in build.LEVELS:
-        build.library(level, small).write_bytes(b"of earlier sources")
+    for isa in ISA_FLAGS:
+        library_path(isa, small).write_bytes(b"of earlier sources")
     assert build.build_for_here(small) == ""
-    assert build.libraries(small) == [build.library(level, small) for level in sorted({0, best})]
-    assert b"of earlier" not in build.library(best, small).read_bytes()
+    assert build.libraries(small) == [
+        library_path(isa, small) for isa in sorted({Isa.BASELINE, best})
+    ]
+    assert b"of earlier" not in library_path(best, small).read_bytes()
 
 
 @needs_compiler
-@pytest.mark.skipif(build.MACHINE != "x86_64", reason="has no level that could fail")
-def test_where_the_compiler_is_too_old_for_the_best_level_it_is_the_next(
+@pytest.mark.skipif(build.MACHINE != "x86_64", reason="has no build that could fail")
+def test_a_compiler_too_old_for_the_best_builds_the_next(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "best_here", lambda: 4)
-    monkeypatch.setitem(build.LEVELS, 4, ("-march=no-such-processor",))
+    monkeypatch.setattr(build, "best_here", lambda: Isa.AVX512)
+    monkeypatch.setitem(ISA_FLAGS, Isa.AVX512, ("-march=no-such-processor",))
     assert "no-such-processor" in build.build_for_here(small)
-    assert build.libraries(small) == [build.library(level, small) for level in (0, 3)]
+    assert build.libraries(small) == [library_path(isa, small) for isa in (Isa.BASELINE, Isa.AVX2)]
 
 
 @needs_compiler
-def test_a_processor_that_cannot_be_asked_gets_every_level(
+def test_a_processor_that_cannot_be_asked_gets_every_library(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert build.best_here() is None  # there is no library.cpp among the small sources
+    assert build.best_here() is None  # there is no isa.cpp among the small sources
     assert build.build_for_here(small) == ""
-    assert build.libraries(small) == [build.library(level, small) for level in build.LEVELS]
+    assert build.libraries(small) == [library_path(isa, small) for isa in ISA_FLAGS]
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert "no C++ compiler was found" in build.build_for_here(small)
     assert build.libraries(small) == []
 
 
 @needs_compiler
-def test_nothing_but_a_level_is_taken_for_one(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = build.SOURCES / "library.cpp"
-    said = 'extern "C" int ownwords_level();\nint ownwords_level() { return %d; }\n'
-    asked.write_text(said % 0, "utf-8")
-    assert build.best_here() == 0
-    asked.write_text(said % 77, "utf-8")
+def test_only_an_isa_is_accepted_as_the_best(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = build.SOURCES / "isa.cpp"
+    (build.SOURCES / "api.h").write_text('extern "C" int ownwords_best_isa();\n', "utf-8")
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, f"-I{build.SOURCES}"))
+    code = '#include "api.h"\nint ownwords_best_isa() { return %d; }\n'
+    source.write_text(code % Isa.BASELINE, "utf-8")
+    assert build.best_here() == Isa.BASELINE
+    source.write_text(code % 77, "utf-8")
     assert build.best_here() is None
-    monkeypatch.setattr(build, "LEVELS", {0: (), 3: ()})
-    asked.write_text(said % 5, "utf-8")  # of a system that has no libraries for its best
-    assert build.best_here() == 3
+    monkeypatch.setattr(build, "ISA_FLAGS", {Isa.BASELINE: (), Isa.AVX2: ()})
+    source.write_text(code % Isa.AVX512BF16, "utf-8")  # on a system without libraries for it
+    assert build.best_here() == Isa.AVX2
 
 
 @needs_compiler
 @needs_library
-def test_the_compiler_is_told_of_the_level_that_the_loader_takes() -> None:
-    plain = ctypes.CDLL(str(build.library(0)))
-    best = build.best_here()
-    assert best == max(level for level in build.LEVELS if level <= plain.ownwords_level())
+def test_the_compiler_and_the_loader_agree_on_the_best() -> None:
+    baseline = bindings.NativeLibrary(library_path(Isa.BASELINE), Isa.BASELINE)
+    assert build.best_here() == max(isa for isa in ISA_FLAGS if isa <= baseline.best)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_the_compiler_is_told_of_the_level_that_the_loader_takes() -> None:
         ("standard", {"OWNWORDS_LEVELS": ""}, False),
     ],
 )
-def test_what_is_built_for_others_has_every_level(
+def test_a_build_for_others_has_every_library(
     version: str, environment: dict[str, str], stays: bool
 ) -> None:
     assert build.is_for_here(version, environment) == stays
@@ -162,25 +163,92 @@ def test_what_is_built_for_others_has_every_level(
 def test_without_a_compiler_the_libraries_of_earlier_sources_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build.library(0, tmp_path).write_bytes(b"of earlier sources")
+    library_path(Isa.BASELINE, tmp_path).write_bytes(b"of earlier sources")
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert "no C++ compiler was found" in build.build(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @needs_library
-def test_what_cannot_be_loaded_is_passed_over(tmp_path: Path) -> None:
-    shutil.copyfile(build.library(0), build.library(0, tmp_path))
-    for level in build.LEVELS:
-        if level > 0:
-            build.library(level, tmp_path).write_bytes(b"damaged")
-    found = bindings.load_library(tmp_path)
-    assert found is not None
-    assert found.level == 0
+def test_what_cannot_be_loaded_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(bindings.VARIABLE, raising=False)
+    shutil.copyfile(library_path(Isa.BASELINE), library_path(Isa.BASELINE, tmp_path))
+    for isa in ISA_FLAGS:
+        if isa > Isa.BASELINE:
+            library_path(isa, tmp_path).write_bytes(b"damaged")
+    library = bindings.load_library(tmp_path)
+    assert library is not None
+    assert library.isa == Isa.BASELINE
     others = tmp_path / "others"
     others.mkdir()
-    build.library(0, others).write_bytes(b"damaged")
+    library_path(Isa.BASELINE, others).write_bytes(b"damaged")
     assert bindings.load_library(others) is None
+    assert bindings.load_library(tmp_path / "nothing") is None
+
+
+@needs_compiler
+def test_a_library_of_other_sources_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its structs may have another layout: a field more, and every later one moves."""
+    monkeypatch.delenv(bindings.VARIABLE, raising=False)
+    changed = tmp_path / "changed"
+    shutil.copytree(build.SOURCES, changed)
+    with (changed / "api.h").open("a", encoding="utf-8") as file:
+        file.write("\n// One byte more.\n")
+    assert build.source_hash(changed) != build.source_hash(build.SOURCES)
+    shutil.copyfile(library_path(Isa.BASELINE), library_path(Isa.BASELINE, tmp_path))
+    monkeypatch.setattr(bindings, "SOURCES", changed)
+    assert bindings.load_library(tmp_path) is None
+    assert "compiled from other sources" in bindings.missing_reason(tmp_path)
+
+
+@needs_library
+def test_the_environment_chooses_the_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for isa in isas():
+        monkeypatch.setenv(bindings.VARIABLE, f" {isa.label.upper()} ")
+        library = bindings.load_library()
+        assert library is not None
+        assert library.isa == isa
+    monkeypatch.setenv(bindings.VARIABLE, "none")
+    assert bindings.load_library() is None
+    assert bindings.missing_reason() == "the part in C++ is switched off by OWNWORDS_ISA=none"
+    monkeypatch.setenv(bindings.VARIABLE, "avx9")
+    with pytest.raises(ConfigError, match=r"OWNWORDS_ISA=avx9 is not one of none, "):
+        bindings.load_library()
+
+
+@needs_library
+def test_a_library_of_another_processor_is_not_used_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(bindings.VARIABLE, raising=False)
+    shutil.copyfile(library_path(Isa.BASELINE), library_path(Isa.BASELINE, tmp_path))
+    library = bindings.load_library(tmp_path)
+    assert library is not None
+    label = Isa.BASELINE.label
+    best = max(isa for isa in ISA_FLAGS if isa <= library.best)
+    if best == Isa.BASELINE:
+        assert bindings.isa_advice(tmp_path) == f"{label}, the best for this processor"
+        return
+    where = f"{label}, where this processor can run {best.label}: "
+    assert bindings.isa_advice(tmp_path) == where + "install ownwords again"
+    monkeypatch.setenv(bindings.VARIABLE, label)
+    assert bindings.isa_advice(tmp_path) == where + "chosen by OWNWORDS_ISA"
+
+
+@needs_library
+def test_an_instruction_set_that_does_not_run_here_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copyfile(library_path(Isa.BASELINE), library_path(Isa.BASELINE, tmp_path))
+    best = max(ISA_FLAGS)
+    monkeypatch.setenv(bindings.VARIABLE, best.label)
+    if best > Isa.BASELINE:  # too much for this processor, or not built in this folder
+        with pytest.raises(ConfigError, match=r"this processor can run|was not compiled"):
+            bindings.load_library(tmp_path)
 
 
 @needs_library

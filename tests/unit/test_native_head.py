@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from native_levels import kernels_at, levels
+from native_levels import isas, library_at
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import ForwardInput, LogitRange
 from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.native_engine import NativeEngine
 from ownwords.inference.sampling import SamplingParams, sample_token
 from ownwords.inference.scheduler import generate
+from ownwords.native.build import Isa
 from ownwords.native.engine import ModelShape, NativeModel, SourceTensor, Stored, available
 
 if not available():
@@ -85,12 +86,12 @@ def core_of(
         kv_heads=1,
         head_dim=8,
         hidden=16,
-        matrices="int8",
-        ends="int8",
-        narrow=True,
+        block_type="int8",
+        embedding_type="int8",
+        kv_bf16=True,
         attention_scale=1.0,
         windows=(0,),
-        turns=(-1,),
+        rope_table=(-1,),
         frequencies=np.zeros((0, 4), np.float32),
     )
     return NativeModel(shape, tensors, threads=threads)
@@ -144,11 +145,11 @@ def test_near_scores(parts: tuple[tuple[Codes, Scales], ...], threads: int) -> N
     assert near_agrees(core, [3, 800, 16_999], [0.0, 0.3]) < VOCABULARY // 4
 
 
-@pytest.mark.parametrize("level", levels())
-def test_at_every_level_that_runs_here(
-    level: int, parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("isa", isas())
+def test_at_every_isa_that_runs_here(
+    isa: Isa, parts: tuple[tuple[Codes, Scales], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lesser = kernels_at(level)
+    lesser = library_at(isa)
     monkeypatch.setattr("ownwords.native.engine.load_library", lambda: lesser)
     core = core_of(parts[0], embedding=parts[1], spread=0.3)
     assert near_agrees(core, [3, 800], [0.0, 0.3]) < VOCABULARY // 4

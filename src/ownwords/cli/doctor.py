@@ -1,6 +1,6 @@
 """`ownwords doctor`."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from ownwords.core.config import Resolved, settings_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ownwords.core.hardware import Machine
+    from ownwords.core.hardware import Machine, OptionalComponent
 
 
 def doctor(*, common: CommonOptions = DEFAULTS) -> None:
@@ -26,6 +26,7 @@ def doctor(*, common: CommonOptions = DEFAULTS) -> None:
     resolved = common.resolve({}, workspace=common.workspace)
     with common.watched() as (progress, _), progress.stage("Measuring this machine"):
         machine = inspect_machine(common.workspace or Path.cwd())
+    machine = replace(machine, parts=(*machine.parts, _native_part()))
     figures = asdict(machine)
     engine, why = describe_cpu_engine()
     figures["writing"] = {"engine": engine, "why": why}
@@ -34,6 +35,20 @@ def doctor(*, common: CommonOptions = DEFAULTS) -> None:
         for setting in settings_of(resolved.settings)
     }
     common.show(figures, lambda console: _print(machine, (engine, why), resolved, console))
+
+
+def _native_part() -> "OptionalComponent":
+    from ownwords.core.hardware import OptionalComponent
+    from ownwords.native import bindings
+
+    installed = bindings.isa_advice()
+    return OptionalComponent(
+        name="Part in C++",
+        purpose="writes without PyTorch, and trains faster on the processor",
+        installed=installed,
+        problem="" if installed else bindings.missing_reason(),
+        command="" if installed else "install a C++ compiler, then install ownwords again",
+    )
 
 
 def _print(

@@ -32,7 +32,7 @@ from ownwords.core.validation import decode, shown, unknown_name
 
 PREFIX = "OWNWORDS_"
 # Variables of ours that are no settings: native and base look at these.
-_OTHERS = ("OWNWORDS_NATIVE", "OWNWORDS_HOME", "OWNWORDS_LEVELS")
+_OTHERS = ("OWNWORDS_ISA", "OWNWORDS_HOME", "OWNWORDS_LEVELS")
 NONE = "none"  # TOML has no null: this word stands for it, where a setting may have no value
 
 _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True)

@@ -45,8 +45,6 @@ _INSTRUCTION_SETS = {
     "hw.optional.arm.feat_sme": "SME",
 }
 
-# Of a higher layer, so its files are looked for instead of importing it.
-_NATIVE = Path(__file__).parent.parent / "native"
 _COMPILERS = ("c++", "g++", "clang++", "cl")
 _COMPILER_COMMANDS = {
     "apt-get": "sudo apt-get install g++",
@@ -355,15 +353,6 @@ def _parts(torch: ModuleType | None, problem: str) -> Iterator[OptionalComponent
         command="" if torch else 'pip install "ownwords[train]"',
     )
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), "")
-    off = os.environ.get("OWNWORDS_NATIVE") == "0"
-    built = [] if off else [*_NATIVE.glob("kernels-*.so"), *_NATIVE.glob("kernels-*.dll")]
-    yield OptionalComponent(
-        name="Part in C++",
-        purpose="for writing without PyTorch, and for faster training on the processor",
-        installed=f"built for {len(built)} instruction sets" if built else "",
-        problem="switched off by OWNWORDS_NATIVE=0" if off else "",
-        command="" if built or off else "install a C++ compiler, then install ownwords again",
-    )
     adders = (command for tool, command in _COMPILER_COMMANDS.items() if shutil.which(tool))
     yield OptionalComponent(
         name="C++ compiler",

@@ -56,7 +56,7 @@ class NativeEngine:
         self.vocabulary = model.shape.vocabulary
         self.context = model.shape.context
         kernels = bindings.describe().removeprefix("compiled kernels for ")
-        self.name = f"native {model.shape.matrices}, {kernels}"
+        self.name = f"native {model.shape.block_type}, {kernels}"
         self._model = model
 
     def cache(self, rows: int, length: int) -> "NativeEngineCache":
@@ -235,9 +235,9 @@ def _shape(
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
         hidden=config.hidden,
-        matrices=kinds[0],
-        ends=kinds[1],
-        narrow=kinds[0] != "f32",
+        block_type=kinds[0],
+        embedding_type=kinds[1],
+        kv_bf16=kinds[0] != "f32",
         layer_norm=config.LAYER_NORM,
         gelu=config.GELU,
         norm_eps=config.norm_eps,
@@ -246,7 +246,7 @@ def _shape(
         embedding_scale=_round_to_bf16(scale) if is_bf16 else scale,
         softcap=config.logit_softcap,
         windows=tuple(window or 0 for window in config.windows()),
-        turns=config.rope_of_layers(),
+        rope_table=config.rope_of_layers(),
         frequencies=np.stack(tables) if tables else np.empty((0, config.head_dim // 2), np.float32),
     )
 

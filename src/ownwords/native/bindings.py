@@ -1,106 +1,234 @@
-"""The compiled library: found, checked against the processor, and told which threads to use.
+"""The compiled library: its C interface as ctypes declares it, and the choice of the best build.
 
-OWNWORDS_NATIVE=0 in the environment leaves it aside.
+The environment variable OWNWORDS_ISA names the instruction set to use: none, sse2, avx2, avx512,
+avx512bf16 or amx (on ARM: none, neon or neon-dotprod). By default it is the best.
 """
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from ownwords.native.build import LEVELS, SOURCES, library
+from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.native.build import ISA_FLAGS, SOURCES, Isa, library_path, source_hash
 
-_P, _F, _I = ctypes.c_void_p, ctypes.c_float, ctypes.c_int
-_L = ctypes.c_int64  # `Long` of long.h
-_SIGNATURES: dict[str, Sequence[type]] = {
-    "threads": (_P, _P, _P, _P),
-    "norm": (_I, _P, _P, _P, _P, _L, _L, _F, _F),
-    "norm_back": (_I, _P, _P, _P, _P, _P, _P, _L, _L, _F),
-    "gate": (_I, _I, _P, _P, _L, _L),
-    "gate_back": (_I, _I, _P, _P, _P, _L, _L),
-    "gelu": (_I, _P, _P, _L),
-    "gelu_back": (_I, _P, _P, _P, _L),
-    "heads": (_I, _P, _P, _P, _P, _P, _P, *[_L] * 5, _F, _F),
-    "heads_back": (_I, _P, _P, _P, _P, _P, _P, _P, _P, *[_L] * 5, _F, _F),
-    "attention": (_I, _P, _P, _P, _P, *[_L] * 6, _F),
-    "attention_back": (_I, _P, _P, _P, _P, _P, *[_L] * 6, _F),
-    "entropy": (_I, _P, _P, _P, _P, _L, _L, _F, _I),
-    "block_sizes": (_P,),
-    "block": (_P,),
-    "block_back": (_P,),
-    "muon": (_P, _L, _F, _F, _L),
-    "adamw": (_I, _P, _P, _P, _P, _P, _L, *[_F] * 8),
+VARIABLE = "OWNWORDS_ISA"
+_TYPES = {
+    "void": None,
+    "int": ctypes.c_int,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    **{f"{kind}_t": getattr(ctypes, f"c_{kind}") for kind in ("int32", "int64", "uint64")},
 }
-_THREADS = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
+_OPENMP = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
+# By the names of Status in api.h.
+_MESSAGES = {
+    "NULL_POINTER": "an array is missing",
+    "BAD_SHAPE": "no model has these sizes",
+    "BAD_TENSOR": "a tensor is unknown, given twice, or does not fit the model's sizes",
+    "MISSING_TENSOR": "a tensor is missing",
+    "NOT_FINITE": "it holds numbers that are not finite",
+    "NO_MEMORY": "there is not enough memory",
+    "BAD_ROW": "a row is not one of the cache's",
+    "DUPLICATE_ROW": "a row is named twice in one call",
+    "BAD_COUNT": "a number of rows or ids is out of range",
+    "BAD_ID": "an id is not in the vocabulary",
+    "CACHE_FULL": "a text is longer than the cache holds",
+    "BAD_LENGTH": "a length is out of range",
+    "INTERNAL_ERROR": "the compiled library failed",
+}
 
 
-class NativeLibrary:
-    """The functions of a loaded library, by name; `level` is that of its instructions."""
+class NativeError(OwnwordsError):
+    """A function of the library failed; `status` is the name of its Status in api.h."""
 
-    def __init__(self, loaded: ctypes.CDLL, level: int) -> None:
-        self.level = level
-        self.loaded = loaded
-        self.shares_threads = False
-        self._functions: dict[str, Callable[..., None]] = {}
-        for name, arguments in _SIGNATURES.items():
-            function = getattr(loaded, f"ownwords_{name}")
-            function.argtypes, function.restype = list(arguments), None
-            self._functions[name] = function
+    def __init__(self, status: str) -> None:
+        super().__init__(
+            _MESSAGES[status],
+            hint="ask for less at once" if status == "NO_MEMORY" else "",
+        )
+        self.status = status
 
-    def __getitem__(self, name: str) -> Callable[..., None]:
-        return self._functions[name]
 
-    def use_threads_of(self, loaded: ctypes.CDLL) -> None:
-        """Compute with the OpenMP threads that this library computes with, if there are any."""
-        try:
-            found = [ctypes.cast(getattr(loaded, name), _P) for name in _THREADS]
-        except AttributeError:
-            return
-        self._functions["threads"](*found)
-        self.shares_threads = True
+class Interface:
+    """The constants, structs and functions that api.h declares."""
+
+    def __init__(self, header: str) -> None:
+        code = re.sub(r"//.*|^#.*", "", header, flags=re.MULTILINE)
+        self.constants: dict[str, int] = {}
+        self.structs: dict[str, Any] = {}
+        for kind, name, body in re.findall(r"(enum|struct) (\w+) \{(.*?)\}", code, re.DOTALL):
+            if kind == "enum":
+                for i, member in enumerate(filter(None, map(str.strip, body.split(",")))):
+                    key, _, value = member.partition("=")
+                    self.constants[key.strip()] = int(value or i)
+            else:
+                fields = [field for line in body.split(";") for field in self._fields(line)]
+                self.structs[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+        self.functions = {
+            name: (
+                self._type(result),
+                [self._type(each) for each in arguments.split(",") if each != "void"],
+            )
+            for result, name, arguments in re.findall(
+                r"OWNWORDS_API ([^;(]*?)(ownwords_\w+)\(([^;]*)\);", code
+            )
+        }
+
+    def names(self, prefix: str) -> list[str]:
+        """The constants of an enum without their prefix, in order."""
+        return [key.removeprefix(prefix) for key in self.constants if key.startswith(prefix)]
+
+    def _fields(self, declaration: str) -> list[tuple[str, Any]]:
+        """The fields that a declaration such as `const float *a, *b` declares."""
+        base, _, declarators = re.sub(r"const |struct ", "", declaration).strip().partition(" ")
+        fields = []
+        for each in filter(None, declarators.split(",")):
+            name, _, count = each.strip(" *]\n").partition("[")
+            field = ctypes.c_void_p if "*" in each else self._type(base)
+            fields.append((name, field * self.constants[count] if count else field))
+        return fields
+
+    def _type(self, text: str) -> Any:  # noqa: ANN401 - a type of ctypes, or None
+        if "*" in text:
+            return ctypes.c_char_p if "char" in text else ctypes.c_void_p
+        word = text.replace("const ", "").split()[0]
+        return self.structs[word] if word in self.structs else _TYPES[word]
 
 
 @cache
-def load_library(folder: Path = SOURCES.parent) -> NativeLibrary | None:
-    """The best library for this processor that can be loaded; None if left aside, or there is none.
+def interface() -> Interface:
+    """What the library's C interface declares."""
+    return Interface((SOURCES / "api.h").read_text("utf-8"))
 
-    The plain one is there to be asked what the processor has: others may not even be loaded.
+
+class NativeLibrary:
+    """A loaded library. Functions are attributes without the prefix `ownwords_`.
+
+    A function that returns a Status raises NativeError unless it is OK. `best_isa` is the best
+    instruction set of this processor, whatever `isa` is in use.
     """
-    if os.environ.get("OWNWORDS_NATIVE") == "0":
-        return None
-    try:
-        plain = ctypes.CDLL(str(library(0, folder)))
-        plain.ownwords_level.restype = _I
-        best = plain.ownwords_level()
-    except (OSError, AttributeError):
-        return None
-    for level in sorted((each for each in LEVELS if each <= best), reverse=True):
+
+    def __init__(self, path: Path, isa: Isa) -> None:
+        self.isa = isa
+        self.shares_threads = False
+        loaded = ctypes.CDLL(str(path))
+        for name, (result, arguments) in interface().functions.items():
+            function = getattr(loaded, name)
+            function.restype, function.argtypes = result, arguments
+            if result is ctypes.c_int and name != "ownwords_best_isa":
+                function.errcheck = _check
+            setattr(self, name.removeprefix("ownwords_"), function)
+        self.best = Isa(self.best_isa())
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:  # for the type checker
+        raise AttributeError(name)
+
+    def use_threads_of(self, runtime: ctypes.CDLL) -> None:
+        """Run the training kernels on the OpenMP threads of this library, if it has any."""
         try:
-            return NativeLibrary(ctypes.CDLL(str(library(level, folder))), level)
-        except (OSError, AttributeError):
-            continue  # not built, damaged, or of another version
-    return None
+            functions = [ctypes.cast(getattr(runtime, name), ctypes.c_void_p) for name in _OPENMP]
+        except AttributeError:
+            return
+        self.set_openmp(*functions)
+        self.shares_threads = True
+
+
+_STATUSES = interface().names("STATUS_")
+
+
+def _check(status: int, function: object, arguments: object) -> int:
+    if status:
+        raise NativeError(_STATUSES[status])
+    return status
+
+
+def load_library(folder: Path = SOURCES.parent) -> NativeLibrary | None:
+    """The best library for this processor, or the one that OWNWORDS_ISA names; None without one.
+
+    ConfigError if that names one which does not exist or does not run here.
+    """
+    return _load(folder, os.environ.get(VARIABLE, "").strip().lower())[0]
+
+
+def missing_reason(folder: Path = SOURCES.parent) -> str:
+    """Why no library is in use, in a few words; "" if one is."""
+    return _load(folder, os.environ.get(VARIABLE, "").strip().lower())[1]
+
+
+@cache
+def _load(folder: Path, choice: str) -> tuple[NativeLibrary | None, str]:
+    labels = {isa.label: isa for isa in ISA_FLAGS}
+    if choice == "none":
+        return None, f"the part in C++ is switched off by {VARIABLE}=none"
+    if choice and choice not in labels:
+        raise ConfigError(f"{VARIABLE}={choice} is not one of none, {', '.join(labels)}")
+    # The baseline runs anywhere, and knows what the processor can do.
+    baseline, problem = _open(Isa.BASELINE, folder)
+    if baseline is None:
+        return None, problem
+    if choice:
+        if labels[choice] > baseline.best:
+            raise ConfigError(
+                f"{VARIABLE}={choice}: the best this processor can run is {baseline.best.label}"
+            )
+        library, problem = _open(labels[choice], folder)
+        if library is None:
+            raise ConfigError(f"{VARIABLE}={choice}: {problem}")
+        return library, ""
+    for isa in sorted(ISA_FLAGS, reverse=True):
+        if isa <= baseline.best and (library := _open(isa, folder)[0]):
+            return library, ""
+    return baseline, ""
+
+
+@cache
+def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
+    """A library, or what is wrong with it."""
+    path = library_path(isa, folder)
+    if not path.exists():
+        return None, "the part in C++ was not compiled"
+    try:
+        digest = ctypes.CDLL(str(path)).ownwords_source_hash
+        digest.restype = ctypes.c_char_p
+        # Structs of other sources may have another layout.
+        if digest() != source_hash(SOURCES).encode():
+            return None, f"{path.name} was compiled from other sources: install ownwords again"
+        return NativeLibrary(path, isa), ""
+    except (OSError, AttributeError):
+        return None, f"{path.name} cannot be loaded; it may be damaged, or of another version"
 
 
 def describe() -> str:
-    """Which library is in use, for people; empty where none is."""
-    names = {
-        0: "for any processor",
-        1: "for NEON's dot products",
-        3: "for AVX2",
-        6: "for AVX-512 and AMX",
-    }
-    found = load_library()
-    return f"compiled kernels {names.get(found.level, 'for AVX-512')}" if found else ""
-
-
-def missing_reason() -> str:
-    """Why there is none in use, in a few words; empty where there is one."""
-    if load_library() is not None:
+    """Which library is in use, for people; "" without one."""
+    library = load_library()
+    if library is None:
         return ""
-    if os.environ.get("OWNWORDS_NATIVE") == "0":
-        return "the part in C++ is switched off by OWNWORDS_NATIVE=0"
-    if not library(0).exists():
-        return "the part in C++ was not compiled"
-    return "the part in C++ cannot be loaded; it may be damaged, or of another version"
+    names = {
+        Isa.BASELINE: "any processor",
+        Isa.NEON_DOTPROD: "NEON's dot products",
+        Isa.AVX2: "AVX2",
+        Isa.AVX512: "AVX-512",
+        Isa.AVX512BF16: "AVX-512 with bfloat16",
+        Isa.AMX: "AVX-512 and AMX",
+    }
+    return f"compiled kernels for {names[library.isa]}"
+
+
+def isa_advice(folder: Path = SOURCES.parent) -> str:
+    """Whether the library in use is the best for this processor, for people; "" without one."""
+    library = load_library(folder)
+    if library is None:
+        return ""
+    best = max(isa for isa in ISA_FLAGS if isa <= library.best)
+    if library.isa == best:
+        return f"{library.isa.label}, the best for this processor"
+    reason = (
+        f"chosen by {VARIABLE}"
+        if os.environ.get(VARIABLE, "").strip()
+        else "install ownwords again"
+    )
+    return f"{library.isa.label}, where this processor can run {best.label}: {reason}"

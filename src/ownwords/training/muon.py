@@ -119,7 +119,7 @@ class Muon:
                 [stack.momentum_NRC for stack in native],
                 factor=float(clip.factor),
                 momentum=momentum,
-                rounds=self.rounds,
+                newton_schulz_steps=self.rounds,
             )
         for stack in self.stacks:
             if stack not in native:

@@ -161,7 +161,7 @@ def precisions(device: Device) -> tuple[Precision, ...]:
     """Those worth trying on a device, the likeliest first: there may be time for one only."""
     if device.kind == "cpu":
         found = bindings.load_library()
-        if found is not None and found.level >= FAST_BF16:
+        if found is not None and found.isa >= FAST_BF16:
             return ("autocast", "bf16", "float32")
         return ("float32", "autocast", "bf16")
     if device.kind == "mps":

@@ -3,418 +3,430 @@
 namespace ownwords::engine {
 namespace {
 
-// What the threads share for [CHUNK, ...] numbers of each kind, one after another.
-class Rooms {
+// Buffers of floats in one allocation.
+class BufferLayout {
   public:
-    void operator()(float *&into, Long numbers) {
-        wanted_.push_back({&into, size_t(rounded_up(numbers, 16))});
+    void operator()(float *&into, i64 count) {
+        buffers_.push_back({&into, size_t(round_up(count, 16))});
     }
 
-    Memory made() const {
+    PageBuffer allocate() const {
         size_t total = 0;
-        for (const auto &one : wanted_) total += one.second;
-        Memory memory(total * sizeof(float));
+        for (const auto &buffer : buffers_) total += buffer.second;
+        PageBuffer memory(total * sizeof(float));
         auto *at = reinterpret_cast<float *>(memory.start());
-        for (const auto &one : wanted_) *one.first = at, at += one.second;
+        for (const auto &buffer : buffers_) *buffer.first = at, at += buffer.second;
         return memory;
     }
 
   private:
-    std::vector<std::pair<float **, size_t>> wanted_;
+    std::vector<std::pair<float **, size_t>> buffers_;
 };
 
 }  // namespace
 
-Decoder::Decoder(const Shape &shape, const Tensor *tensors, Long count, int threads)
+Decoder::Decoder(const ModelShape &shape, const TensorSource *tensors, i64 count, int threads)
     : pool_(threads), model_(shape, tensors, count, pool_) {
-    const Long width = shape.width, head = shape.head_dim;
-    wide_ = shape.heads * head;
-    hidden_ = rounded_up(shape.hidden, 16);
-    made_stride_ = rounded_up(wide_ + 2 * shape.kv_heads * head, 16);
-    Rooms room;
-    room(x_, CHUNK * width);
-    room(kept_, CHUNK * width);
-    room(normed_, CHUNK * width);
-    room(written_, CHUNK * width);
-    room(made_, CHUNK * made_stride_);
-    room(seen_, CHUNK * wide_);
-    room(gate_, CHUNK * hidden_);
-    room(up_, CHUNK * hidden_);
-    room(angles_, shape.tables * CHUNK * head);
-    memory_ = room.made();
-    const Long deepest = std::max({width, wide_, Long(shape.hidden)});
-    input_ = Input(CHUNK, deepest);
-    own_.resize(size_t(pool_.threads()));
-    for (Own &own : own_) {
-        own.x.resize(size_t(FEW * width));
-        own.normed.resize(size_t(FEW * width));
-        own.joined.resize(size_t(FEW * wide_));
-        own.input = Input(FEW, deepest);
-        own.attention = std::make_unique<AttentionRoom>(rounded_up(head, BLOCK));
-        if (model_.planes.outputs == 0) continue;
-        own.rough = Input(1, width);
-        own.room = Memory(model_.planes.room());
+    const i64 width = shape.width, head = shape.head_dim;
+    q_width_ = shape.heads * head;
+    hidden_stride_ = round_up(shape.hidden, 16);
+    qkv_stride_ = round_up(q_width_ + 2 * shape.kv_heads * head, 16);
+    BufferLayout layout;
+    layout(x_, CHUNK * width);
+    layout(output_x_, CHUNK * width);
+    layout(normed_, CHUNK * width);
+    layout(delta_, CHUNK * width);
+    layout(qkv_, CHUNK * qkv_stride_);
+    layout(attn_out_, CHUNK * q_width_);
+    layout(gate_, CHUNK * hidden_stride_);
+    layout(up_, CHUNK * hidden_stride_);
+    layout(angles_, shape.rope_tables * CHUNK * head);
+    buffer_ = layout.allocate();
+    const i64 max_inputs = std::max({width, q_width_, i64(shape.hidden)});
+    input_ = MatmulInput(CHUNK, max_inputs);
+    states_.resize(size_t(pool_.threads()));
+    for (ThreadState &state : states_) {
+        state.x.resize(size_t(FEW_ROWS * width));
+        state.normed.resize(size_t(FEW_ROWS * width));
+        state.attn.resize(size_t(FEW_ROWS * q_width_));
+        state.input = MatmulInput(FEW_ROWS, max_inputs);
+        state.attention = std::make_unique<AttentionScratch>(round_up(head, BLOCK));
+        if (model_.split_head.outputs == 0) continue;
+        state.coarse_input = MatmulInput(1, width);
+        state.scratch = PageBuffer(model_.split_head.scratch_bytes());
     }
     for (const Layer &layer : model_.layers) {
-        const auto found = std::find(windows_.begin(), windows_.end(), layer.window);
-        plan_of_.push_back(found - windows_.begin());
-        if (found == windows_.end()) windows_.push_back(layer.window);
+        const auto match = std::find(windows_.begin(), windows_.end(), layer.window);
+        plan_of_.push_back(match - windows_.begin());
+        if (match == windows_.end()) windows_.push_back(layer.window);
     }
     plans_.resize(windows_.size() + 1);
-    for (Plan &plan : plans_) plan.reserve(pool_.threads());
+    for (AttentionPlan &plan : plans_) plan.reserve(pool_.threads());
 }
 
-std::unique_ptr<Cache> Decoder::cache(Long rows, Long length) const {
-    const Shape &s = model_.shape;
-    const Heads heads = this->heads(model_.layers.front());
-    return std::make_unique<Cache>(CacheShape{s.layers, rows, s.kv_heads, length, heads.deep(),
-                                              s.narrow != 0, pool_.threads() - 1, heads.fan()});
+std::unique_ptr<KvCache> Decoder::new_cache(i64 rows, i64 length) const {
+    const ModelShape &s = model_.shape;
+    const AttentionHeads heads = this->heads_of(model_.layers.front());
+    return std::make_unique<KvCache>(KvCacheShape{s.layers, rows, s.kv_heads, length,
+                                                  heads.padded_width(), s.kv_bf16 != 0,
+                                                  pool_.threads() - 1, heads.heads_per_task()});
 }
 
-Heads Decoder::heads(const Layer &layer) const {
-    const Shape &s = model_.shape;
-    Heads made;
-    made.queries = s.heads;
-    made.keys = s.kv_heads;
-    made.width = s.head_dim;
-    made.scale = float(s.attention_scale);
-    made.query_norm = layer.query_norm;
-    made.key_norm = layer.key_norm;
-    made.angles = layer.turns < 0 ? nullptr : angles_ + layer.turns * CHUNK * s.head_dim;
-    made.made = made_;
-    made.made_stride = made_stride_;
-    made.out = seen_;
-    made.out_stride = wide_;
-    return made;
+AttentionHeads Decoder::heads_of(const Layer &layer) const {
+    const ModelShape &s = model_.shape;
+    AttentionHeads heads;
+    heads.query_heads = s.heads;
+    heads.kv_heads = s.kv_heads;
+    heads.width = s.head_dim;
+    heads.scale = float(s.attention_scale);
+    heads.query_norm = layer.query_norm;
+    heads.key_norm = layer.key_norm;
+    heads.angles = layer.rope_table < 0 ? nullptr : angles_ + layer.rope_table * CHUNK * s.head_dim;
+    heads.qkv = qkv_;
+    heads.qkv_stride = qkv_stride_;
+    heads.out = attn_out_;
+    heads.out_stride = q_width_;
+    return heads;
 }
 
-Trouble Decoder::check(Cache &cache, const Feeds &feeds) const {
+Status Decoder::check(KvCache &cache, const ForwardBatch &batch) const {
     cache.begin_call();
-    if (feeds.count < 1 || feeds.count > cache.shape.rows) return BAD_COUNT;
-    Long at = 0;
-    for (Long feed = 0; feed < feeds.count; ++feed) {
-        const int64_t row = feeds.rows[feed], count = feeds.counts[feed];
-        if (row < 0 || row >= cache.shape.rows) return BAD_ROW;
-        if (!cache.first_time(row)) return ROW_TWICE;
-        if (count < 1) return BAD_COUNT;
-        if (count > cache.shape.length - cache.held[size_t(row)]) return FULL;
-        for (const Long end = at + count; at < end; ++at)
-            if (feeds.ids[at] < 0 || feeds.ids[at] >= model_.shape.vocabulary) return BAD_ID;
+    if (batch.count < 1 || batch.count > cache.shape.rows) return STATUS_BAD_COUNT;
+    i64 at = 0;
+    for (i64 text = 0; text < batch.count; ++text) {
+        const int64_t row = batch.rows[text], count = batch.counts[text];
+        if (row < 0 || row >= cache.shape.rows) return STATUS_BAD_ROW;
+        if (!cache.first_time(row)) return STATUS_DUPLICATE_ROW;
+        if (count < 1) return STATUS_BAD_COUNT;
+        if (count > cache.shape.length - cache.lengths[size_t(row)]) return STATUS_CACHE_FULL;
+        for (const i64 end = at + count; at < end; ++at)
+            if (batch.ids[at] < 0 || batch.ids[at] >= model_.shape.vocabulary) return STATUS_BAD_ID;
     }
-    return FINE;
+    return STATUS_OK;
 }
 
-Trouble Decoder::read(Cache &cache, const Feeds &feeds) {
-    const std::lock_guard<std::mutex> one(reading_);
-    const Trouble trouble = check(cache, feeds);
-    if (trouble != FINE) return trouble;
-    const Heads heads = this->heads(model_.layers.front());
-    const Long most = std::max<Long>(1, TALL / heads.fan());  // tokens that attend together
+Status Decoder::forward(KvCache &cache, const ForwardBatch &batch) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Status status = check(cache, batch);
+    if (status != STATUS_OK) return status;
+    const AttentionHeads heads = this->heads_of(model_.layers.front());
+    // Tokens that attend together.
+    const i64 block_tokens = std::max<i64>(1, MAX_QUERIES / heads.heads_per_task());
     const int threads = pool_.threads();
-    Long feed = 0, done = 0, logits = 0, read = 0;
-    while (feed < feeds.count) {
+    i64 text = 0, done = 0, logits = 0, ids_read = 0;
+    while (text < batch.count) {
         Chunk &c = chunk_;
-        c.tokens = c.wanted = c.blocks = 0;
-        c.apart = true;
-        c.ids = feeds.ids + read;
-        c.logits = feeds.logits + logits * model_.shape.vocabulary;
-        c.margin = float(feeds.margin);
-        c.among = feeds.among;
-        while (feed < feeds.count && c.tokens < CHUNK) {
-            const Long row = feeds.rows[feed], left = feeds.counts[feed] - done;
-            const Long some = std::min(left, CHUNK - c.tokens);
-            const Long held = cache.held[size_t(row)];
-            c.apart &= some == 1;
-            for (Long i = 0; i < some; ++i) {
-                const Long token = c.tokens + i;
+        c.tokens = c.outputs = c.block_count = 0;
+        c.distinct_rows = true;
+        c.ids = batch.ids + ids_read;
+        c.logits = batch.logits + logits * model_.shape.vocabulary;
+        c.margin = float(batch.margin);
+        c.candidates = batch.candidates;
+        while (text < batch.count && c.tokens < CHUNK) {
+            const i64 row = batch.rows[text], left = batch.counts[text] - done;
+            const i64 count_here = std::min(left, CHUNK - c.tokens);
+            const i64 length = cache.lengths[size_t(row)];
+            c.distinct_rows &= count_here == 1;
+            for (i64 i = 0; i < count_here; ++i) {
+                const i64 token = c.tokens + i;
                 c.rows[token] = row;
-                c.positions[token] = held + i;
-                if (i % most == 0)
-                    c.block[c.blocks++] = {row, token, token, std::min(most, some - i), held + i};
-                if (feeds.every || i == left - 1) {
-                    c.wanted_block[c.wanted] = {row, token, c.wanted, 1, held + i};
-                    c.keep[c.wanted++] = token;
+                c.positions[token] = length + i;
+                if (i % block_tokens == 0)
+                    c.blocks[c.block_count++] = {
+                        row, token, token, std::min(block_tokens, count_here - i), length + i};
+                if (batch.all_logits || i == left - 1) {
+                    c.output_block[c.outputs] = {row, token, c.outputs, 1, length + i};
+                    c.output_tokens[c.outputs++] = token;
                 }
             }
-            c.tokens += some;
-            cache.held[size_t(row)] += some;
-            done += some;
-            if (done == feeds.counts[feed]) ++feed, done = 0;
+            c.tokens += count_here;
+            cache.lengths[size_t(row)] += count_here;
+            done += count_here;
+            if (done == batch.counts[text]) ++text, done = 0;
         }
-        read += c.tokens;
-        logits += c.wanted;
+        ids_read += c.tokens;
+        logits += c.outputs;
         for (size_t i = 0; i < windows_.size(); ++i)
-            plans_[i].share_out(c.block, c.blocks, windows_[i], heads, threads);
-        if (c.wanted < c.tokens)
-            plans_.back().share_out(c.wanted_block, c.wanted, model_.layers.back().window, heads,
-                                    threads);
-        c.near = feeds.margin >= 0 && c.wanted == 1 && model_.planes.outputs > 0 &&
-                 model_.shape.softcap == 0 && feeds.among >= 1 &&
-                 feeds.among <= model_.shape.vocabulary && --resting_ < 0;
-        pool_.run([&](Team &team, int thread) { step(cache, team, thread); });
-        if (c.near) learn();
+            plans_[i].split_work(c.blocks, c.block_count, windows_[i], heads, threads);
+        if (c.outputs < c.tokens)
+            plans_.back().split_work(c.output_block, c.outputs, model_.layers.back().window, heads,
+                                     threads);
+        c.near_max = batch.margin >= 0 && c.outputs == 1 && model_.split_head.outputs > 0 &&
+                     model_.shape.softcap == 0 && batch.candidates >= 1 &&
+                     batch.candidates <= model_.shape.vocabulary && --exact_forwards_left_ < 0;
+        pool_.run([&](ThreadTeam &team, int thread) { step(cache, team, thread); });
+        if (c.near_max) update_strategy();
     }
-    return FINE;
+    return STATUS_OK;
 }
 
-// Where most panels were read whole after all, the guess was in vain, and would be again.
-void Decoder::learn() {
-    constexpr Long REST = 32;
-    Long exact = 0;
-    for (int thread = 0; thread < pool_.threads(); ++thread) exact += own_[size_t(thread)].exact;
-    resting_ = exact * 4 > model_.planes.rough().panels() ? REST : 0;
+// Where most panels were computed exactly after all, skip the estimate for a while.
+void Decoder::update_strategy() {
+    constexpr i64 EXACT_FORWARDS = 32;
+    i64 exact_panels = 0;
+    for (int thread = 0; thread < pool_.threads(); ++thread)
+        exact_panels += states_[size_t(thread)].exact_panels;
+    exact_forwards_left_ =
+        exact_panels * 4 > model_.split_head.coarse().panels() ? EXACT_FORWARDS : 0;
 }
 
-// One thread's part of a step.
-struct Decoder::Run {
+// One thread's part of a forward pass.
+struct Decoder::StepRun {
     Decoder &d;
-    Team &team;
+    ThreadTeam &team;
     int thread;
-    Bench bench;
-    Long rows;
+    Workspace ws;
+    i64 rows;
 
-    // On this thread's own copy where there are few rows; else on its part of them all.
-    void settle(Long count, float *shared) {
-        Own &own = d.own_[size_t(thread)];
+    // Few rows: each thread computes all of them in its own copy. Many: each computes its part of
+    // the shared ones.
+    void select_rows(i64 count, float *shared_x) {
+        ThreadState &state = d.states_[size_t(thread)];
         rows = count;
-        bench.alone = count <= FEW;
-        bench.begin = 0, bench.end = count;
-        if (!bench.alone) share(count, 1, thread, team.threads, bench.begin, bench.end);
-        bench.x = bench.alone ? own.x.data() : shared;
-        bench.normed = bench.alone ? own.normed.data() : d.normed_;
-        bench.joined = bench.alone ? own.joined.data() : d.seen_;
-        bench.input = bench.alone ? &own.input : &d.input_;
+        ws.is_private = count <= FEW_ROWS;
+        ws.begin = 0, ws.end = count;
+        if (!ws.is_private) split_range(count, 1, thread, team.threads, ws.begin, ws.end);
+        ws.x = ws.is_private ? state.x.data() : shared_x;
+        ws.normed = ws.is_private ? state.normed.data() : d.normed_;
+        ws.attn = ws.is_private ? state.attn.data() : d.attn_out_;
+        ws.input = ws.is_private ? &state.input : &d.input_;
     }
 
-    // What is made by each thread for itself needs no waiting for the others.
-    void meet() {
-        if (!bench.alone) team.barrier();
+    // Private copies need no barrier.
+    void sync() {
+        if (!ws.is_private) team.barrier();
     }
 
-    void make_ready(const Matrix &matrix, const float *from, Long stride) {
-        ready(matrix, from, rows, stride, *bench.input, bench.begin, bench.end);
-        meet();
+    void prepare(const Matrix &matrix, const float *from, i64 stride) {
+        prepare_input(matrix, from, rows, stride, *ws.input, ws.begin, ws.end);
+        sync();
     }
 
-    // Norm this thread's rows and make them ready for products with `matrix`.
-    void norm(const Norm &norm, const Matrix &matrix) {
-        const Long width = d.model_.shape.width;
-        for (Long row = bench.begin; row < bench.end; ++row)
-            normalise(norm, bench.x + row * width, width, bench.normed + row * width);
-        make_ready(matrix, bench.normed, width);
+    void norm(const NormWeights &norm, const Matrix &matrix) {
+        const i64 width = d.model_.shape.width;
+        for (i64 row = ws.begin; row < ws.end; ++row)
+            normalize(norm, ws.x + row * width, width, ws.normed + row * width);
+        prepare(matrix, ws.normed, width);
     }
 
-    void multiply_share(const Matrix &matrix, const float *bias, float *out, Long stride) {
-        Long first, last;
-        share(matrix.panels(), 1, thread, team.threads, first, last);
-        multiply(matrix, *bench.input, rows, bias, out, stride, first, last);
+    void matmul_share(const Matrix &matrix, const float *bias, float *out, i64 stride) {
+        i64 first, last;
+        split_range(matrix.panels(), 1, thread, team.threads, first, last);
+        matmul(matrix, *ws.input, rows, bias, out, stride, first, last);
     }
 
-    // Add what a half of a block has written to what came in.
-    void take(const Norm &norm) {
-        const Long width = d.model_.shape.width;
-        for (Long row = bench.begin; row < bench.end; ++row) {
-            const float *from = d.written_ + row * width;
+    void add_residual(const NormWeights &norm) {
+        const i64 width = d.model_.shape.width;
+        for (i64 row = ws.begin; row < ws.end; ++row) {
+            const float *from = d.delta_ + row * width;
             if (norm.weight != nullptr) {
-                normalise(norm, from, width, bench.normed + row * width);
-                from = bench.normed + row * width;
+                normalize(norm, from, width, ws.normed + row * width);
+                from = ws.normed + row * width;
             }
-            add(bench.x + row * width, from, width);
+            add_row(ws.x + row * width, from, width);
         }
     }
 
-    void angles() {
-        const Shape &s = d.model_.shape;
-        const Long half = s.head_dim / 2;
-        Long begin, end;
-        share(half, LANES, thread, team.threads, begin, end);
-        for (Long table = 0; table < s.tables; ++table) {
+    void fill_angles() {
+        const ModelShape &s = d.model_.shape;
+        const i64 half = s.head_dim / 2;
+        i64 begin, end;
+        split_range(half, LANES, thread, team.threads, begin, end);
+        for (i64 table = 0; table < s.rope_tables; ++table) {
             const float *frequencies = d.model_.frequencies.data() + table * half + begin;
-            for (Long token = 0; token < d.chunk_.tokens; ++token) {
+            for (i64 token = 0; token < d.chunk_.tokens; ++token) {
                 float *to = d.angles_ + (table * CHUNK + token) * s.head_dim + begin;
-                turn_of(d.chunk_.positions[token], frequencies, end - begin, to, to + half);
+                rope_angles(d.chunk_.positions[token], frequencies, end - begin, to, to + half);
             }
         }
     }
 
     void embed() {
-        const Shape &s = d.model_.shape;
-        for (Long token = bench.begin; token < bench.end; ++token) {
-            float *x = bench.x + token * s.width;
-            const int32_t id = d.chunk_.ids[token];
+        const ModelShape &s = d.model_.shape;
+        for (i64 token = ws.begin; token < ws.end; ++token) {
+            float *x = ws.x + token * s.width;
+            const i64 id = d.chunk_.ids[token];
             if (d.model_.embedding.lines != nullptr)
-                row(d.model_.embedding, id, x);
+                read_row(d.model_.embedding, id, x);
             else
-                d.model_.planes.row(id, x, d.own_[size_t(thread)].room.start());
+                d.model_.split_head.read_row(id, x, d.states_[size_t(thread)].scratch.start());
             if (s.embedding_scale != 1)
-                for (Long c = 0; c < s.width; ++c) x[c] *= float(s.embedding_scale);
+                for (i64 c = 0; c < s.width; ++c) x[c] *= float(s.embedding_scale);
             if (d.model_.positions != nullptr)
-                add(x, d.model_.positions + d.chunk_.positions[token] * s.width, s.width);
+                add_row(x, d.model_.positions + d.chunk_.positions[token] * s.width, s.width);
         }
     }
 
-    void attention(Cache &cache, Long index, const Layer &layer, bool is_last) {
+    void attention(KvCache &cache, i64 index, const Layer &layer, bool is_last) {
         const Chunk &c = d.chunk_;
-        Heads heads = d.heads(layer);
+        AttentionHeads heads = d.heads_of(layer);
         heads.tokens = c.tokens;
-        const bool fewer = is_last && c.wanted < c.tokens;
-        const Plan &plan = fewer ? d.plans_.back() : d.plans_[size_t(d.plan_of_[size_t(index)])];
-        const bool storing = c.apart && !fewer && heads.pieces() == 1;
-        if (!storing) {
-            Long begin, end;
-            share(c.tokens, BLOCK, thread, team.threads, begin, end);
-            remember(heads, cache, index, c.rows, c.positions, begin, end,
-                     *d.own_[size_t(thread)].attention);
+        const bool outputs_only = is_last && c.outputs < c.tokens;
+        const AttentionPlan &plan =
+            outputs_only ? d.plans_.back() : d.plans_[size_t(d.plan_of_[size_t(index)])];
+        const bool store_new_kv =
+            c.distinct_rows && !outputs_only && heads.tasks_per_kv_head() == 1;
+        if (!store_new_kv) {
+            i64 begin, end;
+            split_range(c.tokens, BLOCK, thread, team.threads, begin, end);
+            store_kv(heads, cache, index, c.rows, c.positions, begin, end,
+                     *d.states_[size_t(thread)].attention);
             team.barrier();
         }
-        attend(heads, cache, index, plan, thread, storing, *d.own_[size_t(thread)].attention);
+        attend(heads, cache, index, plan, thread, store_new_kv,
+               *d.states_[size_t(thread)].attention);
         team.barrier();
-        if (fewer) keep_wanted();
-        gather_heads(heads, cache, plan, layer.output);
+        if (outputs_only) keep_output_rows();
+        collect_heads(heads, cache, plan, layer.output);
     }
 
-    // Only what is asked for is read to the end.
-    void keep_wanted() {
+    // After the last attention only the tokens with outputs go on.
+    void keep_output_rows() {
         const Chunk &c = d.chunk_;
-        const Long width = d.model_.shape.width;
-        const float *before = bench.x;
-        settle(c.wanted, d.kept_);
-        for (Long row = bench.begin; row < bench.end; ++row)
-            std::memmove(bench.x + row * width, before + c.keep[row] * width,
+        const i64 width = d.model_.shape.width;
+        const float *old_x = ws.x;
+        select_rows(c.outputs, d.output_x_);
+        for (i64 row = ws.begin; row < ws.end; ++row)
+            std::memmove(ws.x + row * width, old_x + c.output_tokens[row] * width,
                          size_t(width) * sizeof(float));
     }
 
-    // The heads' output made ready, where threads have shared a task put together first.
-    void gather_heads(const Heads &heads, const Cache &cache, const Plan &plan,
-                      const Matrix &matrix) {
-        const float *from = d.seen_;
-        if (plan.cut_count > 0) {
-            if (bench.alone)
-                std::memcpy(bench.joined, d.seen_, size_t(rows * d.wide_) * sizeof(float));
-            from = bench.joined;
-            for (Long row = bench.begin; row < bench.end; ++row)
-                join(heads, cache, plan, row, bench.joined + row * d.wide_);
+    // Merge the heads that threads have shared, and prepare the result for the product.
+    void collect_heads(const AttentionHeads &heads, const KvCache &cache, const AttentionPlan &plan,
+                       const Matrix &matrix) {
+        const float *from = d.attn_out_;
+        if (plan.split_count > 0) {
+            if (ws.is_private)
+                std::memcpy(ws.attn, d.attn_out_, size_t(rows * d.q_width_) * sizeof(float));
+            from = ws.attn;
+            for (i64 row = ws.begin; row < ws.end; ++row)
+                merge_splits(heads, cache, plan, row, ws.attn + row * d.q_width_);
         }
-        make_ready(matrix, from, d.wide_);
+        prepare(matrix, from, d.q_width_);
     }
 
-    template <bool rough>
-    void activate_hidden(float *x, const float *other, Long count) {
+    template <bool fast>
+    void activate_mlp(float *x, const float *other, i64 count) {
         if (d.model_.shape.gelu != 0)
-            activate([](Vector v) { return gelu<rough>(v); }, x, other, count);
+            activate_row([](VecF32 v) { return gelu<fast>(v); }, x, other, count);
         else
-            activate([](Vector v) { return silu<rough>(v); }, x, other, count);
+            activate_row([](VecF32 v) { return silu<fast>(v); }, x, other, count);
     }
 
-    // The hidden numbers of a thread's own panels are activated before others see them.
-    void hidden(const Layer &layer) {
+    // Each thread activates the panels it has computed before others read them.
+    void mlp(const Layer &layer) {
         const bool gated = layer.gate.outputs > 0;
         float *out = gated ? d.gate_ : d.up_;
-        Long first, last;
-        share(layer.up.panels(), 1, thread, team.threads, first, last);
-        multiply(layer.up, *bench.input, rows, layer.up_bias, d.up_, d.hidden_, first, last);
+        i64 first, last;
+        split_range(layer.up.panels(), 1, thread, team.threads, first, last);
+        matmul(layer.up, *ws.input, rows, layer.up_bias, d.up_, d.hidden_stride_, first, last);
         if (gated)
-            multiply(layer.gate, *bench.input, rows, nullptr, d.gate_, d.hidden_, first, last);
-        const Long begin = first * PANEL;
-        const Long count = std::min(last * PANEL, layer.up.outputs) - begin;
-        for (Long row = 0; row < rows && count > 0; ++row) {
-            float *x = out + row * d.hidden_ + begin;
-            const float *other = gated ? d.up_ + row * d.hidden_ + begin : nullptr;
-            d.model_.shape.matrices == int(Kind::F32) ? activate_hidden<false>(x, other, count)
-                                                      : activate_hidden<true>(x, other, count);
+            matmul(layer.gate, *ws.input, rows, nullptr, d.gate_, d.hidden_stride_, first, last);
+        const i64 begin = first * PANEL;
+        const i64 count = std::min(last * PANEL, layer.up.outputs) - begin;
+        for (i64 row = 0; row < rows && count > 0; ++row) {
+            float *x = out + row * d.hidden_stride_ + begin;
+            const float *other = gated ? d.up_ + row * d.hidden_stride_ + begin : nullptr;
+            d.model_.shape.block_type == int(WeightType::F32) ? activate_mlp<false>(x, other, count)
+                                                              : activate_mlp<true>(x, other, count);
         }
         team.barrier();
-        make_ready(layer.down, out, d.hidden_);
+        prepare(layer.down, out, d.hidden_stride_);
     }
 
-    void scores() {
+    void write_logits() {
         const Matrix &head = d.model_.head;
-        const Long vocabulary = d.model_.shape.vocabulary;
-        Long first, last;
-        share(head.panels(), 1, thread, team.threads, first, last);
+        const i64 vocabulary = d.model_.shape.vocabulary;
+        i64 first, last;
+        split_range(head.panels(), 1, thread, team.threads, first, last);
         if (head.lines != nullptr)
-            multiply(head, *bench.input, rows, nullptr, d.chunk_.logits, vocabulary, first, last);
+            matmul(head, *ws.input, rows, nullptr, d.chunk_.logits, vocabulary, first, last);
         else
-            d.model_.planes.multiply(*bench.input, rows, d.chunk_.logits, vocabulary, first, last,
-                                     d.own_[size_t(thread)].room.start());
-        const float bound = float(d.model_.shape.softcap);
-        const Long begin = first * PANEL, count = std::min(last * PANEL, vocabulary) - begin;
-        for (Long row = 0; row < rows && bound > 0 && count > 0; ++row)
-            cap(d.chunk_.logits + row * vocabulary + begin, bound, count);
+            d.model_.split_head.matmul(*ws.input, rows, d.chunk_.logits, vocabulary, first, last,
+                                       d.states_[size_t(thread)].scratch.start());
+        const float cap = float(d.model_.shape.softcap);
+        const i64 begin = first * PANEL, count = std::min(last * PANEL, vocabulary) - begin;
+        for (i64 row = 0; row < rows && cap > 0 && count > 0; ++row)
+            softcap_row(d.chunk_.logits + row * vocabulary + begin, cap, count);
     }
 
-    // The highest scores of one row, and those that are within the margin of it: what others can be
-    // at most is found first, then one that is high for certain, then all that may reach as far.
-    void near_scores() {
-        Own &own = d.own_[size_t(thread)];
-        const Planes &planes = d.model_.planes;
-        const Long vocabulary = planes.outputs, among = d.chunk_.among;
+    // Logits within the margin of the maximum, of one row. First upper bounds of all logits, then
+    // the exact ones of the panel that seems best, then of every panel whose bound may reach the
+    // threshold.
+    void write_logits_near_max() {
+        ThreadState &state = d.states_[size_t(thread)];
+        const SplitHead &split_head = d.model_.split_head;
+        const i64 vocabulary = split_head.outputs, candidates = d.chunk_.candidates;
         float *scores = d.chunk_.logits;
-        const auto exactly = [&](Long from, Long to) {
-            planes.multiply(*bench.input, 1, scores, vocabulary, from, to, own.room.start());
-            own.exact += to - from;
+        const auto compute_exact = [&](i64 from, i64 to) {
+            split_head.matmul(*ws.input, 1, scores, vocabulary, from, to, state.scratch.start());
+            state.exact_panels += to - from;
         };
-        Long first, last;
-        share((among + PANEL - 1) / PANEL, 1, thread, team.threads, first, last);
-        own.exact = 0;
-        own.best = -INFINITY;
+        i64 first, last;
+        split_range((candidates + PANEL - 1) / PANEL, 1, thread, team.threads, first, last);
+        state.exact_panels = 0;
+        state.best = -INFINITY;
         if (first < last) {
-            ready(planes.rough(), bench.normed, 1, planes.inputs, own.rough, 0, 1);
-            const Long best = planes.guess(own.rough, bench.normed, first, last, scores);
-            exactly(best, best + 1);
-            own.best = scores[best * PANEL];
-            for (Long o = best * PANEL; o < std::min((best + 1) * PANEL, among); ++o)
-                own.best = std::max(own.best, scores[o]);
+            prepare_input(split_head.coarse(), ws.normed, 1, split_head.inputs, state.coarse_input,
+                          0, 1);
+            const i64 best =
+                split_head.estimate(state.coarse_input, ws.normed, first, last, scores);
+            compute_exact(best, best + 1);
+            state.best = scores[best * PANEL];
+            for (i64 o = best * PANEL; o < std::min((best + 1) * PANEL, candidates); ++o)
+                state.best = std::max(state.best, scores[o]);
         }
         team.barrier();
-        float least = -INFINITY;
-        bool numbers = true;
+        float threshold = -INFINITY;
+        bool all_finite = true;
         for (int other = 0; other < team.threads; ++other) {
-            const float best = d.own_[size_t(other)].best;
-            numbers &= best < INFINITY;
-            least = std::max(least, best);
+            const float best = d.states_[size_t(other)].best;
+            all_finite &= best < INFINITY;
+            threshold = std::max(threshold, best);
         }
-        least -= d.chunk_.margin;
-        Long from = first;  // of the panels that are wanted and follow one another
-        for (Long p = first; p < last; ++p) {
-            float *of = scores + p * PANEL, *end = scores + std::min((p + 1) * PANEL, vocabulary);
-            bool wanted = !numbers;
-            for (const float *most = of; most < end; ++most) wanted |= !(*most < least);
-            if (wanted) continue;
-            if (from < p) exactly(from, p);
+        threshold -= d.chunk_.margin;
+        i64 from = first;  // first of a run of panels to compute
+        for (i64 p = first; p < last; ++p) {
+            float *panel_scores = scores + p * PANEL,
+                  *end = scores + std::min((p + 1) * PANEL, vocabulary);
+            bool is_wanted = !all_finite;
+            for (const float *bound = panel_scores; bound < end; ++bound)
+                is_wanted |= !(*bound < threshold);
+            if (is_wanted) continue;
+            if (from < p) compute_exact(from, p);
             from = p + 1;
-            std::fill(of, end, -INFINITY);
+            std::fill(panel_scores, end, -INFINITY);
         }
-        if (from < last) exactly(from, last);
+        if (from < last) compute_exact(from, last);
         if (thread == team.threads - 1)
             std::fill(scores + std::min(last * PANEL, vocabulary), scores + vocabulary, -INFINITY);
     }
 };
 
-void Decoder::step(Cache &cache, Team &team, int thread) {
-    Run run{*this, team, thread, {}, 0};
-    run.settle(chunk_.tokens, x_);
-    run.angles();
+void Decoder::step(KvCache &cache, ThreadTeam &team, int thread) {
+    StepRun run{*this, team, thread, {}, 0};
+    run.select_rows(chunk_.tokens, x_);
+    run.fill_angles();
     run.embed();
-    const Long layers = Long(model_.layers.size());
-    for (Long index = 0; index < layers; ++index) {
+    const i64 layers = i64(model_.layers.size());
+    for (i64 index = 0; index < layers; ++index) {
         const Layer &layer = model_.layers[size_t(index)];
         run.norm(layer.attention_norm, layer.query_key_value);
-        run.multiply_share(layer.query_key_value, layer.query_key_value_bias, made_, made_stride_);
+        run.matmul_share(layer.query_key_value, layer.query_key_value_bias, qkv_, qkv_stride_);
         team.barrier();
         run.attention(cache, index, layer, index == layers - 1);
-        if (run.rows == 0) return;  // of this chunk nothing but the cache is wanted
-        run.multiply_share(layer.output, layer.output_bias, written_, model_.shape.width);
+        if (run.rows == 0) return;  // this chunk only fills the cache
+        run.matmul_share(layer.output, layer.output_bias, delta_, model_.shape.width);
         team.barrier();
-        run.take(layer.attention_output_norm);
+        run.add_residual(layer.attention_output_norm);
         run.norm(layer.mlp_norm, layer.up);
-        run.hidden(layer);
-        run.multiply_share(layer.down, layer.down_bias, written_, model_.shape.width);
+        run.mlp(layer);
+        run.matmul_share(layer.down, layer.down_bias, delta_, model_.shape.width);
         team.barrier();
-        run.take(layer.mlp_output_norm);
+        run.add_residual(layer.mlp_output_norm);
     }
     run.norm(model_.final_norm, model_.head);
-    chunk_.near ? run.near_scores() : run.scores();
+    chunk_.near_max ? run.write_logits_near_max() : run.write_logits();
 }
 
 }  // namespace ownwords::engine

@@ -1,97 +1,97 @@
-// A model read on the engine's own threads: ids and a cache in, scores of the next token out.
+// Runs a model on the engine's threads: ids and a cache in, logits of the next token out.
 #pragma once
 
 #include <memory>
 #include <mutex>
 
-#include "engine/attention.h"
+#include "engine/cached_attention.h"
 #include "engine/model.h"
-#include "engine/product.h"
+#include "engine/matmul.h"
 
 namespace ownwords::engine {
 
-constexpr Long CHUNK = 256;  // tokens that are read at once, at most: what bounds the room for them
-constexpr Long FEW = 2;      // up to so many rows each thread norms all of them by itself
+constexpr i64 CHUNK = 256;   // tokens per forward pass, which bounds the buffers
+constexpr i64 FEW_ROWS = 2;  // up to so many rows every thread computes the norms of all
 
-// Some texts to be read on, one after another.
-struct Feeds {
-    Long count;
+// Ids to append to rows of the cache.
+struct ForwardBatch {
+    i64 count;
     const int64_t *rows, *counts;
-    const int32_t *ids;
-    bool every;     // scores after each id, not only after the last of each feed
-    float *logits;  // [feeds or ids, vocabulary]
-    // Not below 0: only scores of the first `among` ids are wanted, and of these only such as are
-    // within the margin of the highest; others may be minus infinity.
+    const int64_t *ids;
+    bool all_logits;  // after each id, not only after the last of each row
+    float *logits;    // [rows or ids, vocabulary]
+    // If 0 or more: only logits of the first `candidates` ids within the margin of their maximum
+    // are needed; others may be -inf.
     double margin = -1;
-    Long among = 0;
+    i64 candidates = 0;
 };
 
 class Decoder {
   public:
-    Decoder(const Shape &shape, const Tensor *tensors, Long count, int threads);
+    Decoder(const ModelShape &shape, const TensorSource *tensors, i64 count, int threads);
 
-    // Room for texts; throws std::bad_alloc.
-    std::unique_ptr<Cache> cache(Long rows, Long length) const;
+    // Throws std::bad_alloc.
+    std::unique_ptr<KvCache> new_cache(i64 rows, i64 length) const;
 
-    // Read all feeds; what is wrong is found before anything is changed.
-    Trouble read(Cache &cache, const Feeds &feeds);
+    // Checks everything before it changes anything.
+    Status forward(KvCache &cache, const ForwardBatch &batch);
 
-    const Shape &shape() const { return model_.shape; }
+    const ModelShape &shape() const { return model_.shape; }
     int threads() const { return pool_.threads(); }
 
   private:
-    // The tokens of one run, and what attends to what.
+    // The tokens of one pass.
     struct Chunk {
-        Long tokens = 0, wanted = 0, blocks = 0, wanted_blocks = 0;
-        bool apart = false;  // every token is of another row
-        bool near = false;   // not all scores are wanted
+        i64 tokens = 0, outputs = 0, block_count = 0, output_blocks = 0;
+        bool distinct_rows = false;  // every token belongs to another row
+        bool near_max = false;
         float margin = 0;
-        Long among = 0;
-        const int32_t *ids = nullptr;
+        i64 candidates = 0;
+        const int64_t *ids = nullptr;
         float *logits = nullptr;
-        Long rows[CHUNK], positions[CHUNK];
-        Long keep[CHUNK];  // the tokens after which scores are wanted
-        Block block[CHUNK], wanted_block[CHUNK];
+        i64 rows[CHUNK], positions[CHUNK];
+        i64 output_tokens[CHUNK];  // tokens whose logits are needed
+        QueryBlock blocks[CHUNK], output_block[CHUNK];
     };
 
-    // Where a thread works: on rows of its own copy, or on its part of the shared ones.
-    struct Bench {
-        float *x, *normed, *joined;
-        Input *input;
-        Long begin, end;
-        bool alone;
+    // The rows a thread works on: in its own copy, or its part of the shared ones.
+    struct Workspace {
+        float *x, *normed, *attn;
+        MatmulInput *input;
+        i64 begin, end;
+        bool is_private;
     };
 
-    struct Own {
-        std::vector<float> x, normed, joined;
-        Input input;
-        std::unique_ptr<AttentionRoom> attention;
-        Input rough;       // for the planes of the head
-        Memory room;
-        float best = 0;    // the highest score that it knows of
-        Long exact = 0;    // panels whose scores it has found
+    struct ThreadState {
+        std::vector<float> x, normed, attn;
+        MatmulInput input;
+        std::unique_ptr<AttentionScratch> attention;
+        MatmulInput coarse_input;  // for the split head's estimate
+        PageBuffer scratch;
+        float best = 0;        // the highest logit this thread has found
+        i64 exact_panels = 0;  // panels it has computed exactly
     };
 
-    struct Run;
+    struct StepRun;
 
-    Trouble check(Cache &cache, const Feeds &feeds) const;
-    void step(Cache &cache, Team &team, int thread);
-    void learn();
-    Heads heads(const Layer &layer) const;
+    Status check(KvCache &cache, const ForwardBatch &batch) const;
+    void step(KvCache &cache, ThreadTeam &team, int thread);
+    void update_strategy();
+    AttentionHeads heads_of(const Layer &layer) const;
 
-    std::mutex reading_;
-    Pool pool_;
+    std::mutex mutex_;
+    ThreadPool pool_;
     Model model_;
     Chunk chunk_;
-    std::vector<Long> windows_;  // the different ones
-    std::vector<Plan> plans_;    // by window, and the last layer's for the wanted tokens
-    std::vector<Long> plan_of_;  // by layer
-    std::vector<Own> own_;       // by thread
-    Long made_stride_, wide_, hidden_;
-    Long resting_ = 0;  // reads to come for which all scores are found in any case
-    Memory memory_;
-    float *x_, *kept_, *normed_, *written_, *made_, *seen_, *gate_, *up_, *angles_;
-    Input input_;
+    std::vector<i64> windows_;          // distinct ones
+    std::vector<AttentionPlan> plans_;  // by window, and the last layer's for the output tokens
+    std::vector<i64> plan_of_;          // by layer
+    std::vector<ThreadState> states_;   // by thread
+    i64 qkv_stride_, q_width_, hidden_stride_;
+    i64 exact_forwards_left_ = 0;  // passes that skip the estimate
+    PageBuffer buffer_;
+    float *x_, *output_x_, *normed_, *delta_, *qkv_, *attn_out_, *gate_, *up_, *angles_;
+    MatmulInput input_;
 };
 
 }  // namespace ownwords::engine

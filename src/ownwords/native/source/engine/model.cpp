@@ -3,258 +3,281 @@
 #include <atomic>
 #include <cmath>
 
-#include "engine/rounding.h"
-#include "engine/system.h"
+#include "engine/quantize.h"
+#include "engine/os.h"
 
 namespace ownwords::engine {
 namespace {
 
-// Beyond any model there is; so no product of sizes below overflows.
-bool sane(const Shape &s) {
+// Of an int8 product on AMX: 255 * 127 * MAX_INPUTS fits into 32 bits.
+constexpr int64_t MAX_INPUTS = 1 << 16;
+
+// No product of the sizes below overflows within these bounds.
+bool is_sane(const ModelShape &s) {
     const auto in = [](int64_t value, int64_t least, int64_t most) {
         return value >= least && value <= most;
     };
-    const auto number = [](double value) { return std::isfinite(value); };
-    return in(s.vocabulary, 1, 1 << 24) && in(s.context, 1, 1 << 30) && in(s.width, 1, 1 << 20) &&
-           in(s.layers, 1, 1 << 10) && in(s.heads, 1, 1 << 12) && in(s.kv_heads, 1, s.heads) &&
-           s.heads % s.kv_heads == 0 && in(s.head_dim, 1, 1 << 14) && in(s.hidden, 1, 1 << 22) &&
-           in(s.matrices, 0, 3) && in(s.ends, 0, 3) && in(s.narrow, 0, 1) &&
-           in(s.tables, 0, s.layers) && s.norm_eps > 0 && s.norm_eps < 1 &&
-           number(s.norm_offset) && number(s.attention_scale) && number(s.embedding_scale) &&
-           number(s.softcap) && s.softcap >= 0;
+    const auto is_finite_number = [](double value) { return std::isfinite(value); };
+    return in(s.vocabulary, 1, 1 << 24) && in(s.context, 1, 1 << 30) &&
+           in(s.width, 1, MAX_INPUTS) && in(s.layers, 1, 1 << 10) && in(s.heads, 1, 1 << 12) &&
+           in(s.kv_heads, 1, s.heads) && s.heads % s.kv_heads == 0 &&
+           in(s.head_dim, 1, MAX_INPUTS / s.heads) && in(s.hidden, 1, MAX_INPUTS) &&
+           in(s.block_type, 0, 3) && in(s.embedding_type, 0, 3) && in(s.kv_bf16, 0, 1) &&
+           in(s.rope_tables, 0, s.layers) && s.norm_eps > 0 && s.norm_eps < 1 &&
+           is_finite_number(s.norm_offset) && is_finite_number(s.attention_scale) &&
+           is_finite_number(s.embedding_scale) && is_finite_number(s.softcap) && s.softcap >= 0;
 }
 
 bool is_finite(const std::vector<float> &numbers) {
     bool all = true;
-    for (const float number : numbers) all &= std::isfinite(number);
+    for (const float is_finite_number : numbers) all &= std::isfinite(is_finite_number);
     return all;
 }
 
-size_t row_bytes(const Source &source) {
+size_t row_bytes(const WeightSource &source) {
     const size_t inputs = size_t(source.inputs);
-    if (source.type == Stored::F32) return inputs * 4;
-    if (source.type == Stored::CODES8) return inputs;
-    return source.type == Stored::CODES4 ? (inputs + 1) / 2 : inputs * 2;
+    if (source.type == SourceType::F32) return inputs * 4;
+    if (source.type == SourceType::CODES8) return inputs;
+    return source.type == SourceType::CODES4 ? (inputs + 1) / 2 : inputs * 2;
 }
 
-// Rows of a mapped file that have been packed need not stay in memory.
-void forget(const Source &source, Long first, Long last) {
+// Drop the pages of a mapped file's rows.
+void discard_rows(const WeightSource &source, i64 first, i64 last) {
     const size_t bytes = row_bytes(source);
-    forget_pages(static_cast<const char *>(source.data) + size_t(first) * bytes,
-                 size_t(last - first) * bytes);
+    discard_pages(static_cast<const char *>(source.data) + size_t(first) * bytes,
+                  size_t(last - first) * bytes);
 }
 
 }  // namespace
 
 // The tensors by role and layer.
-struct Model::Given {
-    const Tensor *tensors;
-    std::vector<const Tensor *> found;
+struct Model::TensorTable {
+    const TensorSource *tensors;
+    std::vector<const TensorSource *> tensors_;
 
-    Given(const Shape &shape, const Tensor *all, Long count) : tensors(all) {
-        found.resize(size_t(ROLES * shape.layers), nullptr);
-        for (Long i = 0; i < count; ++i) {
-            const Tensor &one = all[i];
-            const bool is_known = one.role >= 0 && one.role < ROLES && one.layer >= 0 &&
-                                  one.layer < (one.role < ATTENTION_NORM ? 1 : shape.layers);
-            if (!is_known) throw Refused{BAD_TENSOR};
-            if (one.data == nullptr) throw Refused{NOTHING_GIVEN};
-            const Tensor *&place = found[size_t(one.role + one.layer * ROLES)];
-            if (place != nullptr) throw Refused{BAD_TENSOR};
-            place = &one;
+    TensorTable(const ModelShape &shape, const TensorSource *all, i64 count) : tensors(all) {
+        tensors_.resize(size_t(ROLE_COUNT * shape.layers), nullptr);
+        for (i64 i = 0; i < count; ++i) {
+            const TensorSource &tensor = all[i];
+            const bool is_known =
+                tensor.role >= 0 && tensor.role < ROLE_COUNT && tensor.layer >= 0 &&
+                tensor.layer < (tensor.role < ROLE_ATTENTION_NORM ? 1 : shape.layers);
+            const bool is_split_bias = tensor.role >= ROLE_QUERY_BIAS &&
+                                       tensor.role <= ROLE_VALUE_BIAS;  // for training only
+            if (!is_known || is_split_bias) throw Error{STATUS_BAD_TENSOR};
+            if (tensor.data == nullptr) throw Error{STATUS_NULL_POINTER};
+            const TensorSource *&entry = tensors_[size_t(tensor.role + tensor.layer * ROLE_COUNT)];
+            if (entry != nullptr) throw Error{STATUS_BAD_TENSOR};
+            entry = &tensor;
         }
     }
 
-    const Tensor *of(Long role, Long layer) const { return found[size_t(role + layer * ROLES)]; }
+    const TensorSource *get(i64 role, i64 layer) const {
+        return tensors_[size_t(role + layer * ROLE_COUNT)];
+    }
 };
 
-const float *Model::vector(const Given &given, Role role, Long layer, Long count, float offset) {
-    const Tensor *one = given.of(role, layer);
-    if (one == nullptr) return nullptr;
-    if (one->rows > count || one->columns > count || one->rows * one->columns != count ||
-        one->transposed != 0 || one->type < int(Stored::F32) || one->type > int(Stored::F16))
-        throw Refused{BAD_TENSOR};
-    std::vector<float> made(static_cast<size_t>(count));
-    for (Long i = 0; i < count; ++i) {
-        const auto type = Stored(one->type);
-        const float number = type == Stored::F32 ? static_cast<const float *>(one->data)[i]
-                             : type == Stored::BF16
-                                 ? wide(static_cast<const Bf16 *>(one->data)[i])
-                                 : wide_half(static_cast<const uint16_t *>(one->data)[i]);
-        made[size_t(i)] = number + offset;
+const float *Model::load_vector(const TensorTable &given, Role role, i64 layer, i64 count,
+                                float offset) {
+    const TensorSource *tensor = given.get(role, layer);
+    if (tensor == nullptr) return nullptr;
+    if (tensor->rows > count || tensor->columns > count ||
+        tensor->rows * tensor->columns != count || tensor->transposed != 0 ||
+        tensor->type < int(SourceType::F32) || tensor->type > int(SourceType::F16))
+        throw Error{STATUS_BAD_TENSOR};
+    std::vector<float> result(static_cast<size_t>(count));
+    for (i64 i = 0; i < count; ++i) {
+        const auto type = SourceType(tensor->type);
+        const float is_finite_number =
+            type == SourceType::F32 ? static_cast<const float *>(tensor->data)[i]
+            : type == SourceType::BF16
+                ? to_float(static_cast<const Bf16 *>(tensor->data)[i])
+                : half_to_float(static_cast<const uint16_t *>(tensor->data)[i]);
+        result[size_t(i)] = is_finite_number + offset;
     }
-    if (!is_finite(made)) throw Refused{NOT_FINITE};
-    vectors_.push_back(std::move(made));
+    if (!is_finite(result)) throw Error{STATUS_NOT_FINITE};
+    vectors_.push_back(std::move(result));
     return vectors_.back().data();
 }
 
-Norm Model::norm(const Given &given, Role weight, Long bias, Long layer, Long count) {
-    Norm made;
-    made.eps = float(shape.norm_eps);
-    made.weight = vector(given, weight, layer, count, float(shape.norm_offset));
+NormWeights Model::load_norm(const TensorTable &given, Role weight, i64 bias, i64 layer,
+                             i64 count) {
+    NormWeights result;
+    result.eps = float(shape.norm_eps);
+    result.weight = load_vector(given, weight, layer, count, float(shape.norm_offset));
     if (bias >= 0 && shape.layer_norm != 0) {
-        made.bias = vector(given, Role(bias), layer, count);
-        if (made.weight != nullptr && made.bias == nullptr) throw Refused{MISSING_TENSOR};
+        result.bias = load_vector(given, Role(bias), layer, count);
+        if (result.weight != nullptr && result.bias == nullptr) throw Error{STATUS_MISSING_TENSOR};
     }
-    return made;
+    return result;
 }
 
-// A matrix of these tensors, one after another; to be packed when there is room.
-void Model::place(Matrix &matrix, const Given &given, Long kind, std::initializer_list<Role> roles,
-                  Long layer, Long outputs, Long inputs) {
-    Job job;
-    Long rows = 0;
+// A matrix made of these tensors, one after another; packed later by pack_all.
+void Model::plan_matrix(Matrix &matrix, const TensorTable &given, i64 type,
+                        std::initializer_list<Role> roles, i64 layer, i64 outputs, i64 inputs) {
+    PackJob job;
+    i64 rows = 0;
     for (const Role role : roles) {
-        const Tensor *one = given.of(role, layer);
-        if (one == nullptr) throw Refused{MISSING_TENSOR};
-        const bool codes = one->type == int(Stored::CODES8) || one->type == int(Stored::CODES4);
-        const bool fits = one->type >= 0 && one->type <= int(Stored::CODES4) && one->rows >= 1 &&
-                          one->rows <= outputs && one->columns == inputs &&
-                          !(codes && (one->transposed != 0 || one->scales == nullptr)) &&
-                          !(one->type == int(Stored::CODES4) && one->group != 32 &&
-                            one->group != 64 && one->group != 128);
-        if (!fits) throw Refused{BAD_TENSOR};
-        job.sources.push_back({Stored(one->type), one->data, one->scales, Long(one->rows),
-                               Long(one->columns), Long(one->group), one->transposed != 0});
-        job.mapped.push_back(one->mapped != 0);
-        rows += Long(one->rows);
+        const TensorSource *tensor = given.get(role, layer);
+        if (tensor == nullptr) throw Error{STATUS_MISSING_TENSOR};
+        const bool codes =
+            tensor->type == int(SourceType::CODES8) || tensor->type == int(SourceType::CODES4);
+        const bool fits = tensor->type >= 0 && tensor->type <= int(SourceType::CODES4) &&
+                          tensor->rows >= 1 && tensor->rows <= outputs &&
+                          tensor->columns == inputs &&
+                          !(codes && (tensor->transposed != 0 || tensor->scales == nullptr)) &&
+                          !(tensor->type == int(SourceType::CODES4) && tensor->group != 32 &&
+                            tensor->group != 64 && tensor->group != 128);
+        if (!fits) throw Error{STATUS_BAD_TENSOR};
+        job.sources.push_back({SourceType(tensor->type), tensor->data, tensor->scales,
+                               i64(tensor->rows), i64(tensor->columns), i64(tensor->group),
+                               tensor->transposed != 0});
+        job.mapped.push_back(tensor->mapped != 0);
+        rows += i64(tensor->rows);
     }
-    if (rows != outputs) throw Refused{BAD_TENSOR};
-    matrix.kind = Kind(kind);
+    if (rows != outputs) throw Error{STATUS_BAD_TENSOR};
+    matrix.type = WeightType(type);
     matrix.outputs = outputs;
     matrix.inputs = inputs;
     job.matrix = matrix;
-    jobs_.push_back(std::move(job));
+    pack_jobs_.push_back(std::move(job));
 }
 
-Model::Model(const Shape &given_shape, const Tensor *tensors, Long count, Pool &pool)
+Model::Model(const ModelShape &given_shape, const TensorSource *tensors, i64 count,
+             ThreadPool &pool)
     : shape(given_shape) {
-    if (!sane(shape)) throw Refused{BAD_SHAPE};
-    if (shape.windows == nullptr || shape.turns == nullptr ||
-        (shape.tables > 0 && shape.frequencies == nullptr) || (count > 0 && tensors == nullptr))
-        throw Refused{NOTHING_GIVEN};
-    const Given given(shape, tensors, count);
-    const Long width = shape.width, wide = shape.heads * shape.head_dim,
-               kept = shape.kv_heads * shape.head_dim, half = shape.head_dim / 2;
-    if (shape.tables > 0) {
-        frequencies.assign(shape.frequencies, shape.frequencies + shape.tables * half);
-        if (!is_finite(frequencies)) throw Refused{NOT_FINITE};
+    if (!is_sane(shape)) throw Error{STATUS_BAD_SHAPE};
+    if (shape.windows == nullptr || shape.rope_table == nullptr ||
+        (shape.rope_tables > 0 && shape.frequencies == nullptr) ||
+        (count > 0 && tensors == nullptr))
+        throw Error{STATUS_NULL_POINTER};
+    const TensorTable given(shape, tensors, count);
+    const i64 width = shape.width, q_width = shape.heads * shape.head_dim,
+              kv_width = shape.kv_heads * shape.head_dim, half = shape.head_dim / 2;
+    if (shape.rope_tables > 0) {
+        frequencies.assign(shape.frequencies, shape.frequencies + shape.rope_tables * half);
+        if (!is_finite(frequencies)) throw Error{STATUS_NOT_FINITE};
     }
-    place(embedding, given, shape.ends, {EMBEDDING}, 0, shape.vocabulary, width);
-    if (given.of(HEAD, 0) != nullptr)
-        place(head, given, shape.ends, {HEAD}, 0, shape.vocabulary, width);
-    if (Planes::pay(jobs_.back().matrix))
-        jobs_.back().planes = {Long(shape.vocabulary), width, nullptr};
-    positions = vector(given, POSITIONS, 0, shape.context * width);
-    final_norm = norm(given, FINAL_NORM, FINAL_NORM_BIAS, 0, width);
+    plan_matrix(embedding, given, shape.embedding_type, {ROLE_EMBEDDING}, 0, shape.vocabulary,
+                width);
+    if (given.get(ROLE_HEAD, 0) != nullptr)
+        plan_matrix(head, given, shape.embedding_type, {ROLE_HEAD}, 0, shape.vocabulary, width);
+    if (SplitHead::is_worthwhile(pack_jobs_.back().matrix))
+        pack_jobs_.back().split_head = {i64(shape.vocabulary), width, nullptr};
+    positions = load_vector(given, ROLE_POSITIONS, 0, shape.context * width);
+    final_norm = load_norm(given, ROLE_FINAL_NORM, ROLE_FINAL_NORM_BIAS, 0, width);
     layers.resize(size_t(shape.layers));
-    for (Long i = 0; i < shape.layers; ++i) {
+    for (i64 i = 0; i < shape.layers; ++i) {
         Layer &layer = layers[size_t(i)];
         layer.window = shape.windows[i];
-        layer.turns = shape.turns[i];
-        if (layer.window < 0 || layer.turns < -1 || layer.turns >= shape.tables ||
-            (layer.turns >= 0 && shape.head_dim % 2 != 0))
-            throw Refused{BAD_SHAPE};
-        layer.attention_norm = norm(given, ATTENTION_NORM, ATTENTION_NORM_BIAS, i, width);
-        layer.query_norm = norm(given, QUERY_NORM, -1, i, shape.head_dim);
-        layer.key_norm = norm(given, KEY_NORM, -1, i, shape.head_dim);
-        layer.attention_output_norm = norm(given, ATTENTION_OUTPUT_NORM, -1, i, width);
-        layer.mlp_norm = norm(given, MLP_NORM, MLP_NORM_BIAS, i, width);
-        layer.mlp_output_norm = norm(given, MLP_OUTPUT_NORM, -1, i, width);
+        layer.rope_table = shape.rope_table[i];
+        if (layer.window < 0 || layer.rope_table < -1 || layer.rope_table >= shape.rope_tables ||
+            (layer.rope_table >= 0 && shape.head_dim % 2 != 0))
+            throw Error{STATUS_BAD_SHAPE};
+        layer.attention_norm =
+            load_norm(given, ROLE_ATTENTION_NORM, ROLE_ATTENTION_NORM_BIAS, i, width);
+        layer.query_norm = load_norm(given, ROLE_QUERY_NORM, -1, i, shape.head_dim);
+        layer.key_norm = load_norm(given, ROLE_KEY_NORM, -1, i, shape.head_dim);
+        layer.attention_output_norm = load_norm(given, ROLE_ATTENTION_OUTPUT_NORM, -1, i, width);
+        layer.mlp_norm = load_norm(given, ROLE_MLP_NORM, ROLE_MLP_NORM_BIAS, i, width);
+        layer.mlp_output_norm = load_norm(given, ROLE_MLP_OUTPUT_NORM, -1, i, width);
         if (layer.attention_norm.weight == nullptr || layer.mlp_norm.weight == nullptr)
-            throw Refused{MISSING_TENSOR};
-        const Long kind = shape.matrices;
-        if (given.of(QUERY_KEY_VALUE, i) != nullptr)
-            place(layer.query_key_value, given, kind, {QUERY_KEY_VALUE}, i, wide + 2 * kept, width);
+            throw Error{STATUS_MISSING_TENSOR};
+        const i64 type = shape.block_type;
+        if (given.get(ROLE_QUERY_KEY_VALUE, i) != nullptr)
+            plan_matrix(layer.query_key_value, given, type, {ROLE_QUERY_KEY_VALUE}, i,
+                        q_width + 2 * kv_width, width);
         else
-            place(layer.query_key_value, given, kind, {QUERY, KEY, VALUE}, i, wide + 2 * kept,
-                  width);
-        place(layer.output, given, kind, {OUTPUT}, i, width, wide);
-        if (given.of(GATE, i) != nullptr)
-            place(layer.gate, given, kind, {GATE}, i, shape.hidden, width);
-        place(layer.up, given, kind, {UP}, i, shape.hidden, width);
-        place(layer.down, given, kind, {DOWN}, i, width, shape.hidden);
-        layer.query_key_value_bias = vector(given, QUERY_KEY_VALUE_BIAS, i, wide + 2 * kept);
-        layer.output_bias = vector(given, OUTPUT_BIAS, i, width);
-        layer.up_bias = vector(given, UP_BIAS, i, shape.hidden);
-        layer.down_bias = vector(given, DOWN_BIAS, i, width);
+            plan_matrix(layer.query_key_value, given, type, {ROLE_QUERY, ROLE_KEY, ROLE_VALUE}, i,
+                        q_width + 2 * kv_width, width);
+        plan_matrix(layer.output, given, type, {ROLE_OUTPUT}, i, width, q_width);
+        if (given.get(ROLE_GATE, i) != nullptr)
+            plan_matrix(layer.gate, given, type, {ROLE_GATE}, i, shape.hidden, width);
+        plan_matrix(layer.up, given, type, {ROLE_UP}, i, shape.hidden, width);
+        plan_matrix(layer.down, given, type, {ROLE_DOWN}, i, width, shape.hidden);
+        layer.query_key_value_bias =
+            load_vector(given, ROLE_QUERY_KEY_VALUE_BIAS, i, q_width + 2 * kv_width);
+        layer.output_bias = load_vector(given, ROLE_OUTPUT_BIAS, i, width);
+        layer.up_bias = load_vector(given, ROLE_UP_BIAS, i, shape.hidden);
+        layer.down_bias = load_vector(given, ROLE_DOWN_BIAS, i, width);
     }
-    if (final_norm.weight == nullptr) throw Refused{MISSING_TENSOR};
-    shape.windows = shape.turns = nullptr;
+    if (final_norm.weight == nullptr) throw Error{STATUS_MISSING_TENSOR};
+    shape.windows = shape.rope_table = nullptr;
     shape.frequencies = nullptr;
     pack_all(pool);
 }
 
-size_t Model::Job::bytes() const {
-    return planes.outputs > 0 ? planes.bytes() : matrix.bytes();
+size_t Model::PackJob::bytes() const {
+    return split_head.outputs > 0 ? split_head.bytes() : matrix.bytes();
 }
 
-// Panels that are packed before what they were made of is forgotten.
-Long Model::Job::piece() const {
+// Panels to pack before the pages of their sources are dropped.
+i64 Model::PackJob::panels_per_piece() const {
     constexpr size_t NEAR = size_t(4) << 20;
     size_t widest = 1;
-    for (const Source &source : sources) widest = std::max(widest, row_bytes(source));
-    return std::max<Long>(1, Long(NEAR / (widest * PANEL)));
+    for (const WeightSource &source : sources) widest = std::max(widest, row_bytes(source));
+    return std::max<i64>(1, i64(NEAR / (widest * PANEL)));
 }
 
-// Whether all is finite there.
-bool Model::Job::pack_piece(Long first, Long last) const {
-    const auto count = Long(sources.size());
-    const bool fine = planes.outputs > 0 ? planes.pack(sources.data(), count, first, last)
-                                         : pack(matrix, sources.data(), count, first, last);
-    Long begin = 0;  // the output that a source begins with
+// False if a number is not finite.
+bool Model::PackJob::pack_piece(i64 first, i64 last) const {
+    const auto count = i64(sources.size());
+    const bool is_finite_all = split_head.outputs > 0
+                                   ? split_head.pack(sources.data(), count, first, last)
+                                   : pack(matrix, sources.data(), count, first, last);
+    i64 begin = 0;
     for (size_t s = 0; s < sources.size(); begin += sources[s++].rows) {
-        const Long low = std::max(first * PANEL - begin, Long(0));
-        const Long high = std::min(last * PANEL - begin, sources[s].rows);
-        if (mapped[s] && !sources[s].transposed && low < high) forget(sources[s], low, high);
+        const i64 low = std::max(first * PANEL - begin, i64(0));
+        const i64 high = std::min(last * PANEL - begin, sources[s].rows);
+        if (mapped[s] && !sources[s].transposed && low < high) discard_rows(sources[s], low, high);
     }
-    return fine;
+    return is_finite_all;
 }
 
-// All matrices in one room, in the order in which they were placed, and then known by their layers.
-void Model::pack_all(Pool &pool) {
+// Pack all matrices into one buffer, in the order of plan_matrix, and assign them to their layers.
+void Model::pack_all(ThreadPool &pool) {
     size_t bytes = 0;
-    for (Job &job : jobs_) bytes += job.bytes();
-    lines_ = Memory(bytes);
+    for (PackJob &job : pack_jobs_) bytes += job.bytes();
+    lines_ = PageBuffer(bytes);
     unsigned char *at = lines_.start();
-    for (Job &job : jobs_) {
-        (job.planes.outputs > 0 ? job.planes.lines : job.matrix.lines) = at;
+    for (PackJob &job : pack_jobs_) {
+        (job.split_head.outputs > 0 ? job.split_head.lines : job.matrix.lines) = at;
         at += job.bytes();
     }
-    std::atomic<int> trouble{FINE};
-    pool.run([&](Team &team, int thread) {
-        for (const Job &job : jobs_) {
-            Long first, last;
-            share(job.matrix.panels(), 1, thread, team.threads, first, last);
+    std::atomic<int> status{STATUS_OK};
+    pool.run([&](ThreadTeam &team, int thread) {
+        for (const PackJob &job : pack_jobs_) {
+            i64 first, last;
+            split_range(job.matrix.panels(), 1, thread, team.threads, first, last);
             try {
-                for (; first < last; first += job.piece())
-                    if (!job.pack_piece(first, std::min(first + job.piece(), last)))
-                        trouble = NOT_FINITE;
+                for (; first < last; first += job.panels_per_piece())
+                    if (!job.pack_piece(first, std::min(first + job.panels_per_piece(), last)))
+                        status = STATUS_NOT_FINITE;
             } catch (const std::bad_alloc &) {
-                trouble = NO_MEMORY;
+                status = STATUS_NO_MEMORY;
             }
             team.barrier();
-            // Of what lies on its side every thread has read every row.
+            // Every thread reads every row of a transposed source.
             for (size_t s = 0; thread == 0 && s < job.sources.size(); ++s)
                 if (job.mapped[s] && job.sources[s].transposed)
-                    forget(job.sources[s], 0, job.sources[s].rows);
+                    discard_rows(job.sources[s], 0, job.sources[s].rows);
         }
     });
-    if (trouble != FINE) throw Refused{Trouble(trouble.load())};
+    if (status != STATUS_OK) throw Error{Status(status.load())};
     size_t next = 0;
-    const auto take = [&](Matrix &matrix) {
+    const auto assign = [&](Matrix &matrix) {
         if (matrix.outputs == 0) return;
-        if (jobs_[next].planes.outputs > 0) planes = jobs_[next].planes;
-        matrix = jobs_[next++].matrix;
+        if (pack_jobs_[next].split_head.outputs > 0) split_head = pack_jobs_[next].split_head;
+        matrix = pack_jobs_[next++].matrix;
     };
-    take(embedding);
-    take(head);
+    assign(embedding);
+    assign(head);
     for (Layer &layer : layers)
         for (Matrix *matrix :
              {&layer.query_key_value, &layer.output, &layer.gate, &layer.up, &layer.down})
-            take(*matrix);
+            assign(*matrix);
     if (head.outputs == 0) head = embedding;
-    jobs_.clear();
+    pack_jobs_.clear();
 }
 
 }  // namespace ownwords::engine

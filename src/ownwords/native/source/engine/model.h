@@ -3,62 +3,59 @@
 
 #include <vector>
 
-#include "engine/head.h"
-#include "engine/matrix.h"
-#include "engine/memory.h"
-#include "engine/parts.h"
-#include "engine/pool.h"
-#include "engine/shape.h"
+#include "engine/split_head.h"
+#include "engine/packed_matrix.h"
+#include "engine/page_buffer.h"
+#include "engine/layer_ops.h"
+#include "engine/thread_pool.h"
+#include "simd/status.h"
 
 namespace ownwords::engine {
 
-// What ends the making of a model.
-struct Refused {
-    Trouble trouble;
-};
-
 struct Layer {
-    Norm attention_norm, query_norm, key_norm, attention_output_norm, mlp_norm, mlp_output_norm;
-    Matrix query_key_value, output, gate, up, down;  // no gate: the activation is of `up`
+    NormWeights attention_norm, query_norm, key_norm, attention_output_norm, mlp_norm,
+        mlp_output_norm;
+    Matrix query_key_value, output, gate, up, down;  // without a gate `up` is activated
     const float *query_key_value_bias = nullptr, *output_bias = nullptr, *up_bias = nullptr,
                 *down_bias = nullptr;
-    Long window = 0, turns = -1;
+    i64 window = 0, rope_table = -1;
 };
 
-// Checks all it is given; throws Refused or std::bad_alloc.
+// Checks all it is given; throws Error or std::bad_alloc.
 class Model {
   public:
-    Model(const Shape &shape, const Tensor *tensors, Long count, Pool &pool);
+    Model(const ModelShape &shape, const TensorSource *tensors, i64 count, ThreadPool &pool);
 
-    Shape shape;  // its pointers are not kept
+    ModelShape shape;  // without its pointers
     std::vector<Layer> layers;
-    Matrix embedding, head;  // the same where the head is tied
-    Planes planes;           // where it pays, what the head is kept as instead, with no lines of its own
+    Matrix embedding, head;  // equal if tied
+    SplitHead split_head;    // holds the head instead, where it is worthwhile
     const float *positions = nullptr;
-    Norm final_norm;
+    NormWeights final_norm;
     std::vector<float> frequencies;
 
   private:
-    struct Given;
-    const float *vector(const Given &given, Role role, Long layer, Long count, float offset = 0);
-    Norm norm(const Given &given, Role weight, Long bias, Long layer, Long count);
-    void place(Matrix &matrix, const Given &given, Long kind, std::initializer_list<Role> roles,
-               Long layer, Long outputs, Long inputs);
-    void pack_all(Pool &pool);
+    struct TensorTable;
+    const float *load_vector(const TensorTable &given, Role role, i64 layer, i64 count,
+                             float offset = 0);
+    NormWeights load_norm(const TensorTable &given, Role weight, i64 bias, i64 layer, i64 count);
+    void plan_matrix(Matrix &matrix, const TensorTable &given, i64 type,
+                     std::initializer_list<Role> roles, i64 layer, i64 outputs, i64 inputs);
+    void pack_all(ThreadPool &pool);
 
-    struct Job {
+    struct PackJob {
         Matrix matrix;
-        Planes planes;  // or these, if they have outputs
-        std::vector<Source> sources;
+        SplitHead split_head;  // instead of `matrix`, if it has outputs
+        std::vector<WeightSource> sources;
         std::vector<bool> mapped;  // by source
 
         size_t bytes() const;
-        Long piece() const;
-        bool pack_piece(Long first, Long last) const;
+        i64 panels_per_piece() const;
+        bool pack_piece(i64 first, i64 last) const;
     };
-    std::vector<Job> jobs_;
+    std::vector<PackJob> pack_jobs_;
     std::vector<std::vector<float>> vectors_;
-    Memory lines_;
+    PageBuffer lines_;
 };
 
 }  // namespace ownwords::engine

@@ -1,0 +1,312 @@
+// The C interface of the library. native/bindings.py reads this file to declare the same structs,
+// enums and functions to ctypes, and the tests in C++ include it: keep declarations plain, one
+// struct, enum or function after another, without macros.
+//
+// Arrays are contiguous and row-major. `dtype` is 0 for float32 and 1 for bfloat16. Nothing is
+// thrown across this interface: functions that return int return a Status.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define OWNWORDS_API __declspec(dllexport)
+#else
+#define OWNWORDS_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Levels of instructions. A higher value includes the lower ones of the same processor family.
+enum Isa {
+    ISA_BASELINE = 0,  // SSE2, NEON
+    ISA_NEON_DOTPROD = 1,
+    ISA_AVX2 = 3,
+    ISA_AVX512 = 4,
+    ISA_AVX512BF16 = 5,  // and VNNI
+    ISA_AMX = 6
+};
+
+// What went wrong; native/bindings.py has a sentence for each.
+enum Status {
+    STATUS_OK,
+    STATUS_NULL_POINTER,
+    STATUS_BAD_SHAPE,
+    STATUS_BAD_TENSOR,
+    STATUS_MISSING_TENSOR,
+    STATUS_NOT_FINITE,
+    STATUS_NO_MEMORY,
+    STATUS_BAD_ROW,
+    STATUS_DUPLICATE_ROW,
+    STATUS_BAD_COUNT,
+    STATUS_BAD_ID,
+    STATUS_CACHE_FULL,
+    STATUS_BAD_LENGTH,
+    STATUS_INTERNAL_ERROR
+};
+
+// The tensors of a model: first those it has once, from ROLE_ATTENTION_NORM on those of each block.
+// A norm is followed by its bias.
+enum Role {
+    ROLE_EMBEDDING,
+    ROLE_POSITIONS,
+    ROLE_FINAL_NORM,
+    ROLE_FINAL_NORM_BIAS,
+    ROLE_HEAD,
+    ROLE_ATTENTION_NORM,
+    ROLE_ATTENTION_NORM_BIAS,
+    ROLE_QUERY,
+    ROLE_KEY,
+    ROLE_VALUE,
+    ROLE_QUERY_BIAS,
+    ROLE_KEY_BIAS,
+    ROLE_VALUE_BIAS,
+    ROLE_QUERY_KEY_VALUE,
+    ROLE_QUERY_KEY_VALUE_BIAS,
+    ROLE_QUERY_NORM,
+    ROLE_KEY_NORM,
+    ROLE_OUTPUT,
+    ROLE_OUTPUT_BIAS,
+    ROLE_ATTENTION_OUTPUT_NORM,
+    ROLE_MLP_NORM,
+    ROLE_MLP_NORM_BIAS,
+    ROLE_GATE,
+    ROLE_UP,
+    ROLE_UP_BIAS,
+    ROLE_DOWN,
+    ROLE_DOWN_BIAS,
+    ROLE_MLP_OUTPUT_NORM,
+    ROLE_COUNT
+};
+
+// The best Isa of this processor and system.
+OWNWORDS_API int ownwords_best_isa(void);
+// SHA-256 of the sources this library was compiled from, in hexadecimal digits.
+OWNWORDS_API const char *ownwords_source_hash(void);
+// Run the training kernels on the threads of an OpenMP runtime, given its functions GOMP_parallel,
+// omp_get_max_threads, omp_get_num_threads and omp_get_thread_num.
+OWNWORDS_API void ownwords_set_openmp(void *fork, void *max_threads, void *num_threads,
+                                      void *thread_num);
+// Run them on a pool of threads instead; without either they run on the caller's thread.
+OWNWORDS_API int ownwords_set_threads(int64_t threads);
+
+// --- training: single layers ---------------------------------------------------------------------
+
+// RMSNorm: y = x / rms(x) * (offset + weight). x [rows, width]; inverse_rms [rows] is saved.
+OWNWORDS_API int ownwords_rms_norm(int dtype, const void *x, const float *weight, void *y,
+                                   float *inverse_rms, int64_t rows, int64_t width, float eps,
+                                   float offset);
+OWNWORDS_API int ownwords_rms_norm_backward(int dtype, const void *x, const float *weight,
+                                            const float *inverse_rms, const void *dy, void *dx,
+                                            float *dweight, int64_t rows, int64_t width,
+                                            float offset);
+
+// SwiGLU or GeGLU: y = act(gate) * up. gate_up [rows, 2 * width] has gate and up side by side.
+OWNWORDS_API int ownwords_gated_activation(int dtype, int gelu, const void *gate_up, void *y,
+                                           int64_t rows, int64_t width);
+OWNWORDS_API int ownwords_gated_activation_backward(int dtype, int gelu, const void *gate_up,
+                                                    const void *dy, void *dgate_up, int64_t rows,
+                                                    int64_t width);
+
+// The tanh approximation of gelu.
+OWNWORDS_API int ownwords_gelu(int dtype, const void *x, void *y, int64_t count);
+OWNWORDS_API int ownwords_gelu_backward(int dtype, const void *x, const void *dy, void *dx,
+                                        int64_t count);
+
+// RMSNorm of queries and keys, unless query_norm is null, and rotary positions; values are copied.
+// x [tokens, query_heads + 2 * kv_heads, head_dim]; cos and sin [period, head_dim / 2] hold the
+// angles of token % period. dnorms [2, head_dim].
+OWNWORDS_API int ownwords_norm_and_rope(int dtype, const void *x, const float *query_norm,
+                                        const float *key_norm, const float *cos, const float *sin,
+                                        void *y, int64_t tokens, int64_t query_heads,
+                                        int64_t kv_heads, int64_t head_dim, int64_t period,
+                                        float eps, float offset);
+OWNWORDS_API int ownwords_norm_and_rope_backward(int dtype, const void *x, const float *query_norm,
+                                                 const float *key_norm, const float *cos,
+                                                 const float *sin, const void *dy, void *dx,
+                                                 float *dnorms, int64_t tokens, int64_t query_heads,
+                                                 int64_t kv_heads, int64_t head_dim, int64_t period,
+                                                 float eps, float offset);
+
+// Causal attention. x [batch, tokens, query_heads + 2 * kv_heads, head_dim]. Each token sees those
+// from its first_token, [batch or 1, tokens] or null for 0, to itself; first_stride lies between
+// the rows of first_token. y [batch, tokens, query_heads * head_dim]; log_sums [batch, query_heads,
+// tokens] is saved.
+OWNWORDS_API int ownwords_attention(int dtype, const void *x, void *y, float *log_sums,
+                                    const int32_t *first_token, int64_t first_stride, int64_t batch,
+                                    int64_t tokens, int64_t query_heads, int64_t kv_heads,
+                                    int64_t head_dim, float scale);
+OWNWORDS_API int ownwords_attention_backward(int dtype, const void *x, const void *dy,
+                                             float *log_sums, void *dx, const int32_t *first_token,
+                                             int64_t first_stride, int64_t batch, int64_t tokens,
+                                             int64_t query_heads, int64_t kv_heads,
+                                             int64_t head_dim, float scale);
+
+// The weighted sum of the rows' cross entropies is added to sum: weight * (loss + z_weight *
+// logsumexp^2). With with_grad the gradient takes the place of the logits, [rows, vocabulary].
+// STATUS_BAD_ID, with nothing changed, if a target is not in the vocabulary.
+OWNWORDS_API int ownwords_cross_entropy(int dtype, void *logits, const int64_t *targets,
+                                        const float *weights, double *sum, int64_t rows,
+                                        int64_t vocabulary, float z_weight, int with_grad);
+
+// --- training: optimizers ------------------------------------------------------------------------
+
+// One step of AdamW. bf16_copy, which may be null, receives the weights rounded to bfloat16; `dtype`
+// is that of the gradient, which is multiplied by scale. correction1 is 1 - beta1^step.
+OWNWORDS_API int ownwords_adamw(int dtype, float *weight, void *bf16_copy, const void *gradient,
+                                float *mean, float *square, int64_t count, float scale,
+                                float learning_rate, float beta1, float beta2, float eps,
+                                float weight_decay, float correction1, float correction2);
+
+// `update` is the gradient on entry, and the orthogonalized update on return. Both sides are
+// multiples of 32.
+struct MuonMatrix {
+    float *update, *momentum;
+    int64_t rows, columns;
+};
+
+// Muon for `count` matrices: momentum, then Newton-Schulz iterations in bfloat16. The gradients are
+// multiplied by scale.
+OWNWORDS_API int ownwords_muon(const struct MuonMatrix *matrices, int64_t count, float scale,
+                               float momentum, int64_t newton_schulz_steps);
+
+// --- training: a whole transformer block ---------------------------------------------------------
+
+// resid_mid = x + dropout(output(attention(rope(qkv(norm(x))))))
+// y         = resid_mid + dropout(down(act(up(norm(resid_mid)))))
+//
+// x and y [batch, tokens, width]. Weights and gradients are indexed by Role; those that the model
+// lacks are null.
+struct BlockArgs {
+    int64_t dtype, batch, tokens, width, query_heads, kv_heads, head_dim, hidden;
+    int64_t layer_norm;                 // LayerNorm instead of RMSNorm
+    int64_t gelu;                       // gelu instead of silu
+    int64_t rope_period, first_stride;  // as `period` and `first_stride` above
+    uint64_t dropout_seed;
+    float dropout, norm_eps, norm_offset, head_eps, head_offset, scale;
+    const void *weights[ROLE_COUNT];
+    void *grads[ROLE_COUNT];
+    const void *cos, *sin;  // [rope_period, head_dim], or null
+    const int32_t *first_token;
+    const void *x, *dy;
+    void *y, *dx;
+    void *saved;    // from the forward pass to the backward pass
+    void *scratch;  // of one call
+    int64_t saved_bytes, forward_scratch_bytes, backward_scratch_bytes;
+};
+
+// Fill in how many bytes `saved` and `scratch` need.
+OWNWORDS_API int ownwords_block_sizes(struct BlockArgs *args);
+OWNWORDS_API int ownwords_block_forward(const struct BlockArgs *args);
+OWNWORDS_API int ownwords_block_backward(const struct BlockArgs *args);
+
+// --- inference -----------------------------------------------------------------------------------
+
+struct ModelShape {
+    int64_t vocabulary, context, width, layers, heads, kv_heads, head_dim, hidden;
+    int64_t block_type,
+        embedding_type;  // WeightType of the matrices in blocks; of embedding and head
+    int64_t kv_bf16;     // keys and values are cached as bfloat16, not float
+    int64_t layer_norm;  // LayerNorm with biases instead of RMSNorm
+    int64_t gelu;        // gelu (tanh) instead of silu
+    int64_t rope_tables;
+    double norm_eps;
+    double norm_offset;  // added to the stored weights of the norms
+    double attention_scale;
+    double embedding_scale;
+    double softcap;             // of the logits; 0: none
+    const int64_t *windows;     // by layer: how many tokens it sees, 0: all
+    const int64_t *rope_table;  // by layer: its row of `frequencies`, -1: no rotary positions
+    const float *frequencies;   // [rope_tables, head_dim / 2]
+};
+
+// A tensor [rows, columns], a row being the weights of one output; a vector has one row. The caller
+// guarantees that `data` and `scales` are as large as that says.
+struct TensorSource {
+    int64_t role, layer;
+    int64_t type;  // SourceType
+    const void *data;
+    const void *scales;
+    int64_t group;  // of the scales
+    int64_t rows, columns;
+    int64_t transposed;  // stored [columns, rows]
+    int64_t mapped;      // a mapped file, whose pages may be dropped once the tensor is packed
+};
+
+struct OwnwordsEngine;
+struct OwnwordsCache;
+
+// A cache keeps what it needs of its engine, and serves one caller at a time.
+OWNWORDS_API int ownwords_engine_new(const struct ModelShape *shape,
+                                     const struct TensorSource *tensors, int64_t count,
+                                     int64_t threads, struct OwnwordsEngine **engine);
+OWNWORDS_API int ownwords_engine_threads(const struct OwnwordsEngine *engine, int64_t *threads);
+OWNWORDS_API void ownwords_engine_free(struct OwnwordsEngine *engine);
+OWNWORDS_API int ownwords_cache_new(const struct OwnwordsEngine *engine, int64_t rows,
+                                    int64_t length, struct OwnwordsCache **cache);
+OWNWORDS_API void ownwords_cache_free(struct OwnwordsCache *cache);
+
+// Append counts[i] ids to row rows[i], for i < batch. The logits are those after each row's last id,
+// [batch, vocabulary], or with all_logits after every id. A margin of 0 or more asks only for logits
+// of the first `candidates` ids that are within the margin of their maximum; others may be -inf.
+OWNWORDS_API int ownwords_cache_forward(struct OwnwordsCache *cache, int64_t batch,
+                                        const int64_t *rows, const int64_t *counts,
+                                        const int64_t *ids, int all_logits, double margin,
+                                        int64_t candidates, float *logits);
+OWNWORDS_API int ownwords_cache_length(const struct OwnwordsCache *cache, int64_t row,
+                                       int64_t *length);
+OWNWORDS_API int ownwords_cache_truncate(struct OwnwordsCache *cache, int64_t row, int64_t length);
+// Copy the first `length` tokens of row `source` to `row`.
+OWNWORDS_API int ownwords_cache_copy(struct OwnwordsCache *cache, int64_t source, int64_t row,
+                                     int64_t length);
+
+// --- choosing tokens -----------------------------------------------------------------------------
+
+// As inference/sampling.py explains them.
+struct SamplingParams {
+    double temperature, top_p, min_p, typical_p;
+    double repetition_penalty, frequency_penalty, presence_penalty;
+    int64_t vocabulary, top_k, no_repeat_ngram_size, bias_count;
+    const int32_t *bias_ids;
+    const double *bias;
+};
+
+// Results of ownwords_sample and ownwords_banned_ids that are neither ids nor counts.
+enum SampleError { SAMPLE_NOT_FINITE = -1, SAMPLE_NOTHING_LEFT = -2, SAMPLE_NO_MEMORY = -3 };
+enum GuardError { GUARD_NEEDS_HISTORY = -1, GUARD_NO_MEMORY = -2 };
+
+// Buckets of hashes: see inference/ngram_index.py.
+struct HashTable {
+    const uint32_t *offsets;
+    const uint16_t *marks;
+    const void *values;  // uint32_t, or uint16_t
+    int64_t bits, entries, is_wide;
+};
+
+// The copy guard's index. It may be a mapped file of unknown origin: every number is checked.
+struct NgramIndex {
+    struct HashTable tokens, words;
+    const uint32_t *piece_offsets;
+    const uint8_t *pieces, *breaks;
+    const int32_t *parents;
+    const uint32_t *id_offsets, *ids;
+    int64_t vocabulary, piece_bytes, nodes, id_count, max_tokens, max_words;
+};
+
+// The next id, or a SampleError. Neither the banned ids are chosen nor those that the guard, unless
+// it is null, forbids. The first `prompt` ids of the history do not count for frequency and presence.
+OWNWORDS_API int64_t ownwords_sample(const struct SamplingParams *params, const float *logits,
+                                     const int32_t *history, int64_t length, int64_t prompt,
+                                     const int32_t *banned, int64_t banned_count,
+                                     const struct NgramIndex *guard, double uniform);
+
+// The number of ids that must not follow the history, of which the first `capacity` are written; or
+// a GuardError. is_complete: these are all ids of the text, not only the last ones.
+OWNWORDS_API int64_t ownwords_banned_ids(const struct NgramIndex *index, const int32_t *history,
+                                         int64_t length, int is_complete, int32_t *ids,
+                                         int64_t capacity);
+
+#ifdef __cplusplus
+}
+#endif

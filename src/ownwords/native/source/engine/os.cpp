@@ -1,0 +1,105 @@
+#include "engine/os.h"
+
+#include <cstdint>
+#include <new>
+
+#if defined(_WIN32)
+#undef Long
+#include <windows.h>
+#else
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <csignal>
+#endif
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace ownwords::engine {
+
+#if defined(_WIN32)
+
+void *allocate_pages(size_t bytes) {
+    void *pages = VirtualAlloc(nullptr, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+    if (pages == nullptr) throw std::bad_alloc();
+    return pages;
+}
+
+void free_pages(void *from, size_t) noexcept { VirtualFree(from, 0, MEM_RELEASE); }
+
+void discard_pages(const void *, size_t) {}
+
+int process_id() { return 0; }  // there is no fork
+
+struct BlockedSignals::Saved {};
+BlockedSignals::BlockedSignals() : saved_(nullptr) {}  // nor are there signals
+BlockedSignals::~BlockedSignals() = default;
+
+#else
+
+void *allocate_pages(size_t bytes) {
+    void *pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+    // Fewer TLB misses while weights are streamed.
+    constexpr size_t HUGE_PAGE = size_t(2) << 20;
+    if (bytes >= HUGE_PAGE) madvise(pages, bytes, MADV_HUGEPAGE);
+#endif
+    return pages;
+}
+
+void free_pages(void *from, size_t bytes) noexcept { munmap(from, bytes); }
+
+void discard_pages(const void *from, size_t bytes) {
+    const auto page = uintptr_t(sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(from);
+    const uintptr_t first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
+    if (first < end) madvise(reinterpret_cast<void *>(first), end - first, MADV_DONTNEED);
+}
+
+int process_id() { return int(getpid()); }
+
+struct BlockedSignals::Saved {
+    sigset_t signals;
+};
+
+BlockedSignals::BlockedSignals() : saved_(new Saved) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved_->signals);
+}
+
+BlockedSignals::~BlockedSignals() {
+    pthread_sigmask(SIG_SETMASK, &saved_->signals, nullptr);
+    delete saved_;
+}
+
+#endif
+
+#if defined(__linux__)
+
+int current_cpu() { return sched_getcpu(); }
+
+bool move_off_cpus(const int *taken, int count, int min_cpus) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;
+    if (CPU_COUNT(&allowed) < min_cpus) return false;
+    cpu_set_t others = allowed;
+    for (int i = 0; i < count; ++i)
+        if (taken[i] >= 0 && taken[i] < CPU_SETSIZE) CPU_CLR(size_t(taken[i]), &others);
+    if (CPU_COUNT(&others) == 0) return true;
+    if (sched_setaffinity(0, sizeof others, &others) == 0)
+        sched_setaffinity(0, sizeof allowed, &allowed);
+    return true;
+}
+
+#else
+
+int current_cpu() { return -1; }
+
+bool move_off_cpus(const int *, int, int) { return false; }
+
+#endif
+
+}  // namespace ownwords::engine

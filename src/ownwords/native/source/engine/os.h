@@ -1,0 +1,38 @@
+// What the engine asks of the operating system.
+#pragma once
+
+#include <cstddef>
+
+namespace ownwords::engine {
+
+// Zeroed memory, in huge pages where possible. Throws std::bad_alloc.
+void *allocate_pages(size_t bytes);
+void free_pages(void *from, size_t bytes) noexcept;
+
+// Drop the whole pages in this range of a mapped file; they are read again if needed.
+void discard_pages(const void *from, size_t bytes);
+
+// Changes in a fork.
+int process_id();
+
+// Blocks all signals for this thread while it lives, and for the threads that it starts.
+class BlockedSignals {
+  public:
+    BlockedSignals();
+    ~BlockedSignals();
+    BlockedSignals(const BlockedSignals &) = delete;
+    BlockedSignals &operator=(const BlockedSignals &) = delete;
+
+  private:
+    struct Saved;
+    Saved *saved_;
+};
+
+// -1 if unknown
+int current_cpu();
+
+// Move this thread to another CPU than these, if it may use min_cpus or more. Whether that was
+// tried.
+bool move_off_cpus(const int *taken, int count, int min_cpus);
+
+}  // namespace ownwords::engine

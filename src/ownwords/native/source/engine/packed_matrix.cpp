@@ -1,0 +1,280 @@
+#include "engine/packed_matrix.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "engine/quantize.h"
+
+namespace ownwords::engine {
+namespace {
+
+constexpr i64 INT4_BLOCK_INPUTS = 64;
+constexpr i64 INT4_BLOCK_BYTES = 9 * LINE;
+constexpr i64 INT4_SCALES_AT = 8 * LINE;  // offset in a block
+constexpr i64 WORD = 4;                   // bytes of an output in a line
+constexpr i64 HALF = GROUP / 2;
+
+// The offset in a panel of an output's weight of an input.
+i64 weight_offset(WeightType type, i64 output, i64 input) {
+    const i64 per_line = type == WeightType::F32 ? 1 : type == WeightType::BF16 ? 2 : 4;
+    const i64 bytes = WORD / per_line;
+    return input / per_line * LINE + output * WORD + input % per_line * bytes;
+}
+
+// The offset of the byte of an int4 weight, which is in the high half for the last 16 inputs of a
+// group.
+i64 int4_offset(i64 output, i64 input) {
+    const i64 line = input % INT4_BLOCK_INPUTS / GROUP * 4 + input % HALF / 4;
+    return input / INT4_BLOCK_INPUTS * INT4_BLOCK_BYTES + line * LINE + output * WORD + input % 4;
+}
+
+i64 int4_scale_offset(i64 output, i64 input) {
+    return input / INT4_BLOCK_INPUTS * INT4_BLOCK_BYTES + INT4_SCALES_AT + output * WORD +
+           input % INT4_BLOCK_INPUTS / GROUP * 2;
+}
+
+// One output's part of a panel, contiguous. A panel interleaves sixteen of these.
+class PanelLane {
+  public:
+    PanelLane(unsigned char *bytes, const Matrix &matrix) : bytes_(bytes), m_(matrix) {}
+
+    // Quantize numbers, which are padded with zeros up to `depth`.
+    void write(const float *numbers) const {
+        if (m_.type == WeightType::F32) {
+            std::memcpy(bytes_, numbers, size_t(m_.inputs) * sizeof(float));
+        } else if (m_.type == WeightType::BF16) {
+            auto *to = reinterpret_cast<Bf16 *>(bytes_);
+            for (i64 i = 0; i < m_.inputs; ++i) store(to[i], numbers[i]);
+        } else if (m_.type == WeightType::INT8) {
+            const Quantizer<8> quantizer(numbers, m_.depth());
+            for (i64 i = 0; i < m_.depth(); i += LANES)
+                store_bytes(quantizer.codes(load(numbers + i)), bytes_ + i);
+            std::memset(bytes_ + m_.inputs, 0, size_t(m_.depth() - m_.inputs));
+            std::memcpy(bytes_ + m_.depth(), &quantizer.scale, sizeof quantizer.scale);
+        } else {
+            for (i64 i = 0; i < m_.inputs; i += GROUP) {
+                const Quantizer<4> quantizer(numbers + i, GROUP);
+                for (i64 k = i; k < i + HALF; k += LANES)
+                    store_bytes(quantizer.codes(load(numbers + k)) |
+                                    quantizer.codes(load(numbers + k + HALF)) << 4,
+                                group(i) + (k - i));
+                store(*scale(i), quantizer.scale);
+                clear_padding(i);
+            }
+        }
+    }
+
+    // Copy codes of the matrix's own type. False if a scale is not finite.
+    bool copy(const WeightSource &from, i64 row) const {
+        if (m_.type == WeightType::INT8) {
+            const float scale = static_cast<const float *>(from.scales)[row];
+            const auto *codes = static_cast<const uint8_t *>(from.data) + row * m_.inputs;
+            for (i64 i = 0; i < m_.inputs; ++i) bytes_[i] = codes[i] ^ 128;
+            std::memcpy(bytes_ + m_.depth(), &scale, sizeof scale);
+            return std::isfinite(scale);
+        }
+        const i64 in_row = (m_.inputs + 1) / 2, per_scale = from.group;
+        const auto *codes = static_cast<const uint8_t *>(from.data) + row * in_row;
+        const auto *scales = static_cast<const Bf16 *>(from.scales) +
+                             row * ((m_.inputs + per_scale - 1) / per_scale);
+        bool all_finite = true;
+        for (i64 i = 0; i < m_.inputs; i += GROUP) {
+            uint8_t pair_bytes[HALF] = {};
+            std::memcpy(pair_bytes, codes + i / 2, size_t(std::min(HALF, in_row - i / 2)));
+            unsigned char *to = group(i);
+            for (i64 k = 0; k < HALF / 2; ++k) {
+                const int low_half = pair_bytes[k], high_half = pair_bytes[k + HALF / 2];
+                to[2 * k] = uint8_t((low_half & 15) | (high_half & 15) << 4);
+                to[2 * k + 1] = uint8_t(low_half >> 4 | (high_half & 0xf0));
+            }
+            *scale(i) = scales[i / per_scale];
+            all_finite &= std::isfinite(to_float(*scale(i)));
+            clear_padding(i);
+        }
+        return all_finite;
+    }
+
+  private:
+    static void store_bytes(VecU32 codes, unsigned char *to) {
+        typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+        const Bytes bytes = __builtin_convertvector(codes, Bytes);
+        std::memcpy(to, &bytes, sizeof bytes);
+    }
+
+    // Of int4: the codes and the scale of the group that begins at an input.
+    unsigned char *group(i64 input) const {
+        return bytes_ + input / INT4_BLOCK_INPUTS * (INT4_BLOCK_BYTES / PANEL) +
+               input % INT4_BLOCK_INPUTS / GROUP * HALF;
+    }
+
+    Bf16 *scale(i64 input) const {
+        return reinterpret_cast<Bf16 *>(bytes_ +
+                                        input / INT4_BLOCK_INPUTS * (INT4_BLOCK_BYTES / PANEL) +
+                                        INT4_SCALES_AT / PANEL) +
+               input % INT4_BLOCK_INPUTS / GROUP;
+    }
+
+    // Zero the codes beyond the last input.
+    void clear_padding(i64 input) const {
+        for (i64 k = std::max<i64>(m_.inputs - input, 0); k < GROUP; ++k)
+            group(input)[k % HALF] &= k < HALF ? 0xf0 : 0x0f;
+    }
+
+    unsigned char *bytes_;
+    const Matrix &m_;
+};
+
+void interleave_lanes(const unsigned char *lanes, i64 bytes, unsigned char *panel) {
+    for (i64 at = 0; at < bytes; at += WORD)
+        for (i64 o = 0; o < PANEL; ++o)
+            std::memcpy(panel + at * PANEL + o * WORD, lanes + o * bytes + at, WORD);
+}
+
+void load_as_float(SourceType type, const void *data, i64 first, i64 count, float *into) {
+    for_each_vec(count, [=](i64 i, auto part) {
+        const i64 at = first + i;
+        if (type == SourceType::F32) {
+            store(into + i, load(static_cast<const float *>(data) + at, part), part);
+        } else if (type == SourceType::BF16) {
+            store(into + i, load(static_cast<const Bf16 *>(data) + at, part), part);
+        } else {
+            uint16_t halves[LANES] = {};
+            std::memcpy(halves, static_cast<const uint16_t *>(data) + at,
+                        size_t(part.count) * sizeof(uint16_t));
+            store(into + i, load_half(halves), part);
+        }
+    });
+}
+
+// Some inputs at a time, for locality.
+void load_transposed(const WeightSource &from, i64 first, i64 count, float *into, i64 stride) {
+    constexpr i64 BLOCK_INPUTS = 16;
+    float block[BLOCK_INPUTS][PANEL];
+    for (i64 i = 0; i < from.inputs; i += BLOCK_INPUTS) {
+        const i64 count_here = std::min(BLOCK_INPUTS, from.inputs - i);
+        for (i64 k = 0; k < count_here; ++k)
+            load_as_float(from.type, from.data, (i + k) * from.rows + first, count, block[k]);
+        for (i64 r = 0; r < count; ++r)
+            for (i64 k = 0; k < count_here; ++k) into[r * stride + i + k] = block[k][r];
+    }
+}
+
+void load_rows(const WeightSource &from, i64 first, i64 count, float *into, i64 stride) {
+    if (from.type == SourceType::CODES8) {
+        const auto *codes = static_cast<const int8_t *>(from.data) + first * from.inputs;
+        for (i64 r = 0; r < count; ++r) {
+            const float scale = static_cast<const float *>(from.scales)[first + r];
+            for (i64 i = 0; i < from.inputs; ++i)
+                into[r * stride + i] = float(codes[r * from.inputs + i]) * scale;
+        }
+    } else if (from.type == SourceType::CODES4) {
+        const i64 in_row = (from.inputs + 1) / 2;
+        const i64 groups = (from.inputs + from.group - 1) / from.group;
+        for (i64 r = 0; r < count; ++r) {
+            const auto *codes = static_cast<const uint8_t *>(from.data) + (first + r) * in_row;
+            const auto *scales = static_cast<const Bf16 *>(from.scales) + (first + r) * groups;
+            for (i64 i = 0; i < from.inputs; ++i) {
+                const int code = (i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15) - 8;
+                into[r * stride + i] = float(code) * to_float(scales[i / from.group]);
+            }
+        }
+    } else if (from.transposed) {
+        load_transposed(from, first, count, into, stride);
+    } else {
+        for (i64 r = 0; r < count; ++r)
+            load_as_float(from.type, from.data, (first + r) * from.inputs, from.inputs,
+                          into + r * stride);
+    }
+}
+
+bool finite(const float *numbers, i64 count) {
+    VecI32 all_finite = VecI32{} - 1;
+    for_each_vec(count, [&](i64 i, auto part) {
+        const VecU32 bits = (VecU32)load(numbers + i, part) & 0x7f800000u;
+        all_finite &= bits != 0x7f800000u;
+    });
+    bool result = true;
+    for (int i = 0; i < LANES; ++i) result &= all_finite[i] != 0;
+    return result;
+}
+
+}  // namespace
+
+size_t Matrix::panel_bytes() const {
+    const size_t padded = size_t(depth());
+    switch (type) {
+        case WeightType::F32: return padded * LINE;
+        case WeightType::BF16: return padded / 2 * LINE;
+        case WeightType::INT8: return padded / 4 * LINE + LINE;
+        default: return padded / INT4_BLOCK_INPUTS * INT4_BLOCK_BYTES;
+    }
+}
+
+bool pack(const Matrix &m, const WeightSource *sources, i64 count, i64 first, i64 last) {
+    return pack_into(m, sources, count, first, last, m.lines + size_t(first) * m.panel_bytes());
+}
+
+bool pack_into(const Matrix &m, const WeightSource *sources, i64 count, i64 first, i64 last,
+               unsigned char *to) {
+    const SourceType own_type =
+        m.type == WeightType::INT8 ? SourceType::CODES8 : SourceType::CODES4;
+    const bool is_quantized = m.type == WeightType::INT8 || m.type == WeightType::INT4;
+    const i64 depth = m.depth(), bytes = i64(m.panel_bytes()) / PANEL;  // of a lane
+    std::vector<float> rows(size_t(PANEL * depth));
+    std::vector<unsigned char> lanes(m.panel_bytes());
+    bool all_finite = true;
+    for (i64 p = first; p < last; ++p) {
+        // Clear what the panel before left for outputs that this one lacks.
+        if ((p + 1) * PANEL > m.outputs) std::fill(lanes.begin(), lanes.end(), 0);
+        i64 begin = 0;  // the source's first output
+        for (i64 s = 0; s < count; begin += sources[s++].rows) {
+            const WeightSource &from = sources[s];
+            const i64 low = std::max(p * PANEL, begin);
+            const i64 high = std::min((p + 1) * PANEL, begin + from.rows);
+            if (low >= high) continue;
+            const bool copy_codes = is_quantized && from.type == own_type &&
+                                    (own_type == SourceType::CODES8 || from.group % GROUP == 0);
+            if (!copy_codes) {
+                load_rows(from, low - begin, high - low, rows.data(), depth);
+                if (!finite(rows.data(), (high - low) * depth)) return false;
+            }
+            for (i64 o = low; o < high; ++o) {
+                const PanelLane lane(lanes.data() + o % PANEL * bytes, m);
+                if (copy_codes)
+                    all_finite &= lane.copy(from, o - begin);
+                else
+                    lane.write(rows.data() + (o - low) * depth);
+            }
+        }
+        interleave_lanes(lanes.data(), bytes, to + size_t(p - first) * m.panel_bytes());
+    }
+    return all_finite;
+}
+
+void read_row(const Matrix &m, i64 output, float *into) {
+    const unsigned char *panel = m.lines + size_t(output / PANEL) * m.panel_bytes();
+    const i64 o = output % PANEL;
+    if (m.type == WeightType::F32) {
+        for (i64 i = 0; i < m.inputs; ++i)
+            std::memcpy(into + i, panel + weight_offset(m.type, o, i), sizeof(float));
+    } else if (m.type == WeightType::BF16) {
+        for (i64 i = 0; i < m.inputs; ++i)
+            into[i] =
+                to_float(*reinterpret_cast<const Bf16 *>(panel + weight_offset(m.type, o, i)));
+    } else if (m.type == WeightType::INT8) {
+        float scale;
+        std::memcpy(&scale, panel + m.depth() * PANEL + o * 4, sizeof scale);
+        for (i64 i = 0; i < m.inputs; ++i)
+            into[i] = float(int(panel[weight_offset(m.type, o, i)]) - 128) * scale;
+    } else {
+        for (i64 i = 0; i < m.inputs; ++i) {
+            const int both = panel[int4_offset(o, i)];
+            const int code = (i % GROUP < 16 ? both & 15 : both >> 4) - 8;
+            into[i] = float(code) *
+                      to_float(*reinterpret_cast<const Bf16 *>(panel + int4_scale_offset(o, i)));
+        }
+    }
+}
+
+}  // namespace ownwords::engine

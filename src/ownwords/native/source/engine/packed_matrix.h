@@ -1,0 +1,62 @@
+// A weight matrix, packed for the products.
+// A panel is 16 outputs, as lines of 64 bytes. A line holds the weights of all its outputs for the
+// next 1 (float), 2 (bfloat16), 4 (int8) or 8 (int4) inputs, output after output: one vector of a
+// dot product. Outputs are padded to 16, inputs to 64. Codes are unsigned: int8 plus 128, int4 plus
+// 8.
+//     INT8: a panel ends with a line of its outputs' scales.
+//     INT4: every 64 inputs are 9 lines: 4 of the first 32 inputs, 4 of the others, and one of each
+//           output's two scales in bfloat16. Of 32 inputs, input i is in line i / 4 % 4, byte i % 4
+//           of its output, in the low half for i < 16 and in the high half for the others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "simd/types.h"
+
+namespace ownwords::engine {
+
+enum class WeightType : int { F32 = 0, BF16 = 1, INT8 = 2, INT4 = 3 };
+
+constexpr i64 PANEL = 16;  // outputs
+constexpr i64 GROUP = 32;  // inputs that share a scale
+constexpr i64 LINE = 64;   // bytes
+
+struct Matrix {
+    WeightType type = WeightType::F32;
+    i64 outputs = 0, inputs = 0;
+    unsigned char *lines = nullptr;  // aligned to 64 bytes, not owned
+
+    i64 panels() const { return (outputs + PANEL - 1) / PANEL; }
+    i64 depth() const { return (inputs + 63) / 64 * 64; }  // padded inputs
+    size_t panel_bytes() const;
+    size_t bytes() const { return size_t(panels()) * panel_bytes(); }
+};
+
+enum class SourceType : int { F32 = 0, BF16 = 1, F16 = 2, CODES8 = 3, CODES4 = 4 };
+
+// Rows of a matrix as a file stores them: numbers, or codes with scales as models/quantize.py
+// writes them: int8 with a float per row; int4 two in a byte, with a bfloat16 for every `group`
+// inputs. Transposed numbers are stored [inputs, rows].
+struct WeightSource {
+    SourceType type = SourceType::F32;
+    const void *data = nullptr;
+    const void *scales = nullptr;
+    i64 rows = 0, inputs = 0;
+    i64 group = 0;
+    bool transposed = false;
+};
+
+// Write panels [first, last) of a matrix to its `lines`. Its rows are those of the sources, one
+// after another. Numbers are rounded as in models/quantize.py; codes of the matrix's own type are
+// copied. False, with the rest left out, if a number is not finite.
+bool pack(const Matrix &matrix, const WeightSource *sources, i64 count, i64 first, i64 last);
+
+// The same, with panel `first` at `to`.
+bool pack_into(const Matrix &matrix, const WeightSource *sources, i64 count, i64 first, i64 last,
+               unsigned char *to);
+
+// The weights of one output as floats: a token's embedding.
+void read_row(const Matrix &matrix, i64 output, float *into);
+
+}  // namespace ownwords::engine

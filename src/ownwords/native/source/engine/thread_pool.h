@@ -1,0 +1,97 @@
+// The engine's threads. One function runs on all of them, with barriers between its phases: a step
+// of a small model is too short to be handed out piece by piece.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "simd/types.h"
+
+namespace ownwords::engine {
+
+// This thread's part of [0, count), in multiples of `grain`.
+inline void split_range(i64 count, i64 grain, int thread, int threads, i64 &begin, i64 &end) {
+    const i64 pieces = (count + grain - 1) / grain;
+    begin = std::min(count, pieces * thread / threads * grain);
+    end = std::min(count, pieces * (thread + 1) / threads * grain);
+}
+
+// How often each round of a thread's barrier has been reached.
+struct BarrierSignals {
+    static constexpr int ROUNDS = 10;  // enough for 2^10 threads
+    struct alignas(64) Signal {
+        std::atomic<uint32_t> reached{0};
+    };
+    Signal rounds[ROUNDS];
+    std::atomic<int> current_cpu{-1};  // at the last run
+};
+
+// A thread's view of the pool.
+class ThreadTeam {
+  public:
+    ThreadTeam() = default;
+    ThreadTeam(BarrierSignals *signals, int thread, int count)
+        : threads(count), signals_(signals), thread_(thread) {}
+
+    int threads = 1;
+
+    // Returns when all threads have called it.
+    void barrier();
+
+  private:
+    BarrierSignals *signals_ = nullptr;
+    int thread_ = 0;
+    uint32_t phase_ = 0;
+};
+
+class ThreadPool {
+  public:
+    // At most `threads`, or as many as the system allows; the caller is one of them.
+    explicit ThreadPool(int threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool &) = delete;
+    ThreadPool &operator=(const ThreadPool &) = delete;
+
+    // of a run, now
+    int threads() const { return is_forked() ? 1 : int(teams_.size()); }
+
+    // body(ThreadTeam &, int thread) on every thread. One run at a time; a body must not throw.
+    template <typename Body>
+    void run(const Body &body) {
+        start([](const void *data, ThreadTeam &team,
+                 int thread) { (*static_cast<const Body *>(data))(team, thread); },
+              &body);
+    }
+
+  private:
+    using Call = void (*)(const void *, ThreadTeam &, int);
+
+    void start(Call call, const void *data);
+    void worker_loop(int thread);
+    void spread_over_cpus(int thread);
+    bool is_forked() const;
+
+    std::unique_ptr<BarrierSignals[]> signals_;
+    std::vector<ThreadTeam> teams_;
+    std::vector<std::thread> workers_;
+    std::mutex run_mutex_;
+    i64 process_id_ = 0;
+    std::atomic<int> cpu_moves_{0};
+
+    // Workers spin, then sleep until runs_ changes.
+    alignas(64) std::atomic<uint32_t> runs_{0};
+    Call call_ = nullptr;
+    const void *data_ = nullptr;
+    bool stopping_ = false;
+    std::atomic<int> sleeping_{0};
+    std::mutex mutex_;
+    std::condition_variable wake_;
+};
+
+}  // namespace ownwords::engine

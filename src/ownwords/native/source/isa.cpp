@@ -1,0 +1,58 @@
+// What this processor can do, and what this library was compiled from. build.py compiles this file
+// by itself to ask the first.
+#include "api.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#if defined(__x86_64__)
+namespace {
+
+// Whether the processor has AMX, and Linux lets this process use it, which a process must request.
+bool has_amx() {
+#if defined(__linux__)
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+    const unsigned features = 1u << 22 | 1u << 24 | 1u << 25;  // amx_bf16, amx_tile, amx_int8
+    constexpr long ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
+    return (d & features) == features &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
+}  // namespace
+#endif
+
+int ownwords_best_isa(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const bool avx512bf16 =
+        avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    if (avx512bf16) return has_amx() ? ISA_AMX : ISA_AVX512BF16;
+    return avx512 ? ISA_AVX512 : avx2 ? ISA_AVX2 : ISA_BASELINE;
+#elif defined(__aarch64__) && defined(__linux__)
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? ISA_NEON_DOTPROD : ISA_BASELINE;
+#else
+    return ISA_BASELINE;  // compilers for Apple's processors use all that these have
+#endif
+}
+
+#if !defined(OWNWORDS_SOURCE_HASH)
+#define OWNWORDS_SOURCE_HASH ""
+#endif
+
+const char *ownwords_source_hash(void) { return OWNWORDS_SOURCE_HASH; }

@@ -1,0 +1,41 @@
+// The tile configuration of AMX. Without AMX it is empty.
+#pragma once
+
+#include "simd/types.h"
+#if defined(__AMX_BF16__)
+#include <immintrin.h>
+#endif
+
+namespace ownwords {
+
+constexpr i64 TILE_ROWS = 16;
+
+// Rows and bytes of a row of each tile: by default all there can be.
+struct AmxTileShapes {
+    uint8_t palette = 1, start = 0, reserved[14] = {};
+    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+
+    void set(int tile, i64 row_count, i64 row_bytes) {
+        rows[tile] = uint8_t(row_count);
+        bytes[tile] = uint16_t(row_bytes);
+    }
+};
+
+// Configures the calling thread's tiles while it lives.
+class AmxTileConfig {
+  public:
+#if defined(__AMX_BF16__)
+    // Not _tile_loadconfig: GCC 12 takes most of the shapes for unread and drops them.
+    explicit AmxTileConfig(const AmxTileShapes &shapes = {}) {
+        asm volatile("ldtilecfg %0" ::"m"(shapes));
+    }
+    ~AmxTileConfig() { _tile_release(); }
+#else
+    AmxTileConfig() {}
+#endif
+    AmxTileConfig(const AmxTileConfig &) = delete;
+    AmxTileConfig &operator=(const AmxTileConfig &) = delete;
+};
+
+}  // namespace ownwords

@@ -1,0 +1,262 @@
+// C = A B for small bfloat16 matrices, summed in float, 32 x 32 numbers at once.
+// A tile of A is 16 rows of 32 numbers, row-major. A tile of B is 32 rows of 16 numbers, with pairs
+// of rows interleaved, as AMX wants it. pack_b_t, pack_b and pack_a_t below convert other orders, a
+// tile at a time. Without AMX vectors multiply the same tiles.
+#pragma once
+
+#include "simd/amx.h"
+#include "simd/vec.h"
+
+namespace ownwords {
+
+constexpr i64 TILE_K = 32;  // numbers of a row, the inner dimension
+constexpr i64 TILE_SIZE = TILE_ROWS * TILE_K;
+constexpr i64 PANEL = 32;                 // rows of A and columns of B that are multiplied at once
+constexpr i64 TILE_PAIR = 2 * TILE_SIZE;  // two tiles of B side by side
+
+// The stride of rows in memory: an odd number of panels, or the rows of a column would share few
+// cache sets.
+inline i64 padded_stride(i64 width) { return (width / PANEL | 1) * PANEL; }
+
+// Tiles of A: that of rows 16 i and columns 32 s begins at i * row_stride + s * k_stride.
+struct TilesA {
+    const Bf16 *at;
+    i64 row_stride, k_stride, stride;
+
+    TilesA from(i64 i, i64 s) const {
+        return {at + i * row_stride + s * k_stride, row_stride, k_stride, stride};
+    }
+};
+
+inline TilesA row_major(const Bf16 *at, i64 stride) {
+    return {at, TILE_ROWS * stride, TILE_K, stride};
+}
+// The tiles of 16 rows are contiguous; those of the next 16 begin `steps` tiles further on.
+inline TilesA tiled(const Bf16 *at, i64 steps) {
+    return {at, steps * TILE_SIZE, TILE_SIZE, TILE_K};
+}
+
+// sum += the dot product of a pair of A with each pair of B.
+inline void add_dot_pairs(VecF32 &sum, uint32_t pair, VecU32 pairs) {
+#if defined(__AVX512BF16__)
+    const __m512i broadcast = _mm512_set1_epi32(int32_t(pair));
+    sum = (VecF32)_mm512_dpbf16_ps((__m512)sum, (__m512bh)broadcast, (__m512bh)pairs);
+#else
+    const VecU32 broadcast = VecU32{} + pair;
+    sum += (VecF32)(broadcast << 16) * (VecF32)(pairs << 16);
+    sum += (VecF32)(broadcast & 0xffff0000u) * (VecF32)(pairs & 0xffff0000u);
+#endif
+}
+
+// c [32, 32] = the first 32 rows of A, or 16 if not two_rows, times a panel of B. With AMX
+// interleave() is called after each step, while the tiles are busy.
+template <typename Interleave>
+inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps, float *c,
+                        const Interleave &interleave) {
+#if defined(__AMX_BF16__)
+    const i64 width = a.stride * i64(sizeof(Bf16)), floats = PANEL * i64(sizeof(float));
+    const Bf16 *upper = a.at, *lower = two_rows ? a.at + a.row_stride : a.at;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (i64 s = 0; s < steps; ++s, upper += a.k_stride, lower += a.k_stride, b += TILE_PAIR) {
+        _tile_loadd(6, b, 64);
+        _tile_loadd(7, b + TILE_SIZE, 64);
+        _tile_loadd(4, upper, width);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        if (two_rows) {
+            _tile_loadd(5, lower, width);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        interleave();
+    }
+    _tile_stored(0, c, floats);
+    _tile_stored(1, c + TILE_ROWS, floats);
+    _tile_stored(2, c + TILE_ROWS * PANEL, floats);
+    _tile_stored(3, c + TILE_ROWS * PANEL + TILE_ROWS, floats);
+#else
+    (void)interleave;
+    constexpr int ROWS = LANES == 16 ? 8 : 4, VECS = int(TILE_ROWS) / LANES;
+    for (i64 begin = 0; begin < (two_rows ? PANEL : TILE_ROWS); begin += ROWS)
+        for (i64 half = 0; half < 2; ++half) {
+            VecF32 sum[ROWS][VECS] = {};
+            const Bf16 *rows =
+                a.at + begin / TILE_ROWS * a.row_stride + begin % TILE_ROWS * a.stride;
+            const Bf16 *tile = b + half * TILE_SIZE;
+            for (i64 s = 0; s < steps; ++s, rows += a.k_stride, tile += TILE_PAIR)
+                for (i64 p = 0; p < TILE_K / 2; ++p)
+                    for (int j = 0; j < VECS; ++j) {
+                        VecU32 pairs;
+                        std::memcpy(&pairs, tile + p * TILE_K + 2 * j * LANES, sizeof pairs);
+                        for (int i = 0; i < ROWS; ++i) {
+                            uint32_t pair;
+                            std::memcpy(&pair, rows + i * a.stride + 2 * p, sizeof pair);
+                            add_dot_pairs(sum[i][j], pair, pairs);
+                        }
+                    }
+            for (int i = 0; i < ROWS; ++i)
+                for (int j = 0; j < VECS; ++j)
+                    store(c + (begin + i) * PANEL + half * TILE_ROWS + j * LANES, sum[i][j]);
+        }
+#endif
+}
+
+// All of C: epilogue(row, panel, 32 numbers). It stores one product while the next is computed.
+// panel_stride lies between panels of B.
+template <typename Epilogue>
+inline void matmul(const TilesA &a, const Bf16 *b, i64 panel_stride, i64 rows, i64 panels,
+                   i64 steps, const Epilogue &epilogue) {
+    alignas(64) float tiles[2][PANEL * PANEL];
+    i64 row = 0, panel = 0, next = 0, count = 0;  // stored so far: `next` of `count` rows
+    const i64 rows_per_step = PANEL / steps + 1;
+    int current = 0;
+    const auto flush_until = [&](i64 end) {
+        const float *result = tiles[current ^ 1];
+        for (end = end < count ? end : count; next < end; ++next)
+            epilogue(row + next, panel, result + next * PANEL);
+    };
+    for (i64 j = 0; j < panels; ++j)
+        for (i64 i = 0; i < rows; i += PANEL, current ^= 1) {
+            matmul_tile(a.from(i / TILE_ROWS, 0), rows - i > TILE_ROWS, b + j * panel_stride, steps,
+                        tiles[current], [&] { flush_until(next + rows_per_step); });
+            flush_until(count);
+            row = i, panel = j, next = 0, count = rows - i < PANEL ? rows - i : PANEL;
+        }
+    flush_until(count);
+}
+
+// --- packing ---
+
+// Rows are read 32 numbers at a time, which hardware prefetchers do not foresee.
+inline void prefetch(const void *at) { __builtin_prefetch(at); }
+
+// 32 numbers as bfloat16, zeros beyond `count`.
+#if defined(__AVX512BF16__)
+typedef __m512i Bf16Line;
+
+inline Bf16Line load_line(const Bf16 *from, i64 count) {
+    if (count >= TILE_K) return _mm512_loadu_si512(from);
+    return _mm512_maskz_loadu_epi16(count > 0 ? (1u << count) - 1u : 0u, from);
+}
+
+inline Bf16Line load_line(const float *from, i64 count) {
+    const uint32_t mask = count >= TILE_K ? ~0u : count > 0 ? (1u << count) - 1u : 0u;
+    const __m512 low = _mm512_maskz_loadu_ps(__mmask16(mask), from);
+    const __m512 high = _mm512_maskz_loadu_ps(__mmask16(mask >> 16), from + TILE_ROWS);
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+#else
+struct Bf16Line {
+    Bf16 at[TILE_K];
+};
+
+template <typename T>
+inline Bf16Line load_line(const T *from, i64 count) {
+    Bf16Line line{};
+    for_each_vec(count < TILE_K ? count : TILE_K,
+                 [&](i64 i, auto part) { store(line.at + i, load(from + i, part), part); });
+    return line;
+}
+#endif
+
+#if defined(__AVX512F__)
+// Transpose 16 x 16 numbers of 32 bits.
+inline void transpose16(__m512i *x) {
+    __m512i y[16];
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; ++j) {
+            x[i + 2 * j] = _mm512_unpacklo_epi64(y[i + j], y[i + j + 2]);
+            x[i + 2 * j + 1] = _mm512_unpackhi_epi64(y[i + j], y[i + j + 2]);
+        }
+    for (int j = 0; j < 4; ++j) {
+        const __m512i a = _mm512_shuffle_i32x4(x[j], x[j + 4], 0x88);
+        const __m512i b = _mm512_shuffle_i32x4(x[j], x[j + 4], 0xdd);
+        const __m512i c = _mm512_shuffle_i32x4(x[j + 8], x[j + 12], 0x88);
+        const __m512i d = _mm512_shuffle_i32x4(x[j + 8], x[j + 12], 0xdd);
+        y[j] = _mm512_shuffle_i32x4(a, c, 0x88);
+        y[j + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
+        y[j + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
+        y[j + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
+    }
+    for (int i = 0; i < 16; ++i) x[i] = y[i];
+}
+#endif
+
+// Transpose a tile's pairs in place: a tile of B becomes one of A, and back.
+inline void transpose16(Bf16 *tile) {
+#if defined(__AVX512F__)
+    __m512i x[16];
+    for (int i = 0; i < 16; ++i) x[i] = _mm512_loadu_si512(tile + i * TILE_K);
+    transpose16(x);
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(tile + i * TILE_K, x[i]);
+#else
+    uint32_t pairs[TILE_ROWS][TILE_ROWS];
+    std::memcpy(pairs, tile, sizeof pairs);
+    for (i64 i = 0; i < TILE_ROWS; ++i)
+        for (i64 j = 0; j < i; ++j) {
+            const uint32_t pair = pairs[i][j];
+            pairs[i][j] = pairs[j][i];
+            pairs[j][i] = pair;
+        }
+    std::memcpy(tile, pairs, sizeof pairs);
+#endif
+}
+
+// A tile of B whose 16 columns are these rows.
+template <typename T>
+inline void pack_b_t(const T *from, i64 stride, i64 rows, i64 columns, Bf16 *to) {
+    for (i64 n = 0; n < TILE_ROWS; ++n) {
+        const Bf16Line line = load_line(from + n * stride, n < rows ? columns : 0);
+        prefetch(from + n * stride + TILE_K);
+        std::memcpy(to + n * TILE_K, &line, sizeof line);
+    }
+    transpose16(to);
+}
+
+// Interleave two rows: 16 pairs of their first halves, 16 of the second.
+inline void interleave_rows(const Bf16Line &item, const Bf16Line &other, Bf16 *lower, Bf16 *upper) {
+#if defined(__AVX512BF16__)
+    const __m512i low = _mm512_unpacklo_epi16(item, other);
+    const __m512i high = _mm512_unpackhi_epi16(item, other);
+    // Quarters hold four pairs each, in turn of the lower and upper half.
+    const __m512i first_pairs = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i second_pairs = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    _mm512_storeu_si512(lower, _mm512_permutex2var_epi64(low, first_pairs, high));
+    _mm512_storeu_si512(upper, _mm512_permutex2var_epi64(low, second_pairs, high));
+#else
+    for (i64 n = 0; n < TILE_ROWS; ++n) {
+        lower[2 * n] = item.at[n], lower[2 * n + 1] = other.at[n];
+        upper[2 * n] = item.at[TILE_ROWS + n], upper[2 * n + 1] = other.at[TILE_ROWS + n];
+    }
+#endif
+}
+
+// Two tiles of B whose rows are these 32.
+template <typename T>
+inline void pack_b(const T *from, i64 stride, i64 rows, i64 columns, Bf16 *lower, Bf16 *upper) {
+    for (i64 p = 0; p < TILE_ROWS; ++p) {
+        prefetch(from + 2 * p * stride + TILE_K);
+        prefetch(from + (2 * p + 1) * stride + TILE_K);
+        const Bf16Line item = load_line(from + 2 * p * stride, 2 * p < rows ? columns : 0);
+        const Bf16Line other =
+            load_line(from + (2 * p + 1) * stride, 2 * p + 1 < rows ? columns : 0);
+        interleave_rows(item, other, lower + p * TILE_K, upper + p * TILE_K);
+    }
+}
+
+// Two tiles of A whose rows are the columns of these 32 rows.
+template <typename T>
+inline void pack_a_t(const T *from, i64 stride, i64 rows, i64 columns, Bf16 *lower, Bf16 *upper) {
+    pack_b(from, stride, rows, columns, lower, upper);
+    transpose16(lower);
+    transpose16(upper);
+}
+
+}  // namespace ownwords

@@ -1,0 +1,70 @@
+// Scratch memory, aligned for vectors and tiles, uninitialized. Each thread reuses its own: asking
+// the system for every tile of tokens would take as long as the tile.
+#pragma once
+
+#include <cstddef>
+#include <new>
+
+#include "simd/types.h"
+
+namespace ownwords {
+
+// A thread's stack of allocations.
+class ThreadArena {
+  public:
+    ThreadArena() = default;
+    ~ThreadArena() { free_aligned(data_); }
+    ThreadArena(const ThreadArena &) = delete;
+    ThreadArena &operator=(const ThreadArena &) = delete;
+
+    // Grows only while it is empty; until then what does not fit is allocated separately.
+    void *allocate(size_t bytes) {
+        if (used_ == 0 && peak_ > size_) {
+            free_aligned(data_);
+            data_ = nullptr, size_ = 0;
+            data_ = allocate_aligned(peak_);
+            size_ = peak_;
+        }
+        used_ += bytes;
+        if (used_ > peak_) peak_ = used_;
+        return used_ <= size_ ? data_ + (used_ - bytes) : allocate_aligned(bytes);
+    }
+
+    void release(void *from, size_t bytes) {
+        if (used_ > size_) free_aligned(static_cast<char *>(from));
+        used_ -= bytes;
+    }
+
+  private:
+    static char *allocate_aligned(size_t bytes) {
+        return static_cast<char *>(::operator new(bytes, std::align_val_t(64)));
+    }
+    static void free_aligned(char *at) { ::operator delete(at, std::align_val_t(64)); }
+
+    char *data_ = nullptr;
+    size_t size_ = 0, used_ = 0, peak_ = 0;
+};
+
+// A function, as MinGW's linker rejects inline thread_local variables.
+inline ThreadArena &thread_arena() {
+    static thread_local ThreadArena store;
+    return store;
+}
+
+template <typename T>
+class ScratchBuffer {
+  public:
+    explicit ScratchBuffer(i64 count)
+        : bytes_((size_t(count) * sizeof(T) + 63) / 64 * 64),
+          data_(static_cast<T *>(thread_arena().allocate(bytes_))) {}
+    ~ScratchBuffer() { thread_arena().release(data_, bytes_); }
+    ScratchBuffer(const ScratchBuffer &) = delete;
+    ScratchBuffer &operator=(const ScratchBuffer &) = delete;
+    operator T *() const { return data_; }
+
+  private:
+    size_t bytes_;
+    T *data_;
+};
+
+}  // namespace ownwords

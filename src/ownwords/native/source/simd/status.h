@@ -1,0 +1,51 @@
+// Errors inside the library, and how they leave it.
+#pragma once
+
+#include <new>
+#include <stdexcept>
+#include <type_traits>
+
+#include "api.h"
+#include "simd/types.h"
+
+namespace ownwords {
+
+struct Error {
+    Status status;
+};
+
+// The Status that body() returns or throws.
+template <typename Body>
+int with_status(const Body &body) {
+    try {
+        return body();
+    } catch (const Error &error) {
+        return error.status;
+    } catch (const std::bad_alloc &) {
+        return STATUS_NO_MEMORY;
+    } catch (const std::length_error &) {
+        return STATUS_NO_MEMORY;
+    } catch (...) {
+        return STATUS_INTERNAL_ERROR;
+    }
+}
+
+// body(T *) with the type that `dtype` names: 0 float, 1 bfloat16.
+template <typename Body>
+void dispatch_dtype(int64_t dtype, const Body &body) {
+    if (dtype == 0)
+        body(static_cast<float *>(nullptr));
+    else
+        body(static_cast<Bf16 *>(nullptr));
+}
+
+// A kernel for that type, and its Status.
+template <typename Body>
+int run_kernel(int64_t dtype, const Body &body) {
+    return with_status([&] {
+        dispatch_dtype(dtype, body);
+        return STATUS_OK;
+    });
+}
+
+}  // namespace ownwords

@@ -1,0 +1,246 @@
+// Causal attention by tiles of bfloat16 (FlashAttention: Dao et al. 2022, arXiv 2205.14135), for
+// one key head of one sequence. Each token sees those from `first` to itself; blocks of keys that
+// no query of a block sees are skipped.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "simd/scratch.h"
+#include "simd/bf16_matmul.h"
+
+namespace ownwords {
+
+// x [tokens, query_heads + 2 * kv_heads, width]; `first` [tokens], or null for 0.
+struct FlashShape {
+    i64 tokens, query_heads, kv_heads, width;
+    i64 stride, out_stride;  // of rows of x, and of the output
+    float scale;
+    const int32_t *first;
+
+    i64 padded_tokens() const { return (tokens + PANEL - 1) / PANEL * PANEL; }
+    i64 blocks() const { return padded_tokens() / PANEL; }
+    i64 k_steps() const { return width / TILE_K; }
+    i64 group_size() const { return query_heads / kv_heads; }
+    i64 key_at(i64 kv_head) const { return (query_heads + kv_head) * width; }
+    i64 value_at(i64 kv_head) const { return (query_heads + kv_heads + kv_head) * width; }
+    // The first block of keys that some query of a block sees.
+    i64 first_block(i64 block) const { return first ? first[block * PANEL] / PANEL : 0; }
+};
+
+// All tokens of one head as tiles of B: as its columns, or as its rows.
+inline void pack_tokens_b_t(const FlashShape &s, const Bf16 *from, i64 stride, Bf16 *to) {
+    for (i64 block = 0; block < s.blocks(); ++block)
+        for (i64 step = 0; step < s.k_steps(); ++step)
+            for (i64 half = 0; half < 2; ++half) {
+                const i64 token = block * PANEL + half * TILE_ROWS;
+                pack_b_t(from + token * stride + step * TILE_K, stride,
+                         std::max<i64>(0, s.tokens - token), TILE_K,
+                         to + (block * s.k_steps() + step) * TILE_PAIR + half * TILE_SIZE);
+            }
+}
+
+inline void pack_tokens_b(const FlashShape &s, const Bf16 *from, i64 stride, Bf16 *to) {
+    for (i64 panel = 0; panel < s.k_steps(); ++panel)
+        for (i64 block = 0; block < s.blocks(); ++block) {
+            Bf16 *tiles = to + (panel * s.blocks() + block) * TILE_PAIR;
+            pack_b(from + block * PANEL * stride + panel * TILE_K, stride, s.tokens - block * PANEL,
+                   TILE_K, tiles, tiles + TILE_SIZE);
+        }
+}
+
+// All tokens of one head as tiles of A whose rows are the head's dimensions.
+inline void pack_tokens_a_t(const FlashShape &s, const Bf16 *from, i64 stride, Bf16 *to) {
+    for (i64 panel = 0; panel < s.k_steps(); ++panel)
+        for (i64 block = 0; block < s.blocks(); ++block) {
+            Bf16 *upper = to + (2 * panel * s.blocks() + block) * TILE_SIZE;
+            pack_a_t(from + block * PANEL * stride + panel * TILE_K, stride,
+                     s.tokens - block * PANEL, TILE_K, upper, upper + s.blocks() * TILE_SIZE);
+        }
+}
+
+// Softmax of `count` scores of one query over [from, to), without the division; 0 elsewhere.
+struct SoftmaxStats {
+    float max, sum;
+};
+
+inline SoftmaxStats softmax_row(float *scores, i64 from, i64 to, i64 count, Bf16 *probs) {
+    const i64 start = from / LANES * LANES, stop = (to + LANES - 1) / LANES * LANES;
+    VecF32 maxima = splat(-INFINITY), sums{};
+    for (i64 k = start; k < stop; k += LANES) {
+        const VecF32 score = mask_range(load(scores + k), k, from, to, -INFINITY);
+        store(scores + k, score);
+        maxima = max(maxima, score);
+    }
+    const float max_score = reduce_max(maxima);
+    for (i64 k = 0; k < start; k += LANES) store(probs + k, VecF32{});
+    for (i64 k = start; k < stop; k += LANES) {
+        const VecF32 prob = mask_range(exp<true>(load(scores + k) - max_score), k, from, to, 0);
+        store(probs + k, prob);
+        sums += prob;
+    }
+    for (i64 k = stop; k < count; k += LANES) store(probs + k, VecF32{});
+    return {max_score, reduce_add(sums)};
+}
+
+// y [tokens, query_heads * width]; log_sums [query_heads, tokens].
+inline void flash_attention(const FlashShape &s, i64 kv_head, const Bf16 *x, Bf16 *y,
+                            float *log_sums) {
+    const i64 size = s.padded_tokens() * s.width;
+    ScratchBuffer<Bf16> keys(size), values(size), probs(PANEL * s.padded_tokens());
+    ScratchBuffer<float> scores(PANEL * s.padded_tokens());
+    pack_tokens_b_t(s, x + s.key_at(kv_head), s.stride, keys);
+    pack_tokens_b(s, x + s.value_at(kv_head), s.stride, values);
+    for (i64 head = kv_head * s.group_size(); head < (kv_head + 1) * s.group_size(); ++head)
+        for (i64 block = 0; block < s.blocks(); ++block) {
+            const i64 begin = block * PANEL, rows = std::min(PANEL, s.tokens - begin);
+            const i64 first_block = s.first_block(block), visible = block + 1 - first_block,
+                      count = visible * PANEL;
+            float inverse_sums[PANEL];
+            matmul(row_major(x + begin * s.stride + head * s.width, s.stride),
+                   keys + first_block * s.k_steps() * TILE_PAIR, s.k_steps() * TILE_PAIR, rows,
+                   visible, s.k_steps(), [&](i64 row, i64 panel, const float *line) {
+                       float *to = scores + row * count + panel * PANEL;
+                       for (i64 k = 0; k < PANEL; k += LANES)
+                           store(to + k, load(line + k) * s.scale);
+                   });
+            for (i64 row = 0; row < rows; ++row) {
+                const i64 t = begin + row, first_key = first_block * PANEL;
+                const SoftmaxStats softmax =
+                    softmax_row(scores + row * count, s.first ? s.first[t] - first_key : 0,
+                                t + 1 - first_key, count, probs + row * count);
+                inverse_sums[row] = 1.0f / softmax.sum;
+                log_sums[head * s.tokens + t] = softmax.max + std::log(softmax.sum);
+            }
+            matmul(row_major(probs, count), values + first_block * TILE_PAIR,
+                   s.blocks() * TILE_PAIR, rows, s.k_steps(), visible,
+                   [&](i64 row, i64 panel, const float *line) {
+                       Bf16 *to = y + (begin + row) * s.out_stride + head * s.width;
+                       to += panel * PANEL;
+                       for (i64 d = 0; d < PANEL; d += LANES)
+                           store(to + d, load(line + d) * inverse_sums[row]);
+                   });
+        }
+}
+
+// Store the transpose of `columns` rows of 32 numbers.
+inline void store_transposed(const float *from, i64 columns, i64 rows, i64 stride, Bf16 *to) {
+    for (i64 d = 0; d < columns; d += TILE_ROWS)
+        for (i64 begin = 0; begin < rows; begin += TILE_ROWS) {
+            const i64 end = std::min(rows, begin + TILE_ROWS);
+#if defined(__AVX512F__)
+            __m512i x[16];
+            for (int i = 0; i < 16; ++i) x[i] = _mm512_loadu_si512(from + (d + i) * PANEL + begin);
+            transpose16(x);
+            for (i64 t = begin; t < end; ++t) store(to + t * stride + d, (VecF32)x[t - begin]);
+#else
+            for (i64 t = begin; t < end; ++t)
+                for (i64 i = 0; i < TILE_ROWS; ++i)
+                    store(to[t * stride + d + i], from[(d + i) * PANEL + t]);
+#endif
+        }
+}
+
+// dx from dy. Scores are [keys, queries] here: what belongs to a query is a lane, and probabilities
+// are already in the order of the products over queries.
+inline void flash_attention_backward(const FlashShape &s, i64 kv_head, const Bf16 *x, const Bf16 *y,
+                                     const Bf16 *dy, const float *log_sums, Bf16 *dx) {
+    const i64 size = s.padded_tokens() * s.width, out_stride = s.out_stride;
+    ScratchBuffer<Bf16> keys(size), query_b_t(size), query_b(size), grad_b_t(size);
+    ScratchBuffer<Bf16> grad_b(size), probs(PANEL * s.padded_tokens()),
+        score_grads(PANEL * s.padded_tokens());
+    ScratchBuffer<Bf16> packed_score_grads(s.padded_tokens() * s.padded_tokens());
+    ScratchBuffer<float> scores(PANEL * s.padded_tokens()), log_sum(s.padded_tokens()),
+        grad_dot_out(s.padded_tokens());
+    ScratchBuffer<float> dkeys(size), dvalues(size), query_grad_t(PANEL * s.width);
+    ScratchBuffer<int32_t> first_tokens(s.padded_tokens());
+    const Bf16 *key_rows = x + s.key_at(kv_head), *value_rows = x + s.value_at(kv_head);
+    pack_tokens_a_t(s, key_rows, s.stride, keys);
+    std::fill_n((float *)dkeys, size, 0.0f);
+    std::fill_n((float *)dvalues, size, 0.0f);
+    for (i64 t = 0; t < s.padded_tokens(); ++t)
+        first_tokens[t] = t >= s.tokens ? INT32_MAX : s.first ? s.first[t] : 0;
+    for (i64 head = kv_head * s.group_size(); head < (kv_head + 1) * s.group_size(); ++head) {
+        const Bf16 *query = x + head * s.width, *grad = dy + head * s.width;
+        pack_tokens_b_t(s, query, s.stride, query_b_t);
+        pack_tokens_b(s, query, s.stride, query_b);
+        pack_tokens_b_t(s, grad, out_stride, grad_b_t);
+        pack_tokens_b(s, grad, out_stride, grad_b);
+        for (i64 t = 0; t < s.padded_tokens(); ++t) {
+            VecF32 dot{};
+            if (t < s.tokens)
+                for (i64 d = 0; d < s.width; d += LANES)
+                    dot += load(grad + t * out_stride + d) *
+                           load(y + t * out_stride + head * s.width + d);
+            grad_dot_out[t] = reduce_add(dot);
+            log_sum[t] = t < s.tokens ? log_sums[head * s.tokens + t] : 0.0f;
+        }
+        for (i64 block = 0; block < s.blocks(); ++block) {
+            // Queries from these keys on, up to the first block that sees none of them.
+            i64 end_block = block + 1;
+            while (end_block < s.blocks() && s.first_block(end_block) <= block) ++end_block;
+            const i64 begin = block * PANEL, visible = end_block - block, count = visible * PANEL;
+            const i64 at = block * s.k_steps() * TILE_PAIR;
+            matmul(row_major(key_rows + begin * s.stride, s.stride), query_b_t + at,
+                   s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
+                   [&](i64 row, i64 panel, const float *line) {
+                       std::memcpy(scores + row * count + panel * PANEL, line,
+                                   PANEL * sizeof(float));
+                   });
+            matmul(row_major(value_rows + begin * s.stride, s.stride), grad_b_t + at,
+                   s.k_steps() * TILE_PAIR, PANEL, visible, s.k_steps(),
+                   [&](i64 row, i64 panel, const float *line) {
+                       const i64 place = row * count + panel * PANEL;
+                       for (i64 q = 0; q < PANEL; q += LANES) {
+                           const i64 t = begin + panel * PANEL + q;
+                           VecI32 first_visible;
+                           std::memcpy(&first_visible, first_tokens + t, sizeof first_visible);
+                           const int32_t key_token = int32_t(begin + row);
+                           const VecI32 mask =
+                               (kIota + int32_t(t) >= key_token) & (first_visible <= key_token);
+                           const VecF32 prob =
+                               exp<true>(load(scores + place + q) * s.scale - load(log_sum + t));
+                           const VecF32 score_grad =
+                               prob * (load(line + q) - load(grad_dot_out + t)) * s.scale;
+                           store(probs + place + q, mask ? prob : VecF32{});
+                           store(score_grads + place + q, mask ? score_grad : VecF32{});
+                       }
+                       if (row % 2 == 0) return;
+                       const Bf16Line item = load_line(score_grads + place - count, PANEL);
+                       const Bf16Line odd = load_line(score_grads + place, PANEL);
+                       Bf16 *to = packed_score_grads +
+                                  ((block + panel) * s.blocks() + block) * TILE_PAIR +
+                                  row / 2 * TILE_K;
+                       interleave_rows(item, odd, to, to + TILE_SIZE);
+                   });
+            const auto add_to = [&](float *totals) {
+                return [=](i64 row, i64 panel, const float *line) {
+                    float *to = totals + (begin + row) * s.width + panel * PANEL;
+                    for (i64 d = 0; d < PANEL; d += LANES)
+                        store(to + d, load(to + d) + load(line + d));
+                };
+            };
+            matmul(row_major(probs, count), grad_b + block * TILE_PAIR, s.blocks() * TILE_PAIR,
+                   PANEL, s.k_steps(), visible, add_to(dvalues));
+            matmul(row_major(score_grads, count), query_b + block * TILE_PAIR,
+                   s.blocks() * TILE_PAIR, PANEL, s.k_steps(), visible, add_to(dkeys));
+        }
+        for (i64 block = 0; block < s.blocks(); ++block) {
+            const i64 first_block = s.first_block(block), begin = block * PANEL;
+            matmul(tiled(keys, s.blocks()).from(0, first_block),
+                   packed_score_grads + (block * s.blocks() + first_block) * TILE_PAIR, 0, s.width,
+                   1, block + 1 - first_block, [&](i64 row, i64, const float *line) {
+                       std::memcpy(query_grad_t + row * PANEL, line, PANEL * sizeof(float));
+                   });
+            store_transposed(query_grad_t, s.width, std::min(PANEL, s.tokens - begin), s.stride,
+                             dx + begin * s.stride + head * s.width);
+        }
+    }
+    for (i64 t = 0; t < s.tokens; ++t)
+        for (i64 d = 0; d < s.width; d += LANES) {
+            store(dx + t * s.stride + s.key_at(kv_head) + d, load(dkeys + t * s.width + d));
+            store(dx + t * s.stride + s.value_at(kv_head) + d, load(dvalues + t * s.width + d));
+        }
+}
+
+}  // namespace ownwords
