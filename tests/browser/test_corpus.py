@@ -159,9 +159,8 @@ def test_a_text_is_found_read_and_decided_about_by_keyboard_alone(
     page.keyboard.press("Enter")  # past the menu
     for _ in range(12):
         page.keyboard.press("Shift+Tab")
-        if page.evaluate("document.activeElement.closest('.tabs') !== null"):
+        if page.evaluate("document.activeElement.textContent") == "Posts":
             break
-    page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     page.wait_for_selector(".every")
     page.keyboard.press("f")

@@ -139,6 +139,7 @@ def test_without_an_own_model_the_base_writes_alone(
 ) -> None:
     for page in opened(browser, site, expected):
         shown(page, "/#/write")
+        assert page.locator("h1").inner_text() == "Not in your voice yet"
         set_length(page, 50)
         page.get_by_label("Beginning").fill("The harbour")
         page.get_by_role("button", name="Write", exact=True).click()

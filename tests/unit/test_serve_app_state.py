@@ -350,7 +350,7 @@ def test_nobody_waits_behind_long_answers_for_what_makes_vectors(
         opened.append(setting)
         return True
 
-    monkeypatch.setattr("ownwords.ask.embedders.opened", embedder)
+    monkeypatch.setattr("ownwords.ask.embedders.open_embedder", embedder)
     without, with_one = AppState(place), AppState(place, ServeSettings(embed="minilm"))
     go_on = threading.Event()
 

@@ -222,6 +222,17 @@ def test_a_server_that_was_started_anew_finds_it_and_can_stop_it(
     assert again.outcome.kind == "stopped"
 
 
+def test_in_an_empty_folder_the_first_training_makes_the_workspace(
+    tmp_path: Path, begin: Begin, place: Workspace
+) -> None:
+    place.root.rmdir()
+    process = begin("ends")
+    process.start(COMMAND)
+    until(lambda: (s := process.status()) and s.outcome)
+    with place.opened():  # as `ownwords make` and `look` do, which refuse any other folder
+        pass
+
+
 def test_one_that_does_not_listen_is_ended_in_the_end(place: Workspace, begin: Begin) -> None:
     process = begin("is deaf")
     process.start(COMMAND)

@@ -1,6 +1,6 @@
 // The app: routing, requests to the server, keys, colours, messages.
 
-import { button, el, fill, uniqueId, icon, kbd, loading, problem, rovingFocus, sentence } from "/components.js";
+import { button, el, fill, uniqueId, icon, kbd, loading, problem, sentence } from "/components.js";
 
 const PARTS = [["corpus", "Corpus"], ["train", "Train"], ["write", "Write"], ["ask", "Ask"], ["score", "Score"]];
 const main = document.getElementById("main");
@@ -68,7 +68,6 @@ async function route() {
     if (is) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
-  settleParts(document.querySelector("#parts a[aria-current]") ?? undefined);
   leaveNow();
   const waiting = setTimeout(() => now === turn && fill(main, loading("Loading")), 150);
   const element = el("div", { class: `page ${where.part}` });
@@ -146,8 +145,8 @@ export async function* stream(path, body = null, { signal } = {}) {
       const blocks = (left + value).split(/\r?\n\r?\n/);
       left = blocks.pop();
       for (const block of blocks) {
-        const found = eventOf(block);
-        if (found) yield found;
+        const result = eventOf(block);
+        if (result) yield result;
       }
     }
   } finally {
@@ -161,9 +160,9 @@ export function listen(path, onEvent, { onLost = () => {} } = {}) {
   (async () => {
     for (let tries = 0; !ended.signal.aborted; ) {
       try {
-        for await (const found of stream(path, null, { signal: ended.signal })) {
+        for await (const result of stream(path, null, { signal: ended.signal })) {
           tries = 0;
-          onEvent(found);
+          onEvent(result);
         }
       } catch (error) {
         if (ended.signal.aborted) return;
@@ -261,12 +260,12 @@ const typing = (node) => node instanceof HTMLElement && (node.isContentEditable 
 document.addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
   const key = (event.ctrlKey || event.metaKey ? "Ctrl+" : "") + event.key;
-  const found = pageKeys.get(key) ?? globalKeys.get(key);
+  const result = pageKeys.get(key) ?? globalKeys.get(key);
   const isTyping = typing(event.target);
-  if (!found && isTyping && key === "Escape") return void event.target.blur(); // keys are keys again
-  if (!found || (isTyping && !found.whileTyping)) return;
+  if (!result && isTyping && key === "Escape") return void event.target.blur(); // keys are keys again
+  if (!result || (isTyping && !result.whileTyping)) return;
   event.preventDefault();
-  found.run(event);
+  result.run(event);
 });
 
 function showKeys() {
@@ -306,7 +305,6 @@ function showTheme() {
 PARTS.forEach(([name, label], i) => globalKeys.set(String(i + 1), { label, run: () => go(address(name)) }));
 globalKeys.set("t", { label: "Switch between light, dark and system colours", run: nextTheme });
 globalKeys.set("?", { label: "Show keyboard shortcuts", run: showKeys });
-const settleParts = rovingFocus(document.getElementById("parts"), "a");
 document.getElementById("theme").addEventListener("click", nextTheme);
 document.getElementById("keys").addEventListener("click", showKeys);
 document.querySelector(".skip").addEventListener("click", (event) => {
@@ -317,8 +315,8 @@ document.addEventListener("click", (event) => { byLink ||= Boolean(event.target.
 window.addEventListener("hashchange", route);
 showTheme();
 route();
-get("/api/workspace").then((found) => {
-  Object.assign(place, found);
+get("/api/workspace").then((result) => {
+  Object.assign(place, result);
   document.getElementById("workspace").textContent = place.name;
   if (place.name) document.title = document.title.replace(/ownwords$/, `${place.name} · ownwords`);
 }).catch(() => {});

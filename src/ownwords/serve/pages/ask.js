@@ -45,19 +45,19 @@ function pageOf(element, offer) {
   writers(offer);
   draw();
 
-  function writers(found) {
-    const known = [NO_MODEL, ...found.endpoints.map((one) => one.name), ...found.own.map((one) => one.name)];
+  function writers(result) {
+    const known = [NO_MODEL, ...result.endpoints.map((item) => item.name), ...result.own.map((item) => item.name)];
     state.backend ??= stored();
     if (!known.includes(state.backend)) state.backend = NO_MODEL; // nothing is sent to a model that was not chosen
     const option = (value, label) => el("option", { value }, label);
     const choose = el("select", { "aria-label": "Who answers", on: { change: () => { state.backend = choose.value; store(choose.value); hint(); } } },
       option(NO_MODEL, "No model: show the passages"),
-      found.endpoints.length ? el("optgroup", { label: "On this machine" }, found.endpoints.map((one) => option(one.name, `${one.label} (${one.where})`))) : null,
-      found.own.length ? el("optgroup", { label: "Yours" }, found.own.map((one) => option(one.name, one.label))) : null);
+      result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null,
+      result.own.length ? el("optgroup", { label: "Yours" }, result.own.map((item) => option(item.name, item.label))) : null);
     choose.value = state.backend;
     const said = el("span", { class: "quiet" });
     const hint = () => {
-      said.textContent = state.backend.startsWith("own:") ? "A small model writes in your voice, but seldom answers." : found.endpoints.length ? (state.backend === NO_MODEL ? "Choose a model to have answers in words; it then reads the passages." : "") : "Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
+      said.textContent = state.backend.startsWith("own:") ? "A small model writes in your voice, but seldom answers." : result.endpoints.length ? (state.backend === NO_MODEL ? "Choose a model to have answers in words; it then reads the passages." : "") : "Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
     };
     hint();
     const again = button("Look again", async () => {
@@ -152,22 +152,22 @@ function parts(turn) {
   return [turn.text ? said(turn, turn.text, []) : null, doing, turn.passages ? passagesOf(turn, turn.passages, !turn.text) : null];
 }
 
-function answered(turn, found) {
-  const isBare = !found.answer;
+function answered(turn, result) {
+  const isBare = !result.answer;
   return [
-    found.answer ? (found.refused ? statement(found.answer) : said(turn, found.answer, found.citations)) : null,
-    found.why ? el("p", { class: "quiet why" }, sentence(found.why)) : null,
-    found.citations.length ? citations(turn, found.citations) : null,
-    found.notes.length ? el("div", { class: "remarks" }, bullets(found.notes.map(sentence))) : null,
-    found.nearest.length ? el("div", { class: "nearest" }, el("h3", {}, "Similar passages"), el("ul", { class: "plain-list" }, found.nearest.map((one) => el("li", {}, postLink(one, one.matching?.[0] ?? ""), dated(one.date), one.matching?.length ? el("p", { class: "quiet", dir: "auto" }, one.matching[0]) : null)))) : null,
-    found.passages.length && !found.refused ? passagesOf(turn, found.passages, isBare) : null,
-    found.model ? quiet(`Written by ${found.model}. Every citation was checked.`) : null,
+    result.answer ? (result.refused ? statement(result.answer) : said(turn, result.answer, result.citations)) : null,
+    result.why ? el("p", { class: "quiet why" }, sentence(result.why)) : null,
+    result.citations.length ? citations(turn, result.citations) : null,
+    result.notes.length ? el("div", { class: "remarks" }, bullets(result.notes.map(sentence))) : null,
+    result.nearest.length ? el("div", { class: "nearest" }, el("h3", {}, "Similar passages"), el("ul", { class: "plain-list" }, result.nearest.map((item) => el("li", {}, postLink(item, item.matching?.[0] ?? ""), dated(item.date), item.matching?.length ? el("p", { class: "quiet", dir: "auto" }, item.matching[0]) : null)))) : null,
+    result.passages.length && !result.refused ? passagesOf(turn, result.passages, isBare) : null,
+    result.model ? quiet(`Written by ${result.model}. Every citation was checked.`) : null,
   ];
 }
 
 /** The answer's paragraphs, with [1] as links to its citations; everything else is plain text. */
 function said(turn, text, cited) {
-  const known = new Map(cited.map((one) => [String(one.number), one]));
+  const known = new Map(cited.map((item) => [String(item.number), item]));
   return el("div", { class: "said", dir: "auto" }, text.split(/\n{2,}/).filter((part) => part.trim()).map((part) => el("p", {}, part.split(/(\[\d+\])/).map((piece) => {
     const number = /^\[(\d+)\]$/.exec(piece)?.[1];
     if (!number) return piece;
@@ -184,16 +184,16 @@ function said(turn, text, cited) {
 const citationId = (turn, number) => `turn-${turn.id}-${number}`;
 
 function citations(turn, cited) {
-  return el("ol", { class: "citations", "aria-label": "Citations" }, cited.map((one) => el("li", { id: citationId(turn, one.number), value: one.number },
-    el("p", { class: "of" }, postLink(one, one.quote), dated(one.date), WHOSE[one.whose] ? [" ", tag(WHOSE[one.whose])] : null),
-    el("blockquote", { dir: "auto" }, el("p", {}, `“${one.quote}”`)))));
+  return el("ol", { class: "citations", "aria-label": "Citations" }, cited.map((item) => el("li", { id: citationId(turn, item.number), value: item.number },
+    el("p", { class: "of" }, postLink(item, item.quote), dated(item.date), WHOSE[item.whose] ? [" ", tag(WHOSE[item.whose])] : null),
+    el("blockquote", { dir: "auto" }, el("p", {}, `“${item.quote}”`)))));
 }
 
 function passagesOf(turn, passages, isOpen) {
   if (!passages.length) return null;
-  const listed = (some) => el("ul", { class: "passages-found" }, some.map((one) => el("li", {},
-    el("p", { class: "of" }, postLink(one, best(one)), one.heading && one.heading !== one.title ? el("span", { class: "quiet" }, ` ${one.heading}`) : null, dated(one.date), WHOSE[one.whose] ? [" ", tag(WHOSE[one.whose])] : null),
-    passageText(one))));
+  const listed = (some) => el("ul", { class: "passages-found" }, some.map((item) => el("li", {},
+    el("p", { class: "of" }, postLink(item, best(item)), item.heading && item.heading !== item.title ? el("span", { class: "quiet" }, ` ${item.heading}`) : null, dated(item.date), WHOSE[item.whose] ? [" ", tag(WHOSE[item.whose])] : null),
+    passageText(item))));
   const more = passages.slice(AT_ONCE);
   const node = folded(turn.answer ? `${count(passages.length, "passage")} found` : `Reading ${count(passages.length, "passage")}`,
     listed(passages.slice(0, AT_ONCE)), more.length ? folded(`${count(more.length, "more passage")}`, listed(more)) : null);
@@ -203,13 +203,13 @@ function passagesOf(turn, passages, isOpen) {
 }
 
 /** The passage with the sentences that match marked; long ones are cut to what is around them. */
-function passageText(one) {
-  const marks = (one.matching ?? []).filter((text) => text && one.text.includes(text));
-  const text = one.text, paragraphs = text.split(/\n{2,}/).filter((part) => part.trim());
+function passageText(item) {
+  const marks = (item.matching ?? []).filter((text) => text && item.text.includes(text));
+  const text = item.text, paragraphs = text.split(/\n{2,}/).filter((part) => part.trim());
   const wanted = marks.length ? paragraphs.filter((part) => marks.some((mark) => part.includes(mark))) : paragraphs.slice(0, 2);
   const shown = (wanted.length ? wanted : paragraphs.slice(0, 2)).map((part) => el("p", {}, marked(part, marks)));
   const rest = paragraphs.length - shown.length;
-  return el("blockquote", { dir: "auto", class: one.whose === "own" ? "" : "theirs" }, shown, rest > 0 ? folded("Whole passage", paragraphs.map((part) => el("p", {}, marked(part, marks)))) : null);
+  return el("blockquote", { dir: "auto", class: item.whose === "own" ? "" : "theirs" }, shown, rest > 0 ? folded("Whole passage", paragraphs.map((part) => el("p", {}, marked(part, marks)))) : null);
 }
 
 function marked(text, marks) {
@@ -220,17 +220,17 @@ function marked(text, marks) {
   return [text];
 }
 
-const best = (one) => one.matching?.[0] ?? one.text.split("\n").map((line) => line.replace(/^> ?/, "")).find((line) => line.trim()) ?? "";
+const best = (item) => item.matching?.[0] ?? item.text.split("\n").map((line) => line.replace(/^> ?/, "")).find((line) => line.trim()) ?? "";
 const dated = (date) => (date ? el("span", { class: "quiet" }, ` ${day(date)}`) : null);
-const postLink = (one, words) => (one.document ? link(address("corpus", ["post", one.document], { quote: words.slice(0, 400) }), title(one.title)) : title(one.title));
+const postLink = (item, words) => (item.document ? link(address("corpus", ["post", item.document], { quote: words.slice(0, 400) }), title(item.title)) : title(item.title));
 
 function heard(turn) {
   if (turn.problem) return sentence(turn.problem.message);
   if (turn.isStopped) return "Stopped";
-  const found = turn.answer;
-  if (found.refused) return `${found.answer} ${found.why}`;
-  if (!found.answer) return `${found.why} ${count(found.passages.length, "passage")} found.`;
-  return `${found.answer.replace(/\[\d+\]/g, "").slice(0, 600)} ${count(found.citations.length, "citation")}.`;
+  const result = turn.answer;
+  if (result.refused) return `${result.answer} ${result.why}`;
+  if (!result.answer) return `${result.why} ${count(result.passages.length, "passage")} found.`;
+  return `${result.answer.replace(/\[\d+\]/g, "").slice(0, 600)} ${count(result.citations.length, "citation")}.`;
 }
 
 function stored() {

@@ -64,19 +64,19 @@ export function shareLine(part, tone = "own") {
 /** Figures of one kind as bars with confidence intervals: [{label, value, text, low, high,
  *  span, note, is_ours}]; `top` is where the scale ends. */
 export function gauges(caption, rows, top) {
-  const whole = top || Math.max(...rows.map((one) => Math.max(one.value, one.high ?? 0))) || 1;
+  const whole = top || Math.max(...rows.map((item) => Math.max(item.value, item.high ?? 0))) || 1;
   const place = (value) => 100 * Math.min(1, Math.max(0, value / whole));
   return el("table", { class: "gauges" }, el("caption", {}, caption),
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Of"), el("th", { scope: "col" }, "Figure"))),
-    el("tbody", {}, rows.map((one) => {
-      const bar = el("i", { class: one.is_ours ? "own" : "k3" });
-      bar.style.width = `${place(one.value)}%`;
-      const sure = one.low !== null && one.low !== undefined && one.high !== null && one.high !== undefined ? el("b") : null;
-      if (sure) Object.assign(sure.style, { left: `${place(one.low)}%`, width: `${place(one.high) - place(one.low)}%` });
-      const below = [one.span, one.note].filter(Boolean).join(" · ");
+    el("tbody", {}, rows.map((item) => {
+      const bar = el("i", { class: item.is_ours ? "own" : "k3" });
+      bar.style.width = `${place(item.value)}%`;
+      const sure = item.low !== null && item.low !== undefined && item.high !== null && item.high !== undefined ? el("b") : null;
+      if (sure) Object.assign(sure.style, { left: `${place(item.low)}%`, width: `${place(item.high) - place(item.low)}%` });
+      const below = [item.span, item.note].filter(Boolean).join(" · ");
       return el("tr", {}, el("th", { scope: "row" },
-        el("span", { class: ["label", one.is_ours && "ours"] }, one.label), el("span", { class: "gauge", "aria-hidden": "true" }, bar, sure),
-        below ? el("span", { class: "quiet" }, below) : null), el("td", { class: one.is_ours ? "ours" : null }, one.text));
+        el("span", { class: ["label", item.is_ours && "ours"] }, item.label), el("span", { class: "gauge", "aria-hidden": "true" }, bar, sure),
+        below ? el("span", { class: "quiet" }, below) : null), el("td", { class: item.is_ours ? "ours" : null }, item.text));
     })));
 }
 
@@ -85,19 +85,19 @@ export function yearColumns(label, years) {
   const holder = el("div", { class: "chart" });
   return drawnToFit(holder, (width) => {
     const slot = width / Math.max(years.length, 8), axis = 152, hatch = uniqueId("hatch");
-    const most = Math.max(...years.map((one) => one.words)) || 1, many = Math.max(...years.map((one) => one.posts)) || 1;
+    const most = Math.max(...years.map((item) => item.words)) || 1, many = Math.max(...years.map((item) => item.posts)) || 1;
     const parts = [hatched(hatch), svg("line", { x1: 0, x2: width, y1: axis, y2: axis, class: "axis" })];
-    years.forEach((one, i) => {
-      const rise = (132 * one.words) / most, hang = (34 * one.posts) / many, out = rise * Math.min(1, one.out / (one.words || 1));
+    years.forEach((item, i) => {
+      const rise = (132 * item.words) / most, hang = (34 * item.posts) / many, out = rise * Math.min(1, item.out / (item.words || 1));
       const x = slot * (i + 0.16), w = slot * 0.68, middle = slot * (i + 0.5);
-      const rect = (look, y, height, said, fillOf = null) => svg("rect", { class: look, x, y, width: w, height, fill: fillOf }, svg("title", {}, `${one.year}: ${said}`));
-      parts.push(rect("own", axis - rise + out, rise - out, count(one.words, "word")),
-        out ? rect("out", axis - rise, out, `${count(one.out, "word")} left out`, `url(#${hatch})`) : null,
-        rect("posts", axis + 26, hang, count(one.posts, "post")));
+      const rect = (look, y, height, said, fillOf = null) => svg("rect", { class: look, x, y, width: w, height, fill: fillOf }, svg("title", {}, `${item.year}: ${said}`));
+      parts.push(rect("own", axis - rise + out, rise - out, count(item.words, "word")),
+        out ? rect("out", axis - rise, out, `${count(item.out, "word")} left out`, `url(#${hatch})`) : null,
+        rect("posts", axis + 26, hang, count(item.posts, "post")));
       const roomy = slot > 34;
-      if (one.words && (roomy || one.words === most)) parts.push(svg("text", { x: middle, y: axis - rise - 6 }, compact(one.words)));
-      if (one.posts && (roomy || one.posts === many)) parts.push(svg("text", { class: "quiet", x: middle, y: axis + 26 + hang + 13 }, count(one.posts)));
-      if (i % Math.ceil(40 / slot) === 0) parts.push(svg("text", { class: "year", x: middle, y: axis + 17 }, String(one.year || "–")));
+      if (item.words && (roomy || item.words === most)) parts.push(svg("text", { x: middle, y: axis - rise - 6 }, compact(item.words)));
+      if (item.posts && (roomy || item.posts === many)) parts.push(svg("text", { class: "quiet", x: middle, y: axis + 26 + hang + 13 }, count(item.posts)));
+      if (i % Math.ceil(40 / slot) === 0) parts.push(svg("text", { class: "year", x: middle, y: axis + 17 }, String(item.year || "–")));
     });
     return svg("svg", { class: "columns", role: "img", "aria-label": label, width, height: 228 }, parts);
   });
@@ -110,39 +110,35 @@ function compact(n) {
   return String(n);
 }
 
-/** Curves: series [{label, tone, points: [[x, y], …], dashed}]. `update(series)` draws anew. The
- *  pointer, or the arrow keys once it has focus, reads a place off; `sayX`, `sayY` put figures into words. */
+/** Curves: series [{label, tone, points: [[x, y], …], dashed}]; `update(series)` redraws. The legend
+ *  shows the values under the pointer; `sayX`, `sayY` put figures into words. */
 export function lineChart(label, series, { sayX = count, sayY = (y) => y.toFixed(2), height = 240, from = null } = {}) {
-  const holder = el("div", { class: "chart lines", tabindex: "0", role: "group", "aria-label": `${label}. Arrow keys read it off.` });
+  const holder = el("div", { class: "chart lines", "aria-hidden": "true" });
   const legend = el("p", { class: "legend" });
-  const read = el("p", { class: "readout heard", "aria-live": "polite" });
   let now = series, at = null, redraw = () => {};
-  const xs = () => [...new Set(now.flatMap((one) => one.points.map(([x]) => x)))].sort((a, b) => a - b);
-  const nearest = (points, x) => points.reduce((best, one) => (Math.abs(one[0] - x) < Math.abs(best[0] - x) ? one : best), points[0]);
-  const marked = (one) => el("span", {}, el("i", { class: ["swatch", one.tone ?? "own"] }), one.label,
-    one.points.length ? el("b", {}, ` ${sayY(at === null ? one.points.at(-1)[1] : nearest(one.points, at)[1])}`) : null);
-  const told = () => {
-    fill(legend, el("span", { class: "at" }, at === null ? label : sayX(at)), now.map(marked));
-    if (at !== null) read.textContent = `${sayX(at)}: ${now.filter((one) => one.points.length).map((one) => `${one.label} ${sayY(nearest(one.points, at)[1])}`).join(", ")}`;
-  };
+  const xs = () => [...new Set(now.flatMap((item) => item.points.map(([x]) => x)))].sort((a, b) => a - b);
+  const nearest = (points, x) => points.reduce((best, item) => (Math.abs(item[0] - x) < Math.abs(best[0] - x) ? item : best), points[0]);
+  const marked = (item) => el("span", {}, el("i", { class: ["swatch", item.tone ?? "own"] }), item.label,
+    item.points.length ? el("b", {}, ` ${sayY(at === null ? item.points.at(-1)[1] : nearest(item.points, at)[1])}`) : null);
+  const drawLegend = () => fill(legend, el("span", { class: "at" }, at === null ? label : sayX(at)), now.map(marked));
   const inner = drawnToFit(el("div"), (width) => {
-    const all = now.flatMap((one) => one.points).filter(([, y]) => Number.isFinite(y));
+    const all = now.flatMap((item) => item.points).filter(([, y]) => Number.isFinite(y));
     if (!all.length) return svg("svg", { class: "curves", width, height, "aria-hidden": "true" });
     const left = 46, bottom = 24, right = 8, top = 8;
     const [x0, x1] = spread(all.map(([x]) => x)), [low, high] = spread(all.map(([, y]) => y));
-    const ticks = nice(from ?? low, high), y0 = Math.min(ticks[0], from ?? low), y1 = Math.max(ticks.at(-1), high);
+    const ticks = niceTicks(from ?? low, high), y0 = Math.min(ticks[0], from ?? low), y1 = Math.max(ticks.at(-1), high);
     const px = (x) => left + ((x - x0) / (x1 - x0 || 1)) * (width - left - right);
     const py = (y) => top + (1 - (y - y0) / (y1 - y0 || 1)) * (height - top - bottom);
     const parts = ticks.flatMap((y) => [svg("line", { class: "grid", x1: left, x2: width - right, y1: py(y), y2: py(y) }),
       svg("text", { class: "y", x: left - 8, y: py(y) + 4 }, sayY(y))]);
-    const steps = nice(x0, x1, width < 420 ? 3 : 5).filter((x) => x >= x0 && x <= x1);
+    const steps = niceTicks(x0, x1, width < 420 ? 3 : 5).filter((x) => x >= x0 && x <= x1);
     parts.push(steps.map((x) => svg("text", { class: "x", x: px(x), y: height - 6 }, sayX(x))));
-    for (const one of now) {
-      if (!one.points.length) continue;
-      const d = one.points.map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)},${py(y).toFixed(1)}`).join("");
-      parts.push(svg("path", { class: ["curve", one.tone ?? "own"].join(" "), d, "stroke-dasharray": one.dashed ? "5 4" : null }));
-      const [x, y] = at === null ? one.points.at(-1) : nearest(one.points, at);
-      parts.push(svg("circle", { class: ["dot", one.tone ?? "own"].join(" "), cx: px(x), cy: py(y), r: 3.5 }));
+    for (const item of now) {
+      if (!item.points.length) continue;
+      const d = item.points.map(([x, y], i) => `${i ? "L" : "M"}${px(x).toFixed(1)},${py(y).toFixed(1)}`).join("");
+      parts.push(svg("path", { class: ["curve", item.tone ?? "own"].join(" "), d, "stroke-dasharray": item.dashed ? "5 4" : null }));
+      const [x, y] = at === null ? item.points.at(-1) : nearest(item.points, at);
+      parts.push(svg("circle", { class: ["dot", item.tone ?? "own"].join(" "), cx: px(x), cy: py(y), r: 3.5 }));
     }
     if (at !== null) parts.push(svg("line", { class: "cross", x1: px(at), x2: px(at), y1: top, y2: height - bottom }));
     holder.onpointermove = (event) => moved(x0 + ((event.clientX - inner.getBoundingClientRect().left - left) / (width - left - right)) * (x1 - x0));
@@ -150,39 +146,31 @@ export function lineChart(label, series, { sayX = count, sayY = (y) => y.toFixed
   }, (draw) => { redraw = draw; });
   const moved = (x) => {
     const known = xs();
-    at = x === null || !known.length ? null : nearest(known.map((one) => [one]), x)[0];
+    at = x === null || !known.length ? null : nearest(known.map((item) => [item]), x)[0];
     redraw();
-    told();
+    drawLegend();
   };
   holder.addEventListener("pointerleave", () => moved(null));
-  holder.addEventListener("blur", () => moved(null));
-  holder.addEventListener("keydown", (event) => {
-    const known = xs(), here = at === null ? known.length - 1 : known.indexOf(at);
-    const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
-    if (step === undefined || !known.length) return;
-    event.preventDefault();
-    moved(known[Math.max(0, Math.min(known.length - 1, here + step))]);
-  });
-  told();
-  const node = el("figure", {}, legend, holder, read);
+  drawLegend();
+  const node = el("figure", {}, legend, holder);
   holder.append(inner);
-  return Object.assign(node, { update: (next) => { now = next; redraw(); told(); } });
+  return Object.assign(node, { update: (next) => { now = next; redraw(); drawLegend(); } });
 }
 
-const spread = (values) => values.reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
+const spread = (values) => values.reduce(([low, high], item) => [Math.min(low, item), Math.max(high, item)], [Infinity, -Infinity]);
 
 /** Round numbers from a little below `low` to a little above `high`. */
-function nice(low, high, most = 5) {
+export function niceTicks(low, high, most = 5) {
   const raw = (high - low || Math.abs(high) || 1) / most, ten = 10 ** Math.floor(Math.log10(raw));
-  const step = ten * [1, 2, 2.5, 5, 10].find((one) => one * ten >= raw);
+  const step = ten * [1, 2, 2.5, 5, 10].find((item) => item * ten >= raw);
   const first = Math.floor(low / step + 1e-9) * step;
   const ticks = [];
   for (let i = 0; first + i * step < high + step * 0.999 && i < 20; i += 1) ticks.push(Number((first + i * step).toPrecision(12)));
   return ticks;
 }
 
-/** Draws again whenever the width changes; `takes` is handed the function that does. */
-function drawnToFit(holder, draw, takes = () => {}) {
+/** Redraw whenever the width changes; `takes` gets the function that redraws. */
+export function drawnToFit(holder, draw, takes = () => {}) {
   let width = 0;
   const redraw = () => width && fill(holder, draw(width));
   new ResizeObserver(([entry]) => {

@@ -207,28 +207,10 @@ export function choice(label, choices, value, onChange) {
       el("input", { type: "radio", name, value: key, checked: key === value, on: { change: () => onChange(key) } }), el("span", {}, said))));
 }
 
-/** Tabs with roving focus: [[key, label, href]]; each has its own address. */
+/** Tabs: [[key, label, href]]; each has its own address. */
 export function tabs(label, entries, current) {
-  const node = el("nav", { class: "tabs", "aria-label": label }, entries.map(([key, said, href]) =>
-    el("a", { href, "aria-current": key === current ? "page" : null }, said)));
-  rovingFocus(node, "a");
-  return node;
-}
-
-/** Arrow keys, Home and End move among the items of a node; Tab enters and leaves it as one. */
-export function rovingFocus(node, selector) {
-  const items = () => [...node.querySelectorAll(selector)];
-  const settle = (chosen) => items().forEach((item) => item.setAttribute("tabindex", item === chosen ? "0" : "-1"));
-  settle(node.querySelector(`${selector}[aria-current]`) ?? items()[0]);
-  node.addEventListener("focusin", (event) => items().includes(event.target) && settle(event.target));
-  node.addEventListener("keydown", (event) => {
-    const all = items(), at = all.indexOf(document.activeElement);
-    const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
-    if (at < 0 || to === undefined) return;
-    event.preventDefault();
-    all[(to + all.length) % all.length].focus();
-  });
-  return settle;
+  return el("nav", { class: "tabs", "aria-label": label }, entries.map(([key, text, href]) =>
+    el("a", { href, "aria-current": key === current ? "page" : null }, text)));
 }
 
 let idCount = 0;
@@ -248,10 +230,10 @@ export function percent(share) {
 }
 /** "2014-03-09" as "9 March 2014". */
 export function day(iso) {
-  const found = /^(\d{4})-(\d\d)-(\d\d)/.exec(iso ?? "");
-  if (!found) return iso ?? "";
-  const month = new Date(Date.UTC(2000, Number(found[2]) - 1, 1)).toLocaleString("en", { month: "long", timeZone: "UTC" });
-  return `${Number(found[3])} ${month} ${found[1]}`;
+  const result = /^(\d{4})-(\d\d)-(\d\d)/.exec(iso ?? "");
+  if (!result) return iso ?? "";
+  const month = new Date(Date.UTC(2000, Number(result[2]) - 1, 1)).toLocaleString("en", { month: "long", timeZone: "UTC" });
+  return `${Number(result[3])} ${month} ${result[1]}`;
 }
 /** 812 bytes, 171 kB, 4.1 MB. */
 export function size(bytes) {

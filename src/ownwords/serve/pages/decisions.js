@@ -13,8 +13,8 @@ export async function decisions(body) {
   fill(body, loading("Reading"));
   const list = el("div");
   fill(body, masthead({ heading: "Decisions", follow: "Choose which posts to train on. Nothing is deleted, and your choices are kept." }), list);
-  const draw = (found) => fill(list, pending(found), found.rows.length
-    ? el("ul", { class: "decisions" }, found.rows.map((row) => el("li", {}, head(row), decider(row, { onChange: (next) => fillPending(next) }))))
+  const draw = (result) => fill(list, pending(result), result.rows.length
+    ? el("ul", { class: "decisions" }, result.rows.map((row) => el("li", {}, head(row), decider(row, { onChange: (next) => fillPending(next) }))))
     : p("No post stands out: all are used in full. You can decide about any post on its own page."),
     el("div", { class: "card means" }, MEANS.map(([word, said]) => p(el("strong", {}, word), ": ", said))));
   const fillPending = (next) => list.querySelector(".pending").replaceWith(pending(next));
@@ -53,14 +53,14 @@ export function decider(row, { alone = false, onChange = () => {} } = {}) {
     const before = row;
     node.setAttribute("aria-busy", "true");
     try {
-      const found = await post("/api/corpus/decide", { id: row.id, decision });
-      row = found.changed;
+      const result = await post("/api/corpus/decide", { id: row.id, decision });
+      row = result.changed;
       const focused = node.contains(document.activeElement);
       draw(row);
       if (focused) node.querySelector("input:checked")?.focus();
       const said = row.pending ? row.then : row.now;
       announce(`${row.title}: ${said.word}. ${words(row.own_words, said.training_words)}, from the next training on.`);
-      onChange(found);
+      onChange(result);
     } catch (error) {
       draw((row = before));
       toast(error);

@@ -10,20 +10,20 @@ const LABELS = { quoted: "Quoted", code: "Code", table: "Table", machine: "A mac
 export async function post(body, where) {
   const id = where.path[1] ?? "";
   fill(body, loading("Opening"));
-  const found = await get("/api/corpus/post", { id });
+  const result = await get("/api/corpus/post", { id });
   const asked = where.query.get("quote"), sought = asked || (await passageText(where.query.get("chunk")));
-  const line = found.post;
+  const line = result.post;
   setTitle(line.title);
   const text = el("article", { class: "reading", "aria-label": "The text", dir: "auto" });
-  const marks = drawText(text, found.segments, sought, asked ? "" : "passage");
-  fill(body, around(found.around),
+  const marks = drawText(text, result.segments, sought, asked ? "" : "passage");
+  fill(body, around(result.around),
     masthead({ kicker: el("span", {}, [day(line.day) || "No date", line.kind === "page" ? "a page" : "", line.author].filter(Boolean).join(" · ")), heading: title(line.title) }),
-    el("div", { class: "beside" }, el("div", {}, sought && !marks.length ? quiet("This passage is no longer in the post, which has changed.") : null, text), aside(found, id)));
+    el("div", { class: "beside" }, el("div", {}, sought && !marks.length ? quiet("This passage is no longer in the post, which has changed.") : null, text), aside(result, id)));
   if (marks.length) {
     announce(`${count(marks.length, "marked passage")} in this text`);
     requestAnimationFrame(() => marks[0].scrollIntoView({ block: "center" }));
   }
-  const { earlier, later } = found.around;
+  const { earlier, later } = result.around;
   if (later) shortcut("n", "Next post by date", () => go(postAddress(later.id)));
   if (earlier) shortcut("p", "Previous post by date", () => go(postAddress(earlier.id)));
 }
@@ -39,39 +39,39 @@ async function passageText(chunk) {
 }
 
 function around({ earlier, later }) {
-  const way = (one, rel, said, before) => one ? el("a", { href: postAddress(one.id), rel, title: one.title }, before ? icon("back") : null, el("span", {}, said, el("bdi", {}, one.title)), before ? null : el("span", { class: "forth" }, icon("back"))) : el("span");
+  const way = (item, rel, said, before) => item ? el("a", { href: postAddress(item.id), rel, title: item.title }, before ? icon("back") : null, el("span", {}, said, el("bdi", {}, item.title)), before ? null : el("span", { class: "forth" }, icon("back"))) : el("span");
   return el("nav", { class: "around", "aria-label": "By date" }, way(earlier, "prev", "Earlier: ", true), way(later, "next", "Later: ", false));
 }
 
-function aside(found, id) {
-  const { post: line, findings, segments } = found;
-  const kinds = [...new Set(segments.map((one) => one.whose))].filter((one) => one !== "own");
+function aside(result, id) {
+  const { post: line, findings, segments } = result;
+  const kinds = [...new Set(segments.map((item) => item.whose))].filter((item) => item !== "own");
   const fact = (label, ...said) => el("div", {}, el("dt", {}, label), el("dd", {}, said));
   return el("aside", { class: "about", "aria-label": "About this text" },
     el("dl", { class: "facts" },
       fact("Words", count(line.words), line.words !== line.own_words ? `, ${count(line.own_words)} of them yours` : ""),
       fact("Share", `${percent(line.share)} of your words`),
       line.split ? fact("Split", { train: "training", validation: "validation: decides when training stops", test: "test: never trained on" }[line.split] ?? line.split) : null,
-      line.tags.length ? fact("Tags", line.tags.map((one, i) => [i ? ", " : "", link(address("corpus", ["posts"], { tag: one }), one)])) : null,
+      line.tags.length ? fact("Tags", line.tags.map((item, i) => [i ? ", " : "", link(address("corpus", ["posts"], { tag: item }), item)])) : null,
       /^https?:/i.test(line.url) ? fact("On the web", outward(line.url, line.url.replace(/^https?:\/\//i, "").replace(/\/$/, ""))) : null,
-      findings.twins.length ? fact("Repeated in", findings.twins.map((one) => el("span", { class: "line-below" }, postLink(one.id, one.title), ` (${one.shared})`))) : null,
+      findings.twins.length ? fact("Repeated in", findings.twins.map((item) => el("span", { class: "line-below" }, postLink(item.id, item.title), ` (${item.shared})`))) : null,
       findings.unlike ? fact("Unlike the rest", findings.unlike) : null),
-    kinds.length ? el("p", { class: "quiet" }, `${kinds.map((one) => LABELS[one]).join(", ")}: marked in the margin, and not used for training.`) : null,
-    el("h2", {}, "Use for training?"), found.decision.error ? problem(found.decision.error) : decider(found.decision, { alone: true }));
+    kinds.length ? el("p", { class: "quiet" }, `${kinds.map((item) => LABELS[item]).join(", ")}: marked in the margin, and not used for training.`) : null,
+    el("h2", {}, "Use for training?"), result.decision.error ? problem(result.decision.error) : decider(result.decision, { alone: true }));
 }
 
 /** Draw the segments; returns the marks of what was searched for, in order. */
 function drawText(holder, segments, sought, look) {
-  const spans = located(segments.map((one) => one.text), sought);
+  const spans = located(segments.map((item) => item.text), sought);
   let wasLearned = true;
-  const capped = segments.some((one) => one.whose === "own" && one.learned);
-  segments.forEach((one, i) => {
-    if (capped && one.whose === "own" && !one.learned && wasLearned) {
+  const capped = segments.some((item) => item.whose === "own" && item.learned);
+  segments.forEach((item, i) => {
+    if (capped && item.whose === "own" && !item.learned && wasLearned) {
       wasLearned = false;
       add(holder, el("p", { class: "cut" }, "The rest is not used for training"));
     }
-    const node = drawSegment(one, withMarks(one.text, spans[i], look));
-    add(holder, one.whose === "own" ? node : el("div", { class: `foreign ${one.whose}` }, el("span", { class: "whose" }, tag(one.whose === "code" && one.detail ? `Code, ${one.detail}` : LABELS[one.whose])), node));
+    const node = drawSegment(item, withMarks(item.text, spans[i], look));
+    add(holder, item.whose === "own" ? node : el("div", { class: `foreign ${item.whose}` }, el("span", { class: "whose" }, tag(item.whose === "code" && item.detail ? `Code, ${item.detail}` : LABELS[item.whose])), node));
   });
   return [...holder.querySelectorAll("mark")];
 }
@@ -119,8 +119,8 @@ function foldedText(text) {
   for (let i = 0; i < text.length; i += 1) {
     const letter = /\s/.test(text[i]) ? " " : FOLDED[text[i]] ?? text[i].toLowerCase();
     if (letter === " " && (out === "" || out.endsWith(" "))) continue;
-    for (const one of letter) {
-      out += one;
+    for (const item of letter) {
+      out += item;
       at.push(i);
     }
   }
@@ -142,17 +142,17 @@ export function located(texts, sought) {
       owner.push(i);
     }
   });
-  const found = [];
+  const result = [];
   const seek = (said, from = 0) => {
     const needle = foldedText(said).out.trim();
     const start = needle ? joined.indexOf(needle, from) : -1;
-    if (start >= 0) found.push([start, start + needle.length]);
+    if (start >= 0) result.push([start, start + needle.length]);
     return start < 0 ? from : start + needle.length;
   };
   seek(sought);
   // Not in one piece: paragraph by paragraph, in order.
-  if (!found.length) sought.replace(/^> ?/gm, "").split(/\n+/).filter((part) => part.trim().length > 2).reduce((from, part) => seek(part, from), 0);
-  for (const [from, to] of found) {
+  if (!result.length) sought.replace(/^> ?/gm, "").split(/\n+/).filter((part) => part.trim().length > 2).reduce((from, part) => seek(part, from), 0);
+  for (const [from, to] of result) {
     for (let i = from; i < to; ) {
       const segment = owner[i];
       let end = i;

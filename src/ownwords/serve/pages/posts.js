@@ -14,7 +14,7 @@ export async function posts(body, where) {
   setTitle("Posts");
   const asked = Object.fromEntries(where.query);
   const list = el("div", { class: "posts" }, loading("Reading"));
-  const found = await get("/api/corpus/facets");
+  const result = await get("/api/corpus/facets");
   let waiting = null, newest = 0;
 
   const option = (name, label, pairs) => {
@@ -30,8 +30,8 @@ export async function posts(body, where) {
   const summary = quiet();
   const order = button("", () => ask({ order: asked.order === "up" ? "" : "up", first: "" }), { kind: "small" });
   fill(body, masthead({ heading: "Posts" }),
-    el("form", { class: "filters", role: "search", "aria-label": "Which posts", on: { submit: (event) => event.preventDefault() } }, field("Title", box), option("year", "Year", found.years), option("tag", "Tag", found.tags),
-      option("decision", "Decision", found.decisions), option("split", "Split", found.splits), option("kind", "Kind", found.kinds), option("flag", "Stood out", found.flags)),
+    el("form", { class: "filters", role: "search", "aria-label": "Which posts", on: { submit: (event) => event.preventDefault() } }, field("Title", box), option("year", "Year", result.years), option("tag", "Tag", result.tags),
+      option("decision", "Decision", result.decisions), option("split", "Split", result.splits), option("kind", "Kind", result.kinds), option("flag", "Stood out", result.flags)),
     el("div", { class: "row spread sorted" }, summary, el("div", { class: "row" }, el("label", { for: (sort.id = "sort-by") }, "Sort by"), sort, order)), list);
 
   async function ask(change) {
@@ -58,10 +58,10 @@ export async function posts(body, where) {
 
   function drawn(page) {
     if (!page.total) return [empty("No post matches", "Remove a filter.", button("Show all", () => go(address("corpus", ["posts"]))))];
-    const most = Math.max(...page.rows.map((one) => one.share)) || 1;
-    const row = (one) => [el("div", {}, el("span", { class: "named" }, postLink(one.id, one.title)), one.decision !== "keep" || one.flagged ? [" ", tag(one.decided, one.decision === "keep" ? "" : "on")] : null,
-      one.flagged ? el("span", { class: "quiet line-below" }, one.flagged) : null, shareLine(one.share / most, one.decision === "leave out" ? "k4" : "k1")),
-      one.day || "–", count(one.own_words), percent(one.share), count(one.training_words), SAID[one.split] ?? "–"];
+    const most = Math.max(...page.rows.map((item) => item.share)) || 1;
+    const row = (item) => [el("div", {}, el("span", { class: "named" }, postLink(item.id, item.title)), item.decision !== "keep" || item.flagged ? [" ", tag(item.decided, item.decision === "keep" ? "" : "on")] : null,
+      item.flagged ? el("span", { class: "quiet line-below" }, item.flagged) : null, shareLine(item.share / most, item.decision === "leave out" ? "k4" : "k1")),
+      item.day || "–", count(item.own_words), percent(item.share), count(item.training_words), SAID[item.split] ?? "–"];
     return [table({ caption: "Posts", heads: ["Post", "Date", "Words", "Share", "For training", "Split"], class: "every", rows: page.rows.map(row) }), pager(page)];
   }
 
@@ -101,9 +101,9 @@ export async function search(body, where) {
     if (!question) return void fill(list, quiet("This searches all posts, also those that are not used for training. Drafts and deleted posts are not included."));
     const slow = setTimeout(() => fill(list, loading("Searching")), 250);
     try {
-      const found = await get("/api/corpus/search", { q: question }, { signal: mine.signal });
-      fill(list, ...drawn(found));
-      announce(found.passages.length ? count(found.passages.length, "passage") : "Nothing found");
+      const result = await get("/api/corpus/search", { q: question }, { signal: mine.signal });
+      fill(list, ...drawn(result));
+      announce(result.passages.length ? count(result.passages.length, "passage") : "Nothing found");
     } catch (error) {
       if (!mine.signal.aborted) fill(list, problem(error, find));
     } finally {
@@ -121,14 +121,14 @@ function drawn({ passages, is_weak: isWeak, why, nearest }) {
   const shown = passages.length ? passages : nearest;
   if (!shown.length) return [empty("Nothing found", why || "No post contains these words.")];
   return [isWeak ? p(el("strong", {}, "This is probably not in your archive. "), why, " Similar passages:") : null,
-    el("ol", { class: "hits" }, shown.map((one) => el("li", {}, el("h2", {}, postLink(one.document, one.title, { chunk: one.id })),
-      quiet([day(one.date), one.heading, WHOSE[one.whose], one.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), excerpt(one.text, one.words))))];
+    el("ol", { class: "hits" }, shown.map((item) => el("li", {}, el("h2", {}, postLink(item.document, item.title, { chunk: item.id })),
+      quiet([day(item.date), item.heading, WHOSE[item.whose], item.found_by.map((by) => FOUND_BY[by] ?? by).join(", ")].filter(Boolean).join(" · ")), excerpt(item.text, item.words))))];
 }
 
 /** The part of a passage in which most of the words asked for stand, with these marked. */
 function excerpt(text, words, room = 420) {
   const sought = words.length ? new RegExp(`(?<![\\p{L}\\p{N}])(?:${words.join("|")})(?![\\p{L}\\p{N}])`, "gu") : null;
-  const places = sought ? [...text.matchAll(sought)].map((one) => one.index) : [];
+  const places = sought ? [...text.matchAll(sought)].map((item) => item.index) : [];
   const best = places.reduce((most, at) => {
     const within = places.filter((other) => other >= at && other < at + room).length;
     return within > most.within ? { at, within } : most;
@@ -138,9 +138,9 @@ function excerpt(text, words, room = 420) {
   const cut = text.slice(from, to < text.length ? text.lastIndexOf(" ", to) : text.length);
   const pieces = [];
   let at = 0;
-  for (const one of sought ? cut.matchAll(sought) : []) {
-    pieces.push(cut.slice(at, one.index), el("mark", {}, one[0]));
-    at = one.index + one[0].length;
+  for (const item of sought ? cut.matchAll(sought) : []) {
+    pieces.push(cut.slice(at, item.index), el("mark", {}, item[0]));
+    at = item.index + item[0].length;
   }
   return quote([[from ? "… " : "", pieces, cut.slice(at), to < text.length ? " …" : ""]]);
 }

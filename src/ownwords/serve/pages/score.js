@@ -10,13 +10,13 @@ export async function show(element) {
   const body = el("div");
   fill(element, body);
   fill(body, loading("Loading the scorecard"));
-  const found = await get("/api/score");
-  if (!found.card) return void fill(body, nothingYet(found));
-  const card = found.card;
+  const result = await get("/api/score");
+  if (!result.card) return void fill(body, nothingYet(result));
+  const card = result.card;
   setTitle("Score");
   fill(body,
     masthead({ kicker: el("span", {}, title(card.name), ": how good your model is"), heading: card.sentence }),
-    card.because.length ? el("ul", { class: "notes because" }, card.because.map((one) => el("li", {}, one))) : null,
+    card.because.length ? el("ul", { class: "notes because" }, card.because.map((item) => el("li", {}, item))) : null,
     card.headline.length ? totals(card.headline) : null, quiet(card.about),
     samples(card.samples), foresight(card.foresight),
     part("Whether it sounds like you", card.voice), part("How fluent it is", card.fluency, examples(card.fluency.examples)),
@@ -38,39 +38,39 @@ function samples({ how, rows }) {
   return section("What it writes", p(how), list(rows.slice(0, OPEN)), rows.length > OPEN ? folded(`${rows.length - OPEN} more`, list(rows.slice(OPEN))) : null);
 }
 
-function sample(one) {
+function sample(item) {
   const side = (who, [first, rest], look) => el("blockquote", { class: look, dir: "auto" }, el("cite", {}, who), first.map((line) => p(line)), rest.length ? folded("The rest", rest.map((line) => p(line))) : null);
-  return el("li", {}, el("h3", {}, title(one.beginning)), quiet(one.where),
-    el("div", { class: one.base ? "two" : "" }, one.base ? side("Its base", one.base, "base") : null, side("Your model", one.tuned, "tuned")));
+  return el("li", {}, el("h3", {}, title(item.beginning)), quiet(item.where),
+    el("div", { class: item.base ? "two" : "" }, item.base ? side("Its base", item.base, "base") : null, side("Your model", item.tuned, "tuned")));
 }
 
-const panel = (one) => el("div", {}, el("h3", {}, one.title), p(one.meaning), gauges(one.title, one.gauges, one.top));
+const panel = (item) => el("div", {}, el("h3", {}, item.title), p(item.meaning), gauges(item.title, item.gauges, item.top));
 
-function foresight(found) {
-  return section("How well it predicts you", found.finding && statement(found.finding), found.meaning && p(found.meaning), found.panels.map(panel), found.how && quiet(found.how));
+function foresight(result) {
+  return section("How well it predicts you", result.finding && statement(result.finding), result.meaning && p(result.meaning), result.panels.map(panel), result.how && quiet(result.how));
 }
 
-function part(heading, found, ...more) {
-  return section(heading, found.finding && statement(found.finding), found.panels.length ? el("div", { class: "panels" }, found.panels.map(panel)) : null, ...more, found.how ? quiet(found.how) : null);
+function part(heading, result, ...more) {
+  return section(heading, result.finding && statement(result.finding), result.panels.length ? el("div", { class: "panels" }, result.panels.map(panel)) : null, ...more, result.how ? quiet(result.how) : null);
 }
 
-function examples(found) {
-  if (!found.length) return null;
-  return folded("Examples from the samples", bullets(found.map((one) => [`${one.what}: `, one.what === "Made-up words" ? one.text : el("q", {}, one.text)])));
+function examples(result) {
+  if (!result.length) return null;
+  return folded("Examples from the samples", bullets(result.map((item) => [`${item.what}: `, item.what === "Made-up words" ? item.text : el("q", {}, item.text)])));
 }
 
-function runs(found) {
-  if (!found.length) return null;
-  return [el("h3", {}, "The longest passage copied from your posts"), found.map((one) => one.text
-    ? el("blockquote", { class: "run", dir: "auto" }, el("cite", {}, `${one.said} `, outward(one.url, title(one.title)), one.day ? `, ${one.day}` : ""), p(one.text)) : p(one.said))];
+function runs(result) {
+  if (!result.length) return null;
+  return [el("h3", {}, "The longest passage copied from your posts"), result.map((item) => item.text
+    ? el("blockquote", { class: "run", dir: "auto" }, el("cite", {}, `${item.said} `, outward(item.url, title(item.title)), item.day ? `, ${item.day}` : ""), p(item.text)) : p(item.said))];
 }
 
-function dominant(one) {
-  if (!one) return null;
-  const scored = one.rows.some((row) => row.bits);
-  return section("The post that outweighs the others", p(outward(one.url, title(one.title)), one.day ? `, ${one.day}, outweighs your other posts.` : " outweighs your other posts."),
-    table({ caption: `${one.title}, before and after`, heads: ["Trained on it", "Its words", "Share", ...(scored ? ["Bits per byte"] : [])],
-      rows: one.rows.map((row) => [row.how, row.words, row.share, ...(scored ? [row.bits || "–"] : [])]) }), p(one.said));
+function dominant(item) {
+  if (!item) return null;
+  const scored = item.rows.some((row) => row.bits);
+  return section("The post that outweighs the others", p(outward(item.url, title(item.title)), item.day ? `, ${item.day}, outweighs your other posts.` : " outweighs your other posts."),
+    table({ caption: `${item.title}, before and after`, heads: ["Trained on it", "Its words", "Share", ...(scored ? ["Bits per byte"] : [])],
+      rows: item.rows.map((row) => [row.how, row.words, row.share, ...(scored ? [row.bits || "–"] : [])]) }), p(item.said));
 }
 
 function making({ rows, plan, notes }) {

@@ -50,82 +50,82 @@ function pageOf(element, chosen) {
     quiet("The line shows training, smoothed; the dots show posts that it does not learn from. Lower is better."));
 
   const takes = {
-    state(found) {
+    state(result) {
       const before = now.state;
-      now.state = found;
+      now.state = result;
       state(before);
       curve();
       written();
     },
-    curve(found) { now.curve = found; curve(); },
-    options(found) { now.options = found; state(now.state); },
-    plan(found) { now.plan = found; planned(); curve(); },
-    settings(found) { now.settings = found; planned(); },
-    samples(found) { now.samples = found; written(); },
+    curve(result) { now.curve = result; curve(); },
+    options(result) { now.options = result; state(now.state); },
+    plan(result) { now.plan = result; planned(); curve(); },
+    settings(result) { now.settings = result; planned(); },
+    samples(result) { now.samples = result; written(); },
     log: logged,
     runs: earlier,
   };
 
   function state(before) {
-    const found = now.state;
-    if (!found || !now.options) return;
-    const same = before && before.status === found.status && before.run === found.run && before.stop_requests === found.stop_requests && before.can.start === found.can.start;
+    const result = now.state;
+    if (!result || !now.options) return;
+    const same = before && before.status === result.status && before.run === result.run && before.stop_requests === result.stop_requests && before.can.start === result.can.start;
     if (!same || !head.dataset.status) {
       const focused = head.contains(document.activeElement);
-      head.dataset.status = found.status;
-      fill(head, masthead({ kicker: chosen ? `Train · ${chosen}` : "Train", heading: headingOf(found), lede: ledeOf(found), follow: followOf(found) }));
+      head.dataset.status = result.status;
+      fill(head, masthead({ kicker: chosen ? `Train · ${chosen}` : "Train", heading: headingOf(result), lede: ledeOf(result), follow: followOf(result) }));
       if (focused) head.querySelector("h1").focus({ preventScroll: true });
-      setTitle(headingOf(found));
-      if (before) announce(`${headingOf(found)}. ${ledeOf(found)}`);
-      fill(doing, actions(found));
-      beginning(found);
+      setTitle(headingOf(result));
+      if (before) announce(`${headingOf(result)}. ${ledeOf(result)}`);
+      fill(doing, actions(result));
+      beginning(result);
     } else {
-      const lede = head.querySelector(".lede"), said = ledeOf(found);
+      const lede = head.querySelector(".lede"), said = ledeOf(result);
       if (lede && lede.textContent !== said) lede.textContent = said;
       const line = doing.querySelector(".last-words");
-      if (line) line.textContent = found.message;
+      if (line) line.textContent = result.message;
     }
     const progress = doing.querySelector("progress");
-    if (progress && found.status === "training" && found.steps) progress.value = found.step / found.steps;
-    fill(figures, found.step || found.outcome ? totals(totalsOf(found)) : null);
+    if (progress && result.status === "training" && result.steps) progress.value = result.step / result.steps;
+    fill(figures, result.step || result.outcome ? totals(totalsOf(result)) : null);
   }
 
-  function headingOf(found) {
-    if (found.stop_requests && BUSY.includes(found.status)) return "Saving, then stopping";
-    return chosen && found.status === "done" ? "Finished" : HEADINGS[found.status];
+  function headingOf(result) {
+    if (result.stop_requests && BUSY.includes(result.status)) return "Saving, then stopping";
+    return chosen && result.status === "done" ? "Finished" : HEADINGS[result.status];
   }
 
-  function actions(found) {
-    const busy = BUSY.includes(found.status), parts = [];
-    if (busy) parts.push(bar(headingOf(found), found.status === "training" && found.steps ? found.step / found.steps : null));
-    if (found.can.stop) {
-      parts.push(row(button(found.stop_requests ? "Stop at once" : "Stop", stop, { kind: "danger", icon: "stop" }),
-        quiet(found.stop_requests ? "It finishes the current step and saves." : "Everything is saved, and you can continue later.")));
+  function actions(result) {
+    const busy = BUSY.includes(result.status), parts = [];
+    if (busy) parts.push(bar(headingOf(result), result.status === "training" && result.steps ? result.step / result.steps : null));
+    if (result.can.stop) {
+      parts.push(row(button(result.stop_requests ? "Stop at once" : "Stop", stop, { kind: "danger", icon: "stop" }),
+        quiet(result.stop_requests ? "It finishes the current step and saves." : "Everything is saved, and you can continue later.")));
     }
-    if (found.by === "elsewhere") parts.push(quiet("It was started in a terminal. Press Ctrl-C there to save and stop."));
-    if (found.by === "page" && busy) parts.push(el("p", { class: "quiet last-words", "aria-hidden": "true" }, found.message));
-    if (["failed", "killed"].includes(found.status)) {
-      parts.push(problem({ message: found.message, hint: found.hint }));
-      if (found.output.length) parts.push(folded("Output", el("pre", { tabindex: "0" }, found.output.join("\n"))));
+    if (result.by === "elsewhere") parts.push(quiet("It was started in a terminal. Press Ctrl-C there to save and stop."));
+    if (result.by === "page" && busy) parts.push(el("p", { class: "quiet last-words", "aria-hidden": "true" }, result.message));
+    if (["failed", "killed"].includes(result.status)) {
+      parts.push(problem({ message: result.message, hint: result.hint }));
+      if (result.output.length) parts.push(folded("Output", el("pre", { tabindex: "0" }, result.output.join("\n"))));
     }
-    if (found.can.resume) {
-      const what = found.status === "failed" ? "Try again" : "Continue";
+    if (result.can.resume) {
+      const what = result.status === "failed" ? "Try again" : "Continue";
       parts.push(row(button(what, () => start({ resume: true }), { kind: "primary", icon: "start" }),
-        quiet(`${plain(found.command.minutes)} ${found.command.minutes === 1 ? "minute" : "minutes"}, starting from ${baseName(found.command.base)}.`)));
-    } else if (found.status === "stopped" && found.run && !busy && !chosen) {
+        quiet(`${plain(result.command.minutes)} ${result.command.minutes === 1 ? "minute" : "minutes"}, starting from ${baseName(result.command.base)}.`)));
+    } else if (result.status === "stopped" && result.run && !busy && !chosen) {
       parts.push(quiet("It was started in a terminal. Run the same command there to continue."));
     }
-    if (!busy && !chosen && found.status !== "none") {
-      parts.push(row(found.status === "done" ? [link(address("write"), "Write with it"), link(address("score"), "See its score")] : null,
-        found.can.start ? button("Train again", toForm, { kind: "small" }) : null));
+    if (!busy && !chosen && result.status !== "none") {
+      parts.push(row(result.status === "done" ? [link(address("write"), "Write with it"), link(address("score"), "See its score")] : null,
+        result.can.start ? button("Train again", toForm, { kind: "small" }) : null));
     }
     if (chosen) parts.push(row(link(address("train"), "Back to the latest training")));
     return parts;
   }
 
-  function beginning(found) {
+  function beginning(result) {
     const offer = now.options;
-    if (!found.can.start || chosen) {
+    if (!result.can.start || chosen) {
       form = null;
       fill(begin);
       return;
@@ -138,11 +138,11 @@ function pageOf(element, chosen) {
       fill(begin, section("Start a training", problem({ message: "no blog chosen yet", hint: "start the server with your blog: `ownwords serve PATH`" })));
       return;
     }
-    form = startForm(offer, found);
-    fill(begin, section(found.status === "none" ? "Start a training" : "Train again", form));
+    form = startForm(offer, result);
+    fill(begin, section(result.status === "none" ? "Start a training" : "Train again", form));
   }
 
-  function startForm(offer, found) {
+  function startForm(offer, result) {
     const custom = input({ type: "number", min: "0.1", step: "any", inputmode: "decimal", value: String(offer.minutes), "aria-label": "Minutes" });
     const preset = MINUTES.includes(String(offer.minutes)) ? String(offer.minutes) : "other";
     const other = field("Minutes", custom);
@@ -155,12 +155,12 @@ function pageOf(element, chosen) {
         ? "For reading, planning and training; a fifth goes to a model of your posts only, for comparison. Scoring comes after that."
         : "For reading, planning and training. Scoring comes after that.";
     };
-    const base = select(offer.bases.map((one) => [one.name, baseLabel(one)]), offer.bases[0].name, say);
+    const base = select(offer.bases.map((item) => [item.name, baseLabel(item)]), offer.bases[0].name, say);
     custom.addEventListener("input", () => { isNamed = true; say(); });
     say();
     return el("form", { class: "begin", on: { submit: (event) => {
       event.preventDefault();
-      start({ ...isNamed && { minutes: Number(minutes === "other" ? custom.value : minutes) }, base: base.value }, found.status);
+      start({ ...isNamed && { minutes: Number(minutes === "other" ? custom.value : minutes) }, base: base.value }, result.status);
     } } },
     el("p", {}, "Train a model on ", el("strong", {}, offer.blog.join(", ")), "."),
     el("div", { class: "field" }, el("span", { class: "label" }, "Minutes"),
@@ -202,62 +202,62 @@ function pageOf(element, chosen) {
   }
 
   function curve() {
-    const found = now.curve, has = found && (found.step.length || found.evaluations.length);
+    const result = now.curve, has = result && (result.step.length || result.evaluations.length);
     if (!has) return void fill(course);
     if (!course.firstChild) fill(course, courseSection);
-    chart.update(found, { measure, before: now.state?.outcome?.before ?? null });
-    if (last.curve === found) return;
-    last.curve = found;
-    const points = (name) => found.step.map((step, i) => [step, found[name][i]]).filter(([, value]) => value !== null);
+    chart.update(result, { measure, before: now.state?.outcome?.before ?? null });
+    if (last.curve === result) return;
+    last.curve = result;
+    const points = (name) => result.step.map((step, i) => [step, result[name][i]]).filter(([, value]) => value !== null);
     speed.update([{ label: "tokens/s", tone: "k2", points: points("speed") }]);
     rate.update([{ label: "rate", tone: "k2", points: points("rate") }]);
   }
 
   function written() {
-    const found = now.samples ?? [], paragraph = now.state?.outcome?.paragraph;
-    if (!isNew("samples", [found, paragraph])) return;
-    if (!found.length && !paragraph?.text) return void fill(samples);
-    const shown = [...found].reverse().map((one) => quote(lines(one.text), { cite: `After ${count(one.step, "step")}` }));
+    const result = now.samples ?? [], paragraph = now.state?.outcome?.paragraph;
+    if (!isNew("samples", [result, paragraph])) return;
+    if (!result.length && !paragraph?.text) return void fill(samples);
+    const shown = [...result].reverse().map((item) => quote(lines(item.text), { cite: `After ${count(item.step, "step")}` }));
     fill(samples, section("What it writes",
       paragraph?.text ? quote(lines(paragraph.text), { cite: paragraph.title ? `At the end, from the title “${paragraph.title}”` : "At the end", class: "ours" }) : null,
       shown.slice(0, 3), shown.length > 3 ? folded(`${shown.length - 3} earlier`, shown.slice(3)) : null));
   }
 
   function planned() {
-    const found = now.plan;
-    if (!found) return void fill(plan);
+    const result = now.plan;
+    if (!result) return void fill(plan);
     const open = plan.querySelector("details")?.open ?? false;
-    const said = expectedOf(found.expected), judged = now.state?.outcome?.judged ?? [];
+    const said = expectedOf(result.expected), judged = now.state?.outcome?.judged ?? [];
     const numbers = table({ caption: "The plan", class: "told plan-table", heads: ["Setting", "Value", "Reason", "Source"],
-      rows: found.numbers.map((one) => [el("code", {}, one.key), valueOf(one.value), el("span", {}, one.reason, one.origin === "setting" ? [" ", tag("yours", "on")] : null), one.source]) });
-    const whole = folded(`${count(found.numbers.length, "number")} with reasons`, numbers);
+      rows: result.numbers.map((item) => [el("code", {}, item.key), valueOf(item.value), el("span", {}, item.reason, item.origin === "setting" ? [" ", tag("yours", "on")] : null), item.source]) });
+    const whole = folded(`${count(result.numbers.length, "number")} with reasons`, numbers);
     whole.open = open;
     fill(plan, section("The plan", said ? statement(said) : null, judged.length ? bullets(judged) : null, whole,
       now.settings ? folded("All settings", el("pre", { tabindex: "0" }, now.settings)) : null));
   }
 
-  function logged(found) {
-    if (!found.length) return void fill(log);
-    const list = el("ol", { class: "log", tabindex: "0", "aria-label": "Log, newest last" }, found.map((line) => el("li", {}, el("time", {}, clock(line.time)), " ", line.text)));
+  function logged(result) {
+    if (!result.length) return void fill(log);
+    const list = el("ol", { class: "log", tabindex: "0", "aria-label": "Log, newest last" }, result.map((line) => el("li", {}, el("time", {}, clock(line.time)), " ", line.text)));
     const before = log.querySelector("ol"), atEnd = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 8, held = before?.scrollTop ?? 0;
     const focused = document.activeElement === before;
     if (before) before.replaceWith(list);
     else fill(log, section("Log", list));
     list.scrollTop = atEnd ? list.scrollHeight : held;
     if (focused) list.focus({ preventScroll: true });
-    const said = found.at(-1).text;
+    const said = result.at(-1).text;
     // Only evaluations are worth interrupting a screen reader for.
     if (lastSaid && said !== lastSaid && /held-out/.test(said)) announce(said);
     lastSaid = said;
   }
 
-  function earlier(found) {
-    const rest = found.filter((one) => one.name !== (chosen || now.state?.run));
+  function earlier(result) {
+    const rest = result.filter((item) => item.name !== (chosen || now.state?.run));
     if (!isNew("runs", rest)) return;
     if (!rest.length) return void fill(runs);
     fill(runs, section("Other trainings", table({ caption: "Other trainings in this workspace", heads: ["Training", "Started", "Steps", "Held-out", ""],
-      rows: rest.map((one) => [link(address("train", [one.name]), title(KINDS[one.kind] ?? one.name)), one.began ? when(one.began) : "", count(one.steps),
-        one.best === null ? "–" : one.best.toFixed(3), one.status === "done" ? "finished" : one.status]) })));
+      rows: rest.map((item) => [link(address("train", [item.name]), title(KINDS[item.kind] ?? item.name)), item.began ? when(item.began) : "", count(item.steps),
+        item.best === null ? "–" : item.best.toFixed(3), item.status === "done" ? "finished" : item.status]) })));
   }
 
   return {
@@ -273,35 +273,35 @@ function pageOf(element, chosen) {
   };
 }
 
-function ledeOf(found) {
-  if (found.status === "none") return "Training takes minutes, on this machine. Nothing is sent anywhere.";
-  if (["failed", "killed"].includes(found.status)) return "";
-  if (found.status === "stopped") return found.step && found.steps ? `Paused at ${percent(found.step / found.steps)}. Nothing is lost.` : sentence(found.message || "Nothing is lost");
-  if (found.status === "reading") return "Posts that have not changed take no time.";
-  if (found.status === "planning") return "It measures this machine for a few seconds.";
-  if (found.status === "finishing") return "The model is trained. It writes a first paragraph and is scored on posts that it has never seen.";
-  if (found.status === "training") return found.remaining_s === null ? "It reads your posts and learns to predict the next word." : `About ${duration(found.remaining_s)} left.`;
-  const end = found.outcome;
+function ledeOf(result) {
+  if (result.status === "none") return "Training takes minutes, on this machine. Nothing is sent anywhere.";
+  if (["failed", "killed"].includes(result.status)) return "";
+  if (result.status === "stopped") return result.step && result.steps ? `Paused at ${percent(result.step / result.steps)}. Nothing is lost.` : sentence(result.message || "Nothing is lost");
+  if (result.status === "reading") return "Posts that have not changed take no time.";
+  if (result.status === "planning") return "It measures this machine for a few seconds.";
+  if (result.status === "finishing") return "The model is trained. It writes a first paragraph and is scored on posts that it has never seen.";
+  if (result.status === "training") return result.remaining_s === null ? "It reads your posts and learns to predict the next word." : `About ${duration(result.remaining_s)} left.`;
+  const end = result.outcome;
   if (end?.bits_per_byte && end.before) return `${end.bits_per_byte.toFixed(3)} bits per byte on held-out posts; before training it was ${end.before.toFixed(3)}.`;
-  return found.best ? `${found.best.bits.toFixed(3)} bits per byte on held-out posts.` : "";
+  return result.best ? `${result.best.bits.toFixed(3)} bits per byte on held-out posts.` : "";
 }
 
-function followOf(found) {
-  const kind = KINDS[found.kind], end = found.outcome;
+function followOf(result) {
+  const kind = KINDS[result.kind], end = result.outcome;
   const why = { early: "It ended early, because more steps did not improve it.", memorised: "It ended early, because it began to memorise your posts." }[end?.stopped];
   return [kind ? `${kind[0].toUpperCase()}${kind.slice(1)}.` : "", why ?? ""].filter(Boolean).join(" ");
 }
 
-function totalsOf(found) {
-  const latest = found.metrics, live = found.status === "training";
-  const bits = found.best?.bits ?? latest.bits_per_byte;
+function totalsOf(result) {
+  const latest = result.metrics, live = result.status === "training";
+  const bits = result.best?.bits ?? latest.bits_per_byte;
   const limit = latest.share_of_limit;
   return [
-    { figure: bits === undefined ? "–" : bits.toFixed(3), label: "bits per byte", note: found.best ? `held-out posts, step ${count(found.best.step)}` : "in training" },
-    { figure: count(found.step), label: found.steps ? `of ${count(found.steps, "step")}` : "steps", note: found.steps ? percent(found.step / found.steps) : "" },
+    { figure: bits === undefined ? "–" : bits.toFixed(3), label: "bits per byte", note: result.best ? `held-out posts, step ${count(result.best.step)}` : "in training" },
+    { figure: count(result.step), label: result.steps ? `of ${count(result.steps, "step")}` : "steps", note: result.steps ? percent(result.step / result.steps) : "" },
     { figure: latest.tokens_per_s ? plain(latest.tokens_per_s) : "–", label: "tokens per second", note: limit ? `${percent(limit)} of this machine’s limit` : "" },
-    live ? { figure: found.remaining_s === null ? "–" : duration(found.remaining_s), label: "left", note: found.began ? `started ${clock(found.began)}` : "" }
-      : { figure: found.began && found.time ? duration(found.time - found.began) : "–", label: "of training", note: found.time ? when(found.time) : "" },
+    live ? { figure: result.remaining_s === null ? "–" : duration(result.remaining_s), label: "left", note: result.began ? `started ${clock(result.began)}` : "" }
+      : { figure: result.began && result.time ? duration(result.time - result.began) : "–", label: "of training", note: result.time ? when(result.time) : "" },
   ];
 }
 
@@ -313,10 +313,10 @@ function expectedOf(expected) {
 }
 
 const baseName = (name) => (name === "none" ? "your posts only" : name === "shipped" || !name ? "the built-in English model" : name);
-function baseLabel(one) {
-  if (one.name === "none") return "Your posts only";
-  if (one.name === "shipped") return "Built-in English model (recommended)";
-  return `${one.name}${one.parameters ? `, ${compact(one.parameters)} parameters` : ""}`;
+function baseLabel(item) {
+  if (item.name === "none") return "Your posts only";
+  if (item.name === "shipped") return "Built-in English model (recommended)";
+  return `${item.name}${item.parameters ? `, ${compact(item.parameters)} parameters` : ""}`;
 }
 const compact = (n) => (n >= 1e9 ? `${plain(n / 1e9)} billion` : n >= 1e6 ? `${plain(n / 1e6)} million` : count(n));
 const valueOf = (value) => (value === true ? "yes" : value === false ? "no" : typeof value === "number" ? (Number.isInteger(value) ? count(value) : String(value)) : String(value));

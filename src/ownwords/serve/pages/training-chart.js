@@ -1,66 +1,41 @@
 // The training curve: the loss in training, and the evaluations on held-out posts.
 
+import { drawnToFit, niceTicks } from "/charts.js";
 import { count, el, fill, folded, svg, table } from "/components.js";
 
 const HEIGHT = 300, LEFT = 48, RIGHT = 14, TOP = 12, BOTTOM = 30;
 const figure = (value) => (value === null || value === undefined ? "–" : value.toFixed(3));
 
-/** The curve with its readout and its table. `update(curve, {measure, before, expected})`:
- *  `measure` is "bits" or "loss"; `before` the base's own bits per byte; `expected` [low, high]. */
+/** The curve with its legend and its table. `update(curve, {measure, before})`: `measure` is "bits"
+ *  or "loss"; `before` the bits per byte before training. */
 export function trainingChart() {
-  const legend = el("p", { class: "legend" });
-  const plot = el("div", { class: "plot", tabindex: "0", role: "slider", "aria-label": "Training curve. Arrow keys move along it.",
-    "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0" });
-  const rows = el("div", { class: "as-table" });
-  const tableOf = folded("As a table", rows);
-  let data = null, how = { measure: "bits" }, at = null, width = 0, scale = null;
+  const legend = el("p", { class: "legend" }), plot = el("div", { class: "plot", "aria-hidden": "true" }), rows = el("div", { class: "as-table" });
+  const details = folded("As a table", rows);
+  let data = null, options = { measure: "bits" }, at = null, scale = null, redraw = () => {};
 
-  const draw = () => {
-    if (!width || !data) return;
-    scale = scaled(data, how, width);
-    fill(plot, scale ? drawn(data, how, scale, width, at) : null);
-    fill(legend, readout(data, how, at));
-    const last = data.step.length - 1, here = at ?? last;
-    plot.setAttribute("aria-valuemax", String(data.step[last] ?? 0));
-    plot.setAttribute("aria-valuenow", String(data.step[here] ?? 0));
-    plot.setAttribute("aria-valuetext", legend.textContent);
-  };
+  drawnToFit(plot, (width) => {
+    scale = data && scaled(data, options, width);
+    if (data) fill(legend, readout(data, options, at));
+    return scale ? drawn(data, options, scale, width, at) : null;
+  }, (draw) => { redraw = draw; });
   const move = (to) => {
     at = to;
-    draw();
+    redraw();
   };
-  new ResizeObserver(([entry]) => {
-    const now = Math.floor(entry.contentRect.width);
-    if (now && now !== width) {
-      width = now;
-      draw();
-    }
-  }).observe(plot);
   plot.addEventListener("pointermove", (event) => {
     if (!scale || !data.step.length) return;
-    const step = scale.step(event.clientX - plot.getBoundingClientRect().left);
-    move(nearest(data.step, step));
+    move(nearest(data.step, scale.step(event.clientX - plot.getBoundingClientRect().left)));
   });
   plot.addEventListener("pointerleave", () => move(null));
-  plot.addEventListener("blur", () => move(null));
-  plot.addEventListener("keydown", (event) => {
-    const last = data ? data.step.length - 1 : -1, here = at ?? last;
-    const to = { ArrowLeft: here - 1, ArrowDown: here - 1, ArrowRight: here + 1, ArrowUp: here + 1,
-      PageDown: here - 20, PageUp: here + 20, Home: 0, End: last }[event.key];
-    if (to === undefined || last < 0) return;
-    event.preventDefault();
-    move(Math.max(0, Math.min(last, to)));
-  });
-  tableOf.addEventListener("toggle", () => tableOf.open && data && fill(rows, asTable(data)));
+  details.addEventListener("toggle", () => details.open && data && fill(rows, asTable(data)));
 
-  const node = el("figure", { class: "course" }, legend, plot, tableOf);
-  return Object.assign(node, {
-    update(curve, options = {}) {
+  return Object.assign(el("figure", { class: "course" }, legend, plot, details), {
+    update(curve, changed = {}) {
       data = curve;
-      how = { ...how, ...options };
+      options = { ...options, ...changed };
       if (at !== null && at >= curve.step.length) at = null;
-      draw();
-      if (tableOf.open) fill(rows, asTable(data));
+      redraw();
+      if (details.open) fill(rows, asTable(data));
     },
   });
 }
@@ -86,7 +61,7 @@ function scaled(curve, how, width) {
   let low = Math.min(...values), high = Math.max(...values);
   const least = Math.max(0.02, Math.abs(high) * 0.02); // or noise would look like mountains
   if (high - low < least) [low, high] = [(low + high - least) / 2, (low + high + least) / 2];
-  const ticks = round(low, high, 5);
+  const ticks = niceTicks(low, high);
   low = Math.min(low, ticks[0]);
   high = Math.max(high, ticks.at(-1));
   const x = (step) => LEFT + (step / end) * (width - LEFT - RIGHT);
@@ -99,7 +74,7 @@ function drawn(curve, how, { x, y, by, ticks, end }, width, at) {
     svg("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
     svg("text", { class: "y", x: LEFT - 8, y: y(value) + 4 }, value.toFixed(ticks[1] - ticks[0] < 0.1 ? 2 : 1)),
   ]);
-  for (const step of round(0, end, width < 460 ? 3 : 6).filter((value) => value <= end)) {
+  for (const step of niceTicks(0, end, width < 460 ? 3 : 6).filter((value) => value <= end)) {
     const place = step === 0 ? "start" : x(step) > width - 60 ? "end" : "middle";
     parts.push(svg("text", { class: "x", x: place === "end" ? width - RIGHT : x(step), y: HEIGHT - 8, "text-anchor": place }, step === 0 ? "step 0" : count(step)));
   }
@@ -111,7 +86,7 @@ function drawn(curve, how, { x, y, by, ticks, end }, width, at) {
   parts.push(svg("path", { class: "raw", d: path(curve.bits) }), svg("path", { class: "curve own", d: path(curve.smooth) }));
   const marks = curve.evaluations.filter((mark) => Number.isFinite(best(mark)));
   if (marks.length > 1) parts.push(svg("path", { class: "held", d: marks.map((mark, i) => `${i ? "L" : "M"}${x(mark.step).toFixed(1)},${y(best(mark) * by).toFixed(1)}`).join("") }));
-  const lowest = marks.reduce((found, mark) => (found && best(found) <= best(mark) ? found : mark), null);
+  const lowest = marks.reduce((result, mark) => (result && best(result) <= best(mark) ? result : mark), null);
   for (const mark of marks) {
     parts.push(svg("circle", { class: mark === lowest ? "mark best" : "mark", cx: x(mark.step), cy: y(best(mark) * by), r: mark === lowest ? 5 : 3.5 },
       svg("title", {}, `${figure(best(mark))} bits per byte on held-out posts, step ${count(mark.step)}`)));
@@ -150,19 +125,7 @@ function asTable(curve) {
 }
 
 function nearest(steps, wanted) {
-  let found = 0;
-  for (let i = 1; i < steps.length; i += 1) if (Math.abs(steps[i] - wanted) < Math.abs(steps[found] - wanted)) found = i;
-  return found;
-}
-
-/** Round numbers from a little below `low` to a little above `high`. */
-function round(low, high, most) {
-  const raw = (high - low || 1) / most, ten = 10 ** Math.floor(Math.log10(raw));
-  const step = ten * [1, 2, 2.5, 5, 10].find((one) => one * ten >= raw);
-  const ticks = [];
-  for (let i = Math.floor(low / step + 1e-9); ticks.length < 20; i += 1) {
-    ticks.push(Number((i * step).toPrecision(12)));
-    if (ticks.at(-1) >= high - 1e-9) break;
-  }
-  return ticks;
+  let result = 0;
+  for (let i = 1; i < steps.length; i += 1) if (Math.abs(steps[i] - wanted) < Math.abs(steps[result] - wanted)) result = i;
+  return result;
 }

@@ -10,7 +10,7 @@ const state = { prompt: "", settings: null, columns: [] };
 
 export async function show(element, { query }) {
   const offer = await get("/api/write");
-  const isOwn = offer.models.some((one) => one.role === "tuned");
+  const isOwn = offer.models.some((item) => item.role === "tuned");
   add(element, masthead({ kicker: "Write", heading: isOwn ? "In your voice" : "Not in your voice yet", follow: isOwn || !offer.models.length ? "" : "You have no model of your own, so the built-in one writes." }));
   if (!isOwn && offer.models.length) add(element, el("p", {}, link(address("train"), "Train your own")));
   if (!offer.models.length) {
@@ -25,12 +25,12 @@ export async function show(element, { query }) {
 }
 
 function pageOf(element, offer) {
-  const tuned = offer.models.find((one) => one.role === "tuned") ?? offer.models[0];
-  const base = offer.models.find((one) => one.role === "base" && one.name !== tuned.name) ?? null;
+  const tuned = offer.models.find((item) => item.role === "tuned") ?? offer.models[0];
+  const base = offer.models.find((item) => item.role === "base" && item.name !== tuned.name) ?? null;
   const defaults = offer.defaults;
   const set = (state.settings ??= { model: tuned.name, beside: Boolean(base), tokens: defaults.tokens, temperature: defaults.temperature, cut: "min_p",
     min_p: defaults.min_p, top_p: 0.9, seed: "", guard: true });
-  if (!offer.models.some((one) => one.name === set.model)) set.model = tuned.name;
+  if (!offer.models.some((item) => item.name === set.model)) set.model = tuned.name;
   let writing = [];
 
   const prompt = textarea({ rows: "4", dir: "auto", spellcheck: "true", placeholder: "The trouble with backups" });
@@ -67,7 +67,7 @@ function pageOf(element, offer) {
     const seed = input({ type: "number", min: "0", max: String(SEEDS * 2), step: "1", inputmode: "numeric", placeholder: "random", value: set.seed });
     seed.addEventListener("input", () => { set.seed = seed.value; });
     return [
-      offer.models.length > 1 ? field("Model", select(offer.models.map((one) => [one.name, labelOf(one)]), set.model, (to) => { set.model = to; })) : null,
+      offer.models.length > 1 ? field("Model", select(offer.models.map((item) => [item.name, labelOf(item)]), set.model, (to) => { set.model = to; })) : null,
       slider({ label: "Length", min: 50, max: 1000, step: 50, value: set.tokens, onChange: (to) => { set.tokens = to; }, say: (n) => `about ${Math.round(n * 0.75)} words` }),
       slider({ label: "Temperature", min: 0, max: 1.5, step: 0.05, value: set.temperature, onChange: (to) => { set.temperature = to; },
         say: (value) => `${value.toFixed(2)}${value === 0 ? ", no randomness" : value < 0.6 ? ", calm" : value > 1.1 ? ", wild" : ""}` }),
@@ -79,8 +79,8 @@ function pageOf(element, offer) {
     ];
   }
 
-  function labelOf(one) {
-    return { tuned: `${one.name}, yours`, base: one.name === "shipped" ? "built-in model" : `${one.name}, the base`, "from nothing": "your posts only" }[one.role] ?? one.name;
+  function labelOf(item) {
+    return { tuned: `${item.name}, yours`, base: item.name === "shipped" ? "built-in model" : `${item.name}, the base`, "from nothing": "your posts only" }[item.role] ?? item.name;
   }
 
   function begin() {
@@ -88,7 +88,7 @@ function pageOf(element, offer) {
     const given = String(set.seed).trim();
     const seed = given === "" ? Math.floor(Math.random() * SEEDS) : Math.max(0, Math.floor(Number(given)) || 0);
     const names = [set.model, ...(base && set.beside && base.name !== set.model ? [base.name] : [])];
-    state.columns = names.map((name) => columnOf(offer.models.find((one) => one.name === name), state.prompt, seed));
+    state.columns = names.map((name) => columnOf(offer.models.find((item) => item.name === name), state.prompt, seed));
     draw();
     start.disabled = true;
     end.disabled = false;
@@ -231,20 +231,20 @@ function guardNote(blocked) {
     bullets(blocked.map((said) => el("span", { dir: "auto" }, `… ${said}`, el("span", { class: "cut", "aria-hidden": "true" }, " ⌇")))));
 }
 
-function originsLede(found) {
-  const longest = found.shared[0];
+function originsLede(result) {
+  const longest = result.shared[0];
   if (!longest) return "No five words in a row are from your posts.";
   return `The longest passage copied from a post has ${count(longest.words, "word")}.`;
 }
 
-function originsSaid(found) {
-  const post_ = (one, quoted) => link(address("corpus", ["post", one.document], { quote: quoted }), title(one.title));
-  return el("div", { class: "origins" }, el("h3", { tabindex: "-1" }, "Where it may come from"), el("p", {}, originsLede(found)),
-    found.shared.length ? el("ul", { class: "shared" }, found.shared.map((one) => el("li", {},
-      el("q", { dir: "auto" }, one.text), el("span", { class: "quiet" }, `${count(one.words, "word")}, in `, post_(one, one.text), one.date ? `, ${day(one.date)}` : "")))) : null,
-    found.nearest.length ? [el("h4", {}, "Similar passages"), found.nearest.map((one) => quote(short(one.matching || firstLine(one.text), 240),
-      { cite: [post_(one, one.matching || firstLine(one.text)), one.date ? `, ${day(one.date)}` : "", one.whose === "own" ? "" : ", not your own words"] }))] : null,
-    found.is_complete ? null : quiet("Your archive is large; only its first 64 MB were searched."));
+function originsSaid(result) {
+  const post_ = (item, quoted) => link(address("corpus", ["post", item.document], { quote: quoted }), title(item.title));
+  return el("div", { class: "origins" }, el("h3", { tabindex: "-1" }, "Where it may come from"), el("p", {}, originsLede(result)),
+    result.shared.length ? el("ul", { class: "shared" }, result.shared.map((item) => el("li", {},
+      el("q", { dir: "auto" }, item.text), el("span", { class: "quiet" }, `${count(item.words, "word")}, in `, post_(item, item.text), item.date ? `, ${day(item.date)}` : "")))) : null,
+    result.nearest.length ? [el("h4", {}, "Similar passages"), result.nearest.map((item) => quote(short(item.matching || firstLine(item.text), 240),
+      { cite: [post_(item, item.matching || firstLine(item.text)), item.date ? `, ${day(item.date)}` : "", item.whose === "own" ? "" : ", not your own words"] }))] : null,
+    result.is_complete ? null : quiet("Your archive is large; only its first 64 MB were searched."));
 }
 
 const lines = (text) => text.split(/\n+/).filter((line) => line.trim());
