@@ -28,14 +28,15 @@ from ownwords.core.errors import WorkspaceError
 # Raised whenever the tables change; an archive of another version is made anew, since all of it
 # comes from the author's own files.
 VERSION = 3
+CHECKSUM_BYTES = 16
 _TABLES_OF_ALL_VERSIONS = {"documents"}
 
 _SCHEMA = """
 CREATE TABLE documents (
     id TEXT PRIMARY KEY, key TEXT NOT NULL, source TEXT NOT NULL, kind TEXT NOT NULL,
     status TEXT NOT NULL, title TEXT NOT NULL, date TEXT, url TEXT NOT NULL, author TEXT NOT NULL,
-    tags TEXT NOT NULL, summary TEXT NOT NULL, dropped TEXT NOT NULL, features BLOB NOT NULL,
-    checksum BLOB NOT NULL, text_checksum BLOB NOT NULL, link_checksum BLOB NOT NULL
+    tags TEXT NOT NULL, summary TEXT NOT NULL, dropped TEXT NOT NULL, checksum BLOB NOT NULL,
+    text_checksum BLOB NOT NULL, link_checksum BLOB NOT NULL, features BLOB NOT NULL
 );
 CREATE TABLE segments (
     id INTEGER PRIMARY KEY, document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
@@ -58,9 +59,8 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 _OWN_TABLES = frozenset({"documents", "segments", "links", "selection", "meta"})
 _HEADERS = """
-    SELECT id, key, source, kind, status, title, date, url, author, tags, summary, dropped
-    FROM documents"""
-_CHECKED = _HEADERS.replace("dropped", "dropped, features, checksum, text_checksum")
+    SELECT id, key, source, kind, status, title, date, url, author, tags, summary, dropped,
+    checksum, text_checksum FROM documents"""
 
 
 class DamagedArchiveError(WorkspaceError):
@@ -103,6 +103,13 @@ class Archive:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @classmethod
+    def over(cls, path: Path, connection: sqlite3.Connection) -> "Archive":
+        """The archive at `path` on a connection that is open already."""
+        archive = cls.__new__(cls)
+        archive.path, archive._db = path, connection
+        return archive
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All changes made inside, or none of them, even after a crash."""
@@ -118,13 +125,10 @@ class Archive:
 
     def _rows(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[tuple]:  # type: ignore[type-arg]
         with translate_sqlite_errors(self.path):
-            try:
-                # Not `yield from`: a caller that stops early would then close the cursor, which
-                # complains where the database is closed already.
-                for row in self._db.execute(sql, parameters):  # noqa: UP028
-                    yield row
-            except UnicodeDecodeError as error:  # a message that quotes damaged bytes
-                raise DamagedArchiveError(self.path, "its schema is garbled") from error
+            # Not `yield from`: a caller that stops early would then close the cursor, which
+            # complains where the database is closed already.
+            for row in self._db.execute(sql, parameters):  # noqa: UP028
+                yield row
 
     # ---- writing
 
@@ -151,10 +155,10 @@ class Archive:
             "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 *header,
-                features,
-                _checksum([(*header, features)]),
-                _checksum(segments),
-                _checksum(links),
+                checksum([header]),
+                checksum(segments),
+                checksum(links),
+                features + checksum([(features,)]),
             ),
         )
         first = self._db.execute("SELECT coalesce(max(id), 0) + 1 FROM segments").fetchone()[0]
@@ -179,13 +183,13 @@ class Archive:
         """Store the selection: (document, decision, reason, training words, split)."""
         self._db.execute("DELETE FROM selection")
         self._db.executemany("INSERT INTO selection VALUES (?, ?, ?, ?, ?)", rows)
-        self.set_meta("selection", _checksum(sorted(self._selection_rows())).hex())
+        self.set_meta("selection", checksum(sorted(self._selection_rows())).hex())
 
     def set_meta(self, key: str, value: str) -> None:
         """Store a value under a key."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
         if key == "report":
-            self.set_meta("report_checksum", _checksum([(value,)]).hex())
+            self.set_meta("report_checksum", checksum([(value,)]).hex())
 
     # ---- reading
 
@@ -195,21 +199,24 @@ class Archive:
 
     def documents(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
         """All documents, or those of these ids, one at a time, in order of date and id."""
-        if ids is None:
-            rows = self._rows(f"{_CHECKED} ORDER BY coalesce(date, '9999'), id")
-        else:
-            wanted = " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
-            rows = self._rows(_CHECKED + wanted, (json.dumps(list(ids)),))
-        for *header, features, checksum, text_checksum in rows:
-            if _checksum([(*header, features)]) != checksum:
-                raise self._damaged(header[0])
-            document = self._header(header)
-            yield replace(document, segments=self._segments(document.id, text_checksum))
+        order = "coalesce(date, '9999'), id" if ids is None else "id"
+        for header, text_checksum in self._headers(ids, order):
+            yield replace(header, segments=self._segments(header.id, text_checksum))
 
-    def headers(self) -> Iterator[Document]:
-        """All documents without their segments, in order of id."""
-        for row in self._rows(f"{_HEADERS} ORDER BY id"):
-            yield self._header(row)
+    def headers(self, ids: Iterable[str] | None = None) -> Iterator[Document]:
+        """All documents, or those of these ids, without their segments, in order of id."""
+        for header, _ in self._headers(ids, "id"):
+            yield header
+
+    def _headers(self, ids: Iterable[str] | None, order: str) -> Iterator[tuple[Document, bytes]]:
+        wanted = "" if ids is None else " WHERE id IN (SELECT value FROM json_each(?))"
+        parameters = () if ids is None else (json.dumps(list(ids)),)
+        for *row, stored, text_checksum in self._rows(
+            f"{_HEADERS}{wanted} ORDER BY {order}", parameters
+        ):
+            if checksum([row]) != stored:
+                raise self._damaged(row[0])
+            yield self._header(row), text_checksum
 
     def tags(self) -> dict[str, tuple[str, ...]]:
         """The tags of all documents by id; takes a tenth of the time of reading the headers."""
@@ -226,23 +233,24 @@ class Archive:
             return ""
         return Document(document_id, "", self._segments(document_id, row[0])).text(kinds)
 
-    def _segments(self, document_id: str, checksum: bytes) -> tuple[Segment, ...]:
+    def _segments(self, document_id: str, stored: bytes) -> tuple[Segment, ...]:
         rows = list(
             self._rows(
                 "SELECT kind, text, detail FROM segments WHERE document = ? ORDER BY position",
                 (document_id,),
             )
         )
-        if _checksum(rows) != checksum:
+        if checksum(rows) != stored:
             raise self._damaged(document_id)
         return tuple(Segment(*row) for row in rows)
 
     def features(self) -> Iterator[tuple[str, bytes]]:
         """The stored features of every document."""
-        for *header, features, checksum, _ in self._rows(f"{_CHECKED} ORDER BY id"):
-            if _checksum([(*header, features)]) != checksum:
-                raise self._damaged(header[0])
-            yield header[0], features
+        for id_, stored in self._rows("SELECT id, features FROM documents ORDER BY id"):
+            features = stored[:-CHECKSUM_BYTES]
+            if features + checksum([(features,)]) != stored:
+                raise self._damaged(id_)
+            yield id_, features
 
     def dropped(self) -> dict[str, int]:
         """What was removed from the bodies, by reason, over all documents."""
@@ -276,7 +284,7 @@ class Archive:
         """By document: decision, training words, split."""
         rows = sorted(self._selection_rows())
         # A document that was removed since takes its row along.
-        if rows and _checksum(rows).hex() != self.get_meta("selection"):
+        if rows and checksum(rows).hex() != self.get_meta("selection"):
             raise DamagedArchiveError(self.path, "its selection of posts was changed")
         return {document: (decision, words, split) for document, decision, words, split in rows}
 
@@ -288,7 +296,7 @@ class Archive:
         row = next(self._rows("SELECT value FROM meta WHERE key = ?", (key,)), None)
         value: str = row[0] if row else ""
         checked = key == "report" and value
-        if checked and _checksum([(value,)]).hex() != self.get_meta("report_checksum"):
+        if checked and checksum([(value,)]).hex() != self.get_meta("report_checksum"):
             raise DamagedArchiveError(self.path, "its report was changed")
         return value
 
@@ -299,30 +307,31 @@ class Archive:
                 raise DamagedArchiveError(self.path, message)
         for _ in self.documents():
             pass
+        for _ in self.features():
+            pass
         checksums = dict(self._rows("SELECT id, link_checksum FROM documents"))
         rows = self._rows("SELECT document, href, text FROM links ORDER BY document, position")
         for document_id, links in groupby(rows, key=lambda row: cast(str, row[0])):
-            if _checksum(row[1:] for row in links) != checksums.pop(document_id, b""):
+            if checksum(row[1:] for row in links) != checksums.pop(document_id, b""):
                 raise self._damaged(document_id)
-        if any(checksum != _checksum(()) for checksum in checksums.values()):
+        if any(stored != checksum(()) for stored in checksums.values()):
             raise DamagedArchiveError(self.path, "links are missing")
         self.selection()
         self.get_meta("report")
-        self._verify_text_of_other_tables()
+        self._verify_search_index()
 
-    def _verify_text_of_other_tables(self) -> None:
-        """Decode all text of the tables that `ownwords ask` adds."""
+    def _verify_search_index(self) -> None:
+        """Check the tables that `ownwords ask` adds, where rows end with a checksum."""
         for name in self._named("table"):
-            if name in _OWN_TABLES or name.startswith("chunk_search"):
+            columns = [row[1] for row in self._rows(f'PRAGMA table_info("{name}")')]
+            if name in _OWN_TABLES or columns[-1:] != ["checksum"]:
                 continue
-            columns = [
-                f'"{row[1]}"'
-                for row in self._rows(f'PRAGMA table_info("{name}")')
-                if row[2] == "TEXT"
-            ]
-            if columns:
-                for _ in self._rows(f'SELECT {", ".join(columns)} FROM "{name}"'):  # noqa: S608
-                    pass
+            for row in self._rows(f'SELECT * FROM "{name}"'):  # noqa: S608
+                if checksum([row[1:-1]]) != row[-1]:
+                    raise DamagedArchiveError(self.path, "its search index was changed")
+        with self.transaction():
+            for name in self._named("virtual table"):
+                self._db.execute(f'INSERT INTO "{name}"("{name}") VALUES (\'integrity-check\')')  # noqa: S608
 
     # ---- the file
 
@@ -400,6 +409,8 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.ProgrammingError, sqlite3.NotSupportedError):
         raise  # a bug of ours
+    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes damaged bytes
+        raise DamagedArchiveError(path, "its schema is garbled") from error
     except sqlite3.DatabaseError as error:
         message = str(error)
         if "full" in message or "disk I/O" in message:
@@ -415,9 +426,9 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
         raise DamagedArchiveError(path, message) from error
 
 
-def _checksum(rows: Iterable[Sequence[object]]) -> bytes:
-    """A 16-byte digest of rows of text, numbers and bytes."""
-    digest = blake2b(digest_size=16)
+def checksum(rows: Iterable[Sequence[object]]) -> bytes:
+    """A digest of rows of text, numbers and bytes, in their order."""
+    digest = blake2b(digest_size=CHECKSUM_BYTES)
     for row in rows:
         for value in row:
             data = (

@@ -12,8 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast
 
-from ownwords.archive.document import OWN_KINDS, Document, Segment
-from ownwords.archive.store import is_current, translate_sqlite_errors
+from ownwords.archive.document import OWN_KINDS, Document
+from ownwords.archive.store import (
+    Archive,
+    DamagedArchiveError,
+    checksum,
+    is_current,
+    translate_sqlite_errors,
+)
 from ownwords.ask import vector_store
 from ownwords.ask.chunks import Chunk, apart, chunks_of, count_words, visible
 from ownwords.ask.index_schema import (
@@ -158,20 +164,23 @@ class SearchIndex:
         )
         return [(row[0], row[1]) for row in rows]
 
-    @staticmethod
     def _index_documents(
-        db: sqlite3.Connection, changed: Sequence[tuple[str, str]], progress: Progress
+        self, db: sqlite3.Connection, changed: Sequence[tuple[str, str]], progress: Progress
     ) -> None:
+        archive = Archive.over(self.path, db)
         with progress.stage("Preparing the search", len(changed), "posts") as stage:
             for document_id, decision in changed:
-                key, document = _read_document(db, document_id)
+                (key,) = db.execute(
+                    "SELECT key FROM documents WHERE id = ?", (document_id,)
+                ).fetchone()
+                (document,) = archive.documents([document_id])
                 db.execute("DELETE FROM chunks WHERE document = ?", (document_id,))
                 chunks = chunks_of(document, decision)
                 title, day = apart(visible(document.title)), _searchable_date(document.date)
                 db.executemany(
                     "INSERT INTO chunks(document, number, heading, text, words, whose, segments,"
-                    " sought_title, sought_heading, sought_date, sought_text)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    " sought_title, sought_heading, sought_date, sought_text, checksum)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (_row(chunk, title, day) for chunk in chunks),
                 )
                 db.execute(
@@ -232,12 +241,15 @@ class SearchIndex:
         """The passages with these ids and scores, in this order; one that is gone is left out."""
         with self.reading() as db:
             rows = db.execute(
-                "SELECT c.id, c.document, d.title, d.date, d.url, c.heading, c.text, c.whose"
-                " FROM chunks c JOIN documents d ON d.id = c.document"
-                " WHERE c.id IN (SELECT value FROM json_each(?))",
+                "SELECT * FROM chunks WHERE id IN (SELECT value FROM json_each(?))",
                 (json.dumps([id_ for id_, _ in ranking]),),
-            )
-            known = {row[0]: row[1:] for row in rows}
+            ).fetchall()
+            for row in rows:
+                if checksum([row[1:-1]]) != row[-1]:
+                    raise DamagedArchiveError(self.path, "its search index was changed")
+            archive = Archive.over(self.path, db)
+            headers = {one.id: one for one in archive.headers({row[1] for row in rows})}
+            known = {row[0]: (headers[row[1]], row[3], row[4], row[6]) for row in rows}
         by = found_by or {}
         return [
             _passage(id_, known[id_], score, by.get(id_, ()))
@@ -343,20 +355,6 @@ def _nothing_read(archive: Path) -> OwnwordsError:
     )
 
 
-def _read_document(db: sqlite3.Connection, document_id: str) -> tuple[str, Document]:
-    """A document with its key; only what chunks are made of."""
-    key, title, date = db.execute(
-        "SELECT key, title, date FROM documents WHERE id = ?", (document_id,)
-    ).fetchone()
-    segments = db.execute(
-        "SELECT kind, text, detail FROM segments WHERE document = ? ORDER BY position",
-        (document_id,),
-    )
-    when = datetime.fromisoformat(date) if date else None
-    read = tuple(Segment(*row) for row in segments)
-    return key, Document(document_id, title, read, date=when)
-
-
 def _searchable_date(date: datetime | None) -> str:
     """A date as it is asked for: "2019-04-28" and "April 2019" both find it."""
     if date is None:
@@ -366,7 +364,7 @@ def _searchable_date(date: datetime | None) -> str:
 
 def _row(chunk: Chunk, title: str, day: str) -> tuple[object, ...]:
     heading, text = apart(chunk.heading), apart(chunk.text)
-    return (
+    row = (
         chunk.document,
         chunk.number,
         chunk.heading,
@@ -379,18 +377,19 @@ def _row(chunk: Chunk, title: str, day: str) -> tuple[object, ...]:
         day,
         text if text != chunk.text else None,
     )
+    return (*row, checksum([row]))
 
 
 def _passage(
-    id_: int, row: tuple[str, ...], score: float, found_by: tuple[str, ...]
+    id_: int, row: tuple[Document, str, str, str], score: float, found_by: tuple[str, ...]
 ) -> RetrievedPassage:
-    document, title, date, url, heading, text, whose = row
+    document, heading, text, whose = row
     return RetrievedPassage(
         id=id_,
-        document=document,
-        title=visible(title),
-        date=date[:10] if date else None,
-        url=url.strip() if _LINK.fullmatch(url.strip()) else "",
+        document=document.id,
+        title=visible(document.title),
+        date=document.date.date().isoformat() if document.date else None,
+        url=document.url.strip() if _LINK.fullmatch(document.url.strip()) else "",
         heading=heading,
         text=text,
         whose=cast(Whose, whose),

@@ -7,7 +7,7 @@ from ownwords.ask.chunks import CHUNKS_VERSION
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 
 # Raised whenever the tables below change; they are then made anew.
-_VERSION = f"1.{CHUNKS_VERSION}"
+_VERSION = f"2.{CHUNKS_VERSION}"
 
 # By chance: an archive that was made anew would begin to count again.
 _ANOTHER_GENERATION = "INSERT OR REPLACE INTO meta VALUES ('ask_generation', hex(randomblob(8)))"
@@ -28,7 +28,7 @@ _SCHEMA = (
         document TEXT NOT NULL REFERENCES documents(id) ON DELETE CASCADE,
         number INTEGER NOT NULL, heading TEXT NOT NULL, text TEXT NOT NULL, words INTEGER NOT NULL,
         whose TEXT NOT NULL, segments TEXT NOT NULL, sought_title TEXT NOT NULL,
-        sought_heading TEXT, sought_date TEXT NOT NULL, sought_text TEXT
+        sought_heading TEXT, sought_date TEXT NOT NULL, sought_text TEXT, checksum BLOB NOT NULL
     )""",
     "CREATE INDEX chunks_of ON chunks(document, number)",
     """CREATE VIEW chunk_texts AS

@@ -28,6 +28,7 @@ from typing import (
 )
 
 from ownwords.core.errors import ConfigError, OwnwordsError
+from ownwords.core.safe_toml import parse_toml
 from ownwords.core.validation import decode, shown, unknown_name
 
 PREFIX = "OWNWORDS_"
@@ -202,14 +203,14 @@ def _from_table(
 def _read(path: Path) -> dict[str, Any]:
     try:
         # Notepad begins its files with a byte order mark.
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        return parse_toml(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"the settings file {path} does not exist") from None
     except OSError as error:
         raise ConfigError(f"the settings file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"the settings file {path} is not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"the settings file {path} is not valid TOML: {error}") from error
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,6 +11,7 @@ from frontmatter.default_handlers import YAMLHandler
 
 from ownwords.archive.document import Status
 from ownwords.archive.files import dates
+from ownwords.core.safe_toml import parse_toml
 
 _YAML = YAMLHandler()
 _TOML_FENCE = re.compile(r"^\+{3,}[ \t]*$", re.MULTILINE)
@@ -128,7 +128,7 @@ def _toml(text: str, plain: str) -> FrontMatter:
     if len(parts) != 3 or parts[0]:
         return FrontMatter(body=text)
     try:
-        return FrontMatter(_lower(tomllib.loads(parts[1])), parts[2], present=True)
+        return FrontMatter(_lower(parse_toml(parts[1])), parts[2], present=True)
     except ValueError:
         return _broken(parts[1], parts[2])
 

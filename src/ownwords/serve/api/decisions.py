@@ -1,6 +1,5 @@
 """The author's decisions about posts: written to `choices.toml`, with a preview of their effect."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
@@ -26,6 +25,7 @@ from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.store import Archive
 from ownwords.archive.style_outliers import StyleOutlier
 from ownwords.core.config import resolve
+from ownwords.core.safe_toml import parse_toml
 from ownwords.core.workspace import Workspace, write_atomically
 from ownwords.serve.api.report_cache import CachedReport
 from ownwords.serve.errors import ApiError
@@ -228,8 +228,8 @@ def _read_config(workspace: Workspace) -> ProvenanceConfig:
         if not path.exists():
             continue
         try:
-            table = tomllib.loads(path.read_bytes().decode("utf-8-sig")).get(_SECTION, {})
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+            table = parse_toml(path.read_bytes().decode("utf-8-sig")).get(_SECTION, {})
+        except ValueError:
             continue  # `look` will report it
         if isinstance(table, dict):
             values |= {f"{_SECTION}.{name}": x for name, x in table.items() if name in names}

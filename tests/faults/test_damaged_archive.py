@@ -1,0 +1,100 @@
+"""A byte of archive.sqlite flipped anywhere: one clear error, and `look` mends the archive."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from ownwords.archive.look import look
+from ownwords.archive.report import Report
+from ownwords.archive.store import Archive, DamagedArchiveError
+from ownwords.ask.index import SearchIndex
+from ownwords.core.errors import OwnwordsError
+from ownwords.training.corpus import load_corpus
+
+FLIPS = 200
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """A folder of notes, and the archive made of it, with its index."""
+    root = tmp_path_factory.mktemp("damaged")
+    notes = root / "notes"
+    notes.mkdir()
+    for n in range(9):
+        text = f"# Note {n}\n\nOn the {n}th day it rained in Łódź, and [note 1](1.md) says why.\n"
+        (notes / f"{n}.md").write_text(text * (n + 1), encoding="utf-8")
+    look([notes], workspace=root / "w")
+    with SearchIndex(root / "w" / "archive.sqlite") as index:
+        index.refresh()
+    return notes, (root / "w" / "archive.sqlite").read_bytes()
+
+
+def contents(path: Path) -> list[object]:
+    """What the verbs read of an archive."""
+    with Archive(path) as archive:
+        report = Report.from_dict(json.loads(archive.get_meta("report")))
+        corpus = load_corpus(archive)
+        texts = [text.text for part in (corpus.train, corpus.test) for text in part]
+        documents = list(archive.documents())
+        features, selection = list(archive.features()), archive.selection()
+    with SearchIndex(path) as index:
+        index.refresh()
+        passages = index.passages([(id_, 0.0) for id_ in index.ids()])
+    return [report, corpus.key, texts, documents, features, selection, passages]
+
+
+@pytest.mark.parametrize("bits", [0xFF, 0x01])  # text that is no longer UTF-8, and text that is
+def test_no_flip_goes_unnoticed_or_ends_in_a_traceback(
+    bits: int, made: tuple[Path, bytes], tmp_path: Path
+) -> None:
+    _, whole = made
+    path = tmp_path / "archive.sqlite"
+    path.write_bytes(whole)
+    before = contents(path)
+    rng = random.Random(bits)
+    for place in rng.sample(range(len(whole)), FLIPS):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ bits]) + whole[place + 1 :])
+        try:
+            after = contents(path)
+        except OwnwordsError as error:
+            assert str(path) in error.message, place
+            continue
+        assert after == before, place
+
+
+@pytest.mark.parametrize("word", [b"rained", b"Note 3", b'"posts"', b"leave out", b"train"])
+def test_look_mends_what_was_damaged(word: bytes, made: tuple[Path, bytes], tmp_path: Path) -> None:
+    notes, whole = made
+    path = tmp_path / "w" / "archive.sqlite"
+    path.parent.mkdir()
+    path.write_bytes(whole)
+    look([notes], workspace=tmp_path / "w")  # under this workspace's name
+    whole = path.read_bytes()
+    before = contents(path)
+    place = whole.find(word)
+    if place < 0:
+        pytest.skip("this word stands nowhere in it")
+    path.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
+    with pytest.raises(DamagedArchiveError), Archive(path) as archive:
+        archive.verify()
+    report = look([notes], workspace=tmp_path / "w")
+    assert "has been rebuilt from your files" in report.notes[0]
+    assert contents(path)[2:] == before[2:]
+    assert (
+        not look([notes], workspace=tmp_path / "w").notes[0].startswith("The archive was damaged")
+    )
+
+
+def test_a_file_that_is_no_archive_at_all_is_replaced(
+    made: tuple[Path, bytes], tmp_path: Path
+) -> None:
+    notes, _ = made
+    look([notes], workspace=tmp_path / "w")
+    path = tmp_path / "w" / "archive.sqlite"
+    path.write_bytes(b"garbage" * 1000)
+    with pytest.raises(DamagedArchiveError, match="is damaged"):
+        Archive(path)
+    assert "has been rebuilt" in look([notes], workspace=tmp_path / "w").notes[0]
+    assert (tmp_path / "w" / "archive.damaged.sqlite").read_bytes() == b"garbage" * 1000

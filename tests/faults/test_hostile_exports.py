@@ -1,0 +1,137 @@
+"""Files that would fill the memory, take for ever, or lead out of their folder."""
+
+import io
+import tarfile
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ownwords.archive.document import RawDocument, SkippedItem
+from ownwords.archive.files import readability, untrusted_files
+from ownwords.archive.files.untrusted_files import open_packed
+from ownwords.archive.look import look
+from ownwords.archive.sources import load_source
+from ownwords.core.errors import SourceError
+
+MIB = 1 << 20
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def packed(path: Path, kind: str, size: int) -> Path:
+    """A zip or tar with one member of that size."""
+    content = (b"0123456789abcdef" * 4096)[: size % 65536] + bytes(range(256)) * (size // 256)
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("input/db.sqlite", content)
+    else:
+        with tarfile.open(path, "w") as tar:
+            info = tarfile.TarInfo("input/db.sqlite")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_a_large_member_is_streamed(kind: str, tmp_path: Path) -> None:
+    def drain(path: Path) -> None:
+        with open_packed(path) as members, members.open("input/db.sqlite") as file:
+            while file.read(1 << 16):
+                pass
+
+    small, large = (packed(tmp_path / f"{n}.{kind}", kind, n * MIB) for n in (4, 16))
+    drain(small)  # what is made once
+    assert peak_of(lambda: drain(large)) < 1.5 * peak_of(lambda: drain(small)) + MIB
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_what_is_too_large_is_refused_before_it_is_read(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = packed(tmp_path / f"a.{kind}", kind, 8 * MIB)
+    monkeypatch.setattr(untrusted_files, "MAX_MEMBER_BYTES", 2 * MIB)
+
+    def read() -> None:
+        with open_packed(path) as members, pytest.raises(SourceError, match="over 2 MiB"):
+            members.read("input/db.sqlite")
+
+    assert peak_of(read) < MIB
+
+
+def test_a_zip_that_lies_about_a_size_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("posts.csv", b"post_id\n" * 200_000)
+    data = bytearray(path.read_bytes())
+    size = (200_000 * 8).to_bytes(4, "little")
+    for lie in (7, 1 << 30):
+        place = data.rfind(size)  # in the central directory, which is what counts
+        lying = data[:place] + lie.to_bytes(4, "little") + data[place + 4 :]
+        path.write_bytes(lying)
+
+        def read() -> None:
+            with pytest.raises(SourceError), open_packed(path) as members:
+                members.read("posts.csv")
+
+        assert peak_of(read) < 32 * MIB
+
+
+def depth(tree_of: readability.LexborHTMLParser) -> int:
+    deepest, node = 0, tree_of.css_first("i")
+    while node is not None:
+        deepest, node = deepest + 1, node.parent
+    return deepest
+
+
+@pytest.mark.parametrize("tag", ["div", "b", "blockquote", "ul><li"])
+def test_a_page_is_no_deeper_than_a_parser_can_bear(tag: str) -> None:
+    """Its time grows with the square of the depth."""
+    depths = {
+        depth(readability.parse_page((f"<{tag}>" * n + "<i>word</i>").encode()))
+        for n in (1_000, 2_000, 50_000)
+    }
+    assert len(depths) == 1
+    assert max(depths) < 1_000
+
+
+def test_nested_pages_keep_their_text(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text("<div>" * 100_000 + "<p>All is here.</p>", encoding="utf-8")
+    (document,) = [d for d in load_source("html").read(tmp_path) if isinstance(d, RawDocument)]
+    assert "All is here." in document.body
+
+
+def test_links_out_of_the_folder_are_refused_counted_and_said(tmp_path: Path) -> None:
+    outside = tmp_path / "secret.txt"
+    outside.write_text("root:x:0:0 should never be read\n" * 9, encoding="utf-8")
+    folder = tmp_path / "notes"
+    (folder / "below").mkdir(parents=True)
+    (folder / "a.md").write_text("# Hats\n\nThey are warm.\n", encoding="utf-8")
+    (folder / "b.md").symlink_to(outside)
+    (folder / "below" / "c.md").symlink_to(folder / "a.md")  # within: as good as a copy
+    (folder / "d.md").symlink_to(tmp_path / "nowhere")
+    report = look([folder], workspace=tmp_path / "w")
+    assert {post.id for post in report.posts} == {"notes:a.md", "notes:below/c.md"}
+    left = {item.ref: item.reason for item in report.excluded}
+    assert left["b.md"] == "a link to a file outside of the folder; not followed"
+    assert "cannot be read" in left["d.md"]
+    assert b"should never be read" not in (tmp_path / "w" / "archive.sqlite").read_bytes()
+
+
+def test_an_unpacked_export_is_not_left_either(tmp_path: Path) -> None:
+    posts = tmp_path / "export" / "posts"
+    posts.mkdir(parents=True)
+    (tmp_path / "secret.html").write_text("<p>Never read.</p>", encoding="utf-8")
+    (posts.parent / "posts.csv").write_text("post_id,is_published\n1.a,true\n", encoding="utf-8")
+    (posts / "1.a.html").symlink_to(tmp_path / "secret.html")
+    items = list(load_source("substack").read(posts.parent))
+    assert not any(isinstance(item, RawDocument) for item in items)
+    assert any(isinstance(item, SkippedItem) and "outside" in item.reason for item in items)

@@ -1,0 +1,100 @@
+"""What happens while `look` reads or asks: edits of choices.toml are kept, nothing is locked."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ownwords.archive.analysis import ArchiveAnalysis, PostQuestion
+from ownwords.archive.look import look
+from ownwords.archive.report import Report
+from ownwords.archive.selection import AuthorChoice
+from ownwords.core.workspace import Workspace
+
+TEXT = "The {0} stood in the rain, and nobody came to see what had become of {0} {1}.\n\n"
+MINE = '[[post]]\nid = "notes:{0}.md"\ndecision = "leave out"\n'
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for name, times in (("lathe", 4), ("stove", 5), ("barn", 60), ("mill", 6), ("well", 7)):
+        text = "".join(TEXT.format(name, n) for n in range(times))
+        (folder / f"{name}.md").write_text(f"# {name}\n\n{text}", encoding="utf-8")
+    return folder
+
+
+def decisions(report: Report) -> dict[str, str]:
+    return {
+        post.id.removeprefix("notes:").removesuffix(".md"): post.decision for post in report.posts
+    }
+
+
+def test_an_edit_made_while_it_reads_is_kept(
+    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Workspace(tmp_path / "w")
+    fill = ArchiveAnalysis.fill
+    edits = [MINE.format("lathe"), MINE.format("lathe") + MINE.format("stove")]
+
+    def edited(analysis: ArchiveAnalysis, report: Report, choices: list[AuthorChoice]) -> None:
+        fill(analysis, report, choices)
+        if edits:
+            place.choices.write_text(edits.pop(0), encoding="utf-8")
+
+    monkeypatch.setattr(ArchiveAnalysis, "fill", edited)
+    report = look([notes], workspace=place.root)
+    assert decisions(report)["lathe"] == decisions(report)["stove"] == "leave out"
+    monkeypatch.undo()
+    assert decisions(look([notes], workspace=place.root)) == decisions(report)
+
+
+def test_the_author_is_asked_while_nothing_is_locked(notes: Path, tmp_path: Path) -> None:
+    place = Workspace(tmp_path / "w")
+    asked: list[str] = []
+
+    def ask(question: PostQuestion) -> str:
+        asked.append(question.id)
+        with closing(sqlite3.connect(place.archive, timeout=0)) as database:
+            database.execute("BEGIN IMMEDIATE")  # as the server does to note a decision
+            (count,) = database.execute("SELECT count(*) FROM selection").fetchone()
+            assert count == 5  # the archive is complete meanwhile
+        assert place.report_page.exists()
+        place.choices.write_text(MINE.format("lathe"), encoding="utf-8")
+        return "keep"
+
+    report = look([notes], workspace=place.root, ask=ask)
+    assert asked == ["notes:barn.md"]
+    assert (decisions(report)["barn"], decisions(report)["lathe"]) == ("keep", "leave out")
+    written = place.choices.read_text(encoding="utf-8")
+    assert "notes:lathe.md" in written and "notes:barn.md" in written
+    assert look([notes], workspace=place.root, ask=refuse).posts == report.posts
+
+
+def refuse(_: PostQuestion) -> str:
+    raise AssertionError
+
+
+def test_who_stops_at_the_question_has_a_complete_archive(notes: Path, tmp_path: Path) -> None:
+    look([notes], workspace=tmp_path / "w")
+    (notes / "well.md").write_text("# well\n\nIt is dry now.\n", encoding="utf-8")
+
+    def stop(_: PostQuestion) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        look([notes], workspace=tmp_path / "w", ask=stop)
+    answers: list[str] = []
+    look([notes], workspace=tmp_path / "w", ask=answering(answers))
+    assert answers == ["notes:barn.md"]  # asked again
+
+
+def answering(asked: list[str]) -> Callable[[PostQuestion], str]:
+    def ask(question: PostQuestion) -> str:
+        asked.append(question.id)
+        return question.default
+
+    return ask
