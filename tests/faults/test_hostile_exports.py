@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from selectolax.lexbor import LexborHTMLParser
 
 from ownwords.archive.document import RawDocument, SkippedItem
 from ownwords.archive.files import readability, untrusted_files
@@ -85,7 +86,7 @@ def test_a_zip_that_lies_about_a_size_is_one_sentence(tmp_path: Path) -> None:
         assert peak_of(read) < 32 * MIB
 
 
-def depth(tree_of: readability.LexborHTMLParser) -> int:
+def depth(tree_of: LexborHTMLParser) -> int:
     deepest, node = 0, tree_of.css_first("i")
     while node is not None:
         deepest, node = deepest + 1, node.parent
