@@ -8,6 +8,7 @@ import pytest
 
 import ownwords
 from ownwords.cli.main import main
+from ownwords.inference.text_generation import DEFAULT_SAMPLING, generation_config
 from ownwords.models import bundle, gguf, ollama
 from ownwords.models.configs import qwen3
 from ownwords.models.decoder import build
@@ -56,6 +57,37 @@ def test_a_folder_for_ollama(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert "PARAMETER num_ctx 64" in text
     assert "ollama create mine-ollama" in capsys.readouterr().out
     assert gguf.load(made / "mine.gguf").config.MODEL_TYPE == "qwen3"
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "an older directory"])
+def test_every_export_carries_the_sampling_that_was_scored(
+    stored: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = train(["The trouble with kettles is the lid. " * 20], 300)
+    model = build(qwen3.config_for_budget(500_000, tokenizer.vocabulary_size, 64))
+    model.init_weights(7)
+    generation = generation_config() if stored else {}
+    bundle.save(tmp_path / "mine", model, tokenizer, generation=generation)
+    for form in ("hf", "gguf", "ollama"):
+        figures(capsys, str(tmp_path / "mine"), "--to", form)
+    expected = {
+        "temperature": DEFAULT_SAMPLING.temperature,
+        "top_k": DEFAULT_SAMPLING.top_k,
+        "top_p": DEFAULT_SAMPLING.top_p,
+        "min_p": DEFAULT_SAMPLING.min_p,
+        "repetition_penalty": DEFAULT_SAMPLING.repetition_penalty,
+    }
+    hf = json.loads((tmp_path / "mine-hf" / "generation_config.json").read_bytes())
+    assert hf["do_sample"] is True
+    assert {name: hf[name] for name in expected} == expected
+    for path in (tmp_path / "mine.gguf", tmp_path / "mine-ollama" / "mine.gguf"):
+        read = gguf.load(path).generation
+        assert {name: read[name] for name in expected} == expected
+    lines = (tmp_path / "mine-ollama" / "Modelfile").read_text(encoding="utf-8").splitlines()
+    assert f"PARAMETER min_p {DEFAULT_SAMPLING.min_p:g}" in lines
+    assert {"PARAMETER temperature 1", "PARAMETER top_k 0", "PARAMETER repeat_penalty 1"} <= {
+        *lines
+    }
 
 
 def turns_of(template: str, start: str = "", opening: str = "") -> ollama.ChatFormat | None:

@@ -13,6 +13,7 @@ import ownwords
 from ownwords.archive.store import Archive
 from ownwords.core.errors import ConfigError, CorpusError
 from ownwords.core.progress import Event, Progress
+from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle, peft
 from ownwords.models.configs.config import ModelConfig
 from ownwords.tokenizers import bpe
@@ -104,6 +105,7 @@ def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
     assert bits(made.folder, HELD_OUT, tmp_path) == pytest.approx(made.bits_per_byte, rel=1e-4)
 
     found = bundle.load(made.folder)
+    assert generation_config().items() <= found.generation.items()
     assert found.provenance["corpus"] == "key of it"
     recipe = found.provenance["recipe"]
     assert isinstance(recipe, dict)

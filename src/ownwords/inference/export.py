@@ -1,13 +1,14 @@
 """Exports a model for other tools: a directory, a GGUF file, or a folder for Ollama."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 import torch
 
 from ownwords.core.errors import OwnwordsError
+from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle, gguf, ollama
 from ownwords.models.bundle import Bundle
 from ownwords.tokenizers import chat, tokenizer
@@ -44,6 +45,9 @@ def export(
             f"cannot export to {form}", hint="choose from " + ", ".join(get_args(ExportFormat))
         )
     loaded = gguf.load(source) if source.suffix.lower() == ".gguf" else bundle.load(source)
+    if loaded.fingerprint is not None and "temperature" not in loaded.generation:
+        # A model of ours from before its directory named the sampling that it was scored with.
+        loaded = replace(loaded, generation={**generation_config(), **loaded.generation})
     own_tokenizer = tokenizer.from_files(loaded.tokenizer_files)
     loaded.check_tokenizer(own_tokenizer)
     name = source.resolve().stem if source.is_file() else source.resolve().name

@@ -45,6 +45,21 @@ def stop_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(i for i in (tokenizer.end, tokenizer.start) if i is not None)
 
 
+def generation_config(sampling: SamplingParams = DEFAULT_SAMPLING) -> dict[str, object]:
+    """The sampling in the words of generation_config.json, so that other tools sample alike.
+
+    All of it is named: elsewhere the defaults differ (top_k 50 in transformers, 40 in llama.cpp).
+    """
+    return {
+        "do_sample": sampling.temperature > 0,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+    }
+
+
 def eos_token_ids(generation: Mapping[str, object]) -> Sequence[int]:
     """Ids that end a text or a turn according to a model's generation_config.json."""
     value = generation.get("eos_token_id")

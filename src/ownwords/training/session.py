@@ -18,7 +18,11 @@ from ownwords.core.speed import torch_product
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.memorisation import extraction_rate
 from ownwords.inference import copy_guard
-from ownwords.inference.text_generation import build_request, stream_request
+from ownwords.inference.text_generation import (
+    build_request,
+    generation_config,
+    stream_request,
+)
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import bundle, lora
 from ownwords.models.configs.config import ModelConfig
@@ -407,6 +411,7 @@ class TrainingSession:
                 request.folder,
                 model,
                 self.tokenizer,
+                generation=generation_config(),
                 card=model_card.card(
                     request.workspace.name,
                     model,
