@@ -14,6 +14,7 @@ import model_directories as models
 from model_directories import Letters
 from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.models import atomic_dir, bundle, quantize
+from ownwords.models.directory import base_name
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers.bpe import train
@@ -373,3 +374,19 @@ def test_killed_at_any_moment_it_is_the_old_model_or_the_new(
     )
     print(f"seed {seed}: {done.stdout}")  # noqa: T201 - shown by pytest when the test fails
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("provenance", "name"),
+    [
+        ({"base_name": "north through a LoRA"}, "north through a LoRA"),  # whatever it is called
+        ({"base_name": ""}, ""),
+        ({}, ""),
+        ({"base": "tuned from shipped"}, "shipped"),  # as earlier versions had it
+        ({"base": "tuned from north through a LoRA"}, "north"),
+        ({"base": None}, ""),
+        ({"base": 7}, ""),
+    ],
+)
+def test_the_name_of_the_base_is_stored(provenance: dict[str, object], name: str) -> None:
+    assert base_name(provenance) == name

@@ -117,7 +117,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     provenance = {
         "outcome": {"seconds": 12.5},
         "compared": ["Time: 12 s, expected 12 s."],
-        "base": "tuned from shipped",
+        "base_name": "shipped",
     }
     bundle.save(
         root / "copying", overfitted(learned), TOKENIZER, copy_guard=kept, provenance=provenance

@@ -122,7 +122,7 @@ def test_the_models_are_those_of_the_workspace_its_base_and_what_was_given(
     assert list(state.models()) == ["given", "shipped"]
     assert state.own_model == ""
 
-    put_model(place.root / "model", {"base": "tuned from shipped"})
+    put_model(place.root / "model", {"base_name": "shipped"})
     put_model(place.runs / "from-nothing" / "model")
     assert list(state.models()) == ["diary", "given", "shipped", "from-nothing"]
     assert state.own_model == "diary"

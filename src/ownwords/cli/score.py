@@ -98,8 +98,8 @@ def _rivals(folder: Path, base: str | None, place: Workspace, texts: str) -> "Co
     scratch, undivided = made_here("from-nothing"), made_here("in-full")
     if undivided and told(undivided).get("recipe") != told(folder).get("recipe"):
         undivided = None  # it was made to be compared with another
-    name = base if base is not None else base_of(folder)
-    if name is None or name == _NONE:
+    name = base if base is not None else base_of(folder) or _NONE
+    if name == _NONE:
         return ComparisonModels(scratch=scratch, undivided=undivided)
     try:
         found = catalogue.find(name)

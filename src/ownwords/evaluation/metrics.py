@@ -31,7 +31,7 @@ from ownwords.evaluation.scores import Score
 from ownwords.evaluation.voice import Voice, voice
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models.atomic_dir import readable_dir
-from ownwords.models.directory import COPY_GUARD, PROVENANCE
+from ownwords.models.directory import COPY_GUARD, PROVENANCE, base_name
 from ownwords.models.fingerprint import model_fingerprint
 from ownwords.models.safetensors_header import read_header
 from ownwords.models.untrusted_files import read_json
@@ -39,7 +39,6 @@ from ownwords.models.untrusted_files import read_json
 if TYPE_CHECKING:
     from ownwords.evaluation.model_metrics import ModelMetrics
 
-_TUNED = re.compile(r"tuned from (.+?)(?: through a LoRA)?$")  # as `training.recipes` says it
 _WORD = re.compile(r"\S+")
 _BLOCK = 1 << 20  # bytes read at once
 _LEAST_BODY = 40  # words of a held-out post whose beginning is a prompt
@@ -127,11 +126,9 @@ class Candidate:
         return key if isinstance(key, str) else ""
 
     @property
-    def base(self) -> str | None:
-        """The name of what it was tuned from, where that was written down."""
-        said = self._provenance.get("base")
-        found = _TUNED.match(said) if isinstance(said, str) else None
-        return found[1] if found else None
+    def base(self) -> str:
+        """The name of the base it was fine-tuned from; "" for one trained from scratch."""
+        return base_name(self._provenance)
 
     @cached_property
     def _readable(self) -> Path:

@@ -105,6 +105,6 @@ def score_model(
     return with_conclusions(build_scorecard(measured, context))
 
 
-def base_of(model: Path) -> str | None:
-    """The name of the base that a model says it was fine-tuned from, or None."""
+def base_of(model: Path) -> str:
+    """The name of the base a model was fine-tuned from; "" for one trained from scratch."""
     return Candidate(model, "ours").base

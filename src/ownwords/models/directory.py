@@ -11,6 +11,7 @@ the model was saved with.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,6 +91,16 @@ def open_directory(folder: str | Path) -> Iterator[Path]:
         yield atomic_dir.readable_dir(Path(folder))
     except OSError as error:
         raise ModelError(f"{folder} cannot be read: {error.strerror or error}") from error
+
+
+def base_name(provenance: Mapping[str, object]) -> str:
+    """The name of the base that a model was fine-tuned from; "" for one trained from scratch."""
+    name = provenance.get("base_name")
+    if isinstance(name, str):
+        return name
+    # Earlier versions wrote a sentence.
+    sentence = re.match(r"tuned from (.+?)(?: through a LoRA)?$", str(provenance.get("base")))
+    return sentence[1] if sentence else ""
 
 
 def read(folder: Path) -> ModelDirectory:

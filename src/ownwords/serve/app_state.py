@@ -1,7 +1,6 @@
 """What the server serves: one workspace and its models, opened on first use."""
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -17,7 +16,7 @@ from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.inference.generation import GenerationRequest
 from ownwords.inference.text_generation import TextGenerator, TextOutcome
 from ownwords.models import atomic_dir
-from ownwords.models.directory import CONFIG, PROVENANCE
+from ownwords.models.directory import CONFIG, PROVENANCE, base_name
 from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_pool import ArchivePool
@@ -34,7 +33,6 @@ T = TypeVar("T")
 FROM_NOTHING = "from-nothing"
 _LONG_THREADS, _LONG_QUEUE = 4, 16
 _FRESH_S = 1.0  # between two checks on disk whether a model was replaced
-_TUNED_FROM = re.compile(r"tuned from (.+?)(?: through a LoRA)?")  # see training.recipes
 
 
 class AppState:
@@ -214,9 +212,9 @@ class AppState:
         """The base that the workspace's model was tuned from if it is installed, else ours."""
         with suppress(OwnwordsError):
             provenance = read_json(atomic_dir.readable_dir(self._own_folder) / PROVENANCE)
-            tuned = _TUNED_FROM.fullmatch(str(provenance.get("base")))
-            for entry in catalogue.entries() if tuned else ():
-                if tuned and entry.name == tuned[1] and not entry.problem:
+            name = base_name(provenance)
+            for entry in catalogue.entries() if name else ():
+                if entry.name == name and not entry.problem:
                     return entry.name, entry.folder
         with suppress(OwnwordsError):
             return catalogue.SHIPPED, catalogue.shipped()

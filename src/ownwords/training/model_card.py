@@ -68,7 +68,7 @@ def provenance(
     *,
     kind: str,
     corpus: str,
-    base: str | None = None,
+    base: str = "",
     share: float | None = None,
     before: float | None = None,
 ) -> dict[str, object]:
@@ -80,7 +80,7 @@ def provenance(
     return {
         "kind": kind,
         "corpus": corpus,
-        "base": base,
+        "base_name": base,
         "share_of_tuned_weights": share,
         "recipe": recipe,
         "plan": [dataclasses.asdict(one) for one in plan.reasons],

@@ -63,7 +63,7 @@ def plan_pretraining(
 
     def train() -> TrainedModel:
         result = session.train(plan, new_model)
-        return session.save(result, result.outcome.bits_per_byte, "pretrain", "trained")
+        return session.save(result, result.outcome.bits_per_byte, "pretrain")
 
     return PlannedTraining(plan, session.run, train)
 
@@ -127,9 +127,8 @@ def plan_finetuning(
             result.adapter.merge()
             result.adapter.detach()
         share, bits, base_bits = session.best_share(result, before)
-        how = f"tuned from {base.name}" + (" through a LoRA" if by_lora else "")
         kind = "lora" if by_lora else "finetune"
-        return session.save(result, bits, kind, how, share, base_bits)
+        return session.save(result, bits, kind, base.name, share, base_bits)
 
     return PlannedTraining(plan, session.run, train)
 

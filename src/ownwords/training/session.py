@@ -389,7 +389,7 @@ class TrainingSession:
         result: TrainResult,
         bits: float | None,
         kind: str,
-        how: str,
+        base: str = "",
         share: float = 1.0,
         before: float | None = None,
     ) -> TrainedModel:
@@ -405,6 +405,9 @@ class TrainingSession:
             shortened=outcome.shortened,
         )
         judged = compare_forecast(plan.expected, actual)
+        how = f"fine-tuned from {base}" if base else "trained"
+        if kind == "lora":
+            how += " through a LoRA"
         model = self.world.unsharded(result.model)
         if self.world.is_first:
             bundle.save(
@@ -431,8 +434,8 @@ class TrainingSession:
                     judged,
                     kind=kind,
                     corpus=request.corpus or self.stats.key,
-                    base=None if kind == "pretrain" else how,
-                    share=None if kind == "pretrain" else share,
+                    base=base,
+                    share=share if base else None,
                     before=before,
                 ),
                 copy_guard=self._copy_guard(),
