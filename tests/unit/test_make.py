@@ -61,7 +61,7 @@ class Listener(MakeCallbacks):
     ) -> None:
         self.told.append("compared" if seconds else why_not or "was compared")
 
-    def on_scoring_start(self, seconds: float) -> None:
+    def on_scoring_start(self) -> None:
         self.told.append("scores")
 
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:

@@ -129,7 +129,7 @@ class Play:
         callbacks.on_comparison_end(self.result.compared, "", 47.0)
         callbacks.on_ablation_start(replace(REPORT.posts[0], flags=["dominant"]), 178.0)
         callbacks.on_ablation_end(replace(TRAINED, bits_per_byte=1.62), "", 180.0)
-        callbacks.on_scoring_start(30.0)
+        callbacks.on_scoring_start()
         callbacks.on_scored(CARD, 24.0)
         return self.result
 

@@ -274,6 +274,22 @@ def test_a_second_scoring_measures_nothing(
     assert again == replace(card, about=replace(card.about, made_on=again.about.made_on))
 
 
+def test_the_time_left_is_measured_while_it_scores(folders: Folders, tmp_path: Path) -> None:
+    """All work is counted from the start; what is cached or ends early is taken off the total."""
+    events: list[Event] = []
+    progress = Progress(events.append)
+    scored(folders, tmp_path, posts(), progress)
+    whole = [event for event in events if event.stage == "Scoring"]
+    assert whole[0].kind == "start"
+    assert (whole[0].total or 0) > 2 * SMALL.max_tokens * (SMALL.seeds + SMALL.prompts)
+    assert whole[-1].kind == "done"
+    assert whole[-1].done == whole[-1].total
+    events.clear()
+    scored(folders, tmp_path, posts(), progress)
+    again = [event for event in events if event.stage == "Scoring"][-1]
+    assert (again.done, again.total) == (0, 0)
+
+
 def test_only_what_a_new_post_changes_is_measured_again(
     copying: tuple[Scorecard, Path], folders: Folders, tmp_path: Path
 ) -> None:

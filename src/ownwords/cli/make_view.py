@@ -151,11 +151,8 @@ class MakeView(TerminalWriter, MakeCallbacks):
     ) -> None:
         self._comparison("In full", trained, f"No model with all of that post: {error}", seconds)
 
-    def on_scoring_start(self, seconds: float) -> None:
-        self.stage(
-            "Scoring",
-            f"The model predicts held-out posts and writes many texts: about {duration(seconds)}.",
-        )
+    def on_scoring_start(self) -> None:
+        self.stage("Scoring", "The model predicts held-out posts and writes many texts.")
 
     def on_scored(self, card: Scorecard, seconds: float | None) -> None:
         if seconds is not None:

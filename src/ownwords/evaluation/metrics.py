@@ -5,14 +5,15 @@ PyTorch is imported only when something has to be measured.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ownwords.core.fingerprint import digest
-from ownwords.core.progress import Progress
+from ownwords.core.progress import Progress, Stage
 from ownwords.evaluation import baselines, lexicon, reference_authors
 from ownwords.evaluation.fluency import Fluency, fluency
 from ownwords.evaluation.lexicon import Lexicon
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"\S+")
 _BLOCK = 1 << 20  # bytes read at once
+_OTHER_SHARE = 0.4  # of the time that writing samples takes (docs/log.md)
 _LEAST_BODY = 40  # words of a held-out post whose beginning is a prompt
 _NAMES = {
     "ours": "your model",
@@ -94,6 +96,11 @@ class Candidate:
         from ownwords.evaluation.model_metrics import ModelMetrics  # noqa: PLC0415 - torch takes seconds
 
         return ModelMetrics(self.folder)
+
+    @property
+    def has_guard(self) -> bool:
+        """Whether the directory holds a copy guard."""
+        return (self._readable / COPY_GUARD).exists()
 
     @cached_property
     def parameters(self) -> int:
@@ -153,6 +160,7 @@ class MetricSuite:
     ) -> None:
         self._cache, self._config, self._progress = cache, config, progress
         self._reference = reference
+        self._figure_units = 0
         self._training = [post.text for post in posts.train]
         self._training_ids = [post.id for post in posts.train]
         self.judged_posts = sample_posts(posts.test, config.max_bytes, config.max_posts)
@@ -160,6 +168,23 @@ class MetricSuite:
         self._held_out = [post.text for post in self.judged_posts]
         self._held_out_ids = [post.id for post in self.judged_posts]
         self._key, self._training_key = posts_key(self.judged_posts), posts_key(posts.train)
+        self._stage = Stage(Progress(), "", None, "")
+
+    @contextmanager
+    def stage(self, ours: Candidate, rivals: Sequence[Candidate | None]) -> Iterator[None]:
+        """Report the progress of the whole scoring, so that the time left is always a measured one.
+
+        Writing samples takes most of it and is counted by tokens; every other figure is given an
+        equal share of the rest. What is cached, or ends early, is taken off the total.
+        """
+        tokens = self._tokens(self.prompts) * (2 if ours.has_guard else 1)
+        if any(rival and rival.role == "base" for rival in rivals):
+            tokens += self._tokens(self.base_prompts)
+        figures = 1 + sum(rival is not None for rival in rivals)  # bits per byte of each
+        figures += 7 if ours.has_guard else 6
+        self._figure_units = max(1, round(_OTHER_SHARE * tokens / figures))
+        with self._progress.stage("Scoring", tokens + figures * self._figure_units) as self._stage:
+            yield
 
     @cached_property
     def prompts(self) -> PromptSet:
@@ -215,7 +240,7 @@ class MetricSuite:
             return Baselines(tuple(rows))
 
         depends_on = [digest(*training), self._key]
-        return self._cache.get_or_measure("baselines", Baselines, depends_on, measure)
+        return self._measured("baselines", "", Baselines, depends_on, measure)
 
     def samples(
         self, candidate: Candidate, prompts: PromptSet, *, guarded: bool = True
@@ -229,7 +254,10 @@ class MetricSuite:
             doing if guarded else f"{doing}, without the copy guard",
             SampledTexts,
             [key, repr(prompts), repr(DEFAULT_SAMPLING)],
-            lambda: candidate.model.samples(prompts, guarded=guarded),
+            lambda: candidate.model.samples(
+                prompts, guarded=guarded, on_tokens=self._stage.advance
+            ),
+            units=self._tokens(prompts),
         )
 
     def extraction(self, candidate: Candidate) -> Extraction:
@@ -317,14 +345,29 @@ class MetricSuite:
         kind: type[T],
         depends_on: Sequence[str],
         measure: Callable[[], T],
+        units: int = 0,
     ) -> T:
-        """Get a figure, showing progress while it is measured."""
+        """Get a figure, showing progress while it is measured.
+
+        `units` of progress are reported by `measure` itself.
+        """
+        before = self._stage.done
 
         def with_progress() -> T:
-            with self._progress.stage(doing):
-                return measure()
+            with self._progress.stage(doing) if doing else nullcontext():
+                figures = measure()
+            if not units:
+                self._stage.advance(self._figure_units)
+            return figures
 
-        return self._cache.get_or_measure(name, kind, depends_on, with_progress)
+        figures = self._cache.get_or_measure(name, kind, depends_on, with_progress)
+        if self._stage.total is not None:
+            self._stage.total -= (units or self._figure_units) - (self._stage.done - before)
+        return figures
+
+    @staticmethod
+    def _tokens(prompts: PromptSet) -> int:
+        return len(prompts.prompts) * prompts.max_tokens
 
 
 def _file_key(folder: Path | None, name: str) -> str:

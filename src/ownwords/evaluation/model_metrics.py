@@ -1,6 +1,6 @@
 """Figures measured on a model itself, which is loaded when the first one is requested."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -71,13 +71,19 @@ class ModelMetrics:
         model = self._model_and_tokenizer[0]
         return extraction(model, self._encoded(training), self._encoded(held_out), samples=samples)
 
-    def samples(self, prompts: PromptSet, *, guarded: bool) -> SampledTexts:
+    def samples(
+        self, prompts: PromptSet, *, guarded: bool, on_tokens: Callable[[int], object]
+    ) -> SampledTexts:
         """The texts that `ownwords write` would write for these prompts."""
         writer = self._writer
         texts: dict[tuple[str, int], str] = {}
         for prompt, seeds in prompts.seeds_by_prompt().items():
             written = writer.write_several(
-                prompt, seeds=seeds, max_tokens=prompts.max_tokens, quote=not guarded
+                prompt,
+                seeds=seeds,
+                max_tokens=prompts.max_tokens,
+                quote=not guarded,
+                on_tokens=on_tokens,
             )
             texts |= {(prompt, seed): text for seed, text in zip(seeds, written, strict=True)}
         ordered = tuple(texts[sample.prompt, sample.seed] for sample in prompts.prompts)

@@ -66,31 +66,32 @@ def score_model(
             (rivals.undivided, "undivided"),
         )
     )
-    samples = suite.samples(ours, suite.prompts)
-    # What the guard holds back is still memorised, and the author should know.
-    unguarded = samples
-    if samples.has_guard:
-        unguarded = suite.samples(ours, suite.prompts, guarded=False)
-    measured = Measurements(
-        posts=posts,
-        judged_posts=suite.judged_posts,
-        ours=suite.bits_per_byte(ours),
-        base=suite.bits_per_byte(base),
-        scratch=suite.bits_per_byte(scratch),
-        undivided=suite.bits_per_byte(undivided),
-        adaptive=suite.adaptive_bits_per_byte(ours),
-        baselines=suite.baselines(),
-        baseline_bytes=sum(post.bytes for post in suite.baseline_posts),
-        prompts=suite.prompts,
-        samples=samples,
-        base_prompts=suite.base_prompts,
-        base_samples=suite.samples(base, suite.base_prompts) if base else None,
-        extraction=suite.extraction(ours),
-        copies=suite.copies(samples, "guarded") if samples.has_guard else None,
-        unguarded_copies=suite.copies(unguarded, "unguarded"),
-        voice=suite.voice(samples),
-        fluency=suite.fluency(samples),
-    )
+    with suite.stage(ours, (base, scratch, undivided)):
+        samples = suite.samples(ours, suite.prompts)
+        # What the guard holds back is still memorised, and the author should know.
+        unguarded = samples
+        if samples.has_guard:
+            unguarded = suite.samples(ours, suite.prompts, guarded=False)
+        measured = Measurements(
+            posts=posts,
+            judged_posts=suite.judged_posts,
+            ours=suite.bits_per_byte(ours),
+            base=suite.bits_per_byte(base),
+            scratch=suite.bits_per_byte(scratch),
+            undivided=suite.bits_per_byte(undivided),
+            adaptive=suite.adaptive_bits_per_byte(ours),
+            baselines=suite.baselines(),
+            baseline_bytes=sum(post.bytes for post in suite.baseline_posts),
+            prompts=suite.prompts,
+            samples=samples,
+            base_prompts=suite.base_prompts,
+            base_samples=suite.samples(base, suite.base_prompts) if base else None,
+            extraction=suite.extraction(ours),
+            copies=suite.copies(samples, "guarded") if samples.has_guard else None,
+            unguarded_copies=suite.copies(unguarded, "unguarded"),
+            voice=suite.voice(samples),
+            fluency=suite.fluency(samples),
+        )
     cache.prune()
     context = ScorecardContext(
         model=model,

@@ -1,6 +1,6 @@
 """A model with its tokenizer, as the Python API returns it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,16 +97,22 @@ class Model:
         max_tokens: int = 400,
         stops: Sequence[str] = (),
         quote: bool = False,
+        on_tokens: Callable[[int], object] = bool,
         **sampling: Any,  # noqa: ANN401 - as above
     ) -> list[str]:
-        """Return a text for each seed, as `write` would, but generated in batches."""
+        """Return a text for each seed, as `write` would, but generated in batches.
+
+        `on_tokens` is called with the number of tokens of each step.
+        """
         request = self.request(
             prompt,
             max_tokens=max_tokens,
             sampling=replace(DEFAULT_SAMPLING, **sampling),
             quote=quote,
         )
-        return generate_texts(self.engine, self.tokenizer, request, stops, seeds=seeds)
+        return generate_texts(
+            self.engine, self.tokenizer, request, stops, seeds=seeds, on_tokens=on_tokens
+        )
 
     def request(
         self,

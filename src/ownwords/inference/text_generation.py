@@ -1,6 +1,6 @@
 """Text in, text out: prompts to token ids, generated ids to text."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -131,8 +131,12 @@ def generate_texts(
     stops: Sequence[str] = (),
     *,
     seeds: Sequence[int],
+    on_tokens: Callable[[int], object] = bool,
 ) -> list[str]:
-    """Generate a text for each seed, as `stream_request` would, but in batches."""
+    """Generate a text for each seed, as `stream_request` would, but in batches.
+
+    `on_tokens` is called with the number of tokens of each step.
+    """
     if not seeds:
         return []
     detokenizers = [IncrementalDetokenizer(tokenizer, request.ids, stops) for _ in seeds]
@@ -144,7 +148,9 @@ def generate_texts(
             scheduler.submit(replace(request, seed=seed)): place for place, seed in enumerate(seeds)
         }
         while places:
-            for handle, tokens, finish_reason in scheduler.step():
+            outputs = scheduler.step()
+            on_tokens(sum(len(tokens) for _, tokens, _ in outputs))
+            for handle, tokens, finish_reason in outputs:
                 if handle.error:
                     raise handle.error
                 place = places[handle]

@@ -53,8 +53,8 @@ class MakeCallbacks:
     ) -> None:
         """That model is trained, or `error` says why it cannot be."""
 
-    def on_scoring_start(self, seconds: float) -> None:
-        """Scoring starts, and will take about so long."""
+    def on_scoring_start(self) -> None:
+        """Scoring starts; its progress says how long it still takes."""
 
     def on_scored(self, card: "Scorecard", seconds: float | None) -> None:
         """The scorecard is written."""

@@ -41,7 +41,7 @@ def make(
         paragraph = stages.write_paragraph(trained, report)
         scratch = stages.train_from_scratch(texts, report)
         ablated = stages.ablate_dominant_post(texts, report, trained)
-        card = stages.score(archive, texts, report, trained, paragraph, scratch, ablated)
+        card = stages.score(archive, texts, report, trained, scratch, ablated)
     return MakeResult(
         workspace=stages.workspace.root,
         model=stages.model,

@@ -14,17 +14,11 @@ from ownwords.evaluation.card import files
 from ownwords.evaluation.posts import EvaluationPosts
 from ownwords.evaluation.scorecard import Scorecard
 from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, score_model
-from ownwords.make.paragraph import FirstParagraph
 from ownwords.training.corpus import Corpus
 
 PAGE = files.PAGE
 VERSION = __version__  # another version may judge otherwise
 REFERENCE = Path(ownwords.base.__file__).parent / "reference"
-
-_CHARACTERS_PER_TOKEN = 4.3
-_BATCH_SPEEDUP = 3.0  # of several texts written at once
-_OVERHEAD = 1.4  # of the time for writing: reading and the rest (docs/log.md)
-_LEAST_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -61,13 +55,6 @@ def write_scorecard(
     )
     files.write(card, workspace)
     return card
-
-
-def forecast_s(config: ScoreConfig, paragraph: FirstParagraph, seconds: float) -> float:
-    """About how long scoring takes, given the seconds that writing the paragraph took."""
-    texts = 2 * (config.seeds + config.prompts) + 2 * config.base_samples
-    tokens_s = seconds * _CHARACTERS_PER_TOKEN / max(len(paragraph.text), 1)
-    return _OVERHEAD * texts * config.max_tokens * tokens_s / _BATCH_SPEEDUP + _LEAST_S
 
 
 def scorecard_key(workspace: Path) -> ScorecardKey:

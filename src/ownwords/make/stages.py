@@ -229,7 +229,6 @@ class MakeStages:
         texts: Corpus,
         report: Report,
         trained: TrainingSummary,
-        paragraph: FirstParagraph,
         scratch: TrainingSummary | None,
         ablated: TrainingSummary | None,
     ) -> Scorecard | None:
@@ -250,9 +249,7 @@ class MakeStages:
         if card:
             self.callbacks.on_scored(card, None)
             return card
-        self.callbacks.on_scoring_start(
-            scoring.forecast_s(config, paragraph, self.cache.seconds("write"))
-        )
+        self.callbacks.on_scoring_start()
         with self._model_is_finished():
             began = time.perf_counter()
             card = scoring.write_scorecard(
