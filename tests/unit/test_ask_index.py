@@ -1,7 +1,7 @@
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from ownwords.archive.document import Segment
-from ownwords.archive.store import Archive
+from ownwords.archive.store import Archive, DamagedArchiveError
+from ownwords.ask.answer import answer
 from ownwords.ask.index import SearchIndex, folded
+from ownwords.ask.search import ArchiveSearcher
 from ownwords.core.errors import CorpusError, WorkspaceError
 from ownwords.core.progress import Event, Progress
 from small_archives import Entry, put
@@ -308,6 +310,38 @@ def test_a_damaged_file_is_told_in_a_sentence(path: Path) -> None:
     path.write_bytes(b"not a database at all, but long enough to look at" * 50)
     with pytest.raises(WorkspaceError, match="is damaged"):
         SearchIndex(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE documents SET date = '2018-01-28T21:50:00+0 :00'",
+        "UPDATE documents SET date = '20x8-01-28'",
+        "UPDATE documents SET date = '2018-13-45'",
+        "UPDATE documents SET date = x'ff2018'",
+        "UPDATE segments SET text = CAST(x'ff41' AS TEXT)",
+        "UPDATE segments SET text = NULL",
+    ],
+)
+def test_damage_within_the_archive_is_the_archives_error(path: Path, damage: str) -> None:
+    put(path, {"hats": HATS, "kettle": KETTLE})
+    with closing(sqlite3.connect(path)) as db, suppress(sqlite3.IntegrityError):
+        db.execute(damage)
+        db.commit()
+    with suppress(DamagedArchiveError), SearchIndex(path) as index:
+        index.refresh()
+        answer("When did I first write about the kettle?", ArchiveSearcher(index))
+        assert damage.endswith("NULL")  # which the table does not take
+
+
+def test_a_read_only_workspace_that_is_not_prepared_says_how_to_prepare_it(path: Path) -> None:
+    put(path, {"hats": HATS})
+    with SearchIndex(path) as index, index.reading() as db:
+        db.execute("PRAGMA query_only = ON")
+        with pytest.raises(WorkspaceError, match="read-only") as raised:
+            index.refresh()
+        assert "ownwords ask" in raised.value.hint
+        assert "close the program" not in raised.value.hint
 
 
 def test_a_document_in_chinese_is_found_by_the_signs_in_it(path: Path) -> None:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import cast
 
@@ -33,7 +33,7 @@ from ownwords.ask.index_schema import (
 )
 from ownwords.ask.passage import RetrievedPassage, Whose
 from ownwords.ask.vector_store import Floats, Ids
-from ownwords.core.errors import CorpusError, OwnwordsError
+from ownwords.core.errors import CorpusError, OwnwordsError, WorkspaceError
 from ownwords.core.progress import Progress
 
 # fmt: off
@@ -144,7 +144,7 @@ class SearchIndex:
                 return 0
             db.execute(f"PRAGMA cache_size = -{_CACHE_WHILE_BUILDING_KIB}")
             try:
-                with self._writing():
+                with _read_only_explained(self.path), self._writing():
                     if not are_current(db):
                         recreate_tables(db)
                     changed = self._changed(db)  # again: another process may have been quicker
@@ -273,7 +273,11 @@ class SearchIndex:
                 " i.words FROM documents d JOIN indexed i ON i.document = d.id"
                 " ORDER BY coalesce(d.date, '9999'), d.id"
             )
-            return [IndexedPost(*row) for row in rows]
+            posts = [IndexedPost(*row) for row in rows]
+            for post in posts:
+                with _damage_as_sqlite_errors(post.document):
+                    _ = post.day and date.fromisoformat(post.day)
+            return posts
 
     # ---- vectors
 
@@ -348,11 +352,34 @@ def folded(title: str) -> str:
     return " ".join(words) if words else "".join(title.casefold().split())
 
 
+@contextmanager
+def _read_only_explained(archive: Path) -> Iterator[None]:
+    """Say how to prepare the search of an archive that cannot be written."""
+    try:
+        yield
+    except WorkspaceError as error:
+        if not any(words in error.message for words in ("readonly", "unable to open")):
+            raise
+        raise WorkspaceError(
+            f"{archive} is read-only, and the search has to be prepared in it first",
+            hint="run ownwords ask once where the folder can be written; then it may be read-only",
+        ) from error
+
+
 def _nothing_read(archive: Path) -> OwnwordsError:
     return CorpusError(
         f"{archive.parent} holds no archive to ask",
         hint="read your posts first: ownwords look PATH, or ownwords make PATH",
     )
+
+
+@contextmanager
+def _damage_as_sqlite_errors(document_id: str) -> Iterator[None]:
+    """Report values that no archive holds as SQLite reports damage to the file."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise sqlite3.DatabaseError(f"the post {document_id}: {error}") from error
 
 
 def _searchable_date(date: datetime | None) -> str:
