@@ -10,6 +10,7 @@ from ownwords.core.version import __version__
 if TYPE_CHECKING:
     from ownwords.archive.report import Report
     from ownwords.ask.answer import Answer
+    from ownwords.ask.llm_backends import LLMBackend
     from ownwords.inference.engine import WeightFormat
     from ownwords.inference.model import Model
     from ownwords.make.result import MakeResult
@@ -74,13 +75,15 @@ def ask_archive(
     """Answer a question from the archive of a workspace.
 
     The same as `ownwords ask`: the workspace is this folder or the only `NAME.ownwords` here unless
-    given; `model` is what runs on this machine unless one is given (a model directory, a GGUF file,
-    an endpoint's address, the name of a model that runs here), and None shows the passages alone;
+    given; `model` is a model directory, a GGUF file, the address of an endpoint, or the name of a
+    model that runs here; "" is what runs on this machine, if `ownwords ask` was allowed to send
+    passages to it; None shows the passages alone;
     `embed` names what makes vectors. `Answer` holds the text, each citation with its verbatim
     quote, and the passages. Raises `ownwords.core.errors.OwnwordsError` for what cannot be.
     """
     # Not called `ask`: importing the room of that name would put it in the function's place.
     from ownwords.ask import answer, llm_backends  # noqa: PLC0415 - NumPy takes a moment
+    from ownwords.ask.consent import EndpointConsent  # noqa: PLC0415
     from ownwords.ask.embedders import embed_missing, open_embedder  # noqa: PLC0415
     from ownwords.ask.index import SearchIndex  # noqa: PLC0415
     from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
@@ -88,14 +91,18 @@ def ask_archive(
 
     place = resolve_workspace(Path(workspace) if workspace else None, Path.cwd())
     embedder = open_embedder(embed)
-    writer = None
-    if model is not None:
-        writer = llm_backends.open_backend(str(model)) if model else llm_backends.default_backend()
+    backend: LLMBackend | None = None
+    if model:
+        backend = llm_backends.open_backend(str(model))
+    elif model is not None:
+        running = llm_backends.default_backend()
+        if running and running.url in EndpointConsent.read().allowed:
+            backend = running
     with SearchIndex(place.archive) as index:
         index.refresh()
         if embedder is not None:
             embed_missing(index, embedder)
-        return answer.answer(question, ArchiveSearcher(index, embedder), writer, limit=passages)
+        return answer.answer(question, ArchiveSearcher(index, embedder), backend, limit=passages)
 
 
 def load(

@@ -8,6 +8,7 @@ import model_directories
 import small_bases
 from ownwords.base import catalogue, checks, install
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import data_folder
 from ownwords.models import bundle, quantize
 from ownwords.models.quantization_scheme import INT8
 from ownwords.models.untrusted_files import ModelError
@@ -36,19 +37,19 @@ def test_where_things_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "ours"))
-    assert catalogue.data_folder() == tmp_path / "ours"
+    assert data_folder() == tmp_path / "ours"
     monkeypatch.delenv("OWNWORDS_HOME")
-    assert catalogue.data_folder() == tmp_path / "xdg" / "ownwords"
+    assert data_folder() == tmp_path / "xdg" / "ownwords"
     # The XDG rules: a relative path is to be ignored.
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     monkeypatch.setattr(sys, "platform", "linux")
-    assert catalogue.data_folder() == tmp_path / ".local" / "share" / "ownwords"
+    assert data_folder() == tmp_path / ".local" / "share" / "ownwords"
     monkeypatch.setattr(sys, "platform", "darwin")
     support = tmp_path / "Library" / "Application Support" / "ownwords"
-    assert catalogue.data_folder() == support
+    assert data_folder() == support
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
-    assert catalogue.data_folder() == tmp_path / "local" / "ownwords"
+    assert data_folder() == tmp_path / "local" / "ownwords"
 
 
 def test_without_the_model_in_the_box_that_is_said(box: Path, home: Path) -> None:

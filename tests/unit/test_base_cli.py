@@ -14,6 +14,7 @@ import small_bases
 from fake_hub import FakeServer, serving
 from ownwords.base import catalogue
 from ownwords.cli.main import main
+from ownwords.core.workspace import data_folder
 from ownwords.training import recipes
 from ownwords.training.forecast import Forecast
 from ownwords.training.job import TrainOutcome
@@ -34,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(catalogue, "_BOX", tmp_path / "box")
     monkeypatch.chdir(tmp_path)
-    return catalogue.data_folder()
+    return data_folder()
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> list[TrainRequest]:
         return PlannedTraining(PLAN, run, make)
 
     monkeypatch.setattr(recipes, "plan_pretraining", pretrain)
-    monkeypatch.setattr("ownwords.cli.training._samples", lambda *_: [])
+    monkeypatch.setattr("ownwords.cli.training._write_samples", lambda *_: [])
     return works
 
 

@@ -17,14 +17,16 @@ from rich.console import Console
 import ownwords
 from asked_passages import PASSAGES, passage
 from ownwords.archive.look import look
-from ownwords.ask import llm_backends
+from ownwords.ask import endpoints, llm_backends
 from ownwords.ask.answer import Answer
 from ownwords.ask.answer_builder import citation
 from ownwords.ask.citations import VerifiedQuote
+from ownwords.ask.consent import EndpointConsent
+from ownwords.ask.llm_backends import EndpointBackend
 from ownwords.cli.ask_view import AskView
 from ownwords.cli.main import main
 from ownwords.core.errors import OwnwordsError
-from played_endpoint import allowed, drips, playing
+from played_endpoint import Played, allowed, drips, playing
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and pseudo-terminals")
 POSTS = {
@@ -111,6 +113,76 @@ def test_the_passages_with_what_matches_first(
 def test_where_no_model_runs_that_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ask", "How many copies do I keep?"]) == 0
     assert "No model runs on this machine" in capsys.readouterr().out
+
+
+@pytest.fixture
+def running(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
+    """A model server on this machine that nobody has named."""
+    monkeypatch.setenv("OWNWORDS_HOME", str(tmp_path / "home"))
+    with playing(monkeypatch, replies=[GOOD]) as played:
+        endpoint = endpoints.with_models(endpoints.endpoint_at(played.url))
+        monkeypatch.setattr(
+            llm_backends, "default_backend", lambda: EndpointBackend(endpoint, named=True)
+        )
+        yield played
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, reply: str | None) -> None:
+    """Somebody at a terminal gives this reply; None is nobody there."""
+    monkeypatch.setattr("ownwords.cli.ask.are_terminals", lambda *_: reply is not None)
+    monkeypatch.setattr("rich.prompt.Confirm.ask", lambda *_, **__: reply == "y")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_a_server_that_nobody_named_gets_nothing_without_consent(
+    running: Played,
+    arguments: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answered(monkeypatch, "y" if arguments else None)
+    assert main(["ask", "How many copies do I keep?", *arguments]) == 0
+    shown = " ".join(" ".join(capsys.readouterr()).split())
+    assert running.bodies() == []
+    assert "nothing was sent to it" in shown
+    assert f"--model {running.url}#" in shown
+
+
+def test_consent_is_asked_once_and_remembered(
+    running: Played, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered(monkeypatch, "y")
+    assert main(["ask", "How many copies do I keep?"]) == 0
+    shown = capsys.readouterr()
+    assert running.url in " ".join(shown.err.split())
+    assert "You keep three copies [1]." in shown.out
+    monkeypatch.setattr("rich.prompt.Confirm.ask", lambda *_, **__: pytest.fail("asked again"))
+    assert main(["ask", "How many copies do I keep?"]) == 0
+    answered(monkeypatch, None)
+    assert main(["ask", "How many copies do I keep?", "--json"]) == 0
+    assert len(running.bodies()) == 3
+
+
+def test_a_refusal_is_remembered_until_the_server_is_named(
+    running: Played, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered(monkeypatch, "n")
+    for _ in range(2):
+        assert main(["ask", "How many copies do I keep?"]) == 0
+        assert running.bodies() == []
+        monkeypatch.setattr("rich.prompt.Confirm.ask", lambda *_, **__: pytest.fail("asked again"))
+    assert "ask.toml" in " ".join(capsys.readouterr().out.split())
+    assert main(["ask", "How many copies do I keep?", "--model", f"{running.url}#writer"]) == 0
+    assert len(running.bodies()) == 1
+
+
+def test_the_python_function_sends_nothing_without_consent(
+    running: Played, workspace: Path
+) -> None:
+    told = ownwords.ask_archive("How many copies do I keep?", workspace)
+    assert (told.answer, running.bodies()) == ("", [])
+    EndpointConsent.read().with_decision(running.url, may_send=True)
+    assert ownwords.ask_archive("How many copies do I keep?", workspace).answer
 
 
 def test_all_of_it_as_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,8 +68,12 @@ class LLMBackend(Protocol):
 
 def default_backend(
     discover: Callable[[], list[Endpoint]] = endpoints.discover,
-) -> LLMBackend | None:
-    """A model of an endpoint on this machine; None if none is large enough."""
+) -> "EndpointBackend | None":
+    """A model of an endpoint on this machine; None if none is large enough.
+
+    Nothing but the list of models has been asked for: whether it may get passages is for the user
+    to decide (`consent`).
+    """
     for endpoint in discover():
         fit = [model for model in endpoint.models if not 0 < model.parameters < LEAST_PARAMETERS]
         if fit:
@@ -139,6 +143,16 @@ class EndpointBackend:
     @property
     def is_local(self) -> bool:
         return self._endpoint.is_local
+
+    @property
+    def url(self) -> str:
+        """The address of the endpoint."""
+        return self._endpoint.url
+
+    @property
+    def option(self) -> str:
+        """What --model takes to name this backend."""
+        return f"{self.url}#{self._models[0].name}" if self._models else self.url
 
     def prepare(self) -> None:
         """Ask an endpoint without a named model for its models; EndpointError if it has none."""

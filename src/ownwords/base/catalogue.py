@@ -4,9 +4,7 @@ Nothing here needs torch, or reads more than the few settings of a model.
 """
 
 import math
-import os
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,7 +13,7 @@ from typing import Final, Literal
 
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.workspace import SUFFIX
+from ownwords.core.workspace import SUFFIX, data_folder
 from ownwords.models import atomic_dir, registry
 from ownwords.models.directory import CONFIG, PROVENANCE
 from ownwords.models.untrusted_files import read_json
@@ -25,7 +23,6 @@ SHIPPED: Final = "shipped"
 BOXED: Final = "the base in the box"  # as people call it, who did not name it
 # Words that stand for something else wherever a base can be named.
 RESERVED = frozenset({SHIPPED, "none"})
-HOME = "OWNWORDS_HOME"
 
 _BOX = Path(__file__).parent / "shipped"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -45,27 +42,6 @@ class Entry:
     family: str
     bits_per_byte: float | None  # on texts held out when it was made; of its own, not of yours
     problem: str = ""  # why it cannot be used; what could not be read of it is then empty
-
-
-def data_folder() -> Path:
-    """Where this user's own things are kept: OWNWORDS_HOME, or where the system keeps such."""
-    if given := os.environ.get(HOME):
-        return Path(given).expanduser()
-    if (xdg := os.environ.get("XDG_DATA_HOME")) and Path(xdg).is_absolute():
-        return Path(xdg) / "ownwords"
-    try:
-        home = Path.home()
-    except RuntimeError as error:
-        raise OwnwordsError(
-            "this user has no home folder, and bases need a place",
-            hint=f"name a folder of yours in the environment: {HOME}=PATH",
-        ) from error
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "ownwords"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else home / "AppData" / "Local") / "ownwords"
-    return home / ".local" / "share" / "ownwords"
 
 
 def bases_folder(home: Path | None = None) -> Path:

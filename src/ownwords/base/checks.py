@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ownwords.base import catalogue, manifest
+from ownwords.base import manifest
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
+from ownwords.core.workspace import DATA_FOLDER_VARIABLE
 from ownwords.inference.model import Model
 from ownwords.models import directory, weight_mapping
 from ownwords.models.untrusted_files import ModelError
@@ -75,7 +76,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
         raise OwnwordsError(
             f"the model needs {needed / 1e6:,.0f} MB, and the disk of {folder} has"
             f" {free / 1e6:,.0f} MB left",
-            hint=f"free some space, or choose another folder: {catalogue.HOME}=PATH ownwords ...",
+            hint=f"free some space, or choose another folder: {DATA_FOLDER_VARIABLE}=PATH",
         )
 
 

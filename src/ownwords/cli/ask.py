@@ -16,7 +16,7 @@ from ownwords.core.progress import Progress
 if TYPE_CHECKING:
     from ownwords.ask.answer import Answer
     from ownwords.ask.index import SearchIndex
-    from ownwords.ask.llm_backends import LLMBackend
+    from ownwords.ask.llm_backends import EndpointBackend, LLMBackend
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.core.workspace import Workspace
 
@@ -54,7 +54,7 @@ def ask(
             show_default=False,
             help="Who puts the answer into words: a model directory, a GGUF file, the name of a"
             " base or of a model that runs here, or an address (http://127.0.0.1:8080/v1#NAME)."
-            " [default: what Ollama, llama.cpp, LM Studio or vLLM run on this machine, if any]",
+            " [default: what Ollama, llama.cpp, LM Studio or vLLM run here, once you allowed it]",
         ),
     ] = "",
     no_model: Annotated[
@@ -114,9 +114,10 @@ def ask(
                 _judge(place, index, ArchiveSearcher(index, embedder), progress, as_json=json)
                 return
         searcher = ArchiveSearcher(index, embedder)
-        writer = None if no_model else _writer(model)
-        advice = "" if writer or no_model else _ADVICE
-        asking = _AskSession(searcher, writer, passages, seed, advice, as_json=json, quiet=quiet)
+        backend, advice = (None, "") if no_model else _backend(model, may_ask=not json)
+        if advice and json:
+            print(advice, file=sys.stderr)
+        asking = _AskSession(searcher, backend, passages, seed, advice, as_json=json, quiet=quiet)
         if text:
             asking.put(text)
         else:
@@ -240,14 +241,47 @@ def _is_talk() -> bool:
     return are_terminals(sys.stdin, sys.stdout)
 
 
-def _writer(model: str) -> "LLMBackend | None":
+def _backend(model: str, *, may_ask: bool) -> tuple["LLMBackend | None", str]:
+    """What writes the answers, or None and why; a server that nobody named needs consent."""
     from ownwords.ask import llm_backends
+    from ownwords.ask.consent import EndpointConsent, consent_file
 
-    return (
-        llm_backends.open_backend(model, folder_of=_base)
-        if model
-        else llm_backends.default_backend()
+    if model:
+        return llm_backends.open_backend(model, folder_of=_base), ""
+    backend = llm_backends.default_backend()
+    if backend is None:
+        return None, _ADVICE
+    consent = EndpointConsent.read()
+    decided = backend.url in (*consent.allowed, *consent.refused)
+    if not decided and may_ask and are_terminals(sys.stdin, sys.stderr):
+        consent = consent.with_decision(backend.url, _may_send(backend))
+    if backend.url in consent.allowed:
+        return backend, ""
+    why = f" ({consent_file()} refuses it)" if backend.url in consent.refused else ""
+    return None, (
+        f"{backend.name} answers at {backend.url}, and nothing was sent to it{why}. To have it"
+        f" write the answer, name it: --model {backend.option}"
     )
+
+
+def _may_send(backend: "EndpointBackend") -> bool:
+    """Ask the user whether a server that runs on this machine may get passages."""
+    from rich.prompt import Confirm
+    from rich.text import Text
+
+    from ownwords.cli.output import stderr
+
+    console = stderr()
+    console.print(
+        Text(
+            f"{backend.name} answers at {backend.url}. It can write the answers, and gets your"
+            " questions and the passages of your posts that match them. This is asked once."
+        )
+    )
+    try:
+        return Confirm.ask("Send them", console=console, default=False)
+    except EOFError:
+        return False
 
 
 def _base(name: str) -> Path | None:

@@ -11,9 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ownwords.core.errors import InUseError, WorkspaceError
+from ownwords.core.errors import InUseError, OwnwordsError, WorkspaceError
 
 SUFFIX = ".ownwords"
+DATA_FOLDER_VARIABLE = "OWNWORDS_HOME"
 _UNFINISHED = ".unfinished"
 _NO_SUCH_PLACE = {
     errno.ENOENT,
@@ -105,6 +106,27 @@ class Workspace:
                     hint="wait until it has finished, or give another folder to --workspace",
                 )
             yield
+
+
+def data_folder() -> Path:
+    """This user's folder for bases and decisions: OWNWORDS_HOME, or the system's for data."""
+    if given := os.environ.get(DATA_FOLDER_VARIABLE):
+        return Path(given).expanduser()
+    if (xdg := os.environ.get("XDG_DATA_HOME")) and Path(xdg).is_absolute():
+        return Path(xdg) / "ownwords"
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise OwnwordsError(
+            "this user has no home folder to keep data in",
+            hint=f"set a folder in the environment: {DATA_FOLDER_VARIABLE}=PATH",
+        ) from error
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "ownwords"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else home / "AppData" / "Local") / "ownwords"
+    return home / ".local" / "share" / "ownwords"
 
 
 def source_name(source: Path) -> str:
