@@ -143,8 +143,6 @@ def test_replay_is_exact_over_time_and_reads_the_base_in_its_own_order(
     assert rows_of_own == [alone.batch(step).ids_BT[0].tolist() for step in range(len(rows_of_own))]
     if len(rows_of_base) >= 127:  # eight epochs of the base in rows of 8
         assert set(Counter(chain.from_iterable(rows_of_base[:127])).values()) == {8}
-    assert batches.steps_per_epoch == pytest.approx(100 / 8 / (rows * (1 - share)))
-    assert batches.rows_per_epoch == 100 / 8
 
 
 def test_the_key_covers_what_decides_the_batches_and_nothing_else() -> None:

@@ -132,7 +132,7 @@ def test_the_plan_is_shown_and_then_what_came_of_it(
         "The plan",
         "that fills the time  measured here",
         "as you set it",
-        "From 2.00 to 2.50 bits a byte",
+        "2.00 to 2.50 bits a byte on held-out texts",
         "2.250 bits a byte on held-out posts",
         "as expected",
         "Training ended early: more steps no longer helped",

@@ -83,7 +83,7 @@ def test_any_text_and_any_time_give_a_plan_that_fits_or_a_sentence(
         assert error.hint
         return
     assert made.expected.memory_bytes <= memory
-    assert made.expected.seconds <= seconds * 1.02
+    assert made.expected.seconds <= seconds * 1.02 + 0.05  # which is rounded
     assert (
         made.recipe.train.sequence_length * made.recipe.train.batch_size * made.recipe.train.steps
         > 0
@@ -93,15 +93,15 @@ def test_any_text_and_any_time_give_a_plan_that_fits_or_a_sentence(
 
 
 def test_what_is_hopeless_says_how_much_there_is_and_what_it_takes() -> None:
-    with pytest.raises(CorpusError, match=r"1,234 bytes.*40% .*takes 2,000"):
+    with pytest.raises(CorpusError, match=r"1,234 bytes.*40% .*at least 2,000"):
         make_plan(facts(1234, own_share=0.4), 600, {})
-    with pytest.raises(ConfigError, match=r"1\.0 s are too few.*3\.0 s go") as found:
+    with pytest.raises(ConfigError, match=r"1\.0 s are too few: starting takes 3\.0 s") as found:
         make_plan(facts(300_000), 1, {})
     enough = 60 * float(found.value.hint.removeprefix("give --minutes ").split()[0])
     assert make_plan(facts(300_000), enough, {}).recipe.train.steps >= PLAN_CONSTANTS.least_steps
     with pytest.raises(ConfigError, match="memory"):
         make_plan(facts(300_000, memory=100_000_000), 600, {})
-    with pytest.raises(ConfigError, match=r"98,919,552 parameters takes .* to train"):
+    with pytest.raises(ConfigError, match=r"training a model of 98,919,552 parameters takes"):
         make_plan(facts(300_000, memory=GB), 600, {"model.parameters": 100_000_000})
 
 

@@ -5,7 +5,6 @@ Shapes: B rows, T tokens, V vocabulary; T1 is T + 1.
 
 import json
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -108,15 +107,6 @@ class Batches:
             )
             decisive.append(replay.key)
         self.key = digest(json.dumps(decisive, sort_keys=True))
-
-    @property
-    def rows_per_epoch(self) -> float:
-        """Rows after which each token of the text to be learned was read once more."""
-        return self._own.tokens / self.context
-
-    @property
-    def steps_per_epoch(self) -> float:
-        return self.rows_per_epoch / (self.rows * (1 - self.config.replay))
 
     def batch(self, step: int) -> Batch:
         """This rank's rows of a step."""
@@ -226,7 +216,6 @@ class Prefetcher:
         depth: int = 4,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.waited_s = 0.0  # how long whoever asked had to wait
         self._batches, self._start, self._stop, self._depth = batches, start, stop, max(1, depth)
         self._pinned = torch.device(device).type == "cuda"
         self._ready: deque[tuple[int, Batch]] = deque()
@@ -241,10 +230,8 @@ class Prefetcher:
         return self
 
     def __next__(self) -> tuple[int, Batch]:
-        began = time.perf_counter()
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._ended or self._closed)
-            self.waited_s += time.perf_counter() - began
             if self._ready and not self._closed:
                 self._changed.notify_all()
                 return self._ready.popleft()

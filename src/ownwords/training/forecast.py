@@ -1,4 +1,4 @@
-"""What a run is expected to reach, said before it; and how right that was, said after it."""
+"""The forecast of a run before it starts, and its comparison with the outcome."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from ownwords.core.progress import duration
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the plan says beforehand; bits a byte are those of text held out."""
+    """What the plan expects; bits a byte are those of held-out text."""
 
     bits_low: float
     bits_high: float
@@ -16,36 +16,35 @@ class Forecast:
     epochs: float
     memory_bytes: int
     tokens_per_s: float
-    held_out_bytes: int  # read at each evaluation: all there is, or as much as time allows
+    held_out_bytes: int  # read at each evaluation
 
     def sentences(self) -> tuple[str, ...]:
-        """The same in plain words."""
-        said = [
-            f"About {duration(self.seconds)}, start and saving included: {number(self.tokens)}"
+        """The forecast in plain words."""
+        return (
+            f"About {duration(self.seconds)}, including start and saving: {number(self.tokens)}"
             f" tokens at {number(self.tokens_per_s)} a second, which reads the text"
             f" {times(self.epochs)}.",
-            f"From {self.bits_low:.2f} to {self.bits_high:.2f} bits a byte on texts held out, and"
+            f"{self.bits_low:.2f} to {self.bits_high:.2f} bits a byte on held-out texts, and"
             f" about {size(self.memory_bytes)} of memory.",
-        ]
-        return tuple(said)
+        )
 
 
 @dataclass(frozen=True)
 class ActualResult:
-    """What a run came to; `bits_per_byte` is None where no text was held out."""
+    """The outcome of a run; `bits_per_byte` is None if no text was held out."""
 
     bits_per_byte: float | None
     seconds: float
     tokens: int
     memory_bytes: int
     stopped_early: bool = False
-    shortened: bool = False  # for the machine turned out slower than measured
+    shortened: bool = False  # because the machine became slower
 
 
-def compare_forecast(expected: Forecast, happened: ActualResult) -> tuple[str, ...]:
-    """How right the plan was, one sentence a figure."""
-    said = []
-    bits = happened.bits_per_byte
+def compare_forecast(expected: Forecast, actual: ActualResult) -> tuple[str, ...]:
+    """How right the forecast was, one sentence a figure."""
+    sentences = []
+    bits = actual.bits_per_byte
     low, high = expected.bits_low, expected.bits_high
     if bits is not None:
         if low <= bits <= high:
@@ -54,21 +53,23 @@ def compare_forecast(expected: Forecast, happened: ActualResult) -> tuple[str, .
             judged = f"better than expected, by {low - bits:.2f}"
         else:
             judged = f"worse than expected, by {bits - high:.2f}"
-        said.append(f"Bits a byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
-    early = ", for it stopped early" if happened.stopped_early else ""
-    fewer = early or (", for the machine became slower" if happened.shortened else "")
-    said.append(
-        f"Time: {duration(happened.seconds)}, expected {duration(expected.seconds)}"
-        f" ({_off(happened.seconds, expected.seconds)}{early})."
+        sentences.append(f"Bits a byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
+    early = ", because it stopped early" if actual.stopped_early else ""
+    fewer = early or (", because the machine became slower" if actual.shortened else "")
+    sentences.append(
+        f"Time: {duration(actual.seconds)}, expected {duration(expected.seconds)}"
+        f" ({_off(actual.seconds, expected.seconds)}{early})."
     )
-    said.append(
-        f"Tokens: {number(happened.tokens)}, expected {number(expected.tokens)}"
-        f" ({_off(happened.tokens, expected.tokens)}{fewer})."
+    sentences.append(
+        f"Tokens: {number(actual.tokens)}, expected {number(expected.tokens)}"
+        f" ({_off(actual.tokens, expected.tokens)}{fewer})."
     )
-    if happened.memory_bytes:
-        held, room = happened.memory_bytes, expected.memory_bytes
-        said.append(f"Memory: {size(held)} at most, expected {size(room)} ({_off(held, room)}).")
-    return tuple(said)
+    if actual.memory_bytes:
+        peak, forecast = actual.memory_bytes, expected.memory_bytes
+        sentences.append(
+            f"Memory: {size(peak)} at most, expected {size(forecast)} ({_off(peak, forecast)})."
+        )
+    return tuple(sentences)
 
 
 def _off(real: float, expected: float) -> str:

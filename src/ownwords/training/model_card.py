@@ -1,4 +1,4 @@
-"""What is said about a model that was made: its card to read, its provenance to compute with."""
+"""The model card (README.md) and the provenance (ownwords.json) of a trained model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def card(
     how: str,
     before: float | None = None,
 ) -> str:
-    """The model's README: what it learned from, how, and how good it is."""
+    """The model's README: its training texts, quality and settings."""
     config = model.config
     count = sum(parameter.numel() for parameter in model.parameters())
     lines = [
@@ -33,27 +33,27 @@ def card(
         f" layers of width {config.width}, {config.vocabulary:,} tokens, a context of"
         f" {config.context:,}), {how} with ownwords.",
         "",
-        "## What it learned from",
+        "## Training texts",
         "",
         f"{size(text_bytes)} of one author's own words, {documents:,} texts, read"
         f" {times(outcome.tokens / max(plan.expected.tokens, 1) * plan.expected.epochs)}.",
         "",
-        "## How good it is",
+        "## Quality",
         "",
-        "No text was held out, so nobody can say."
+        "No text was held out, so there is no score."
         if bits is None
-        else f"{bits:.3f} bits a byte on texts held out whole, which also decided when to stop."
+        else f"{bits:.3f} bits a byte on whole held-out texts, which also decided when to stop."
         + (f" The base had {before:.3f} on the same texts." if before is not None else ""),
         "",
         *(f"- {sentence}" for sentence in judged),
         "",
-        "## How it was trained",
+        "## Settings",
         "",
         "| setting | value | why | source |",
         "|---|---|---|---|",
         *(
-            f"| {one.key} | {one.value} | {_cell(one.reason)} | {_cell(one.source)} |"
-            for one in plan.reasons
+            f"| {number.key} | {number.value} | {_cell(number.reason)} | {_cell(number.source)} |"
+            for number in plan.reasons
         ),
         "",
     ]
@@ -72,7 +72,7 @@ def provenance(
     share: float | None = None,
     before: float | None = None,
 ) -> dict[str, object]:
-    """The same for programs; a later run that tunes this model reads its rates here."""
+    """The same for programs; fine-tuning this model reads its learning rates here."""
     recipe: dict[str, dict[str, object]] = {}
     for setting in settings_of(plan.recipe):
         section, _, name = setting.key.rpartition(".")
@@ -83,7 +83,7 @@ def provenance(
         "base_name": base,
         "share_of_tuned_weights": share,
         "recipe": recipe,
-        "plan": [dataclasses.asdict(one) for one in plan.reasons],
+        "plan": [dataclasses.asdict(number) for number in plan.reasons],
         "expected": dataclasses.asdict(plan.expected),
         "outcome": {
             "steps": outcome.steps,

@@ -15,13 +15,13 @@ from ownwords.training.plan import PlanInputs
 from ownwords.training.plan_constants import PlanConstants
 from ownwords.training.throughput import StepTimeModel
 
-_SMALLEST, _STEP, _RUNGS = 60_000, 1.5, 32  # sizes tried: to 17 billion
-_BOUNDS = 0.5  # a model may not have more than so many parameters for each token it reads
+_SMALLEST, _STEP, _RUNGS = 60_000, 1.5, 32  # up to 17 billion
+_BOUNDS = 0.5  # parameters per token read, at most
 
 
 @dataclass(frozen=True)
 class SizedRun:
-    """How long a model of some shape can be trained, and to what end."""
+    """How long a model of some shape can be trained, and the loss to expect."""
 
     shape: ModelConfig
     size: int
@@ -36,17 +36,17 @@ class SizedRun:
 
 @dataclass
 class ModelSizer:
-    """What bounds the choice: the text, the time for steps, the memory, the user's settings."""
+    """Chooses the model size within the text, time and memory available."""
 
     facts: PlanInputs
-    laws: PlanConstants
+    constants: PlanConstants
     fixed: Mapping[str, object]
     context: int
     vocabulary: int
     tokens: int  # of the training texts
     train_s: float  # for steps and evaluations
     eval_mode: float  # share of it that evaluations may take
-    room: float  # bytes of memory
+    memory_budget: float  # bytes of memory
     compile_why: str = ""
 
     @property
@@ -57,41 +57,44 @@ class ModelSizer:
     @property
     def replay(self) -> float:
         """The share of rows that are the base's own text."""
-        wanted = self.laws.tune_replay if self.facts.base and self.facts.replay_bytes else 0.0
+        wanted = self.constants.tune_replay if self.facts.base and self.facts.replay_bytes else 0.0
         return float(cast(float, self.fixed.get("data.replay", wanted)))
 
     def best(self) -> tuple[int, SizedRun]:
-        """The size to ask for, and what comes of it: the smallest that hardly any other beats."""
-        laws = self.laws
-        found: list[tuple[int, SizedRun]] = []
+        """The parameter budget and its run: the smallest size that hardly any other beats."""
+        constants = self.constants
+        runs: list[tuple[int, SizedRun]] = []
         for rung in range(_RUNGS):
             budget = round(float(f"{_SMALLEST * _STEP**rung:.2g}"))
             shape = shape_of(budget, self.vocabulary, self.context)
             if shape is None:
                 continue
-            if laws.training_bytes(shape, parameter_count(shape), 1, self.context) > self.room:
-                break
-            length = self.length(shape, parameter_count(shape))
-            if found and (
-                length.steps < laws.least_steps or length.size > _BOUNDS * length.tokens + 1e6
+            if (
+                constants.training_bytes(shape, parameter_count(shape), 1, self.context)
+                > self.memory_budget
             ):
                 break
-            found.append((budget, length))
-        if not found:
+            length = self.length(shape, parameter_count(shape))
+            if runs and (
+                length.steps < constants.least_steps or length.size > _BOUNDS * length.tokens + 1e6
+            ):
+                break
+            runs.append((budget, length))
+        if not runs:
             raise ConfigError(
-                f"no model can be trained in {size(self.facts.memory_bytes)} of memory with a"
+                f"no model fits into {size(self.facts.memory_bytes)} of memory with a"
                 f" vocabulary of {self.vocabulary:,} tokens and a context of {self.context:,}",
                 hint="close other programs, or set a smaller model.vocab_size or"
                 " model.context_length",
             )
-        least = min(length.bits for _, length in found)
-        return next(one for one in found if one[1].bits <= least * (1 + laws.enough))
+        least = min(length.bits for _, length in runs)
+        return next(run for run in runs if run[1].bits <= least * (1 + constants.enough))
 
     def length(self, shape: ModelConfig, of: int) -> SizedRun:
-        """How far a model gets in the time there is."""
-        laws, fixed = self.laws, self.fixed
+        """The run of a model of this shape in the available time."""
+        constants, fixed = self.constants, self.fixed
         base = self.facts.base
-        limit = (laws.tune_epochs if base else laws.epochs_limit) * self.tokens
+        limit = (constants.tune_epochs if base else constants.epochs_limit) * self.tokens
         limit /= 1 - self.replay
         read = 64.0 * self.context
         rows = precision = steps = None
@@ -105,28 +108,28 @@ class ModelSizer:
             read = float(max(1, steps) * rows * self.context)
         assert rows is not None and steps is not None and precision is not None
         if base:
-            bits = (base.bits_per_byte or laws.bits_per_byte(of, 20 * of, 20 * of)) * (
-                laws.tuned_share(self.facts.text_bytes)
+            bits = (base.bits_per_byte or constants.bits_per_byte(of, 20 * of, 20 * of)) * (
+                constants.tuned_share(self.facts.text_bytes)
             )
         else:
             # The table of tokens learns its words; what is learned about them is in the blocks.
             blocks = of - shape.vocabulary * shape.width * (1 if shape.tied else 2)
-            bits = laws.bits_per_byte(blocks, read * self.per_token, self.facts.text_bytes)
+            bits = constants.bits_per_byte(blocks, read * self.per_token, self.facts.text_bytes)
         return SizedRun(shape, of, rows, steps, step_s, int(read), precision, compiles, bits)
 
     def rows_for(self, read: float) -> int:
         """Rows of a step in a run that reads so many tokens."""
-        laws = self.laws
-        batch = laws.batch_tokens(read)
+        constants = self.constants
+        batch = constants.batch_tokens(read)
         # Few large steps learn less than more small ones.
-        while batch / 2 >= laws.batch_min and read / batch < laws.steps_least:
+        while batch / 2 >= constants.batch_min and read / batch < constants.steps_least:
             batch /= 2
         return max(self.facts.processes, round(batch / self.context))
 
     def speed(self, shape: ModelConfig, rows: int) -> tuple[str, float, bool, float]:
-        """Precision, seconds a step, whether compiling pays, and what it costs."""
-        laws, fixed, speeds = self.laws, self.fixed, self.facts.speeds
-        # The frozen weights below a LoRA would stay rounded to bfloat16.
+        """Precision, seconds a step, whether to compile, and the seconds that takes."""
+        constants, fixed, speeds = self.constants, self.fixed, self.facts.speeds
+        # The frozen weights under a LoRA would stay rounded to bfloat16.
         excluded = "bf16" if self.facts.base and self.facts.base.lora else ""
         fastest = speeds.fastest(shape, rows, self.context, excluded)
         precision = str(fixed.get("train.precision", fastest))
@@ -134,20 +137,20 @@ class ModelSizer:
         step_time = step_times.get(precision) or next(iter(step_times.values()))
         step_s = step_time.step_s(shape, math.ceil(rows / self.facts.processes), self.context)
         cpu = speeds.kind == "cpu"
-        gain = laws.compile_gain_cpu if cpu else laws.compile_gain_gpu
+        gain = constants.compile_gain_cpu if cpu else constants.compile_gain_gpu
         if precision == "float32" and cpu:
-            gain = laws.compile_gain_float32
+            gain = constants.compile_gain_float32
         if speeds.fused:
-            gain = laws.compile_gain_fused
-        cost = laws.compile_cpu_s if cpu else laws.compile_gpu_s
+            gain = constants.compile_gain_fused
+        cost = constants.compile_cpu_s if cpu else constants.compile_gpu_s
         saved = self.train_s * (1 - 1 / gain)
         # Twice its cost: the gain is not measured for this shape, the cost is certain.
         compiles = bool(fixed.get("train.compile", saved > 2 * cost))
         self.compile_why = (
-            "the part in C++ is faster than what is compiled"
+            "the C++ kernels are faster than compiled code"
             if gain < 1
-            else f"it costs about {cost:.0f} s here and makes steps {gain:.1f} times as fast: in"
-            f" {duration(max(self.train_s, 0))} that saves {max(saved, 0):.0f} s"
+            else f"compiling takes about {cost:.0f} s and makes steps {gain:.1f} times as fast,"
+            f" which saves {max(saved, 0):.0f} s in {duration(max(self.train_s, 0))}"
         )
         return precision, step_s / (gain if compiles else 1), compiles, cost if compiles else 0.0
 

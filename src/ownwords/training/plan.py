@@ -1,4 +1,4 @@
-"""What a plan is made from, and what it is: numbers with their reasons, kept with the run."""
+"""A plan: every setting of a run with its reason; and what a plan is made from."""
 
 import dataclasses
 import tomllib
@@ -18,11 +18,11 @@ Origin = Literal["plan", "measured", "setting"]
 
 @dataclass(frozen=True)
 class BaseModelInfo:
-    """The model that is tuned. Rates are its own peak rates, None where nobody knows them."""
+    """The base of a fine-tuning. Its learning rates are None if its provenance has none."""
 
     shape: ModelConfig
     parameters: int
-    bits_per_byte: float | None = None  # on the validation text, before
+    bits_per_byte: float | None = None  # on the validation text, before fine-tuning
     kind: str | None = None
     muon_lr: float | None = None
     learning_rate: float | None = None
@@ -31,25 +31,25 @@ class BaseModelInfo:
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """What the plan is made from."""
+    """All that a plan depends on, but for the user's settings."""
 
-    text_bytes: int  # of the training texts: the author's own words
+    text_bytes: int  # of the training texts
     documents: int
     speeds: DeviceSpeeds
-    memory_bytes: int  # that can be had
+    memory_bytes: int  # available
     validation_bytes: int = 0
-    own_share: float = 1.0  # of all the words found, those that are the author's own
+    own_share: float = 1.0  # fraction of the words found that are the author's own
     tokens: int | None = None  # of the training texts; None: not counted yet
     vocabulary: int | None = None  # of the tokenizer at hand
-    spent_s: float = 0.0  # of the seconds given, gone already
-    replay_bytes: int = 0  # of the base's own text, where it is at hand
+    spent_s: float = 0.0  # before the plan is made
+    replay_bytes: int = 0  # of text of the base
     base: BaseModelInfo | None = None
-    processes: int = 1  # that train together
+    processes: int = 1  # training together
 
 
 @dataclass(frozen=True)
 class PlannedValue:
-    """One number of the plan, why it is so, and who says so."""
+    """One number of a plan, with its reason and source."""
 
     key: str
     value: int | float | bool | str
@@ -60,29 +60,29 @@ class PlannedValue:
 
 @dataclass(frozen=True)
 class Plan:
-    """All settings of a run, with the reason of each that was derived, and what to expect."""
+    """All settings of a run, the reason for each planned one, and the forecast."""
 
     recipe: Recipe
     reasons: tuple[PlannedValue, ...]
     expected: Forecast
-    is_second: bool = False  # made after the first steps of a run, which were not as planned
+    is_second: bool = False  # made after a run's first steps, because the speed was off
 
     def resolved(self) -> Resolved[Recipe]:
-        """The recipe with the origin of each value, as a run's config.toml has it."""
-        said = {one.key: one for one in self.reasons}
+        """The recipe with the origin of each value, as in a run's config.toml."""
+        reasons = {number.key: number for number in self.reasons}
         origins = {
-            setting.key: _origin(said[setting.key]) if setting.key in said else "default"
+            setting.key: _origin(reasons[setting.key]) if setting.key in reasons else "default"
             for setting in settings_of(self.recipe)
         }
         return Resolved(self.recipe, origins)
 
     def to_toml(self) -> str:
-        """The plan as a file, which `read_plan` makes the same plan of."""
-        lines = ["# Each number of this run, why it is so, and what was expected beforehand.\n"]
+        """The plan as TOML, from which `read_plan` makes an equal plan."""
+        lines = ["# Each number of this run with its reason, and the forecast.\n"]
         if self.is_second:
             lines.append("\nis_second = true\n")
-        for one in self.reasons:
-            lines.append("\n[[number]]\n" + _table(dataclasses.asdict(one)))
+        for number in self.reasons:
+            lines.append("\n[[number]]\n" + _table(dataclasses.asdict(number)))
         lines.append("\n[expected]\n" + _table(dataclasses.asdict(self.expected)))
         return "".join(lines)
 
@@ -90,20 +90,21 @@ class Plan:
 def typed_settings(fixed: Mapping[str, object]) -> dict[str, object]:
     """The user's settings in their types; ConfigError for an unknown name or a wrong value."""
     settings = resolve(Recipe, flags=fixed).settings
-    return {one.key: one.default for one in settings_of(settings) if one.key in fixed}
+    return {each.key: each.default for each in settings_of(settings) if each.key in fixed}
 
 
 def read_plan(text: str) -> Plan:
-    """What `to_toml` wrote; WorkspaceError if it is damaged."""
+    """A plan from TOML; WorkspaceError if it is damaged, or of another version."""
     try:
-        said = tomllib.loads(text)
-        reasons = tuple(PlannedValue(**one) for one in said["number"])
-        forecast = Forecast(**said["expected"])
-        is_second = bool(said.get("is_second", False))
-        recipe = resolve(Recipe, flags={one.key: one.value for one in reasons}).settings
+        table = tomllib.loads(text)
+        reasons = tuple(PlannedValue(**number) for number in table["number"])
+        forecast = Forecast(**table["expected"])
+        is_second = bool(table.get("is_second", False))
+        recipe = resolve(Recipe, flags={number.key: number.value for number in reasons}).settings
     except (tomllib.TOMLDecodeError, LookupError, TypeError, ConfigError) as error:
         raise WorkspaceError(
-            f"the plan of this run is damaged ({error})", hint="delete the run's folder"
+            f"the plan of this run is damaged or of another version ({error})",
+            hint="delete the run's folder",
         ) from error
     return Plan(recipe, reasons, forecast, is_second)
 
@@ -112,7 +113,7 @@ def _table(values: Mapping[str, object]) -> str:
     return "".join(f"{k} = {as_toml(v)}\n" for k, v in values.items() if v is not None)
 
 
-def _origin(one: PlannedValue) -> str:
-    if one.origin == "setting":
+def _origin(number: PlannedValue) -> str:
+    if number.origin == "setting":
         return "setting"
-    return f"{one.origin}: {one.reason} [{one.source}]"
+    return f"{number.origin}: {number.reason} [{number.source}]"

@@ -84,12 +84,12 @@ def pick_precision(seconds: Mapping[Precision, float]) -> Precision:
     return min(seconds, key=lambda precision: seconds[precision] * _MARGIN[precision])
 
 
-def assumed_speeds(device: Device, laws: PlanConstants = PLAN_CONSTANTS) -> DeviceSpeeds:
+def assumed_speeds(device: Device, constants: PlanConstants = PLAN_CONSTANTS) -> DeviceSpeeds:
     """What is taken to be so until something was measured."""
     cpu = device.kind == "cpu"
     step_time = StepTimeModel(
-        laws.assumed_cpu_layer_s if cpu else laws.assumed_gpu_layer_s,
-        laws.assumed_cpu_flops if cpu else laws.assumed_gpu_flops,
+        constants.assumed_cpu_layer_s if cpu else constants.assumed_gpu_layer_s,
+        constants.assumed_cpu_flops if cpu else constants.assumed_gpu_flops,
     )
     fused = cpu and bindings.load_library() is not None
     return DeviceSpeeds(device.kind, device.name, {precisions(device)[0]: step_time}, fused)
@@ -112,7 +112,7 @@ def measure_speeds(
     context: int,
     seconds: float,
     optim: OptimConfig | None = None,
-    laws: PlanConstants = PLAN_CONSTANTS,
+    constants: PlanConstants = PLAN_CONSTANTS,
 ) -> DeviceSpeeds:
     """Time a few steps of each shape in each precision, in so many seconds at most.
 
@@ -123,7 +123,7 @@ def measure_speeds(
     ends = time.perf_counter() + seconds
     store = SpeedCache(device)
     optim = optim or OptimConfig()
-    guess = assumed_speeds(device, laws)
+    guess = assumed_speeds(device, constants)
     step_times: dict[Precision, StepTimeModel] = {}
     samples: dict[Precision, list[StepTiming]] = {}
     timed: set[Precision] = set()
