@@ -29,7 +29,7 @@ _CONTRAST = """([least, large]) => {
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const node = walk.currentNode.parentElement, said = walk.currentNode.data.trim();
-    if (!said || node.closest("svg, noscript, option, .heard, .skip, :disabled")) continue;
+    if (!said || node.closest("svg, noscript, option, .visually-hidden, .skip, :disabled")) continue;
     if (!node.checkVisibility({checkOpacity: true, checkVisibilityCSS: true})) continue;
     const style = getComputedStyle(node), size = parseFloat(style.fontSize);
     if (!size) continue;
@@ -51,7 +51,7 @@ _STICKS_OUT = """() => {
 }"""
 
 _SMALL = """(least) => [...document.querySelectorAll("button, select, input, textarea, summary")]
-  .filter((node) => node.checkVisibility() && !node.closest(".heard, p, .choice"))
+  .filter((node) => node.checkVisibility() && !node.closest(".visually-hidden, p, .choice"))
   .filter((node) => !/checkbox|radio/.test(node.type) && node.className !== "plain")
   .filter((node) => Math.min(node.offsetHeight, node.offsetWidth) < least)
   .map((node) => `${node.tagName} ${node.offsetWidth}x${node.offsetHeight} ${node.innerText}`)"""

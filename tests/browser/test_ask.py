@@ -91,7 +91,7 @@ def test_an_answer_is_text_its_citations_are_ways_and_nothing_loads(
             assert "Written by writer at llama.cpp" in answer.inner_text()
             citation = page.locator(".citations li").first
             assert words.split()[0] in citation.inner_text()
-            page.locator(".said sup a").first.click()
+            page.locator(".answer-text sup a").first.click()
             assert page.evaluate("document.activeElement.closest('.citations') !== null")
             page.keyboard.press("Enter")
             page.wait_for_selector("article mark")

@@ -180,7 +180,7 @@ def test_a_text_is_found_read_and_decided_about_by_keyboard_alone(
     page.wait_for_selector(".decider >> text=Your choice")
     assert page.evaluate("document.activeElement.value") == "leave out"
     assert _decisions(own_site)[_hostile(page)] == "leave out"
-    until(page, "document.getElementById('heard').textContent.includes('Left out')")
+    until(page, "document.getElementById('announcer').textContent.includes('Left out')")
 
 
 def test_decisions_are_written_foreseen_and_taken_back(own_page: "Page", own_site: Site) -> None:

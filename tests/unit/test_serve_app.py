@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import random
 import socket
 import threading
 import time
@@ -22,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from counting_engine import CountingEngine
+from ownwords.archive.look import look
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import Workspace
@@ -195,6 +197,37 @@ def test_with_nothing_read_and_nothing_made_it_says_what_to_do(tmp_path: Path) -
         assert "shipped" in [model["id"] for model in models["data"]]
 
     asking(create_app(state_of(tmp_path)), work)
+
+
+def test_a_damaged_archive_is_an_answer_and_not_a_bug(tmp_path: Path) -> None:
+    blog = tmp_path / "blog"
+    blog.mkdir()
+    for n in range(6):
+        text = (
+            f"The rain gauge of day {n} stood on the shed roof, and I read it every morning. " * 9
+        )
+        (blog / f"{n}.md").write_text(f"# Day {n}\n\n{text}\n", "utf-8")
+    state = state_of(tmp_path)
+    look([blog], workspace=state.workspace.root)
+    whole = state.workspace.archive.read_bytes()
+    chance = random.Random(5)
+    paths = ["", "/facets", "/posts", "/post?id=blog:0", "/search?q=rain+gauge", "/decisions"]
+
+    async def work(client: httpx.AsyncClient) -> None:
+        for _ in range(25):
+            damaged = bytearray(whole)
+            for place in chance.choices(range(100, len(whole)), k=40):
+                damaged[place] ^= 1 << chance.randrange(8)
+            state.workspace.archive.unlink()
+            state.workspace.archive.write_bytes(damaged)
+            for path in paths:
+                answer = await client.get(f"/api/corpus{path}")
+                if answer.status_code != 200:
+                    message = answer.json()["error"]["message"]
+                    assert message
+                    assert "bug" not in message, (path, message)
+
+    asking(create_app(state), work)
 
 
 def test_what_goes_wrong_under_v1_is_told_in_its_form(tmp_path: Path) -> None:

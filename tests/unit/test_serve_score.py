@@ -66,7 +66,7 @@ def test_figures_are_those_of_the_card(client: TestClient, place: Workspace) -> 
     whole = sample_card.good()
     files.write(whole, place.root)
     found = client.get("/api/score").json()["card"]
-    drawn = [one for panel in found["foresight"]["panels"] for one in panel["gauges"]]
+    drawn = [one for panel in found["prediction"]["panels"] for one in panel["gauges"]]
     assert sorted(one["value"] for one in drawn) == sorted(row.bits for row in whole.bits)
     assert [one["is_ours"] for one in drawn].count(True) == sum(r.is_ours for r in whole.bits)
     assert all(

@@ -1,4 +1,4 @@
-"""The report as the page shows it: the same figures and the same words as report.html."""
+"""The report as JSON: the figures and words of report.html."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,11 +8,11 @@ from ownwords.archive.report import formatting as fmt
 from ownwords.archive.report.summary import LONGEST, PAIRS, PASSAGES, SIDES
 from ownwords.serve.api.report_cache import CachedReport
 
-_MANY = 40  # findings of one kind that are sent at once
+_MAX_ROWS = 40  # findings of a kind
 
 
 def report_json(cached: CachedReport) -> dict[str, Any]:
-    """Everything but the lines of all texts, which come a page at a time."""
+    """Everything but the rows of all posts, which come a page at a time."""
     report = cached.report
     lede, follow = summary.lede(report)
     return {
@@ -21,11 +21,11 @@ def report_json(cached: CachedReport) -> dict[str, Any]:
         "follow": follow,
         "sources": [
             {
-                "path": fmt.plain(one.path),
-                "seen_as": fmt.plain(one.detected_as, 160),
-                "documents": one.documents,
+                "path": fmt.plain(source.path),
+                "detected_as": fmt.plain(source.detected_as, 160),
+                "documents": source.documents,
             }
-            for one in report.sources[:12]
+            for source in report.sources[:12]
         ],
         "totals": [figure._asdict() for figure in summary.headline_figures(report)],
         "average": summary.average(report),
@@ -33,12 +33,12 @@ def report_json(cached: CachedReport) -> dict[str, Any]:
         "decided": len(summary.notable_posts(report)),
         "lengths": _lengths(report),
         "kinds": [kind._asdict() for kind in summary.word_kinds(report)],
-        "dumps": _some(
+        "dumps": _capped(
             [
-                asdict(one)
-                | {"title": fmt.title_of(one.title), "first_line": fmt.plain(one.first_line, 200)}
-                | {"reason": fmt.sentence(one.reason)}
-                for one in report.dumps
+                asdict(dump)
+                | {"title": fmt.title_of(dump.title), "first_line": fmt.plain(dump.first_line, 200)}
+                | {"reason": fmt.sentence(dump.reason)}
+                for dump in report.dumps
             ]
         ),
         "years": _years(report),
@@ -46,29 +46,30 @@ def report_json(cached: CachedReport) -> dict[str, Any]:
             "total": len(report.duplicates),
             "rows": [_pair(p) for p in report.duplicates[:PAIRS]],
         },
-        "unlike": _some(
+        "unlike": _capped(
             [
-                {"id": one.id, "title": fmt.title_of(one.title), "words": one.words}
-                | {"signs": summary.style_signs(one)}
-                for one in report.style_outliers
+                {"id": post.id, "title": fmt.title_of(post.title), "words": post.words}
+                | {"signs": summary.style_signs(post)}
+                for post in report.style_outliers
             ]
         ),
-        "links": _links(report, cached),
+        "links": _links(report),
         "phrases": _phrases(report),
         "left_out": [
-            {"what": fmt.count(number, what), "reason": reason, "titles": titles[:_MANY]}
-            | {"more": max(0, len(titles) - _MANY)}
+            {"what": fmt.count(number, what), "reason": reason, "titles": titles[:_MAX_ROWS]}
+            | {"more": max(0, len(titles) - _MAX_ROWS)}
             for what, reason, number, titles in summary.exclusion_reasons(report.excluded)
         ],
         "split": _split(report),
         "privacy": {
             "lines": summary.privacy_lines(report),
             "found": [
-                (fmt.title_of(title), masked) for title, masked in report.privacy.found_in[:_MANY]
+                (fmt.title_of(title), masked)
+                for title, masked in report.privacy.found_in[:_MAX_ROWS]
             ],
         },
-        "notes": [fmt.plain(one) for one in report.notes[:_MANY]],
-        "made": (
+        "notes": [fmt.plain(note) for note in report.notes[:_MAX_ROWS]],
+        "created": (
             f"Read by ownwords {fmt.plain(report.version, 30)} on {fmt.day(report.created_on)}."
         ),
         "fingerprint": fmt.plain(report.fingerprint)[:12],
@@ -76,8 +77,8 @@ def report_json(cached: CachedReport) -> dict[str, Any]:
     }
 
 
-def _some(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"total": len(rows), "rows": rows[:_MANY]}
+def _capped(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"total": len(rows), "rows": rows[:_MAX_ROWS]}
 
 
 def _lengths(report: Report) -> dict[str, Any]:
@@ -118,25 +119,29 @@ def _pair(pair: Duplicate) -> dict[str, Any]:
         "other_id": pair.other_id,
         "title": fmt.title_of(pair.title),
         "other_title": fmt.title_of(pair.other_title),
-        "said": summary.duplicate_extent(pair),
+        "extent": summary.duplicate_extent(pair),
         "passages": [summary.diff_passages(*passages) for passages in pair.passages[:PASSAGES]],
     }
 
 
-def _links(report: Report, cached: CachedReport) -> dict[str, Any]:
-    titles = {id_: report.posts[place].title for id_, place in cached.positions.items()}
+def _links(report: Report) -> dict[str, Any]:
+    titles = {post.id: post.title for post in report.posts}
     return {
-        "said": summary.internal_links(report),
-        "dead": _some(
+        "sentence": summary.internal_links(report),
+        "dead": _capped(
             [
-                {"id": one.id, "title": fmt.title_of(one.title), "text": fmt.plain(one.text, 120)}
-                | {"address": summary.link_target(one)}
-                for one in report.dead_links
+                {
+                    "id": link.id,
+                    "title": fmt.title_of(link.title),
+                    "text": fmt.plain(link.text, 120),
+                }
+                | {"address": summary.link_target(link)}
+                for link in report.dead_links
             ]
         ),
         "alone": summary.orphans(report),
-        "orphans": _some(
-            [{"id": one, "title": fmt.title_of(titles.get(one, ""))} for one in report.orphans]
+        "orphans": _capped(
+            [{"id": id_, "title": fmt.title_of(titles.get(id_, ""))} for id_ in report.orphans]
         ),
     }
 
@@ -146,12 +151,12 @@ def _phrases(report: Report) -> dict[str, Any]:
     overall = years.pop(0, [])
     return {
         "overall": [
-            {"text": fmt.plain(one.text, 80), "count": one.count, "posts": one.posts}
-            for one in overall[:16]
+            {"text": fmt.plain(phrase.text, 80), "count": phrase.count, "posts": phrase.posts}
+            for phrase in overall[:16]
         ],
         "years": [
-            {"year": year, "phrases": [[fmt.plain(one.text, 80), one.count] for one in found[:6]]}
-            for year, found in years.items()
+            {"year": year, "phrases": [[fmt.plain(x.text, 80), x.count] for x in phrases[:6]]}
+            for year, phrases in years.items()
         ],
     }
 

@@ -85,7 +85,7 @@ class TrainingProcess:
         self._folder = workspace.runs / "serve"
         self._lock_path = self._folder / ".lock"
         self._record_path = self._folder / "started.json"
-        self._output_path = self._folder / "said.txt"
+        self._output_path = self._folder / "output.txt"
         self._result_path = self._folder / "result.json"
         self._child: subprocess.Popen[bytes] | None = None
         self._mutex = threading.RLock()

@@ -10,8 +10,8 @@ const main = document.getElementById("main");
 /** The address of a page: address("corpus", ["post", id], {at: 3}) -> "#/corpus/post/…?at=3". */
 export function address(part, path = [], query = {}) {
   const asked = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false));
-  const said = asked.toString();
-  return `#/${[part, ...path].map(encodeURIComponent).join("/")}${said ? `?${said}` : ""}`;
+  const wording = asked.toString();
+  return `#/${[part, ...path].map(encodeURIComponent).join("/")}${wording ? `?${wording}` : ""}`;
 }
 
 function parsed(hash) {
@@ -184,11 +184,11 @@ function eventOf(block) {
     else if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
   }
   if (!data.length) return null; // a keep-alive comment
-  const said = data.join("\n");
+  const wording = data.join("\n");
   try {
-    return { event, data: JSON.parse(said) };
+    return { event, data: JSON.parse(wording) };
   } catch {
-    return { event, data: said };
+    return { event, data: wording };
   }
 }
 
@@ -203,8 +203,8 @@ async function send(path, options = {}) {
   }
   if (answer.ok) return answer;
   if (answer.status === 401) location.assign(`/login${location.hash}`); // the login form
-  const said = await answer.json().catch(() => null);
-  throw new ApiError(said?.error?.message ?? `the server answered ${answer.status}`, said?.error?.hint ?? "", answer.status);
+  const wording = await answer.json().catch(() => null);
+  throw new ApiError(wording?.error?.message ?? `the server answered ${answer.status}`, wording?.error?.hint ?? "", answer.status);
 }
 
 const unreachable = (error) => new ApiError("the server does not answer", "check whether `ownwords serve` is still running, then try again");
@@ -213,15 +213,15 @@ const unreachable = (error) => new ApiError("the server does not answer", "check
 
 /** Tell screen readers something, without showing it. */
 export function announce(text) {
-  const heard = document.getElementById("heard");
-  heard.textContent = "";
-  requestAnimationFrame(() => { heard.textContent = text; });
+  const announcer = document.getElementById("announcer");
+  announcer.textContent = "";
+  requestAnimationFrame(() => { announcer.textContent = text; });
 }
 
 /** A message that disappears by itself; errors stay until they are closed. */
-export function toast(said, { kind = "" } = {}) {
-  const isError = said instanceof Error;
-  const text = isError ? sentence(said.message) + (said.hint ? ` ${sentence(said.hint)}` : "") : said;
+export function toast(wording, { kind = "" } = {}) {
+  const isError = wording instanceof Error;
+  const text = isError ? sentence(wording.message) + (wording.hint ? ` ${sentence(wording.hint)}` : "") : wording;
   const node = el("div", { class: ["toast", isError ? "bad" : kind], role: isError ? "alert" : "status" }, el("p", {}, text),
     el("button", { type: "button", class: "icon", "aria-label": "Close this message", on: { click: () => node.remove() } }, icon("close")));
   document.getElementById("toasts").append(node);
@@ -294,9 +294,9 @@ function nextTheme() {
 }
 
 function showTheme() {
-  const node = document.getElementById("theme"), said = `${THEME_SAID[themeNow()]} (t)`;
-  node.title = said;
-  node.setAttribute("aria-label", said);
+  const node = document.getElementById("theme"), wording = `${THEME_SAID[themeNow()]} (t)`;
+  node.title = wording;
+  node.setAttribute("aria-label", wording);
   fill(node, icon(themeNow()));
 }
 

@@ -55,9 +55,9 @@ function pageOf(element, offer) {
       result.endpoints.length ? el("optgroup", { label: "On this machine" }, result.endpoints.map((item) => option(item.name, `${item.label} (${item.where})`))) : null,
       result.own.length ? el("optgroup", { label: "Yours" }, result.own.map((item) => option(item.name, item.label))) : null);
     choose.value = state.backend;
-    const said = el("span", { class: "quiet" });
+    const wording = el("span", { class: "quiet" });
     const hint = () => {
-      said.textContent = state.backend.startsWith("own:") ? "A small model writes in your voice, but seldom answers." : result.endpoints.length ? (state.backend === NO_MODEL ? "Choose a model to have answers in words; it then reads the passages." : "") : "Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
+      wording.textContent = state.backend.startsWith("own:") ? "A small model writes in your voice, but seldom answers." : result.endpoints.length ? (state.backend === NO_MODEL ? "Choose a model to have answers in words; it then reads the passages." : "") : "Ollama, llama.cpp, LM Studio or vLLM on this machine would be listed here.";
     };
     hint();
     const again = button("Look again", async () => {
@@ -69,7 +69,7 @@ function pageOf(element, offer) {
         fill(who, problem(error));
       }
     }, { kind: "small" });
-    fill(who, choose, again, said);
+    fill(who, choose, again, wording);
   }
 
   function draw() {
@@ -117,7 +117,7 @@ function pageOf(element, offer) {
     end.hidden = true;
     clear.hidden = false;
     turn.draw();
-    announce(heard(turn));
+    announce(announcement(turn));
   }
 
   function stop() {
@@ -146,16 +146,16 @@ function drawn(turn) {
 }
 
 function parts(turn) {
-  if (turn.problem) return [turn.text ? said(turn, turn.text, []) : null, problem(turn.problem), turn.passages ? passagesOf(turn, turn.passages, true) : null];
+  if (turn.problem) return [turn.text ? wording(turn, turn.text, []) : null, problem(turn.problem), turn.passages ? passagesOf(turn, turn.passages, true) : null];
   if (turn.answer) return answered(turn, turn.answer);
   const doing = turn.isStopped ? quiet("Stopped.") : loading(turn.passages ? "Reading these passages" : "Searching");
-  return [turn.text ? said(turn, turn.text, []) : null, doing, turn.passages ? passagesOf(turn, turn.passages, !turn.text) : null];
+  return [turn.text ? wording(turn, turn.text, []) : null, doing, turn.passages ? passagesOf(turn, turn.passages, !turn.text) : null];
 }
 
 function answered(turn, result) {
   const isBare = !result.answer;
   return [
-    result.answer ? (result.refused ? statement(result.answer) : said(turn, result.answer, result.citations)) : null,
+    result.answer ? (result.refused ? statement(result.answer) : wording(turn, result.answer, result.citations)) : null,
     result.why ? el("p", { class: "quiet why" }, sentence(result.why)) : null,
     result.citations.length ? citations(turn, result.citations) : null,
     result.notes.length ? el("div", { class: "remarks" }, bullets(result.notes.map(sentence))) : null,
@@ -166,9 +166,9 @@ function answered(turn, result) {
 }
 
 /** The answer's paragraphs, with [1] as links to its citations; everything else is plain text. */
-function said(turn, text, cited) {
+function wording(turn, text, cited) {
   const known = new Map(cited.map((item) => [String(item.number), item]));
-  return el("div", { class: "said", dir: "auto" }, text.split(/\n{2,}/).filter((part) => part.trim()).map((part) => el("p", {}, part.split(/(\[\d+\])/).map((piece) => {
+  return el("div", { class: "answer-text", dir: "auto" }, text.split(/\n{2,}/).filter((part) => part.trim()).map((part) => el("p", {}, part.split(/(\[\d+\])/).map((piece) => {
     const number = /^\[(\d+)\]$/.exec(piece)?.[1];
     if (!number) return piece;
     if (!known.has(number)) return el("sup", {}, number);
@@ -224,7 +224,7 @@ const best = (item) => item.matching?.[0] ?? item.text.split("\n").map((line) =>
 const dated = (date) => (date ? el("span", { class: "quiet" }, ` ${day(date)}`) : null);
 const postLink = (item, words) => (item.document ? link(address("corpus", ["post", item.document], { quote: words.slice(0, 400) }), title(item.title)) : title(item.title));
 
-function heard(turn) {
+function announcement(turn) {
   if (turn.problem) return sentence(turn.problem.message);
   if (turn.isStopped) return "Stopped";
   const result = turn.answer;

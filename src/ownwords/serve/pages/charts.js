@@ -10,7 +10,7 @@ export function stackedBar(label, slices, { slim = false, labelled = true } = {}
   const total = slices.reduce((sum, part) => sum + part.value, 0) || 1;
   const hatch = uniqueId("hatch");
   let at = 0;
-  const said = slices.map((part) => `${part.label} ${part.note ?? percent(part.value / total)}`).join(", ");
+  const wording = slices.map((part) => `${part.label} ${part.note ?? percent(part.value / total)}`).join(", ");
   const drawn = slices.map((part) => {
     const node = svg("rect", { class: part.tone ?? "own", x: share(at, total), width: share(part.value, total), height: "100%",
       fill: part.tone === "out" ? `url(#${hatch})` : null, "fill-opacity": part.strength ?? null },
@@ -19,7 +19,7 @@ export function stackedBar(label, slices, { slim = false, labelled = true } = {}
     return node;
   });
   return el("div", { class: "chart" },
-    svg("svg", { class: "stack", role: "img", "aria-label": `${label}: ${said}.`, width: "100%", height: slim ? "14" : "40" }, hatched(hatch), drawn),
+    svg("svg", { class: "stack", role: "img", "aria-label": `${label}: ${wording}.`, width: "100%", height: slim ? "14" : "40" }, hatched(hatch), drawn),
     labelled ? sliceLabels(slices, total) : null);
 }
 
@@ -90,7 +90,7 @@ export function yearColumns(label, years) {
     years.forEach((item, i) => {
       const rise = (132 * item.words) / most, hang = (34 * item.posts) / many, out = rise * Math.min(1, item.out / (item.words || 1));
       const x = slot * (i + 0.16), w = slot * 0.68, middle = slot * (i + 0.5);
-      const rect = (look, y, height, said, fillOf = null) => svg("rect", { class: look, x, y, width: w, height, fill: fillOf }, svg("title", {}, `${item.year}: ${said}`));
+      const rect = (look, y, height, wording, fillOf = null) => svg("rect", { class: look, x, y, width: w, height, fill: fillOf }, svg("title", {}, `${item.year}: ${wording}`));
       parts.push(rect("own", axis - rise + out, rise - out, count(item.words, "word")),
         out ? rect("out", axis - rise, out, `${count(item.out, "word")} left out`, `url(#${hatch})`) : null,
         rect("posts", axis + 26, hang, count(item.posts, "post")));

@@ -20,7 +20,7 @@ function filled(node, options, children) {
     if (key === "class") node.setAttribute("class", Array.isArray(value) ? value.filter(Boolean).join(" ") : value);
     else if (key === "on") for (const [event, run] of Object.entries(value)) node.addEventListener(event, run);
     else if (key === "data") Object.assign(node.dataset, value);
-    else if (key === "vars") for (const [name, said] of Object.entries(value)) node.style.setProperty(`--${name}`, said);
+    else if (key === "vars") for (const [name, wording] of Object.entries(value)) node.style.setProperty(`--${name}`, wording);
     else if (key === "value" || key === "checked") node[key] = value;
     else node.setAttribute(key, value === true ? "" : String(value));
   }
@@ -107,8 +107,8 @@ export function table({ caption, heads, rows, class: look = "", shown = false })
 // ---- states -----------------------------------------------------------------------------------
 
 /** Shown where there is nothing yet: what it would be, and what to do. */
-export function empty(heading, said, ...actions) {
-  return el("div", { class: "empty" }, el("h2", {}, heading), p(said), actions.length ? el("div", { class: "row" }, ...actions) : null);
+export function empty(heading, wording, ...actions) {
+  return el("div", { class: "empty" }, el("h2", {}, heading), p(wording), actions.length ? el("div", { class: "row" }, ...actions) : null);
 }
 
 /** A command to type, with a button that copies it. */
@@ -137,7 +137,7 @@ export function problem(error, again = null) {
 /** Text in which `code` is set as code. */
 export const withCode = (text) => String(text).split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 
-export const loading = (said = "Loading") => el("p", { class: "loading", role: "status" }, said, el("span", { class: "dots", "aria-hidden": "true" }));
+export const loading = (wording = "Loading") => el("p", { class: "loading", role: "status" }, wording, el("span", { class: "dots", "aria-hidden": "true" }));
 
 /** A progress bar: `share` from 0 to 1, or null if unknown. */
 export function bar(label, share = null) {
@@ -202,9 +202,9 @@ export function slider({ label, min, max, step, value, say = String, hint = "", 
 /** Radio buttons side by side: [[value, label]]. */
 export function choice(label, choices, value, onChange) {
   const name = uniqueId("choice");
-  return el("fieldset", { class: "choice" }, el("legend", { class: "heard" }, label),
-    choices.map(([key, said]) => el("label", {},
-      el("input", { type: "radio", name, value: key, checked: key === value, on: { change: () => onChange(key) } }), el("span", {}, said))));
+  return el("fieldset", { class: "choice" }, el("legend", { class: "visually-hidden" }, label),
+    choices.map(([key, wording]) => el("label", {},
+      el("input", { type: "radio", name, value: key, checked: key === value, on: { change: () => onChange(key) } }), el("span", {}, wording))));
 }
 
 /** Tabs: [[key, label, href]]; each has its own address. */

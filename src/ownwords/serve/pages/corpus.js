@@ -9,12 +9,12 @@ const TABS = { "": ["The report", report], posts: ["Posts", () => load("/posts.j
 
 /** The address of a post. */
 export const postAddress = (id, query = {}) => address("corpus", ["post", id], query);
-export const postLink = (id, said, query) => link(postAddress(id, query), title(said));
+export const postLink = (id, wording, query) => link(postAddress(id, query), title(wording));
 
 export async function show(element, where) {
   const tab = TABS[where.path[0] ?? ""] ? where.path[0] ?? "" : "";
   const body = el("div", { class: "tab-body" });
-  const entries = Object.entries(TABS).filter(([, [said]]) => said).map(([name, [said]]) => [name, said, address("corpus", name ? [name] : [])]);
+  const entries = Object.entries(TABS).filter(([, [wording]]) => wording).map(([name, [wording]]) => [name, wording, address("corpus", name ? [name] : [])]);
   add(element, tabs("Corpus", entries, tab === "post" ? "posts" : tab), body);
   shortcut("/", "Search your posts", () => go(address("corpus", ["search"])));
   try {
@@ -40,8 +40,8 @@ async function report(body) {
     el("div", { class: "figures" }, totals(result.totals), result.average && quiet(result.average)),
     training(result.advice), lengths(result), whose(result), years(result.years), twice(result.twice), unlike(result.unlike), links(result.links),
     phrases(result.phrases), leftOut(result.left_out), split(result.split), privacy(result.privacy), notes(result.notes),
-    el("footer", { class: "colophon" }, quiet(`${result.made} Fingerprint of the texts `, el("code", {}, result.fingerprint), ". Same texts, same fingerprint."),
-      result.sources.map((item) => quiet("Read from ", el("code", {}, item.path), item.seen_as ? `, ${item.seen_as}` : "", `: ${count(item.documents, "text")}.`))));
+    el("footer", { class: "colophon" }, quiet(`${result.created} Fingerprint of the texts `, el("code", {}, result.fingerprint), ". Same texts, same fingerprint."),
+      result.sources.map((item) => quiet("Read from ", el("code", {}, item.path), item.detected_as ? `, ${item.detected_as}` : "", `: ${count(item.documents, "text")}.`))));
 }
 
 function training({ headline, sentences, rows }) {
@@ -87,7 +87,7 @@ function years(result) {
 function twice(result) {
   if (!result.total) return section("Said twice", p("No two texts share more than a passing phrase."));
   const passage = (cite, pieces) => el("blockquote", {}, el("cite", {}, cite), el("p", { dir: "auto" }, pieces.map(([text, differs]) => differs ? [el("mark", {}, text.trimEnd()), " "] : text)));
-  const pair = (item) => el("li", {}, el("h3", {}, postLink(item.id, item.title), " and ", postLink(item.other_id, item.other_title)), quiet(item.said),
+  const pair = (item) => el("li", {}, el("h3", {}, postLink(item.id, item.title), " and ", postLink(item.other_id, item.other_title)), quiet(item.extent),
     item.passages.map(([left, right]) => left.some(([, differs]) => differs) || right.some(([, differs]) => differs)
       ? el("div", { class: "two passages" }, passage(item.title, left), passage(item.other_title, right)) : el("div", { class: "passages" }, passage("In both", left))));
   return section("Said twice", p("Text that appears twice is learned twice. Words that differ are ", el("mark", {}, "marked"), "."),
@@ -102,8 +102,8 @@ function unlike(result) {
 }
 
 function links(result) {
-  return section("Links within the site", p(result.said),
-    result.dead.total ? [table({ caption: "Dead links", heads: ["In", "On the words", "Leads to"], class: "told",
+  return section("Links within the site", p(result.sentence),
+    result.dead.total ? [table({ caption: "Dead links", heads: ["In", "On the words", "Leads to"], class: "text-table",
       rows: result.dead.rows.map((item) => [postLink(item.id, item.title), item.text || "–", el("code", {}, item.address)]) }), more(result.dead, "link")] : null,
     result.alone && [p(result.alone), folded("Which ones", el("ul", { class: "columns-list" }, result.orphans.rows.map((item) => el("li", {}, postLink(item.id, item.title)))), more(result.orphans, "text"))]);
 }
@@ -112,14 +112,14 @@ function phrases(result) {
   if (!result.overall.length && !result.years.length) return section("Turns of phrase", p("No turn of phrase comes back often enough to be called a favourite."));
   return section("Turns of phrase",
     el("ol", { class: "phrases" }, result.overall.map((item) => el("li", {}, el("q", {}, item.text), el("span", { class: "quiet" }, `${count(item.count, "time")} in ${count(item.posts, "post")}`)))),
-    result.years.length ? table({ caption: "Favourites of each year", heads: ["Year", "Phrases"], class: "told keyed", shown: true,
+    result.years.length ? table({ caption: "Favourites of each year", heads: ["Year", "Phrases"], class: "text-table keyed", shown: true,
       rows: result.years.map((item) => [String(item.year), item.phrases.map(([text, times], i) => [i ? ", " : "", el("q", {}, text), `\u00a0${count(times)}×`])]) }) : null);
 }
 
 function leftOut(rows) {
   if (!rows.length) return section("What is not in the archive", p("Nothing was left out."));
   return section("What is not in the archive", p("You cannot search any of this either."),
-    table({ caption: "Left out", heads: ["What", "Why"], class: "told keyed", rows: rows.map((item) => [item.what, el("div", {}, item.reason, named(item))]) }));
+    table({ caption: "Left out", heads: ["What", "Why"], class: "text-table keyed", rows: rows.map((item) => [item.what, el("div", {}, item.reason, named(item))]) }));
 }
 
 function named({ titles, more: left }) {
@@ -137,9 +137,9 @@ function split(sides) {
 }
 
 function privacy(result) {
-  return section("Privacy", el("dl", { class: "receipt" }, result.lines.map(([name, said]) => el("div", {}, el("dt", {}, name), el("dd", {}, said)))),
+  return section("Privacy", el("dl", { class: "receipt" }, result.lines.map(([name, wording]) => el("div", {}, el("dt", {}, name), el("dd", {}, wording)))),
     result.found.length ? [p("Check these before you share the archive or a model trained on it. They are masked here, but not in your texts."),
-      table({ caption: "Addresses and numbers", heads: ["In", "Found"], class: "told", rows: result.found.map(([where, masked]) => [title(where), el("code", {}, masked)]) })] : null);
+      table({ caption: "Addresses and numbers", heads: ["In", "Found"], class: "text-table", rows: result.found.map(([where, masked]) => [title(where), el("code", {}, masked)]) })] : null);
 }
 
 const notes = (result) => result.length ? section("Notes", bullets(result)) : null;

@@ -16,7 +16,7 @@ export async function decisions(body) {
   const draw = (result) => fill(list, pending(result), result.rows.length
     ? el("ul", { class: "decisions" }, result.rows.map((row) => el("li", {}, head(row), decider(row, { onChange: (next) => fillPending(next) }))))
     : p("No post stands out: all are used in full. You can decide about any post on its own page."),
-    el("div", { class: "card means" }, MEANS.map(([word, said]) => p(el("strong", {}, word), ": ", said))));
+    el("div", { class: "card means" }, MEANS.map(([word, wording]) => p(el("strong", {}, word), ": ", wording))));
   const fillPending = (next) => list.querySelector(".pending").replaceWith(pending(next));
   draw(await get("/api/corpus/decisions"));
 }
@@ -27,23 +27,23 @@ function head(row) {
 }
 
 /** Changes that wait for the next training. */
-function pending({ pending: waiting, words_now: now, words_then: then, command: said }) {
+function pending({ pending: waiting, words_now: now, words_then: then, command: wording }) {
   if (!waiting) return el("div", { class: "pending", role: "status" });
   const words = now === then ? `${count(now, "word")}, as before` : `${count(then, "word")} instead of ${count(now)}`;
   return el("div", { class: "pending card", role: "status" },
     p(el("strong", {}, `${count(waiting, "change")} ${waiting === 1 ? "takes" : "take"} effect at the next training. `), `It uses ${words}.`),
-    quiet("Start it under Train, or read your posts again:"), said ? command(said) : null);
+    quiet("Start it under Train, or read your posts again:"), wording ? command(wording) : null);
 }
 
 /** The control for one post: what is chosen, by whom, and its effect. */
 export function decider(row, { alone = false, onChange = () => {} } = {}) {
   const node = el("div", { class: "decider" });
   const draw = (now) => {
-    const said = now.pending ? now.then : now.now;
-    fill(node, choice(`Use ${now.title} for training?`, DECISIONS, said.decision, (decision) => decide(decision)),
+    const wording = now.pending ? now.then : now.now;
+    fill(node, choice(`Use ${now.title} for training?`, DECISIONS, wording.decision, (decision) => decide(decision)),
       el("div", { class: "reason" },
-        now.pending ? p(tag("next training", "on"), ` ${said.word}: ${words(now.own_words, said.training_words)}. Currently ${now.now.word.toLowerCase()}, ${count(now.now.training_words, "word")}.`) : alone || said.decision === "cap" ? p(`${words(now.own_words, said.training_words)}.`) : null,
-        said.reason ? quiet(said.reason) : null,
+        now.pending ? p(tag("next training", "on"), ` ${wording.word}: ${words(now.own_words, wording.training_words)}. Currently ${now.now.word.toLowerCase()}, ${count(now.now.training_words, "word")}.`) : alone || wording.decision === "cap" ? p(`${words(now.own_words, wording.training_words)}.`) : null,
+        wording.reason ? quiet(wording.reason) : null,
         alone && now.pending ? quiet("Saved in choices.toml. It takes effect at the next training.") : null,
         now.by === "you" ? el("p", { class: "quiet" }, "Your choice. ", button("Back to the default", () => decide("proposed"), { kind: "plain" })) : null));
   };
@@ -58,8 +58,8 @@ export function decider(row, { alone = false, onChange = () => {} } = {}) {
       const focused = node.contains(document.activeElement);
       draw(row);
       if (focused) node.querySelector("input:checked")?.focus();
-      const said = row.pending ? row.then : row.now;
-      announce(`${row.title}: ${said.word}. ${words(row.own_words, said.training_words)}, from the next training on.`);
+      const wording = row.pending ? row.then : row.now;
+      announce(`${row.title}: ${wording.word}. ${words(row.own_words, wording.training_words)}, from the next training on.`);
       onChange(result);
     } catch (error) {
       draw((row = before));

@@ -39,14 +39,14 @@ async function passageText(chunk) {
 }
 
 function around({ earlier, later }) {
-  const way = (item, rel, said, before) => item ? el("a", { href: postAddress(item.id), rel, title: item.title }, before ? icon("back") : null, el("span", {}, said, el("bdi", {}, item.title)), before ? null : el("span", { class: "forth" }, icon("back"))) : el("span");
+  const way = (item, rel, wording, before) => item ? el("a", { href: postAddress(item.id), rel, title: item.title }, before ? icon("back") : null, el("span", {}, wording, el("bdi", {}, item.title)), before ? null : el("span", { class: "forth" }, icon("back"))) : el("span");
   return el("nav", { class: "around", "aria-label": "By date" }, way(earlier, "prev", "Earlier: ", true), way(later, "next", "Later: ", false));
 }
 
 function aside(result, id) {
   const { post: line, findings, segments } = result;
   const kinds = [...new Set(segments.map((item) => item.whose))].filter((item) => item !== "own");
-  const fact = (label, ...said) => el("div", {}, el("dt", {}, label), el("dd", {}, said));
+  const fact = (label, ...wording) => el("div", {}, el("dt", {}, label), el("dd", {}, wording));
   return el("aside", { class: "about", "aria-label": "About this text" },
     el("dl", { class: "facts" },
       fact("Words", count(line.words), line.words !== line.own_words ? `, ${count(line.own_words)} of them yours` : ""),
@@ -94,9 +94,9 @@ function drawSegment({ kind, detail }, lines) {
 /** A segment's lines, each a list of texts and marks. */
 function withMarks(text, spans, look) {
   const lines = [[]];
-  const put = (part, isMarked) => part.split("\n").forEach((said, i) => {
+  const put = (part, isMarked) => part.split("\n").forEach((wording, i) => {
     if (i) lines.push([]);
-    if (said) lines.at(-1).push(isMarked ? el("mark", { class: look || null }, said) : said);
+    if (wording) lines.at(-1).push(isMarked ? el("mark", { class: look || null }, wording) : wording);
   });
   let at = 0;
   for (const [from, to] of spans) {
@@ -143,8 +143,8 @@ export function located(texts, sought) {
     }
   });
   const result = [];
-  const seek = (said, from = 0) => {
-    const needle = foldedText(said).out.trim();
+  const seek = (wording, from = 0) => {
+    const needle = foldedText(wording).out.trim();
     const start = needle ? joined.indexOf(needle, from) : -1;
     if (start >= 0) result.push([start, start + needle.length]);
     return start < 0 ? from : start + needle.length;

@@ -18,10 +18,10 @@ export async function show(element) {
     masthead({ kicker: el("span", {}, title(card.name), ": how good your model is"), heading: card.sentence }),
     card.because.length ? el("ul", { class: "notes because" }, card.because.map((item) => el("li", {}, item))) : null,
     card.headline.length ? totals(card.headline) : null, quiet(card.about),
-    samples(card.samples), foresight(card.foresight),
+    samples(card.samples), foresight(card.prediction),
     part("Whether it sounds like you", card.voice), part("How fluent it is", card.fluency, examples(card.fluency.examples)),
-    part("Whether it copies you", card.copying, runs(card.copying.runs)), dominant(card.dominant), making(card.making),
-    el("footer", { class: "colophon" }, quiet(card.made, " The model: ", el("code", {}, card.model))));
+    part("Whether it copies you", card.copying, runs(card.copying.runs)), dominant(card.dominant), making(card.training),
+    el("footer", { class: "colophon" }, quiet(card.measured, " The model: ", el("code", {}, card.model))));
   if (card.is_bad) element.querySelector("h1").classList.add("bad");
 }
 
@@ -62,7 +62,7 @@ function examples(result) {
 function runs(result) {
   if (!result.length) return null;
   return [el("h3", {}, "The longest passage copied from your posts"), result.map((item) => item.text
-    ? el("blockquote", { class: "run", dir: "auto" }, el("cite", {}, `${item.said} `, outward(item.url, title(item.title)), item.day ? `, ${item.day}` : ""), p(item.text)) : p(item.said))];
+    ? el("blockquote", { class: "run", dir: "auto" }, el("cite", {}, `${item.source} `, outward(item.url, title(item.title)), item.day ? `, ${item.day}` : ""), p(item.text)) : p(item.source))];
 }
 
 function dominant(item) {
@@ -70,7 +70,7 @@ function dominant(item) {
   const scored = item.rows.some((row) => row.bits);
   return section("The post that outweighs the others", p(outward(item.url, title(item.title)), item.day ? `, ${item.day}, outweighs your other posts.` : " outweighs your other posts."),
     table({ caption: `${item.title}, before and after`, heads: ["Trained on it", "Its words", "Share", ...(scored ? ["Bits per byte"] : [])],
-      rows: item.rows.map((row) => [row.how, row.words, row.share, ...(scored ? [row.bits || "–"] : [])]) }), p(item.said));
+      rows: item.rows.map((row) => [row.how, row.words, row.share, ...(scored ? [row.bits || "–"] : [])]) }), p(item.effect));
 }
 
 function making({ rows, plan, notes }) {

@@ -35,9 +35,9 @@ function pageOf(element, chosen) {
   // Unchanged parts are not redrawn, or their reader would lose the place.
   const last = {};
   const isNew = (name, value) => {
-    const said = JSON.stringify(value);
-    if (last[name] === said) return false;
-    last[name] = said;
+    const wording = JSON.stringify(value);
+    if (last[name] === wording) return false;
+    last[name] = wording;
     return true;
   };
 
@@ -80,8 +80,8 @@ function pageOf(element, chosen) {
       fill(doing, actions(result));
       beginning(result);
     } else {
-      const lede = head.querySelector(".lede"), said = ledeOf(result);
-      if (lede && lede.textContent !== said) lede.textContent = said;
+      const lede = head.querySelector(".lede"), wording = ledeOf(result);
+      if (lede && lede.textContent !== wording) lede.textContent = wording;
       const line = doing.querySelector(".last-words");
       if (line) line.textContent = result.message;
     }
@@ -188,8 +188,8 @@ function pageOf(element, chosen) {
 
   async function stop() {
     const asked = now.state.stop_requests;
-    const said = asked ? "It is already saving. If you stop it now, it loses what it learned since it last saved." : "It finishes the current step and saves everything. You can continue whenever you like.";
-    if (!(await ask(asked ? "Stop at once?" : "Stop the training?", [el("p", {}, said)], { yes: "Stop", no: "Keep training", danger: true }))) return;
+    const wording = asked ? "It is already saving. If you stop it now, it loses what it learned since it last saved." : "It finishes the current step and saves everything. You can continue whenever you like.";
+    if (!(await ask(asked ? "Stop at once?" : "Stop the training?", [el("p", {}, wording)], { yes: "Stop", no: "Keep training", danger: true }))) return;
     try {
       takeAll(await post("/api/train/stop"));
     } catch (error) {
@@ -227,12 +227,12 @@ function pageOf(element, chosen) {
     const result = now.plan;
     if (!result) return void fill(plan);
     const open = plan.querySelector("details")?.open ?? false;
-    const said = expectedOf(result.expected), judged = now.state?.outcome?.judged ?? [];
-    const numbers = table({ caption: "The plan", class: "told plan-table", heads: ["Setting", "Value", "Reason", "Source"],
+    const wording = expectedOf(result.expected), judged = now.state?.outcome?.judged ?? [];
+    const numbers = table({ caption: "The plan", class: "text-table plan-table", heads: ["Setting", "Value", "Reason", "Source"],
       rows: result.numbers.map((item) => [el("code", {}, item.key), valueOf(item.value), el("span", {}, item.reason, item.origin === "setting" ? [" ", tag("yours", "on")] : null), item.source]) });
     const whole = folded(`${count(result.numbers.length, "number")} with reasons`, numbers);
     whole.open = open;
-    fill(plan, section("The plan", said ? statement(said) : null, judged.length ? bullets(judged) : null, whole,
+    fill(plan, section("The plan", wording ? statement(wording) : null, judged.length ? bullets(judged) : null, whole,
       now.settings ? folded("All settings", el("pre", { tabindex: "0" }, now.settings)) : null));
   }
 
@@ -245,10 +245,10 @@ function pageOf(element, chosen) {
     else fill(log, section("Log", list));
     list.scrollTop = atEnd ? list.scrollHeight : held;
     if (focused) list.focus({ preventScroll: true });
-    const said = result.at(-1).text;
+    const wording = result.at(-1).text;
     // Only evaluations are worth interrupting a screen reader for.
-    if (lastSaid && said !== lastSaid && /held-out/.test(said)) announce(said);
-    lastSaid = said;
+    if (lastSaid && wording !== lastSaid && /held-out/.test(wording)) announce(wording);
+    lastSaid = wording;
   }
 
   function earlier(result) {

@@ -228,7 +228,7 @@ function guardNote(blocked) {
   if (!blocked.length) return quiet("The copy guard blocked nothing.");
   const times = blocked.length === 1 ? "once" : blocked.length === 2 ? "twice" : `${blocked.length} times`;
   return folded(`The copy guard stepped in ${times}`, quiet("After these words, continuing as in one of your posts was blocked:"),
-    bullets(blocked.map((said) => el("span", { dir: "auto" }, `… ${said}`, el("span", { class: "cut", "aria-hidden": "true" }, " ⌇")))));
+    bullets(blocked.map((wording) => el("span", { dir: "auto" }, `… ${wording}`, el("span", { class: "cut", "aria-hidden": "true" }, " ⌇")))));
 }
 
 function originsLede(result) {
