@@ -29,7 +29,8 @@ _CONTRAST = """([least, large]) => {
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const node = walk.currentNode.parentElement, said = walk.currentNode.data.trim();
-    if (!said || node.closest("svg, noscript, option, .visually-hidden, .skip, :disabled")) continue;
+    if (!said || node.closest("svg, noscript, option, .visually-hidden, .skip")) continue;
+    if (node.closest(":disabled")) continue;
     if (!node.checkVisibility({checkOpacity: true, checkVisibilityCSS: true})) continue;
     const style = getComputedStyle(node), size = parseFloat(style.fontSize);
     if (!size) continue;

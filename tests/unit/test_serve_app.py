@@ -5,6 +5,7 @@ import http.client
 import json
 import random
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -226,6 +227,27 @@ def test_a_damaged_archive_is_an_answer_and_not_a_bug(tmp_path: Path) -> None:
                     message = answer.json()["error"]["message"]
                     assert message
                     assert "bug" not in message, (path, message)
+
+    asking(create_app(state), work)
+
+
+def test_while_another_process_writes_the_archive_it_says_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = state_of(tmp_path)
+    blog = tmp_path / "blog"
+    blog.mkdir()
+    (blog / "a.md").write_text("# Rain\n\nThe gauge stood on the roof.\n", "utf-8")
+    look([blog], workspace=state.workspace.root)
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0}))
+
+    async def work(client: httpx.AsyncClient) -> None:
+        with closing(connect(state.workspace.archive)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            answer = await client.get("/api/corpus")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert "another program is writing" in answer.json()["error"]["message"]
 
     asking(create_app(state), work)
 

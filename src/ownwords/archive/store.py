@@ -23,7 +23,7 @@ from ownwords.archive.document import (
     SegmentKind,
     Status,
 )
-from ownwords.core.errors import WorkspaceError
+from ownwords.core.errors import InUseError, WorkspaceError
 
 # Raised whenever the tables change; an archive of another version is made anew, since all of it
 # comes from the author's own files.
@@ -418,7 +418,11 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
                 f"the disk is full or failing: {path} could not be written ({message})",
                 hint="free some space, then run the same command again; nothing was lost",
             ) from error
-        if "locked" in message or "readonly" in message or "unable to open" in message:
+        if "locked" in message:
+            raise InUseError(
+                f"another program is writing to {path}", hint="try again when it has finished"
+            ) from error
+        if "readonly" in message or "unable to open" in message:
             raise WorkspaceError(
                 f"{path} cannot be written: {message}",
                 hint="close the program that uses it, or give another folder to --workspace",

@@ -1,6 +1,5 @@
 """The ASGI app: all routes, behind the security middleware."""
 
-import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -24,7 +23,6 @@ from ownwords.serve.openai import routes as openai
 
 _LOGIN_FORM = "login.html"
 _HEALTH = "/healthz"
-_RETRY_AFTER_S = 5
 
 
 def create_app(state: AppState) -> Starlette:
@@ -62,7 +60,6 @@ def create_app(state: AppState) -> Starlette:
         exception_handlers={
             OwnwordsError: _on_error,
             HTTPException: _on_http_exception,
-            sqlite3.DatabaseError: _on_database_error,
         },
     )
     app.router.redirect_slashes = False
@@ -97,29 +94,3 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     response = error_response(request.url.path, ApiError(error.status_code, message))
     response.headers.update(error.headers or {})
     return response
-
-
-async def _on_database_error(request: Request, error: Exception) -> Response:
-    if isinstance(error, sqlite3.OperationalError) and (
-        "locked" in str(error) or "busy" in str(error)
-    ):
-        busy = ApiError(
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            "another ownwords is writing to the archive",
-            hint=f"try again in {_RETRY_AFTER_S} s",
-            retry_after_s=_RETRY_AFTER_S,
-        )
-        return error_response(request.url.path, busy)
-    damaged = isinstance(error, sqlite3.DatabaseError) and (
-        "malformed" in str(error) or "not a database" in str(error)
-    )
-    if not damaged:
-        raise error
-    return error_response(
-        request.url.path,
-        ApiError(
-            HTTPStatus.INTERNAL_SERVER_ERROR,
-            "archive.sqlite is damaged",
-            hint="read your posts again: ownwords look PATH",
-        ),
-    )

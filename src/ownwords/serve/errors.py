@@ -6,7 +6,10 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from ownwords.core.errors import OwnwordsError
+from ownwords.archive.store import DamagedArchiveError
+from ownwords.core.errors import InUseError, OwnwordsError
+
+_IN_USE_RETRY_S = 5  # another process writes the archive
 
 # Type and code of OpenAI's API for each status.
 _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
@@ -90,6 +93,10 @@ def engine_failed() -> ApiError:
 
 def status_of(error: OwnwordsError) -> int:
     """The status that an error is answered with; 400 unless it has its own."""
+    if isinstance(error, InUseError):
+        return HTTPStatus.SERVICE_UNAVAILABLE
+    if isinstance(error, DamagedArchiveError):
+        return HTTPStatus.INTERNAL_SERVER_ERROR
     return int(getattr(error, "status", HTTPStatus.BAD_REQUEST))
 
 
@@ -97,7 +104,8 @@ def error_response(path: str, error: OwnwordsError) -> JSONResponse:
     """The answer to a failed request, in the form that clients of this path expect."""
     status = status_of(error)
     headers = {}
-    if (seconds := getattr(error, "retry_after_s", None)) is not None:
+    in_use_s = _IN_USE_RETRY_S if isinstance(error, InUseError) else None
+    if (seconds := getattr(error, "retry_after_s", in_use_s)) is not None:
         headers["Retry-After"] = str(seconds)
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
