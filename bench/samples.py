@@ -2,7 +2,7 @@
 
     python bench/samples.py WORKSPACE --out docs/samples.md
 
-Half are begun from nothing, half from the titles of posts held out for testing. Beside them stands
+Half are begun from an empty prompt, half from the titles of posts held out for testing. Beside them stands
 how many of their words are none, and of the author's own held-out posts.
 """
 
@@ -61,7 +61,7 @@ def main() -> None:
     ]
     for seed, (prompt, text) in enumerate(zip(begun, written, strict=True), start=1):
         title = prompt.strip()
-        lines += ["", f"## {seed}" + (f": {title}" if title else ", from nothing"), ""]
+        lines += ["", f"## {seed}" + (f": {title}" if title else ", from an empty prompt"), ""]
         # A fence, so that nothing in the text is taken for markup.
         lines += ["````text", text.strip("\n"), "````"]
     report = "\n".join(lines) + "\n"
