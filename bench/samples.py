@@ -2,8 +2,8 @@
 
     python bench/samples.py WORKSPACE --out docs/samples.md
 
-Half are begun from an empty prompt, half from the titles of posts held out for testing. Beside them stands
-how many of their words are none, and of the author's own held-out posts.
+Half start from an empty prompt, half from titles of test posts. Above them stand the shares of
+made-up words and broken sentences, and those of the author's own held-out posts.
 """
 
 import argparse
