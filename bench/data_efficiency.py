@@ -1,7 +1,7 @@
 """What can be learned from one author's posts alone: bits per byte of whole held-out posts.
 
     python bench/data_efficiency.py                     baselines, nanoGPT over all sizes, ours
-    python bench/data_efficiency.py --baselines         xz, gzip, PPM, Kneser-Ney alone
+    python bench/data_efficiency.py --baselines         xz, PPM, Kneser-Ney alone
     python bench/data_efficiency.py --sizes 0.8M 1.8M   some of nanoGPT's sizes
     python bench/data_efficiency.py --ours small        one of our settings
     python bench/data_efficiency.py --quick             a few steps, to see that it runs

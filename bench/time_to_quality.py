@@ -175,8 +175,7 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
     ids = np.array([made.tokenizer.start, *made.tokenizer.encode(held_out)])
     context = setting.loop.sequence_length
     found = {
-        figure: bits_per_byte.score_ids(made.model, [ids], [len(held_out)], stride=stride).nats
-        / len(held_out)
+        figure: bits_per_byte.document_nats(made.model, [ids], context, stride)[0] / len(held_out)
         for figure, stride in (("side_by_side", context), ("sliding", context // 2))
     }
     return found | {

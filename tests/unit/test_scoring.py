@@ -388,4 +388,4 @@ def test_a_blog_that_has_changed_since_is_told(folders: Folders, tmp_path: Path)
 
 def test_the_name_of_the_base_is_read_from_the_model(folders: Folders) -> None:
     assert base_of(folders.copying) == "shipped"
-    assert base_of(folders.babbling) is None
+    assert base_of(folders.babbling) == ""

@@ -1,10 +1,10 @@
-"""How many bits a byte of text costs under a model: the one honest measure of a language model.
+"""Bits per byte: how well a language model predicts texts, independent of its tokenizer.
 
-Every token is counted once, the end of the document too, and each is predicted by a distribution
-over the whole vocabulary that sums to one. A text may have other spellings in tokens than the one
-scored, so its true cost is at most what is said here.
+Every token counts once, the end of the document included, and each is predicted by a distribution
+over the whole vocabulary that sums to one. A text has other tokenizations than the one scored, so
+its true cost is at most this figure.
 
-Shapes: B rows, T tokens of a row, N scored tokens, C width, V vocabulary, D documents.
+Shapes: B rows, T tokens of a row, N scored tokens, C width, V vocabulary.
 """
 
 import copy
@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +26,13 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 Ids = npt.NDArray[np.int64]
 
-BATCH_TOKENS = 4096  # enough to feed the units, little beside a model
+BATCH_TOKENS = 4096  # enough to keep the device busy, little memory beside a model
+_GRADIENT_CLIP = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one row reads, `begin` to `end` of a document's ids, and which targets it scores.
+    """The ids `begin` to `end` of a document, which one row reads, and the targets it scores.
 
     Target i is the id that follows id i.
     """
@@ -40,26 +40,7 @@ class Window:
     document: int
     begin: int
     end: int
-    first: int  # targets are scored from here on; those before are what they are predicted from
-
-
-@dataclass(frozen=True, slots=True)
-class AdaptConfig:
-    """How a model learns from what it has already been scored on (dynamic evaluation)."""
-
-    kind: Literal["sgd", "adam"] = "sgd"
-    rate: float = 3e-3
-    decay: float = 0.0  # towards the weights it began with, a share of the distance each step
-    segment: int = 0  # tokens scored between two steps; 0: half the context
-    clip: float = 1.0  # of the gradient of the mean loss; 0: none
-    carry: bool = True  # what one document taught is kept for the next
-
-    def __post_init__(self) -> None:
-        if self.rate < 0 or not 0 <= self.decay < 1 or self.clip < 0:
-            raise ConfigError(
-                f"adapting at rate {self.rate}, decay {self.decay}, clip {self.clip}",
-                hint="set none below 0, and decay below 1",
-            )
+    first: int  # the first target scored; those before are context
 
 
 def score(
@@ -71,68 +52,51 @@ def score(
     context: int = 0,
     stride: int = 0,
 ) -> Score:
-    """The static figure: the model as it is, each document on its own, read in sliding windows.
+    """Score each document on its own, in sliding windows.
 
-    `context` 0 is the model's, `stride` 0 half of it: each token is predicted from at least
+    `context` defaults to the model's, `stride` to half of it: each token is predicted from at least
     context - stride tokens where the document has so many before it.
     """
-    context, stride = _reach(model, context, stride)
+    context, stride = _window_sizes(model, context, stride)
     rows = encode(tokenizer, texts)
-    nats = _document_nats(model, rows, context, stride)
-    return _named(model, tokenizer, texts, names, rows, nats)
-
-
-def score_ids(
-    model: CausalLM,
-    documents: Sequence[npt.NDArray[Any]],
-    sizes: Sequence[int],
-    *,
-    context: int = 0,
-    stride: int = 0,
-) -> Score:
-    """The same of ids: the first of each document is given. `sizes` are the texts' bytes."""
-    context, stride = _reach(model, context, stride)
-    rows = [np.asarray(ids, dtype=np.int64) for ids in documents]
-    scored = zip(_document_nats(model, rows, context, stride), sizes, rows, strict=True)
-    return Score(
-        tuple(
-            DocumentScore(str(i), nats, size, max(0, len(ids) - 1))
-            for i, (nats, size, ids) in enumerate(scored)
-        )
-    )
+    nats = document_nats(model, rows, context, stride)
+    return _score_of(model, tokenizer, texts, names, rows, nats)
 
 
 def score_adapting(
     model: CausalLM,
     tokenizer: Tokenizer,
     texts: Sequence[str],
-    config: AdaptConfig,
+    learning_rate: float,
     *,
     names: Sequence[str] = (),
     context: int = 0,
+    segment: int = 0,
 ) -> Score:
-    """The adaptive figure: after each segment the model takes a step on it; then comes the next.
+    """Score with dynamic evaluation: after each segment the model takes an SGD step on it.
 
     Each token is scored before anything is learned from it, so this is a code length like any
-    other; but of a model that goes on learning, never to be put beside a static one unsaid. The
-    texts are read in the order given. The model itself is left as it is.
+    other, but of a model that keeps learning: not comparable with a static score. Every document
+    starts from the model's own weights, which stay as they are. `segment` defaults to half the
+    context.
     """
-    context, segment = _reach(model, context, config.segment)
+    context, segment = _window_sizes(model, context, segment)
     rows = encode(tokenizer, texts)
-    nats_D = []
-    learner = _Learner(model, config)
-    for number, ids in enumerate(rows):
-        if not config.carry:
-            learner = _Learner(model, config)
-        windows = [*_windows(number, len(ids) - 1, segment, segment)]
-        nats_D.append(math.fsum(learner.read(ids, window, context) for window in windows))
-    return _named(model, tokenizer, texts, names, rows, nats_D)
+    nats = [
+        math.fsum(
+            _adapting_nats(
+                model, ids, _windows(number, len(ids) - 1, segment, segment), context, learning_rate
+            )
+        )
+        for number, ids in enumerate(rows)
+    ]
+    return _score_of(model, tokenizer, texts, names, rows, nats)
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
-    """Each text with what stands before it, and its end.
+    """Encode each text between start and end tokens.
 
-    Before it stands the start token, or, as in GPT-2, the end of the document before.
+    Without a start token, as in GPT-2, the end of the previous document stands before it.
     """
     before = tokenizer.end if tokenizer.start is None else tokenizer.start
     head, tail = (
@@ -144,7 +108,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ids]:
 
 @contextmanager
 def evaluating(model: CausalLM) -> Iterator[None]:
-    """Without dropout inside, and afterwards every part of the model in the mode it was in."""
+    """Disable dropout inside; restore the mode of every module afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -154,7 +118,8 @@ def evaluating(model: CausalLM) -> Iterator[None]:
             module.training = training
 
 
-def _document_nats(model: CausalLM, rows: Sequence[Ids], context: int, stride: int) -> list[float]:
+def document_nats(model: CausalLM, rows: Sequence[Ids], context: int, stride: int) -> list[float]:
+    """Nats of each document; its first id is given."""
     nats: list[list[float]] = [[] for _ in rows]
     windows = [
         window
@@ -163,13 +128,13 @@ def _document_nats(model: CausalLM, rows: Sequence[Ids], context: int, stride: i
     ]
     with evaluating(model), torch.no_grad():
         for batch in _batches(windows):
-            for window, sum_ in zip(batch, _window_nats(model, rows, batch), strict=True):
-                nats[window.document].append(sum_)
+            for window, total in zip(batch, _window_nats(model, rows, batch), strict=True):
+                nats[window.document].append(total)
     return [math.fsum(parts) for parts in nats]
 
 
 def _windows(document: int, targets: int, context: int, stride: int) -> Iterator[Window]:
-    """Rows of at most `context` ids that score each target once; all but the first full ones."""
+    """Windows of at most `context` ids that score each target once; all but the first are full."""
     scored = 0
     while scored < targets:
         end = min(targets, scored + (stride if scored else context))
@@ -180,9 +145,9 @@ def _windows(document: int, targets: int, context: int, stride: int) -> Iterator
 
 
 def _batches(windows: Sequence[Window]) -> Iterator[list[Window]]:
-    """Windows of like length together, so that hardly any padding is computed."""
+    """Batches of windows of similar length, which need little padding."""
     batch: list[Window] = []
-    for window in sorted(windows, key=lambda one: one.begin - one.end):
+    for window in sorted(windows, key=lambda window: window.begin - window.end):
         longest = batch[0].end - batch[0].begin if batch else 0
         if batch and longest * (len(batch) + 1) > BATCH_TOKENS:
             yield batch
@@ -193,34 +158,34 @@ def _batches(windows: Sequence[Window]) -> Iterator[list[Window]]:
 
 
 def _window_nats(model: CausalLM, rows: Sequence[Ids], batch: Sequence[Window]) -> list[float]:
-    """The nats of the scored targets of each window."""
+    """Total nats of the scored targets of each window."""
     longest = batch[0].end - batch[0].begin
     ids_BT = torch.zeros(len(batch), longest, dtype=torch.int64)
     targets_BT = torch.full((len(batch), longest), IGNORED)
     for row, window in enumerate(batch):
         ids = torch.from_numpy(rows[window.document][window.begin : window.end + 1])
         ids_BT[row, : len(ids) - 1] = ids[:-1]
-        skipped = window.first - window.begin
-        targets_BT[row, skipped : len(ids) - 1] = ids[skipped + 1 :]
+        first = window.first - window.begin
+        targets_BT[row, first : len(ids) - 1] = ids[first + 1 :]
     device = next(model.final_norm.parameters()).device
-    # Padding stands on the right, where no real token looks.
+    # Padding is on the right, where no real token attends to it.
     hidden_BTC = model(ids_BT.to(device))
     targets_BT = targets_BT.to(device)
-    counted_BT = targets_BT != IGNORED
-    nats_N = _nats(model, hidden_BTC[counted_BT], targets_BT[counted_BT])
+    is_scored_BT = targets_BT != IGNORED
+    nats_N = _target_nats(model, hidden_BTC[is_scored_BT], targets_BT[is_scored_BT])
     nats_BT = torch.zeros(targets_BT.shape, dtype=torch.float64)
-    nats_BT[counted_BT.cpu()] = nats_N.double().cpu()
+    nats_BT[is_scored_BT.cpu()] = nats_N.double().cpu()
     sums: list[float] = nats_BT.sum(1).tolist()
     return sums
 
 
-def _nats(model: CausalLM, hidden_NC: Tensor, targets_N: Tensor) -> Tensor:
-    """What each target costs, a few rows of logits at a time."""
+def _target_nats(model: CausalLM, hidden_NC: Tensor, targets_N: Tensor) -> Tensor:
+    """Cross-entropy of each target, computing a limited number of logits at a time."""
     rows = max(LEAST_ROWS, CHUNK_LOGITS // model.config.vocabulary)
     pairs = zip(torch.split(hidden_NC, rows), torch.split(targets_N, rows), strict=True)
     parts = [
         torch.nn.functional.cross_entropy(
-            # Whatever the precision of the logits, these probabilities sum to one.
+            # In float32, so that the probabilities sum to one.
             model.logits(hidden[None])[0].float(),
             targets,
             reduction="none",
@@ -230,37 +195,28 @@ def _nats(model: CausalLM, hidden_NC: Tensor, targets_N: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-class _Learner:
-    """A copy of a model that learns as it reads."""
-
-    def __init__(self, model: CausalLM, config: AdaptConfig) -> None:
-        self.config = config
-        with evaluating(model):
-            self.model = copy.deepcopy(model)  # in evaluation mode, and stays in it: no dropout
-        self.parameters = [one.requires_grad_(True) for one in self.model.parameters()]
-        self.first = [one.detach().clone() for one in self.parameters] if config.decay else []
-        kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[config.kind]
-        self.optimizer: torch.optim.Optimizer = kind(self.parameters, lr=config.rate)
-
-    def read(self, ids: Ids, window: Window, context: int) -> float:
-        """The nats of a window's targets, read with all the context there is; then a step."""
+def _adapting_nats(
+    model: CausalLM, ids: Ids, windows: Iterator[Window], context: int, learning_rate: float
+) -> Iterator[float]:
+    """Nats of each window, scored by a copy of the model that learns from it afterwards."""
+    with evaluating(model):
+        learner = copy.deepcopy(model)  # stays in evaluation mode: no dropout
+    parameters = [parameter.requires_grad_(True) for parameter in learner.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=learning_rate)
+    device = next(learner.final_norm.parameters()).device
+    for window in windows:
         begin = max(0, window.end - context)
-        row = torch.from_numpy(ids[begin : window.end + 1])
-        row = row.to(next(self.model.final_norm.parameters()).device)
-        hidden_NC = self.model(row[None, :-1])[0, window.first - begin :]
-        nats_N = _nats(self.model, hidden_NC, row[window.first - begin + 1 :])
-        self.optimizer.zero_grad()
+        row = torch.from_numpy(ids[begin : window.end + 1]).to(device)
+        hidden_NC = learner(row[None, :-1])[0, window.first - begin :]
+        nats_N = _target_nats(learner, hidden_NC, row[window.first - begin + 1 :])
+        optimizer.zero_grad()
         nats_N.mean().backward()  # type: ignore[no-untyped-call]
-        if self.config.clip:
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
-        self.optimizer.step()
-        with torch.no_grad():
-            for parameter, first in zip(self.parameters, self.first, strict=False):
-                parameter.lerp_(first, self.config.decay)
-        return float(nats_N.detach().double().sum())
+        torch.nn.utils.clip_grad_norm_(parameters, _GRADIENT_CLIP)
+        optimizer.step()
+        yield float(nats_N.detach().double().sum())
 
 
-def _named(
+def _score_of(
     model: CausalLM,
     tokenizer: Tokenizer,
     texts: Sequence[str],
@@ -270,22 +226,22 @@ def _named(
 ) -> Score:
     if names and len(names) != len(texts):
         raise ConfigError(f"{len(names)} names for {len(texts)} texts")
-    # With nothing to stand before it, the first token is any of the vocabulary.
-    bare = tokenizer.start is None and tokenizer.end is None
+    # With nothing before it, the first token may be any of the vocabulary.
+    is_bare = tokenizer.start is None and tokenizer.end is None
     return Score(
         tuple(
             DocumentScore(
                 names[i] if names else str(i),
-                nats[i] + (math.log(model.config.vocabulary) if bare and len(ids) else 0.0),
+                nats[i] + (math.log(model.config.vocabulary) if is_bare and len(ids) else 0.0),
                 len(texts[i].encode()),
-                len(ids) if bare else len(ids) - 1,
+                len(ids) if is_bare else len(ids) - 1,
             )
             for i, ids in enumerate(rows)
         )
     )
 
 
-def _reach(model: CausalLM, context: int, stride: int) -> tuple[int, int]:
+def _window_sizes(model: CausalLM, context: int, stride: int) -> tuple[int, int]:
     context = context or model.config.context
     stride = stride or max(1, context // 2)
     if not 1 <= stride <= context <= model.config.context:

@@ -11,7 +11,6 @@ import torch
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.evaluation import bits_per_byte
-from ownwords.evaluation.bits_per_byte import AdaptConfig
 from ownwords.evaluation.measurements import (
     CopiedRun,
     CopyMeasurements,
@@ -54,14 +53,10 @@ class ModelMetrics:
         return self._checked(bits_per_byte.score(model, tokenizer, texts, names=names))
 
     def adaptive_score(self, texts: Sequence[str], names: Sequence[str], rate: float) -> Score:
-        """The adaptive score of `bits_per_byte.score_adapting`, each post from the same weights.
-
-        So are the compressors': what one post taught would make the next one easier.
-        """
+        """The adaptive score, as `bits_per_byte.score_adapting` defines it."""
         model, tokenizer = self._model_and_tokenizer
-        config = AdaptConfig(rate=rate, carry=False)
         return self._checked(
-            bits_per_byte.score_adapting(model, tokenizer, texts, config, names=names)
+            bits_per_byte.score_adapting(model, tokenizer, texts, rate, names=names)
         )
 
     def extraction(
