@@ -64,6 +64,9 @@ class SearchResult:
     nearest: tuple[RetrievedPassage, ...] = ()
     substitutions: tuple[Any, ...] = ()
 
+    def searched_question(self, question: str) -> str:
+        return question
+
 
 @dataclass
 class PlayedSearcher:

@@ -100,6 +100,25 @@ def test_a_word_that_some_post_has_is_searched_for_as_it_is(english: ArchiveSear
     assert [term.match for term in QueryTerms.of("bicycle").words] == ['"bicycle"']
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Summarise my blog",
+        "What is my blog about?",
+        "What are my main themes?",
+        "Give me a summary",
+    ],
+)
+def test_a_question_about_the_whole_archive_is_not_taken_for_its_words(
+    english: ArchiveSearcher, question: str
+) -> None:
+    told = answer(question, english)
+    assert (told.answer, told.passages, told.nearest) == ("", (), ())
+    assert "cannot summarise" in told.why
+    assert "ownwords look" in told.why
+    assert "No post contains" not in told.why
+
+
 def test_the_answer_says_what_was_searched_for(english: ArchiveSearcher) -> None:
     told = answer("Where did I buy the concertena?", english)
     assert told.notes == ("No post contains “concertena”. The search used “concertina” instead.",)

@@ -386,6 +386,14 @@ def test_search_finds_the_post_and_its_passage_can_be_asked_for(served: Served) 
     assert served.get("/api/corpus/search", q="  ")["passages"] == []
 
 
+def test_a_misspelt_word_is_marked_as_it_was_searched_for(served: Served) -> None:
+    found = served.get("/api/corpus/search", q="particulra")
+    assert found["notes"] == [
+        "No post contains “particulra”. The search used “particular” instead."
+    ]
+    assert "particular" in found["passages"][0]["words"]
+
+
 @pytest.mark.parametrize("id_", ["", "x", "-1", "99999999", "²", "9" * 40])
 def test_a_passage_that_is_gone_is_told(served: Served, id_: str) -> None:
     answer = served.client.get("/api/corpus/passage", params={"id": id_})

@@ -18,11 +18,12 @@ from ownwords.ask.errors import ContextLengthError
 from ownwords.ask.llm_backends import LLMBackend, minimum_tokens
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.prompt import ANSWER, DEFAULT_PROMPT_TOKENS, Prompt, build_prompt
+from ownwords.ask.query_terms import OVERVIEW
 from ownwords.ask.sentence_matching import Span, best_sentences, sentences
 from ownwords.core.errors import ConfigError, OwnwordsError
 
 if TYPE_CHECKING:
-    from ownwords.ask.search import ArchiveSearcher, WordSubstitution
+    from ownwords.ask.search import ArchiveSearcher
 
 NOT_THERE: Final = "That is not in your archive."
 PASSAGES: Final = 8
@@ -135,15 +136,13 @@ def answer(
             question, date_answer.passages, writer, on_text, seed, (date_answer.sentence,)
         ).answer()
     result = searcher.find(question, limit)
-    notes = tuple(_substitution_note(instead) for instead in result.substitutions)
-    searched_question = " ".join(
-        [question, *(word for each in result.substitutions for word in each.replacements)]
-    )
+    notes = tuple(substitution.note for substitution in result.substitutions)
+    searched_question = result.searched_question(question)
     if result.is_weak or not result.passages:
         shown(())
         return Answer(
             question,
-            answer=NOT_THERE,
+            answer="" if result.why == OVERVIEW else NOT_THERE,
             refused=True,
             why=_sentence(result.why),
             nearest=result.nearest,
@@ -157,12 +156,6 @@ def answer(
         )
     asking = _AnswerSession(question, result.passages, writer, on_text, seed, notes)
     return replace(asking.answer(), searched_question=searched_question)
-
-
-def _substitution_note(substitution: "WordSubstitution") -> str:
-    *others, last = (f"“{word}”" for word in substitution.replacements)
-    words = f"{', '.join(others)} and {last}" if others else last
-    return f"No post contains “{substitution.original}”. The search used {words} instead."
 
 
 def _date_answer(question: str, sentence: str, passages: Sequence[RetrievedPassage]) -> Answer:

@@ -24,6 +24,16 @@ _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”|„([^“”]+)[“”]|«([^»
 _NOT = re.compile(r"(?<=\w)n['’]t\b", re.IGNORECASE)
 _APOSTROPHE = re.compile(r"(?<=\w)['’](?=\w)")
 
+OVERVIEW = (
+    "a search finds passages about something in particular and cannot summarise the whole archive;"
+    " ownwords look describes it"
+)
+# Questions about the whole archive, which no passage answers.
+_OVERVIEW = re.compile(
+    r"\b(?:summari[sz]e|summary|overview|sum up|main (?:themes?|topics?|subjects?))\b"
+    r"|\bwhat (?:is|are) (?:my|this|the) (?:blog|archive|site|posts|writing) (?:\w+ )?about\b",
+    re.IGNORECASE,
+)
 # Words of every sentence. They are searched for only where nothing else is asked.
 _EMPTY = frozenset(
     """
@@ -158,6 +168,11 @@ def is_content_word(word: str) -> bool:
 def detect_stop_words(words: Sequence[str]) -> tuple[str, frozenset[str]]:
     """The language that words in small letters are of, and its words that say nothing."""
     return language_stop_words(words, _EMPTY | _OF_ANY_POST)
+
+
+def asks_for_overview(question: str) -> bool:
+    """Whether a question is about the whole archive, which no passage answers."""
+    return _OVERVIEW.search(question) is not None
 
 
 def forms_of(word: str) -> tuple[str, ...]:

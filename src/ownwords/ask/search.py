@@ -10,8 +10,10 @@ from ownwords.ask.embedders import nearest_rows
 from ownwords.ask.index import SearchIndex, folded
 from ownwords.ask.passage import RetrievedPassage
 from ownwords.ask.query_terms import (
+    OVERVIEW,
     QueryTerm,
     QueryTerms,
+    asks_for_overview,
     is_content_word,
     normalized_question,
     quotations,
@@ -67,6 +69,13 @@ class WordSubstitution:
     original: str
     replacements: tuple[str, ...]
 
+    @property
+    def note(self) -> str:
+        """The substitution as a sentence."""
+        *others, last = (f"“{word}”" for word in self.replacements)
+        words = f"{', '.join(others)} and {last}" if others else last
+        return f"No post contains “{self.original}”. The search used {words} instead."
+
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
@@ -81,6 +90,10 @@ class SearchResult:
     why: str = ""
     nearest: tuple[RetrievedPassage, ...] = ()
     substitutions: tuple[WordSubstitution, ...] = ()
+
+    def searched_question(self, question: str) -> str:
+        """The question with the words that replaced those no post contains."""
+        return " ".join([question, *(w for each in self.substitutions for w in each.replacements)])
 
 
 class ArchiveSearcher:
@@ -129,6 +142,8 @@ class ArchiveSearcher:
             "" if is_title else self._weak_reason(terms, counts, phrase_chunks, by_text, by_vectors)
         )
         substitutions = self._substitutions(counts)
+        if why and asks_for_overview(question):
+            return SearchResult((), True, OVERVIEW)
         if not why:
             return SearchResult(tuple(passages), substitutions=substitutions)
         firsts = {passage.document: passage for passage in reversed(passages)}

@@ -134,9 +134,9 @@ class _Corpus:
     def search(self, request: Request) -> dict[str, Any]:
         question = request.query_params.get("q", "")[:_MAX_QUESTION].strip()
         if not question:
-            return {"passages": [], "is_weak": False, "why": "", "nearest": []}
+            return {"passages": [], "is_weak": False, "why": "", "nearest": [], "notes": []}
         result = self._state.searcher().find(question, limit=_MAX_PASSAGES)
-        wanted = content_stems(question)
+        wanted = content_stems(result.searched_question(question))
 
         def rows(passages: Sequence[RetrievedPassage]) -> list[dict[str, Any]]:
             return [_passage(x) | {"words": _matching_words(x.text, wanted)} for x in passages]
@@ -146,6 +146,7 @@ class _Corpus:
             "is_weak": result.is_weak,
             "why": fmt.sentence(result.why) if result.why else "",
             "nearest": rows(result.nearest),
+            "notes": [substitution.note for substitution in result.substitutions],
         }
 
     def decisions(self, _: Request) -> dict[str, Any]:
