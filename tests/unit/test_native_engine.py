@@ -329,12 +329,12 @@ def test_hostile_models() -> None:
             NativeModel(dataclasses.replace(shape, **change), tensors, threads=2)
     for given, said in (
         (others, "missing"),
-        ([*tensors, query], "there twice"),
+        ([*tensors, query], "given twice"),
         ([*others, dataclasses.replace(query, data=wrong)], "not finite"),
         ([*others, dataclasses.replace(query, name="blocks.2.attention.query.weight")], "unknown"),
         ([*others, dataclasses.replace(query, name="blocks.1.attention.wisdom")], "no tensor"),
         ([*others, dataclasses.replace(query, rows=query.rows * 2)], "bytes"),
-        ([*others, dataclasses.replace(query, rows=24 * 24, columns=1)], "not of the model's"),
+        ([*others, dataclasses.replace(query, rows=24 * 24, columns=1)], "fit the model"),
         ([*others, dataclasses.replace(query, rows=-24, columns=-24)], "cannot have"),
         ([*others, dataclasses.replace(query, data=query.data.T)], "not contiguous"),
         ([], "missing"),

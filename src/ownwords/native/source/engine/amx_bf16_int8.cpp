@@ -55,12 +55,11 @@ inline void store_tile(void *to, i64 step) {
     if constexpr (T == 3) _tile_stored(3, to, step);
 }
 
-inline void start_tiles(const float *panel_a, const float *panel_b, const float *start_c,
-                        const float *run_four) {
-    _tile_loadd(0, panel_a, 0);
-    _tile_loadd(1, panel_b, 0);
-    _tile_loadd(2, start_c, 0);
-    _tile_loadd(3, run_four, 0);
+inline void start_tiles(const float *a, const float *b, const float *c, const float *d) {
+    _tile_loadd(0, a, 0);
+    _tile_loadd(1, b, 0);
+    _tile_loadd(2, c, 0);
+    _tile_loadd(3, d, 0);
 }
 
 // Store tile T as output rows [n, n + 16) of a panel.

@@ -79,26 +79,31 @@ inline void matmul_tile(const TilesA &a, bool two_rows, const Bf16 *b, i64 steps
     _tile_stored(3, c + TILE_ROWS * PANEL + TILE_ROWS, floats);
 #else
     (void)interleave;
+    // With 32 registers both halves of the panel at once: 10 loads for 16 products.
     constexpr int ROWS = LANES == 16 ? 8 : 4, VECS = int(TILE_ROWS) / LANES;
+    constexpr int HALVES = LANES == 16 ? 2 : 1;
     for (i64 begin = 0; begin < (two_rows ? PANEL : TILE_ROWS); begin += ROWS)
-        for (i64 half = 0; half < 2; ++half) {
-            VecF32 sum[ROWS][VECS] = {};
+        for (i64 half = 0; half < 2; half += HALVES) {
+            VecF32 sum[ROWS][HALVES * VECS] = {};
             const Bf16 *rows =
                 a.at + begin / TILE_ROWS * a.row_stride + begin % TILE_ROWS * a.stride;
             const Bf16 *tile = b + half * TILE_SIZE;
             for (i64 s = 0; s < steps; ++s, rows += a.k_stride, tile += TILE_PAIR)
-                for (i64 p = 0; p < TILE_K / 2; ++p)
-                    for (int j = 0; j < VECS; ++j) {
-                        VecU32 pairs;
-                        std::memcpy(&pairs, tile + p * TILE_K + 2 * j * LANES, sizeof pairs);
-                        for (int i = 0; i < ROWS; ++i) {
-                            uint32_t pair;
-                            std::memcpy(&pair, rows + i * a.stride + 2 * p, sizeof pair);
-                            add_dot_pairs(sum[i][j], pair, pairs);
-                        }
+                for (i64 p = 0; p < TILE_K / 2; ++p) {
+                    VecU32 pairs[HALVES * VECS];
+                    for (int j = 0; j < HALVES * VECS; ++j)
+                        std::memcpy(&pairs[j],
+                                    tile + j / VECS * TILE_SIZE + p * TILE_K + j % VECS * 2 * LANES,
+                                    sizeof pairs[j]);
+                    for (int i = 0; i < ROWS; ++i) {
+                        uint32_t pair;
+                        std::memcpy(&pair, rows + i * a.stride + 2 * p, sizeof pair);
+                        for (int j = 0; j < HALVES * VECS; ++j)
+                            add_dot_pairs(sum[i][j], pair, pairs[j]);
                     }
+                }
             for (int i = 0; i < ROWS; ++i)
-                for (int j = 0; j < VECS; ++j)
+                for (int j = 0; j < HALVES * VECS; ++j)
                     store(c + (begin + i) * PANEL + half * TILE_ROWS + j * LANES, sum[i][j]);
         }
 #endif

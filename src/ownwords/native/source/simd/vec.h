@@ -69,9 +69,9 @@ inline VecF32 load(const Bf16 *from, FullVec = {}) {
 // Lanes beyond the tail are 0.
 template <typename T>
 inline VecF32 load(const T *from, TailVec part) {
-    T whole[LANES] = {};
-    std::memcpy(whole, from, size_t(part.count) * sizeof(T));
-    return load(whole);
+    T lanes[LANES] = {};
+    std::memcpy(lanes, from, size_t(part.count) * sizeof(T));
+    return load(lanes);
 }
 
 inline void store(float *to, VecF32 x, FullVec = {}) { std::memcpy(to, &x, sizeof x); }
@@ -91,9 +91,9 @@ inline void store(Bf16 *to, VecF32 x, FullVec = {}) {
 
 template <typename T>
 inline void store(T *to, VecF32 x, TailVec part) {
-    T whole[LANES];
-    store(whole, x);
-    std::memcpy(to, whole, size_t(part.count) * sizeof(T));
+    T lanes[LANES];
+    store(lanes, x);
+    std::memcpy(to, lanes, size_t(part.count) * sizeof(T));
 }
 
 // x with `others` in the lanes beyond the tail.
