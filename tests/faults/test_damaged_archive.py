@@ -1,6 +1,5 @@
 """A byte of archive.sqlite flipped anywhere: one clear error, and `look` mends the archive."""
 
-import json
 import random
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
 def contents(path: Path) -> list[object]:
     """What the verbs read of an archive."""
     with Archive(path) as archive:
-        report = Report.from_dict(json.loads(archive.get_meta("report")))
+        report = Report.from_json(archive.get_meta("report"))
         corpus = load_corpus(archive)
         texts = [text.text for part in (corpus.train, corpus.test) for text in part]
         documents = list(archive.documents())

@@ -37,8 +37,20 @@ SKETCH_MANY = 2048  # and never more than this
 SKETCH_LEVEL = 5  # a text long enough for both keeps one shingle in 2 ** 5
 VOCABULARY = 1000  # distinct words remembered for the style, the most frequent first
 NAMED = 100  # of which so many as text, to be shown
+MIN_STYLE_WORDS = 400  # own words below which no style is remembered, as it would not be judged
 TRIGRAMS = 512  # buckets that character 3-grams are hashed into
 MAX_STYLE_WORDS = 0xFFFF  # style counts are scaled down to a text of so many words
+
+_NO_SKETCH = np.zeros(0, np.uint64)
+_NO_VOCABULARY = np.zeros(0, np.uint32)
+_NO_COUNTS = np.zeros(0, np.uint16)
+_NO_STYLE = np.zeros(0, np.float32)
+_EMPTY: tuple[npt.NDArray[np.generic], ...] = (
+    _NO_SKETCH,
+    _NO_VOCABULARY,
+    _NO_COUNTS,
+    _NO_STYLE,
+)
 
 _PIECE = 1 << 18  # characters taken apart at once: bounds the memory a long text needs
 _MULTIPLIER = 0x9E3779B97F4A7C15
@@ -58,7 +70,8 @@ class Features:
     60,000-word dump as well. `vocabulary` and `counts` are the hashes (their upper halves,
     ascending) and counts of the own words most used, `named` the most used of these as text,
     parted by spaces; `style` counts hashed character 3-grams. Counts are of a text of
-    `style_words` words: all own words, or scaled to 65,535.
+    `style_words` words: all own words, or scaled to 65,535. A text of fewer than
+    `MIN_STYLE_WORDS` own words has none of these four.
     """
 
     words: dict[SegmentKind, int]
@@ -280,7 +293,10 @@ def extract_features(document: Document) -> Features:
     mine = words if own.all() else WordHashes(*(part[own[segment_of]] for part in words))
     total = len(mine.hashes)
     scale = min(1.0, MAX_STYLE_WORDS / total) if total else 1.0
-    vocabulary, times, named = _vocabulary(mine, text, scale)
+    vocabulary, times, named, style = _NO_VOCABULARY, _NO_COUNTS, "", _NO_STYLE
+    if total >= MIN_STYLE_WORDS:
+        vocabulary, times, named = _vocabulary(mine, text, scale)
+        style = (trigrams * scale).astype(np.float32)
     return Features(
         words=counts,
         bytes=len(document.text(OWN_KINDS).encode("utf-8", "surrogatepass")),
@@ -291,7 +307,7 @@ def extract_features(document: Document) -> Features:
         vocabulary=vocabulary,
         counts=times,
         named=named,
-        style=(trigrams * scale).astype(np.float32),
+        style=style,
         private=pii.find_pii(text),
     )
 
@@ -351,6 +367,7 @@ def encode_features(features: Features) -> bytes:
         "style_words": features.style_words,
         "vocabulary": len(features.vocabulary),
         "named": features.named,
+        "style": len(features.style),
         "private": [features.private.emails, features.private.phones, *features.private.examples],
     }
     head = json.dumps(header, ensure_ascii=True).encode("ascii")
@@ -372,11 +389,12 @@ def decode_features(data: bytes) -> Features:
     header = json.loads(data[4 : 4 + length])
     place = 4 + length
     arrays: list[npt.NDArray[np.generic]] = []
-    sizes = (header["sketch"], header["vocabulary"], header["vocabulary"], TRIGRAMS)
-    for kind, size in zip(("<u8", "<u4", "<u2", "<f4"), sizes, strict=True):
+    sizes = (header["sketch"], header["vocabulary"], header["vocabulary"], header["style"])
+    for kind, size, empty in zip(("<u8", "<u4", "<u2", "<f4"), sizes, _EMPTY, strict=True):
         array = np.frombuffer(data, dtype=kind, count=size, offset=place)
         place += array.nbytes
-        arrays.append(array.astype(array.dtype.newbyteorder("=")))
+        # A copy: the view would keep all of `data`. Most posts are short, and share the empty ones.
+        arrays.append(array.astype(array.dtype.newbyteorder("=")) if size else empty)
     emails, phones, *examples = header["private"]
     return Features(
         words=header["words"],

@@ -134,13 +134,13 @@ class _LookRun:
                 command = _command(paths, place, config)
                 state = self._state(command)
                 if store.get_meta("state") == state and (known := store.get_meta("report")):
-                    report = Report.from_dict(json.loads(known))
+                    report = Report.from_json(known)
                 else:
                     report = _new_report(paths, place, self._ingested)
                     report.command = command
                     self._analyse(report)
                     store.set_meta("state", state)
-                    store.set_meta("report", json.dumps(report.to_dict(), ensure_ascii=False))
+                    store.set_meta("report", report.to_json())
                     store.set_meta("asked", "yes" if answers else "no")
             if self._write_files(report, state, content):
                 return report

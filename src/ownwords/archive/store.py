@@ -438,7 +438,8 @@ def checksum(rows: Iterable[Sequence[object]]) -> bytes:
             data = (
                 value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
             )
-            digest.update(b"%d:" % len(data))
+            # With the type: a flipped byte can turn a text into a blob of the same bytes.
+            digest.update(b"%s %d:" % (type(value).__name__.encode(), len(data)))
             digest.update(data)
         digest.update(b"\n")
     return digest.digest()

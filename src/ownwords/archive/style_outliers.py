@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.archive.features import TRIGRAMS, Features, hash_words
+from ownwords.archive.features import MIN_STYLE_WORDS, TRIGRAMS, Features, hash_words
 
-MIN_WORDS = 400  # own words below which a post is not judged
+MIN_WORDS = MIN_STYLE_WORDS  # own words below which a post is not judged
 MIN_POSTS = 8  # posts that can be judged, below which none is
 
 _WORDS = 150  # of the archive's most frequent

@@ -1,6 +1,5 @@
 """`ownwords score`."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,4 +122,4 @@ def _report(archive: "Archive") -> "Report":
             f"{archive.path} {_NO_POSTS}: it was never finished",
             hint="run `ownwords look PATH` again, into the same workspace",
         )
-    return Report.from_dict(json.loads(kept))
+    return Report.from_json(kept)

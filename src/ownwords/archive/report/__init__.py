@@ -193,7 +193,11 @@ class Report:
         """As plain lists, dictionaries, strings and numbers, for JSON."""
         return asdict(self)
 
+    def to_json(self) -> str:
+        """As JSON text, without a copy of all of it in between."""
+        return msgspec.json.encode(self).decode("utf-8")
+
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Report":
-        """The report that `to_dict` gave the data of."""
-        return msgspec.convert(data, cls)
+    def from_json(cls, text: str) -> "Report":
+        """The report that `to_json` gave the text of."""
+        return msgspec.json.decode(text, type=cls)

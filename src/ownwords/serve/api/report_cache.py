@@ -1,6 +1,5 @@
 """The report of the last look, kept in memory until the next."""
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,7 +57,7 @@ class ReportCache:
 
 def _read(archive: Archive, state: str) -> CachedReport:
     try:
-        report = Report.from_dict(json.loads(archive.get_meta("report")))
+        report = Report.from_json(archive.get_meta("report"))
     except (ValueError, TypeError, KeyError):  # none yet, or of another version of ownwords
         raise ApiError(
             HTTPStatus.NOT_FOUND,
