@@ -146,7 +146,7 @@ async def go_away(port: int, model: str, times: int, first: int) -> Load:
 @contextmanager
 def serving(model: str, folder: Path) -> Iterator[tuple[int, int]]:
     """A server and its port; ended by Ctrl-C, as one ends it."""
-    command = [sys.executable, "-m", "ownwords", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "ownwords", "serve", "--port", "0", "--no-key"]
     if model:
         command += ["--model", model]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
@@ -280,7 +280,7 @@ def gone(port: int, model: str, pid: int, times: int) -> bool:
     left = sum(load.texts for load in loads)
     took = max(load.seconds for load in loads)
     time.sleep(1)
-    writing, waiting = metric(port, "texts_writing"), metric(port, "texts_waiting")
+    writing, waiting = metric(port, "texts_running"), metric(port, "texts_waiting")
     before = metric(port, "tokens_written_total")
     time.sleep(1)
     still = metric(port, "tokens_written_total") - before

@@ -1,4 +1,4 @@
-"""A house with tiny models, and its OpenAI routes called in memory or served on loopback."""
+"""A server with tiny models, and its OpenAI routes called in memory or served on loopback."""
 
 import asyncio
 import json
@@ -162,10 +162,10 @@ def events_of(text: str, *, ended: bool = True) -> list[Any]:
 
 
 @asynccontextmanager
-async def at_home(
+async def running_client(
     place: Workspace, models: Mapping[str, Path] | None = None, **changed: object
 ) -> AsyncIterator[Client]:
-    """A house that is open within the block, and a client of it."""
+    """A client of a server that runs within the block."""
     state = AppState(place, settings(**changed), models=models or {})
     try:
         yield Client(state)
@@ -179,10 +179,10 @@ def calling(
     models: Mapping[str, Path] | None = None,
     **changed: object,
 ) -> T:
-    """What the work comes to, in a house of its own."""
+    """The result of the work, with a server of its own."""
 
     async def run() -> T:
-        async with at_home(place, models, **changed) as client:
+        async with running_client(place, models, **changed) as client:
             return await work(client)
 
     return asyncio.run(run())

@@ -86,7 +86,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def state(place: Workspace) -> Iterator[AppState]:
     """One for many requests: opening it takes longer than most of them."""
     with asyncio.Runner() as runner:
-        home = openai_server.at_home(place)
+        home = openai_server.running_client(place)
         client = runner.run(home.__aenter__())
         try:
             yield runner, client
@@ -218,7 +218,7 @@ async def leave(client: Client, body: dict[str, Any], after: int) -> list[bytes]
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_who_goes_away_leaves_no_seat_taken(place: Workspace, stream: bool) -> None:
+def test_who_goes_away_leaves_no_row_taken(place: Workspace, stream: bool) -> None:
     body = {"model": OWN, "prompt": "x", "max_tokens": 1 << 20, "stream": stream, "n": 2}
     # It would write for hours.
     body["logit_bias"] = {"256": -100, "257": -100}
@@ -235,7 +235,7 @@ def test_who_goes_away_leaves_no_seat_taken(place: Workspace, stream: bool) -> N
     openai_server.calling(place, work, rows=2, queue=4)
 
 
-def test_a_house_that_ends_says_so_in_its_streams(place: Workspace) -> None:
+def test_a_server_that_shuts_down_says_so_in_its_streams(place: Workspace) -> None:
     body = {"model": OWN, "prompt": "x", "max_tokens": 1 << 20, "stream": True}
     body["logit_bias"] = {"256": -100, "257": -100}
 

@@ -117,7 +117,8 @@ def url(folder: Path) -> Iterator[str]:
     with (
         embeddings() as vectors,
         process(
-            str(folder / f"{OWN}.ownwords"), "--model", str(folder / CHATTY), "--embed", vectors
+            *(str(folder / f"{OWN}.ownwords"), "--no-key"),
+            *("--model", str(folder / CHATTY), "--embed", vectors),
         ) as address,
     ):
         yield address

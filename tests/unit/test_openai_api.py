@@ -389,6 +389,23 @@ def test_vectors_come_as_numbers_or_as_base64(place: Workspace) -> None:
         assert base64.b64decode(each["embedding"]) == row.astype("<f4").tobytes()
 
 
+def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
+    place: Workspace, embedding: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decode(_: Letters, ids: list[int]) -> str:
+        return "".join("abcd"[i] for i in ids)
+
+    monkeypatch.setattr(Letters, "decode", decode, raising=False)
+
+    async def work(client: Client) -> list[Any]:
+        inputs = ["abba", ["abba", "d"], [0, 1, 1, 0], [[0, 1, 1, 0], [3]]]
+        return [await client.asked(EMBED, model="letters", input=given) for given in inputs]
+
+    text, texts, ids, several = openai_server.calling(place, work)
+    assert ids == text
+    assert several == texts
+
+
 @pytest.mark.usefixtures("embedding")
 @pytest.mark.parametrize(
     ("fields", "param"),

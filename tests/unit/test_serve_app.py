@@ -437,7 +437,7 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_reader_who_hangs_up_frees_its_seat(serve: Serve, engine: CountingEngine) -> None:
+def test_a_reader_who_hangs_up_frees_its_row(serve: Serve, engine: CountingEngine) -> None:
     server = serve(ServeSettings(rows=2))
     for _ in range(6):
         connection, answer = server.opened(WRITE, FOREVER)
@@ -448,7 +448,7 @@ def test_a_reader_who_hangs_up_frees_its_seat(serve: Serve, engine: CountingEngi
     until(lambda: server.figure("texts_running") + server.figure("texts_waiting") == 0)
 
 
-def test_who_comes_when_all_seats_and_places_are_taken_is_told_when_to_come_again(
+def test_when_rows_and_queue_are_full_it_says_when_to_come_again(
     serve: Serve, engine: CountingEngine
 ) -> None:
     server = serve(ServeSettings(rows=1, queue=1))

@@ -148,7 +148,7 @@ def test_what_cannot_be_written_is_refused(
     assert said in answer.json()["error"]["message"]
 
 
-def test_whoever_leaves_gives_the_seat_back_and_too_many_are_told(place: Workspace) -> None:
+def test_whoever_leaves_frees_a_row_and_too_many_are_refused(place: Workspace) -> None:
     async def work(client: httpx.AsyncClient, state: AppState) -> None:
         loaded = await state.get_model()
         body = {"prompt": "a", "tokens": 4000, "seed": 1, "temperature": 2, "min_p": 0}
