@@ -64,14 +64,18 @@ ODD = replace(EVEN, width=16, kv_heads=2, head_dim=8, hidden=24)
 
 
 def job(
-    folder: Path, world: World, objective: Objective = next_token, *, bfloat16: bool = False
+    folder: Path,
+    world: World,
+    objective: Objective = next_token,
+    *,
+    bfloat16_seed: int | None = None,
 ) -> TrainJob:
     tokenizer = ByteTokenizer()
     with world.in_rank_order():
         texts = shards_room.build_shards(TEXTS, tokenizer, folder / "tokens")
         held_out = shards_room.build_shards(TEXTS[3:5], tokenizer, folder / "tokens")
     loop = LoopConfig(
-        seed=3,
+        seed=bfloat16_seed or 3,
         steps=STEPS,
         batch_size=4,
         sequence_length=24,
@@ -79,9 +83,9 @@ def job(
         ema_half_life=0.1,
         evaluations=2,
         checkpoint_every_s=0.0,
-        precision="bf16" if bfloat16 else "float32",
+        precision="bf16" if bfloat16_seed else "float32",
     )
-    model = build(replace(EVEN if bfloat16 else ODD, vocabulary=texts.vocabulary))
+    model = build(replace(EVEN if bfloat16_seed else ODD, vocabulary=texts.vocabulary))
     model.init_weights(1)
     batches = Batches(
         texts,
@@ -96,7 +100,7 @@ def job(
         model=model,
         batches=batches,
         loop=loop,
-        optim=replace(GENTLE, newton_schulz_dtype="bfloat16") if bfloat16 else GENTLE,
+        optim=replace(GENTLE, newton_schulz_dtype="bfloat16") if bfloat16_seed else GENTLE,
         schedule=ScheduleConfig(),
         run=Run.new(folder, f"{world.mode}-{world.size}"),
         device=choose("cpu"),
@@ -122,9 +126,9 @@ class Disturbed:
 
 
 def run(
-    folder: Path, world: World, objective: Objective, bfloat16: bool
+    folder: Path, world: World, objective: Objective, bfloat16_seed: int | None
 ) -> tuple[TrainOutcome, dict[str, Tensor]]:
-    asked = job(folder, world, objective, bfloat16=bfloat16)
+    asked = job(folder, world, objective, bfloat16_seed=bfloat16_seed)
     outcome = train(asked)
     weights = {name: full_tensor(p.detach()).clone() for name, p in asked.model.named_parameters()}
     return outcome, weights
@@ -142,17 +146,17 @@ def main(folder: Path, disturbance: str, at: str) -> None:
         BLOCKS.clear()
         found: dict[str, object] = {"restarts": restarts}
         objective: Objective = next_token
-        bfloat16 = disturbance == "BFLOAT16"
+        seed = int(at) if disturbance == "BFLOAT16" else None
         if disturbance == "KILLED_AT" and world.rank == 1 and number == restarts:
             objective = Disturbed(int(at), signal.SIGKILL)
         elif disturbance == "ASKED_AT" and world.rank == 1:
             objective = Disturbed(int(at), signal.SIGTERM)
         try:
-            outcome, weights = run(folder, here, objective, bfloat16)
+            outcome, weights = run(folder, here, objective, seed)
         except TrainingInterrupted as stopped:
             found["stopped"] = str(stopped)
             found["steps_before"] = len(HEARD)
-            outcome, weights = run(folder, here, next_token, bfloat16)
+            outcome, weights = run(folder, here, next_token, seed)
         found["losses"] = HEARD
         found["blocks"] = {"in all": len(BLOCKS), "by the library": sum(BLOCKS)}
         found["bits_per_byte"] = outcome.bits_per_byte

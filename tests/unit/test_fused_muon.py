@@ -29,11 +29,11 @@ def _steps(precision: torch.dtype, threads: int = 1) -> tuple[dict[str, Tensor],
     torch.set_num_threads(threads)
     generator = torch.Generator().manual_seed(2)
     weights = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
-    muon = Muon(weights, rounds=5, precision=precision)
+    muon = Muon(weights, steps=5, precision=precision)
     for _ in range(3):
         gradients = {n: torch.randn(s, generator=generator) for n, s in SHAPES.items()}
         muon.gather(gradients)
-        muon.step(weights, rate=0.1, momentum=0.9, decay=0.1, clip=GradClip(0.5))
+        muon.step(weights, lr=0.1, momentum=0.9, decay=0.1, clip=GradClip(0.5))
     torch.set_num_threads(1)
     return weights, {name: each.clone() for name, each in muon.momenta().items()}
 

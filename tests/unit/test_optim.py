@@ -439,7 +439,7 @@ def test_nothing_lies_across_its_neighbour() -> None:
     adamw = AdamW(weights, betas=(0.9, 0.99), eps=1e-8, decay=0.0)
     gradients = {name: torch.full_like(each, 0.5) for name, each in weights.items()}
     adamw.gather(gradients)
-    adamw.step(weights, rate=0.1, clip=GradClip(1.0))
+    adamw.step(weights, lr=0.1, clip=GradClip(1.0))
     for each in weights.values():
         torch.testing.assert_close(each, torch.full_like(each, -0.1))
     assert all(moment.data_ptr() % 4 == 0 for moment in adamw.moments().values())

@@ -1,12 +1,12 @@
-"""Several processes that train one model: what the loop asks of them, and nothing when it is alone.
+"""Training with several processes, by DDP or FSDP2; with one process nothing happens here.
 
-`torchrun` starts the processes and tells each its rank; `join` brings them together. From then on
-each works on its own rows of every batch, and this room makes the results one. DDP keeps the whole
-model in every process and averages gradients; FSDP2 keeps a share of every tensor in each process
-and puts a block together only while it computes (https://arxiv.org/abs/2304.11277).
+`torchrun` starts the processes and gives each its rank; `init_distributed` connects them. Each then
+computes its own rows of every batch. DDP keeps the whole model in every process and averages
+gradients; FSDP2 keeps a shard of every tensor in each process and assembles a block only while it
+computes (https://arxiv.org/abs/2304.11277).
 
-Both average gradients over processes, while we want the mean over tokens, of which some rows count
-more than others. So the loop's loss is `loss_sum * world.size / tokens of the whole batch`.
+Both average gradients over processes, while the mean over tokens is wanted, and some rows have more
+of them than others. So the loop's loss is `loss_sum * world.size / tokens of the whole batch`.
 
 docs/scale-out.md has the commands.
 """
@@ -28,29 +28,29 @@ from ownwords.core.errors import ConfigError
 from ownwords.models.decoder import CausalLM, build
 from ownwords.training.sharding import as_sharded, full_tensor, local_like
 
-# What several processes need is imported where they meet: it takes as long as half of PyTorch.
+# Imported where needed: the modules for several processes take as long as half of PyTorch.
 
 Mode = Literal["ddp", "fsdp"]
 T = TypeVar("T")
 
 # Flags and counts go over gloo from the processor's memory: asking a GPU would make it wait.
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl", "xpu": "cpu:gloo,xpu:xccl"}
-# One process may tokenise a corpus while the others wait for it.
-_PATIENCE = timedelta(minutes=30)
+# One process may tokenize a corpus while the others wait for it.
+_TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a run as one of them sees them. Every method must be called by all of them.
+    """The processes of a run, from one of them. Each method must be called by all of them.
 
-    With one process each method gives back what it was given.
+    With one process each method returns its argument.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0  # among the processes of this machine
     mode: Mode = "ddp"
-    note: str = ""  # what was not done as asked, for the user
+    note: str = ""  # what differs from the request, for the user
 
     @property
     def is_first(self) -> bool:
@@ -59,7 +59,7 @@ class World:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether tensors are spread: then no process can use the model without the others."""
+        """Whether tensors are sharded: then no process can use the model without the others."""
         return self.size > 1 and self.mode == "fsdp"
 
     def sum(self, x: Tensor) -> Tensor:
@@ -71,12 +71,12 @@ class World:
         return total
 
     def any(self, flag: bool) -> bool:
-        """Whether any process says so: all of them then stop at the same step."""
+        """Whether the flag is set in any process."""
         if self.size == 1:
             return flag
-        said = torch.tensor(int(flag))
-        dist.all_reduce(said, dist.ReduceOp.MAX)
-        return bool(said)
+        value = torch.tensor(int(flag))
+        dist.all_reduce(value, dist.ReduceOp.MAX)
+        return bool(value)
 
     def barrier(self) -> None:
         """Wait for all others."""
@@ -86,14 +86,14 @@ class World:
         """The smallest of all processes' numbers."""
         if self.size == 1:
             return number
-        said = torch.tensor(number)
-        dist.all_reduce(said, dist.ReduceOp.MIN)
-        return int(said)
+        value = torch.tensor(number)
+        dist.all_reduce(value, dist.ReduceOp.MIN)
+        return int(value)
 
     def rows_per_process(self, rows: int) -> int:
-        """The most rows that a process gets of a batch. With FSDP all must get as many.
+        """The most rows that a process gets of a batch.
 
-        There a process that computes once more than the others would wait for them for ever.
+        With FSDP all must get equally many, or one would wait for the others for ever.
         """
         if self.is_sharded and rows % self.size:
             raise ConfigError(
@@ -103,7 +103,7 @@ class World:
         return -(-rows // self.size)
 
     def broadcast(self, value: T) -> T:
-        """The first process's value, made of what JSON has."""
+        """The first process's value, which JSON must be able to represent."""
         if self.size == 1:
             return value
         data = json.dumps(value).encode() if self.is_first else b""
@@ -115,9 +115,9 @@ class World:
 
     @contextmanager
     def in_rank_order(self) -> Iterator[None]:
-        """First the first process, then one on each other machine, then the rest.
+        """Run the block in the first process, then in one on each other machine, then in the rest.
 
-        What the first has put into a cache the others find, whether or not the disk is shared.
+        So the others find what the first has cached, whether or not the disk is shared.
         """
         turn = 0 if self.is_first else 1 if self.local_rank == 0 else 2
         for _ in range(turn):
@@ -129,8 +129,8 @@ class World:
     def distribute(self, items: Iterable[T]) -> Iterator[tuple[T, bool]]:
         """This process's items, and whether each counts.
 
-        All get as many, so that each of them computes when the others need it: where the items do
-        not go round, the last is dealt again and does not count.
+        All processes get equally many, since they compute together: at the end the last item is
+        repeated, and does not count.
         """
         mine: list[T] = []
         item: T
@@ -143,13 +143,12 @@ class World:
             yield mine[min(self.rank, len(mine) - 1)], self.rank < len(mine)
 
     def wrap(self, task: nn.Module, blocks: Iterable[nn.Module]) -> nn.Module:
-        """What to call instead of `task`, a module whose `forward` gives the loss.
+        """The module to call instead of `task`, a module whose `forward` returns the loss.
 
-        The whole of the loss must happen in it, for DDP and FSDP do their part when a module is
-        called, and the loss multiplies by the embedding, which must be there in full. `blocks` are
-        the parts put together one at a time.
+        All of the loss must be computed in it: DDP and FSDP act when a module is called, and the
+        loss needs the full embedding. `blocks` are the parts to assemble one at a time.
 
-        Sharding exchanges the parameters for others of the same names: make the optimizer after it,
+        Sharding replaces the parameters by others of the same names: make the optimizer after it,
         and compile before it. All processes start from the first one's weights.
         """
         if self.size == 1:
@@ -159,34 +158,32 @@ class World:
         from torch.nn.parallel import DistributedDataParallel  # noqa: PLC0415
 
         if not self.is_sharded:
-            # No buffer ever changes; newer versions of PyTorch have another name for saying so.
+            # No buffer ever changes; newer versions of PyTorch have another option for it.
             accepted = signature(DistributedDataParallel).parameters
-            kept = "forward_sync_buffers"
-            kept = kept if kept in accepted else "broadcast_buffers"
-            options: dict[str, Any] = {kept: False, "gradient_as_bucket_view": True}
+            option = "forward_sync_buffers"
+            option = option if option in accepted else "broadcast_buffers"
+            options: dict[str, Any] = {option: False, "gradient_as_bucket_view": True}
             return DistributedDataParallel(task, **options)
         first, *others = task.parameters()
         kind = (first.dtype, first.requires_grad)
         if any((each.dtype, each.requires_grad) != kind for each in others):
             raise ConfigError(
-                "FSDP was asked for, but only a part of the model is trained, or its tensors are "
-                "of several types",
-                hint="an adapter is small: train it with DDP",
+                "FSDP cannot train only a part of a model, nor tensors of several types",
+                hint="train an adapter with DDP: it is small",
             )
         for tensor in (*task.parameters(), *task.buffers()):
             dist.broadcast(tensor.detach(), 0)
         mesh = init_device_mesh(first.device.type, (self.size,))
-        # Many small bfloat16 gradients are added up in float32.
+        # Sum bfloat16 gradients in float32.
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for part in (*blocks, task):
-            # The root too: else an evaluation would leave its parameters whole, and the optimizer
-            # and the checkpoint would meet other tensors than those they know.
+            # The root too, or an evaluation would leave its parameters unsharded.
             fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
         return task
 
     @contextmanager
     def gradient_sync(self, wrapped: nn.Module, now: bool) -> Iterator[None]:
-        """Around forward and backward of a micro-batch; gradients are exchanged with the last."""
+        """Around forward and backward of a micro-batch; the last one exchanges gradients."""
         if self.size == 1:
             yield
             return
@@ -208,16 +205,16 @@ class World:
             return dict(tensors)
         full: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
-            one = full_tensor(tensor.detach())
+            gathered = full_tensor(tensor.detach())
             if self.is_first:
-                full[name] = one.cpu()
+                full[name] = gathered.cpu()
         return full
 
     def scatter(self, tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-        """The first process's tensors, each laid out as the parameter it belongs to.
+        """The first process's tensors, each sharded like its parameter.
 
-        The name of a tensor is a parameter's, or ends with one after "/": "momentum/final_norm.w".
-        What belongs to no parameter is the same everywhere. The other processes' are not looked at.
+        A tensor's name is a parameter's, or ends with one after "/": "momentum/final_norm.w". One
+        without a parameter is the same in all processes. The other processes' tensors are ignored.
         """
         if self.size == 1:
             return dict(tensors)
@@ -229,7 +226,7 @@ class World:
             ]
         )
         device = next(iter(parameters.values())).device
-        spread: dict[str, Tensor] = {}
+        scattered: dict[str, Tensor] = {}
         for name, shape, dtype in shapes:
             if self.is_first:
                 full = tensors[name].detach().to(device).contiguous()
@@ -237,14 +234,14 @@ class World:
                 full = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
             dist.broadcast(full, 0)
             like = parameters.get(name.rpartition("/")[2])
-            spread[name] = _laid_out(full, like)
-        return spread
+            scattered[name] = _sharded_like(full, like)
+        return scattered
 
     def unsharded(self, model: CausalLM) -> CausalLM:
-        """A model that one process can use by itself, with these weights; only on the first.
+        """A model with these weights that the first process can use alone.
 
-        Itself where it is whole already; else a copy in the processor's memory, which the other
-        processes get unfilled.
+        It is the model itself if it is not sharded, else a copy in CPU memory; the other processes
+        get an empty one.
         """
         if not self.is_sharded:
             return model
@@ -257,7 +254,7 @@ class World:
         return copy.eval()
 
     def close(self) -> None:
-        """CorpusSplit from the others at the end, or they report a process that went missing."""
+        """Leave the process group at the end, or the others report a missing process."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
@@ -285,36 +282,36 @@ def init_distributed(device: torch.device, mode: Mode = "ddp") -> World:
     if device.type != "cpu":
         if local_rank >= accelerator.device_count():
             raise ConfigError(
-                f"process {local_rank} of this machine finds no device of its own: there are "
+                f"there is no device for process {local_rank} of this machine: it has "
                 f"{accelerator.device_count()}",
                 hint="start as many processes as there are devices: torchrun --nproc-per-node gpu",
             )
         accelerator.set_device(local_rank)
-    store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+    store, rank, size = next(rendezvous("env://", timeout=_TIMEOUT))
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
-        # After a restart torchrun's store still has the addresses of those that died, and whoever
-        # reads them first waits for ever. Between machines the counts of restarts differ: there
-        # torchrun must be told to make a new store, docs/scale-out.md says how.
+        # After a restart torchrun's store still has the addresses of dead processes, and reading
+        # them waits for ever. Between machines the restart counts differ: there torchrun must make
+        # a new store, as docs/scale-out.md says.
         store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     dist.init_process_group(
-        _BACKENDS[device.type], store=store, rank=rank, world_size=size, timeout=_PATIENCE
+        _BACKENDS[device.type], store=store, rank=rank, world_size=size, timeout=_TIMEOUT
     )
     note = ""
     if mode == "fsdp" and device.type == "cpu" and (why := _no_sharding()):
         mode = "ddp"
-        note = f"DDP is used, for FSDP does not work here on the CPU: {why}"
+        note = f"DDP is used instead of FSDP, which does not work here on the CPU: {why}"
     return World(rank, size, local_rank, mode, note)
 
 
-def _laid_out(full: Tensor, like: Tensor | None) -> Tensor:
-    """What all processes hold in full, split as `like` is, if it is of that shape."""
+def _sharded_like(full: Tensor, like: Tensor | None) -> Tensor:
+    """A tensor that all processes have in full, sharded like `like` if it has its shape."""
     if like is None or full.shape != like.shape:
         return full
     return as_sharded(local_like(full, like), like)
 
 
 def _no_sharding() -> str:
-    """Why FSDP2 does not work over gloo, of which older versions of PyTorch lack a part; or ""."""
+    """Why FSDP2 does not work over gloo here, as in older versions of PyTorch; or ""."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
     from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
 

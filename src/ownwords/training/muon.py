@@ -1,8 +1,8 @@
-"""Muon: momentum, made orthogonal, for the matrices inside the blocks.
+"""Muon: orthogonalized momentum, for the matrices inside the blocks.
 
 Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. A small model has many small
-matrices, and an operation on one of them costs more to start than to do. So momenta and gradients
-lie stacked by shape, and all matrices of a shape are one batched product.
+matrices, and starting an operation on one costs more than computing it. So momenta and gradients
+are stacked by shape, and all matrices of a shape are one batched product.
 
 Shapes: N matrices, R rows, C columns, S the smaller of the two.
 """
@@ -16,56 +16,58 @@ from ownwords.training import fused_muon
 from ownwords.training.grad_clip import GradClip
 from ownwords.training.sharding import full_tensor, is_sharded, local_like
 
-# A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five rounds.
+# A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five steps.
 A, B, C = 3.4445, -4.7750, 2.0315
 EPS = 1e-7
 
 
-def newton_schulz(x_NRC: Tensor, rounds: int) -> Tensor:
-    """Matrices of a norm of at most 1, their singular values brought near to one.
+def newton_schulz(x_NRC: Tensor, steps: int) -> Tensor:
+    """Newton-Schulz iteration: brings the singular values of matrices of norm <= 1 near to 1.
 
-    Newton and Schulz's iteration: each round X becomes (A + B XX' + C (XX')^2) X. Of standing
-    matrices X'X is the smaller, and multiplies from the right: nothing is ever turned around.
+    Each step X becomes (A + B XX' + C (XX')^2) X. For tall matrices X'X is smaller and multiplies
+    from the right, so nothing is transposed.
     """
-    stands = x_NRC.shape[1] > x_NRC.shape[2]
+    is_tall = x_NRC.shape[1] > x_NRC.shape[2]
     ratio = max(x_NRC.shape[1:]) / max(1, min(x_NRC.shape[1:]))
-    if x_NRC.dtype == torch.float32 and ratio >= 1.5 and rounds > 0:
-        return _orthogonalized_long(x_NRC, rounds)
-    for _ in range(rounds):
-        square_NSS = _square(x_NRC)
-        turn_NSS = torch.baddbmm(square_NSS, square_NSS, square_NSS, beta=B, alpha=C)
-        left_N, right_N = (x_NRC, turn_NSS) if stands else (turn_NSS, x_NRC)
+    if x_NRC.dtype == torch.float32 and ratio >= 1.5 and steps > 0:
+        return _newton_schulz_rectangular(x_NRC, steps)
+    for _ in range(steps):
+        gram_NSS = _gram(x_NRC)
+        polynomial_NSS = torch.baddbmm(gram_NSS, gram_NSS, gram_NSS, beta=B, alpha=C)
+        left_N, right_N = (x_NRC, polynomial_NSS) if is_tall else (polynomial_NSS, x_NRC)
         x_NRC = torch.baddbmm(x_NRC, left_N, right_N, beta=A)
     return x_NRC
 
 
-def _orthogonalized_long(x_NRC: Tensor, rounds: int) -> Tensor:
-    """The same with the long side touched twice in all, not twice a round.
+def _newton_schulz_rectangular(x_NRC: Tensor, steps: int) -> Tensor:
+    """The same with two products on the long side in all, not two per step.
 
-    Every round multiplies by a polynomial in XX', and those commute: it is enough to follow XX'
-    and the product of the polynomials. In bfloat16 what is rounded off would grow too much.
+    Each step multiplies by a polynomial in XX', and those commute: it is enough to follow XX' and
+    the product of the polynomials. In bfloat16 the rounding errors would grow too much.
     """
-    square_NSS = _square(x_NRC)
+    gram_NSS = _gram(x_NRC)
     product_NSS: Tensor | None = None
-    for left in reversed(range(rounds)):
-        turn_NSS = torch.baddbmm(square_NSS, square_NSS, square_NSS, beta=B, alpha=C)
-        turn_NSS.diagonal(dim1=1, dim2=2).add_(A)
-        product_NSS = turn_NSS if product_NSS is None else torch.bmm(turn_NSS, product_NSS)
+    for left in reversed(range(steps)):
+        polynomial_NSS = torch.baddbmm(gram_NSS, gram_NSS, gram_NSS, beta=B, alpha=C)
+        polynomial_NSS.diagonal(dim1=1, dim2=2).add_(A)
+        product_NSS = (
+            polynomial_NSS if product_NSS is None else torch.bmm(polynomial_NSS, product_NSS)
+        )
         if left:
-            square_NSS = torch.bmm(turn_NSS, torch.bmm(square_NSS, turn_NSS))
+            gram_NSS = torch.bmm(polynomial_NSS, torch.bmm(gram_NSS, polynomial_NSS))
     assert product_NSS is not None
-    stands = x_NRC.shape[1] > x_NRC.shape[2]
-    return torch.bmm(x_NRC, product_NSS) if stands else torch.bmm(product_NSS, x_NRC)
+    is_tall = x_NRC.shape[1] > x_NRC.shape[2]
+    return torch.bmm(x_NRC, product_NSS) if is_tall else torch.bmm(product_NSS, x_NRC)
 
 
-def _square(x_NRC: Tensor) -> Tensor:
+def _gram(x_NRC: Tensor) -> Tensor:
     """XX' or X'X, whichever is smaller."""
-    stands = x_NRC.shape[1] > x_NRC.shape[2]
-    return torch.bmm(x_NRC.mT, x_NRC) if stands else torch.bmm(x_NRC, x_NRC.mT)
+    is_tall = x_NRC.shape[1] > x_NRC.shape[2]
+    return torch.bmm(x_NRC.mT, x_NRC) if is_tall else torch.bmm(x_NRC, x_NRC.mT)
 
 
 class MatrixStack:
-    """All matrices of one shape: their momenta, and room for their gradients."""
+    """All matrices of one shape: their momenta, and a buffer for their gradients."""
 
     def __init__(self, names: Sequence[str], parameters: Sequence[Tensor]) -> None:
         self.names = tuple(names)
@@ -81,12 +83,12 @@ class MatrixStack:
 
 
 class Muon:
-    """The momenta of some matrices and what is done with them in a step."""
+    """The Muon optimizer of some matrices."""
 
     def __init__(
-        self, parameters: dict[str, Tensor], *, rounds: int, precision: torch.dtype
+        self, parameters: dict[str, Tensor], *, steps: int, precision: torch.dtype
     ) -> None:
-        self.rounds, self.precision = rounds, precision
+        self.steps, self.precision = steps, precision
         self.names = tuple(parameters)
         shapes: dict[torch.Size, list[str]] = {}
         for name, parameter in parameters.items():
@@ -96,7 +98,7 @@ class Muon:
         ]
 
     def gather(self, gradients: dict[str, Tensor]) -> list[Tensor]:
-        """Take a copy of the gradients; their norms, one for each shape."""
+        """Copy the gradients; returns their norms, one for each shape."""
         for stack in self.stacks:
             here = [full_tensor(gradients[name]) for name in stack.names]
             torch._foreach_copy_(stack.updates, here)
@@ -106,12 +108,12 @@ class Muon:
         self,
         weights: dict[str, Tensor],
         *,
-        rate: float,
+        lr: float,
         momentum: float,
         decay: float,
         clip: GradClip,
     ) -> None:
-        """Change the weights (of a split one: the piece that lies here) by what was gathered."""
+        """Update the weights, or their local shards, from the gathered gradients."""
         native = [stack for stack in self.stacks if self._is_native(stack, clip)]
         if native:
             fused_muon.update_(
@@ -119,7 +121,7 @@ class Muon:
                 [stack.momentum_NRC for stack in native],
                 factor=float(clip.factor),
                 momentum=momentum,
-                newton_schulz_steps=self.rounds,
+                newton_schulz_steps=self.steps,
             )
         for stack in self.stacks:
             if stack not in native:
@@ -130,8 +132,8 @@ class Muon:
                 pairs = zip(updates, stack.parameters, strict=True)
                 updates = [local_like(update, parameter) for update, parameter in pairs]
             if decay:
-                torch._foreach_mul_(here, 1 - clip.unless_skipped(rate * decay))
-            torch._foreach_add_(here, updates, alpha=-rate * stack.scale)
+                torch._foreach_mul_(here, 1 - clip.unless_skipped(lr * decay))
+            torch._foreach_add_(here, updates, alpha=-lr * stack.scale)
 
     def _is_native(self, stack: MatrixStack, clip: GradClip) -> bool:
         return (
@@ -142,9 +144,9 @@ class Muon:
         )
 
     def _advance(self, stack: MatrixStack, momentum: float, clip: GradClip) -> None:
-        """From the gradients to what the weights change by."""
+        """Turn the gradients into updates of the weights."""
         clip.apply(stack.update_NRC, stack.momentum_NRC)
-        # Where the step does not take place, both are the momentum already: it stays exactly.
+        # If the step is skipped, both are the momentum, which stays exactly as it is.
         stack.momentum_NRC.lerp_(stack.update_NRC, 1 - momentum)
         stack.update_NRC.lerp_(stack.momentum_NRC, momentum)
         self._orthogonalize(stack.update_NRC)
@@ -154,10 +156,10 @@ class Muon:
     def _orthogonalize(self, update_NRC: Tensor) -> None:
         norm_N11 = torch.linalg.vector_norm(update_NRC, dim=(1, 2), keepdim=True)
         update_NRC.mul_(1 / (norm_N11 + EPS))
-        update_NRC.copy_(newton_schulz(update_NRC.to(self.precision), self.rounds))
+        update_NRC.copy_(newton_schulz(update_NRC.to(self.precision), self.steps))
 
     def momenta(self) -> dict[str, Tensor]:
-        """By the parameters' names; views, which the next step changes."""
+        """The momenta by parameter name; views."""
         return {
             name: momentum
             for stack in self.stacks

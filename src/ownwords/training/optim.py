@@ -1,6 +1,6 @@
-"""The optimizer: from gradients to new weights, without a word to the host where that would wait.
+"""Muon + AdamW without host synchronisation on a GPU.
 
-Matrices inside the blocks are Muon's, everything else AdamW's; or AdamW has all of them.
+Muon updates the matrices inside the blocks, AdamW everything else; or AdamW updates everything.
 """
 
 import math
@@ -20,22 +20,21 @@ from ownwords.training.settings import OptimConfig
 from ownwords.training.sharding import as_sharded, full_tensor, global_norm, is_sharded, local_shard
 
 # Processors that multiply bfloat16 several times as fast as float32.
-_QUICK_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
+_FAST_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
 
 
 class Optimizer:
-    """The trainable parameters of a model, and everything that is remembered of their gradients.
+    """The trainable parameters of a model and their optimizer state.
 
-    Made after the model is on its device and split, if it is. With `masters` the parameters are
-    narrower than float32, and the weights proper are kept here in float32. A step whose gradients
-    are not finite changes nothing and is counted in `skipped`. `gradient_norm` is that of the last
-    step, before clipping. Both stay on the device.
+    Make it after the model is on its device and sharded. With `masters` the parameters are narrower
+    than float32, and float32 master weights are kept here. A step whose gradients are not finite
+    changes nothing and is counted in `skipped`. `gradient_norm` is that of the last step, before
+    clipping. Both stay on the device.
 
-    `exact`: the weights in float32, where the narrow parameters were rounded from them. They are
-    taken over and changed: a copy would make the beginning need more memory than the training.
+    `exact`: the float32 weights that the narrow parameters were rounded from. They become the
+    master weights without a copy, which would need more memory than training does.
 
-    `waits`: whether each step asks the device for the norm; where the processor is the device,
-    asking is free, and elsewhere it is not done.
+    `waits`: whether each step reads the norm from the device, which is free on a CPU only.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Optimizer:
             name: each for name, each in model.named_parameters() if each.requires_grad
         }
         if not self._parameters:
-            raise OwnwordsError("the model has no parameter that is to be trained")
+            raise OwnwordsError("the model has no trainable parameter")
         device = next(iter(self._parameters.values())).device
         self._waits = device.type == "cpu" if waits is None else waits
         self._split = any(is_sharded(each) for each in self._parameters.values())
@@ -63,9 +62,9 @@ class Optimizer:
         matrices = _matrices(model) if config.kind == "muon" else set()
         rest = {name: p for name, p in self._parameters.items() if name not in matrices}
         self._muon: Muon | None = None
-        if found := {name: p for name, p in self._parameters.items() if name in matrices}:
+        if muon := {name: p for name, p in self._parameters.items() if name in matrices}:
             self._muon = Muon(
-                found, rounds=config.newton_schulz_steps, precision=_precision(config, device)
+                muon, steps=config.newton_schulz_steps, precision=_precision(config, device)
             )
         decays = _decays(model, config)
         here = self._weights()
@@ -84,10 +83,10 @@ class Optimizer:
         if narrow and not masters:
             kind = str(next(iter(narrow.values())).dtype).removeprefix("torch.")
             raise OwnwordsError(
-                f"weights are trained in float32, and these are {kind}, too coarse for small steps",
-                hint="train in float32, or with float32 masters of the weights",
+                f"weights are trained in float32; these are {kind}, too coarse for small steps",
+                hint="train in float32, or with float32 master weights",
             )
-        # A tensor that is already of that type and place is not copied.
+        # A tensor that already has that dtype and device is not copied.
         return {
             name: local_shard(exact.get(name, p).detach()).to(p.device, torch.float32).contiguous()
             for name, p in narrow.items()
@@ -95,10 +94,7 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, scale: float, step: int) -> None:
-        """Change the weights; `scale` is the schedule's share of the peak rates in that step.
-
-        The gradients are used up: the parameters have none afterwards.
-        """
+        """Update the weights at `scale` times the peak learning rates; frees the gradients."""
         try:
             self._step(scale, step)
         finally:
@@ -135,51 +131,51 @@ class Optimizer:
             )
             self._muon.step(
                 weights,
-                rate=config.muon_lr * scale,
+                lr=config.muon_lr * scale,
                 momentum=config.momentum_start + risen * (config.momentum - config.momentum_start),
                 decay=config.weight_decay,
                 clip=clip,
             )
         narrow = self._narrow(self._masters)
         for group in self._adamw:
-            group.step(weights, rate=self.config.learning_rate * scale, clip=clip, narrow=narrow)
-        self._show_masters({name for group in self._adamw for name in group.shown})
+            group.step(weights, lr=self.config.learning_rate * scale, clip=clip, narrow=narrow)
+        self._round_masters({name for group in self._adamw for name in group.written})
 
     def _gather(self) -> Tensor:
-        """Hand each part its gradients; the norm of all of them."""
+        """Give each part its gradients; returns the norm of all of them."""
         gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
         if missing := self._parameters.keys() - gradients.keys():
             raise OwnwordsError(
                 f"{len(missing)} parameters have no gradient: {preview(missing)}",
                 hint="call backward before the step, and freeze what the loss does not use",
             )
-        whole = []
+        muon_norms = []
         if self._muon is not None:
-            whole = self._muon.gather(gradients)
-            for name in self._muon.names:  # of which it has a copy
+            muon_norms = self._muon.gather(gradients)
+            for name in self._muon.names:  # Muon has a copy
                 self._parameters[name].grad = None
                 del gradients[name]
         here = {n: local_shard(g) for n, g in gradients.items()} if self._split else gradients
         norms = [norm for group in self._adamw for norm in group.gather(here)]
         if norms and self._split:
             norms = [global_norm(norms, next(iter(self._parameters.values())))]
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(whole + norms))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(muon_norms + norms))
         return norm
 
     def _weights(self) -> dict[str, Tensor]:
-        """What a step changes: masters, else parameters; the pieces of them that lie here."""
+        """What a step updates: master weights or parameters; the local shards of them."""
         if self._split:
             here = {name: local_shard(p.detach()) for name, p in self._parameters.items()}
             return here | self._masters
         return self._parameters | self._masters
 
     def _narrow(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Parameters that show masters; the pieces of them that lie here."""
+        """The parameters of master weights; the local shards of them."""
         return {name: local_shard(self._parameters[name].detach()) for name in names}
 
-    def _show_masters(self, preview: Set[str] = frozenset()) -> None:
-        """Round the masters into the parameters, but for those that show them already."""
-        left = self._narrow(name for name in self._masters if name not in preview)
+    def _round_masters(self, written: Set[str] = frozenset()) -> None:
+        """Round the master weights into their parameters, but for those already written."""
+        left = self._narrow(name for name in self._masters if name not in written)
         if left:
             torch._foreach_copy_(list(left.values()), [self._masters[name] for name in left])
 
@@ -188,38 +184,38 @@ class Optimizer:
             parameter.grad = None
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights in float32 by their parameters' names; not copies: a step changes them."""
-        found = {name: p.detach() for name, p in self._parameters.items()}
-        return found | {n: as_sharded(each, found[n]) for n, each in self._masters.items()}
+        """The float32 weights by parameter name; not copies."""
+        weights = {name: p.detach() for name, p in self._parameters.items()}
+        return weights | {n: as_sharded(each, weights[n]) for n, each in self._masters.items()}
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Put weights back; the parameters are what they were when these were taken."""
+        """Load weights that `weights` returned."""
         _fill(self.weights(), weights, "weights")
-        self._show_masters()
+        self._round_masters()
 
     def state(self) -> dict[str, Tensor]:
-        """All that is remembered, in float32, without the weights; not copies."""
-        found = {"skipped": self.skipped}
+        """The optimizer state in float32, without the weights; not copies."""
+        state = {"skipped": self.skipped}
         if self._muon is not None:
-            found |= {f"momentum/{n}": each for n, each in self._muon.momenta().items()}
+            state |= {f"momentum/{n}": each for n, each in self._muon.momenta().items()}
             bfloat16 = self._muon.precision == torch.bfloat16
-            found["bfloat16"] = torch.full_like(self.skipped, float(bfloat16))
+            state["bfloat16"] = torch.full_like(self.skipped, float(bfloat16))
         for group in self._adamw:
             for key, each in group.moments().items():
-                found[key] = as_sharded(each, self._parameters[key.partition("/")[2]].detach())
+                state[key] = as_sharded(each, self._parameters[key.partition("/")[2]].detach())
         if self._adamw:
-            found["count"] = self._adamw[0].count
-        return found
+            state["count"] = self._adamw[0].count
+        return state
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from there, bit for bit; OwnwordsError if it belongs to other parameters."""
+        """Restore a state, bit for bit; OwnwordsError if it is of other parameters."""
         _fill(self.state(), state, "the optimizer's state")
         for group in self._adamw:
             group.count.copy_(state["count"])
         if self._muon is not None and self.config.newton_schulz_dtype == "auto":
-            # A run goes on as it began, even where another machine would choose otherwise.
+            # A run keeps the precision it started with, even on another machine.
             chosen = torch.bfloat16 if bool(state["bfloat16"]) else torch.float32
             self._muon.precision = chosen
 
@@ -236,12 +232,12 @@ def _fill(places: dict[str, Tensor], values: Mapping[str, Tensor], what: str) ->
             raise OwnwordsError(
                 f"{what}: {name!r} has the shape {list(value.shape)}, not {list(place.shape)}"
             )
-        # A checkpoint's reader splits by the parameter's name; what is whole here is made so.
+        # `scatter` shards by the parameter's name; a full tensor here needs the full value.
         local_shard(place).copy_(local_shard(value) if is_sharded(place) else full_tensor(value))
 
 
 def _matrices(model: nn.Module) -> set[str]:
-    """Muon's: the matrices inside the blocks, but for an adapter's, which are no layer's whole."""
+    """The matrices inside the blocks that Muon updates: all but those of adapters."""
     adapters = tuple(n + "." for n, m in model.named_modules() if isinstance(m, LoraLinear))
     return {
         name
@@ -251,13 +247,13 @@ def _matrices(model: nn.Module) -> set[str]:
 
 
 def _decays(model: nn.Module, config: OptimConfig) -> dict[str, float]:
-    """The weight decay of each parameter: of tables their own, of norms and biases none."""
-    tables = {
+    """The weight decay of each parameter: embeddings have their own, norms and biases none."""
+    embeddings = {
         f"{name}.weight" for name, each in model.named_modules() if isinstance(each, nn.Embedding)
     }
     return {
         name: config.embedding_weight_decay
-        if name in tables
+        if name in embeddings
         else config.weight_decay
         if parameter.ndim >= 2
         else 0.0
@@ -266,11 +262,11 @@ def _decays(model: nn.Module, config: OptimConfig) -> dict[str, float]:
 
 
 def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
-    """From what the hardware is, not from how fast it is just now: equal runs stay equal."""
+    """By what the hardware is, not by its speed at the moment: equal runs stay equal."""
     if config.newton_schulz_dtype != "auto":
         return torch.float32 if config.newton_schulz_dtype == "float32" else torch.bfloat16
     if device.type == "cpu":
-        quick = any(each in _QUICK_BFLOAT16 for each in read_cpu().instruction_sets)
+        fast = any(each in _FAST_BFLOAT16 for each in read_cpu().instruction_sets)
     else:
-        quick = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
-    return torch.bfloat16 if quick else torch.float32
+        fast = device.type == "cuda" and torch.cuda.is_bf16_supported(False)
+    return torch.bfloat16 if fast else torch.float32

@@ -1,6 +1,6 @@
-"""A tensor that is split over processes (FSDP2's DTensor), and the piece of it that lies here.
+"""Sharded tensors (FSDP2's DTensor): the local shard, the full tensor, and back.
 
-All of these give a tensor that is not split back as it is.
+All functions return a tensor that is not sharded as it is.
 """
 
 import sys
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
 
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
-    """Whether only a piece of it lies here."""
-    # Importing that module takes 0.4 seconds, and before it is there no tensor can be split.
+    """Whether this process has only a shard of it."""
+    # Importing that module takes 0.4 s, and without it no tensor can be sharded.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """What lies here; it shares its memory with the whole."""
+    """The shard of this process; it shares memory with the tensor."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The whole, gathered from all processes."""
+    """The full tensor, gathered from all processes."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-def local_like(whole: Tensor, like: Tensor) -> Tensor:
-    """The piece of a whole that is the same in all processes, split as `like` is."""
+def local_like(full: Tensor, like: Tensor) -> Tensor:
+    """The local shard of a tensor that all processes have in full, sharded like `like`."""
     if not is_sharded(like):
-        return whole
+        return full
     from torch.distributed.tensor import DTensor, Replicate  # noqa: PLC0415
 
     mesh = like.device_mesh
-    copies = DTensor.from_local(whole, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    copies = DTensor.from_local(full, mesh, [Replicate()] * mesh.ndim, run_check=False)
     local: Tensor = copies.redistribute(placements=like.placements).to_local()
     return local
 
 
-def as_sharded(here: Tensor, like: Tensor) -> Tensor:
-    """Pieces, one in each process, as the one tensor that they are."""
+def as_sharded(shard: Tensor, like: Tensor) -> Tensor:
+    """The shards of all processes as one tensor."""
     if not is_sharded(like):
-        return here
+        return shard
     from torch.distributed.tensor import DTensor  # noqa: PLC0415
 
     return DTensor.from_local(
-        here,
+        shard,
         like.device_mesh,
         like.placements,
         run_check=False,
@@ -60,7 +60,7 @@ def as_sharded(here: Tensor, like: Tensor) -> Tensor:
 
 
 def global_norm(norms: Sequence[Tensor], like: Tensor) -> Tensor:
-    """The norm of everything whose pieces have these norms, `like` saying how it is split."""
+    """The norm over all processes of tensors whose local norms these are, sharded like `like`."""
     square = torch.stack(list(norms)).square().sum()
     if is_sharded(like):
         from torch.distributed.tensor import DTensor, Partial  # noqa: PLC0415
