@@ -140,7 +140,7 @@ DAMAGED: list[tuple[Damage, str]] = [
     (lambda folder: (folder / "tokenizer.json").unlink(), r"holds no tokenizer\.json"),
     (lambda folder: (folder / "config.json").unlink(), r"config\.json cannot be read"),
     (lambda folder: (folder / "model.safetensors").unlink(), r"holds no model\.safetensors"),
-    (lambda folder: (folder / "modules.json").write_text("[", "utf-8"), "not valid JSON"),
+    (lambda folder: (folder / "modules.json").write_text("[", "utf-8"), "not JSON"),
     (lambda folder: put(folder / "modules.json", []), "lists nothing"),
     (
         lambda folder: put(
@@ -166,7 +166,7 @@ DAMAGED: list[tuple[Damage, str]] = [
     ),
     (said_otherwise("sentence_bert_config.json", max_seq_length="long"), "max_seq_length = 'long'"),
     (said_otherwise("config.json", model_type="mpnet"), "model_type = 'mpnet'"),
-    (said_otherwise("config.json", vocab_size=9), "the model knows 9"),
+    (said_otherwise("config.json", vocab_size=9), "the model only 9"),
     (said_otherwise("tokenizer.json", model={"type": "BPE", "vocab": {"a": 0}}), "of kind 'BPE'"),
     (said_otherwise("tokenizer.json", normalizer={"type": "Nonsense"}), "tokenizers. library"),
 ]

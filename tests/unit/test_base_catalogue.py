@@ -259,7 +259,7 @@ def test_a_damaged_base_is_listed_as_such(box: Path, home: Path, model: Path) ->
     folder = install.add(str(model), "mine", home)
     (folder / "config.json").write_text("{")
     (found,) = catalogue.entries(home)
-    assert "not valid JSON" in found.problem
+    assert "not JSON" in found.problem
     assert (found.parameters, found.family) == (0, "")
     assert checks.verify(folder) != []
 

@@ -76,7 +76,7 @@ def test_every_tensor_of_a_quantised_file_has_its_place(
     with pytest.raises(ModelError, match=r"1 missing: 'embedding\.scale'"):
         map_quantized_weights(lacking, made_with, TINY[name], tmp_path)
     body, ends = (INT4 if each.bits == 8 else INT8 for each in schemes)
-    with pytest.raises(ModelError, match=r"packed' is .* and config\.json asks for"):
+    with pytest.raises(ModelError, match=r"packed' is .* but config\.json has"):
         map_quantized_weights(stored, (body, ends), TINY[name], tmp_path)
 
 

@@ -351,7 +351,7 @@ def test_who_thinks_long_about_a_question_loses_no_time(
         ({"minutes": 0.0}, "--minutes should be more than 0"),
         ({"minutes": float("nan")}, "--minutes should be more than 0"),
         ({"minutes": float("inf")}, "--minutes should be 10,000,000 at most"),
-        ({"base": Path("nowhere")}, "nowhere is no folder"),
+        ({"base": Path("nowhere")}, "nowhere is not a folder"),
         ({"fixed": {"train.row": 4}}, "did you mean train.batch_size?"),
     ],
 )

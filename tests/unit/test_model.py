@@ -114,7 +114,7 @@ def test_a_model_with_another_tokenizer_is_refused(folder: Path, tmp_path: Path)
 
 
 def test_a_folder_without_a_model_is_said(tmp_path: Path) -> None:
-    with pytest.raises(OwnwordsError, match=r"holds no config\.json"):
+    with pytest.raises(OwnwordsError, match=r"has no config\.json"):
         ownwords.load(tmp_path)
 
 

@@ -89,7 +89,7 @@ def test_what_is_no_choice_is_refused(folder: Path, tmp_path: Path) -> None:
     for threads in (0, -1, 1025):
         with pytest.raises(OwnwordsError, match="must be from 1 to 1024"):
             load_engine(folder, threads=threads)
-    with pytest.raises(ModelError, match="is no folder"):
+    with pytest.raises(ModelError, match="is not a folder"):
         load_engine(tmp_path / "none")
 
 

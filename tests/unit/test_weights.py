@@ -138,7 +138,7 @@ def test_a_number_beyond_float16_is_told_and_not_made_infinite(tmp_path: Path) -
     model = models.model("qwen3")
     with torch.no_grad():
         model.get_parameter("blocks.0.mlp.up.weight")[1, 2] = 70_000
-    with pytest.raises(ModelError, match=r"mlp.up_proj.weight' holds 70,000, and float16 ends"):
+    with pytest.raises(ModelError, match=r"mlp.up_proj.weight' holds 70,000, but float16 ends"):
         weights.write(tmp_path, model, torch.float16)
 
 
@@ -193,7 +193,7 @@ def test_unknown_and_missing_tensors_are_named(tmp_path: Path) -> None:
     put(path, found | {"model.surprise": torch.ones(1)})
     with pytest.raises(ModelError) as caught:
         weights.load(tmp_path, model.config, "cpu", None)
-    assert "not those of a llama of 2 layers" in caught.value.message
+    assert "do not match a llama with 2 layers" in caught.value.message
     assert "1 unknown: 'model.surprise'" in caught.value.message
     assert "4 missing: 'model.layers.1.self_attn.k_proj.weight', " in caught.value.message
     assert "and 1 more" in caught.value.message
@@ -244,7 +244,7 @@ def test_a_model_with_parameters_of_another_kind_is_not_saved(tmp_path: Path) ->
 def test_an_index_cannot_point_elsewhere(place: object, tmp_path: Path) -> None:
     index = {"weight_map": {"x": place}}
     (tmp_path / weight_mapping.INDEX).write_text(json.dumps(index), encoding="utf-8")
-    with pytest.raises(ModelError, match="no safetensors file beside it"):
+    with pytest.raises(ModelError, match="not a safetensors file beside it"):
         weight_mapping.find_tensors(tmp_path)
 
 
@@ -269,7 +269,7 @@ def test_links_are_followed_only_within_a_download_cache(tmp_path: Path) -> None
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / weight_mapping.SINGLE).symlink_to(tmp_path / weight_mapping.SINGLE)
-    with pytest.raises(ModelError, match="is a link to another place"):
+    with pytest.raises(ModelError, match="is a symbolic link"):
         weight_mapping.find_tensors(elsewhere)
     snapshot, blobs = tmp_path / "models--x" / "snapshots" / "1", tmp_path / "models--x" / "blobs"
     snapshot.mkdir(parents=True)
@@ -338,15 +338,15 @@ def test_a_false_header_is_refused(header: object, told: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"", "cut short or no safetensors file: 0 bytes"),
+        (b"", "cut short or not a safetensors file: it has 0 bytes"),
         (b"1234", "cut short"),
-        (b"\xff" * 20, "cut short or no safetensors"),
+        (b"\xff" * 20, "cut short or not a safetensors"),
         ((5).to_bytes(8, "little") + b"[1,2]", "a JSON list"),
-        ((2).to_bytes(8, "little") + b"{x", "not valid JSON"),
-        ((3).to_bytes(8, "little") + b'"\xff"', "not valid JSON"),
-        ((13).to_bytes(8, "little") + b'{"a":1,"a":2}', "stands twice"),
-        ((100_000).to_bytes(8, "little") + b"[" * 100_000, "not valid JSON"),
-        ((17 << 20).to_bytes(8, "little") + b" " * (17 << 20), "which no model needs"),
+        ((2).to_bytes(8, "little") + b"{x", "not JSON"),
+        ((3).to_bytes(8, "little") + b'"\xff"', "not JSON"),
+        ((13).to_bytes(8, "little") + b'{"a":1,"a":2}', "has a name twice"),
+        ((100_000).to_bytes(8, "little") + b"[" * 100_000, "not JSON"),
+        ((17 << 20).to_bytes(8, "little") + b" " * (17 << 20), "too large for a model"),
     ],
     ids=range(9),
 )

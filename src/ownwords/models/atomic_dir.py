@@ -1,4 +1,4 @@
-"""A folder written whole or not at all: made beside, flushed to the disk, exchanged in one step."""
+"""Replaces a folder atomically: written beside, flushed to the disk, exchanged in one step."""
 
 import ctypes
 import errno
@@ -17,13 +17,13 @@ from ownwords.core.workspace import UMASK, translate_os_errors
 UNFINISHED = ".writing"
 _ASIDE = ".replaced"
 DELETED = ".deleted"
-# Where a lock cannot tell, a folder as old as this is no longer being written.
+# Where locks do not work, a folder as old as this is no longer being written.
 _ABANDONED_S = 24 * 3600
 
 
 @contextmanager
 def replace_dir(folder: Path) -> Iterator[Path]:
-    """An empty folder to write into, which becomes `folder` when the block ends without an error.
+    """Yields an empty folder, which becomes `folder` when the block ends without an error.
 
     Killed at any moment, the process leaves the complete old folder or the complete new one; the
     next `replace_dir` removes unfinished files. Linux and macOS exchange the two atomically.
@@ -31,14 +31,14 @@ def replace_dir(folder: Path) -> Iterator[Path]:
     WorkspaceError if the disk is full or refuses.
     """
     folder = Path(os.path.realpath(folder))
-    with _telling(folder):
+    with _as_workspace_error(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         _settle(folder)
         beside = Path(
             tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=UNFINISHED, dir=folder.parent)
         )
         try:
-            with _held(beside):
+            with _lock(beside):
                 yield beside
                 beside.chmod(0o777 & ~UMASK)  # mkdtemp makes folders only their owner reads
                 _flush(beside)
@@ -49,7 +49,7 @@ def replace_dir(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _telling(folder: Path) -> Iterator[None]:
+def _as_workspace_error(folder: Path) -> Iterator[None]:
     try:
         with translate_os_errors(folder):
             yield
@@ -61,15 +61,15 @@ def _telling(folder: Path) -> Iterator[None]:
 
 
 def readable_dir(folder: Path) -> Path:
-    """Where `folder` can be read: aside, if a replacement without exchange was killed half-way."""
+    """The path to read `folder` from: aside, if a replacement without exchange was killed."""
     aside = _aside(Path(os.path.realpath(folder)))
     return aside if not folder.exists() and aside.exists() else folder
 
 
 def delete_dir(folder: Path) -> None:
-    """Delete a folder: after a crash at any moment it is there whole, or gone.
+    """Delete a folder atomically: after a crash it is complete or gone.
 
-    WorkspaceError if the disk refuses. What a killed process left is called `.<name>.deleted`.
+    WorkspaceError if the disk refuses. A killed process leaves `.<name>.deleted`.
     """
     aside = folder.with_name(f".{folder.name}{DELETED}")
     with translate_os_errors(folder.parent):
@@ -79,7 +79,7 @@ def delete_dir(folder: Path) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a new file and wait until it is on the disk."""
+    """Write a new file and flush it to the disk."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()
@@ -87,16 +87,16 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def _settle(folder: Path) -> None:
-    """Finish or clear away what a killed process left."""
+    """Finish or remove what a killed process left."""
     aside = _aside(folder)
     if aside.exists():
         if folder.exists():
             shutil.rmtree(aside)
         else:
             aside.rename(folder)
-    for left in folder.parent.glob(f".{_literal(folder.name)}.*{UNFINISHED}"):
-        if _is_abandoned(left):
-            shutil.rmtree(left, ignore_errors=True)
+    for draft in folder.parent.glob(f".{_literal(folder.name)}.*{UNFINISHED}"):
+        if _is_abandoned(draft):
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _literal(name: str) -> str:
@@ -116,17 +116,17 @@ def _put(beside: Path, folder: Path) -> None:
         shutil.rmtree(_aside(folder), ignore_errors=True)
 
 
-def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change names in one step; False where the system cannot."""
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap the names of two folders atomically; False where the system cannot."""
     if sys.platform not in ("linux", "darwin"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    here, there = os.fsencode(one), os.fsencode(other)
+    a, b = os.fsencode(first), os.fsencode(second)
     if hasattr(libc, "renameat2"):
         cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-        failed = libc.renameat2(cwd, here, cwd, there, exchange)
+        failed = libc.renameat2(cwd, a, cwd, b, exchange)
     elif hasattr(libc, "renamex_np"):
-        failed = libc.renamex_np(here, there, 2)  # RENAME_SWAP
+        failed = libc.renamex_np(a, b, 2)  # RENAME_SWAP
     else:
         return False
     if not failed:
@@ -134,16 +134,16 @@ def _exchange(one: Path, other: Path) -> bool:
     number = ctypes.get_errno()
     if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # not on this file system
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(number, os.strerror(number), str(second))
 
 
 if sys.platform == "win32":
 
     def _flush(folder: Path) -> None:
-        """Windows has no such call; its file system keeps names in a journal."""
+        """Windows has no such call; its file system journals names."""
 
     @contextmanager
-    def _held(folder: Path) -> Iterator[None]:
+    def _lock(folder: Path) -> Iterator[None]:
         yield
 
     def _is_abandoned(folder: Path) -> bool:
@@ -155,7 +155,7 @@ else:
     import fcntl
 
     def _flush(folder: Path) -> None:
-        """Wait until the names in a folder are on the disk."""
+        """Flush the names in a folder to the disk."""
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -163,11 +163,11 @@ else:
             os.close(handle)
 
     @contextmanager
-    def _held(folder: Path) -> Iterator[None]:
-        """Hold a folder as being written, until the end of this process at the latest."""
+    def _lock(folder: Path) -> Iterator[None]:
+        """Lock a folder as being written, until this process ends at the latest."""
         handle = os.open(folder, os.O_RDONLY)
         try:
-            with suppress(OSError):  # not on every network file system; then age must tell
+            with suppress(OSError):  # not on every network file system; age decides there
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         finally:

@@ -1,13 +1,13 @@
-"""A model directory, as Hugging Face's tools expect it: saved whole, checked before it is used.
+"""A model with its tokenizer, saved as and loaded from a directory in Hugging Face's layout.
 
     config.json  model.safetensors  generation_config.json    the model
     tokenizer.json  tokenizer_config.json                     its tokenizer
     README.md                                                 its card
-    ownwords.json                                             where it comes from
-    copy-guard.safetensors                                    keeps it from copying, if asked for
+    ownwords.json                                             its provenance
+    copy-guard.safetensors                                    what it must not copy; optional
 
-A model and its tokenizer are welded: neither is saved without the other, and `load` refuses a
-directory whose tokenizer is not the one that the model was saved with.
+Neither is saved without the other, and `load` refuses a directory whose tokenizer is not the one
+that the model was saved with.
 """
 
 import json
@@ -40,13 +40,13 @@ from ownwords.models.directory import (
 )
 from ownwords.models.untrusted_files import ModelError, preview
 
-# What may stand in a folder that is replaced: files of a model, which the new one brings or voids.
-_OF_A_MODEL = re.compile(
+# A folder is replaced only if it holds nothing else: files that the new model brings or voids.
+_MODEL_FILES = re.compile(
     r"(config|generation_config|ownwords|preprocessor_config)\.json|README\.md|LICENSE.*"
     r"|\.gitattributes|model.*\.safetensors|model\.safetensors\.index\.json|pytorch_model.*\.bin"
     r"|pytorch_model\.bin\.index\.json|" + "|".join(map(re.escape, (COPY_GUARD, *TOKENIZER_FILES)))
 )
-_NAMES_OF_DTYPES = {
+_DTYPE_NAMES = {
     torch.float32: "float32",
     torch.bfloat16: "bfloat16",
     torch.float16: "float16",
@@ -55,7 +55,7 @@ _NAMES_OF_DTYPES = {
 
 @dataclass(frozen=True)
 class Bundle(ModelDirectory):
-    """A model directory in memory."""
+    """A model directory in memory, with its weights."""
 
     model: CausalLM
 
@@ -71,7 +71,7 @@ def save(
     dtype: torch.dtype | None = None,
     copy_guard: bytes = b"",
 ) -> None:
-    """Write a model directory, whole or not at all; one that stands there is replaced.
+    """Write a model directory atomically, replacing the one there.
 
     `dtype` (float32, bfloat16, float16) rounds the weights; without it they are written as they
     are. `copy_guard` is what `inference.copy_guard` computed from the training text. A `card`
@@ -82,7 +82,7 @@ def save(
     files = dict(tokenizer.files())
     if TOKENIZER not in files or not files.keys() <= set(TOKENIZER_FILES):
         raise ModelError(
-            f"a model is saved with its {TOKENIZER}, and was given {preview([*files])}"
+            f"a model is saved with its {TOKENIZER}, and these are other files: {preview([*files])}"
         )
     check_size(tokenizer.vocabulary_size, config, "the tokenizer")
     tokens = tokens_digest(files[TOKENIZER], TOKENIZER, config)
@@ -94,7 +94,7 @@ def save(
 
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.end}
     dtypes = {dtype or parameter.dtype for parameter in model.parameters()}
-    stored = _NAMES_OF_DTYPES.get(min(dtypes, key=lambda each: each.itemsize), "float32")
+    stored = _DTYPE_NAMES.get(min(dtypes, key=lambda each: each.itemsize), "float32")
     files[CONFIG] = _json({**config.to_hf(), **ids, "torch_dtype": stored})
     files[GENERATION] = _json({**ids, **(generation or {})})
     files[CARD] = _card(card, folder.resolve().name, model).encode()
@@ -112,32 +112,32 @@ def save(
     )
     if copy_guard:
         files[COPY_GUARD] = copy_guard
-    with atomic_dir.replace_dir(folder) as beside:
-        weights.write(beside, model, dtype)
+    with atomic_dir.replace_dir(folder) as draft:
+        weights.write(draft, model, dtype)
         for name, data in files.items():
-            atomic_dir.write_file(beside / name, data)
+            atomic_dir.write_file(draft / name, data)
 
 
 def load(folder: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Bundle:
-    """Read a model directory, ours or another's; nothing in it is executed.
+    """Read a model directory, ours or another's; executes nothing in it.
 
-    Everything is checked before the weights are read: ModelError or ConfigError says what is
-    missing, damaged or does not fit. Without `dtype` the weights keep the type of their file.
+    Checks everything before it reads the weights: ModelError or ConfigError says what is missing,
+    damaged or does not fit. Without `dtype` the weights keep the type of their file.
     """
-    with open_directory(folder) as there:
-        said = directory.read(there)
-        model = weights.load(there, said.config, device, dtype)
-    return Bundle(**vars(said), model=model)
+    with open_directory(folder) as path:
+        contents = directory.read(path)
+        model = weights.load(path, contents.config, device, dtype)
+    return Bundle(**vars(contents), model=model)
 
 
 def _check_replaceable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file", hint="give the name of a folder")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    others = {name for name in names if not _OF_A_MODEL.fullmatch(name)}
+    others = {name for name in names if not _MODEL_FILES.fullmatch(name)}
     if others or (names and CONFIG not in names):
         raise ModelError(
-            f"{folder} holds files that are not a model's, and is not replaced:"
+            f"{folder} is not replaced, as it holds files that do not belong to a model:"
             f" {preview(others or names)}",
             hint="give an empty or new folder, or move them away",
         )
@@ -147,7 +147,7 @@ def _json(value: Mapping[str, object]) -> bytes:
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"what is to be saved with the model is no JSON: {error}") from error
+        raise ModelError(f"the model's metadata cannot be written as JSON: {error}") from error
     return text.encode("utf-8") + b"\n"
 
 

@@ -1,13 +1,12 @@
-"""A model directory opened without its weights, and checked: config, tokenizer, card; no torch.
+"""A model directory without its weights, checked: config, tokenizer, card; no torch.
 
     config.json  model.safetensors  generation_config.json    the model
     tokenizer.json  tokenizer_config.json                     its tokenizer
     README.md                                                 its card
-    ownwords.json                                             where it comes from
-    copy-guard.safetensors                                    keeps it from copying, if it is there
+    ownwords.json                                             its provenance
+    copy-guard.safetensors                                    what it must not copy; optional
 
-A model and its tokenizer are welded: a directory is refused whose tokenizer is not the one that
-the model was saved with.
+A directory is refused if its tokenizer is not the one that the model was saved with.
 """
 
 import hashlib
@@ -43,12 +42,12 @@ FORMAT = 1
 
 _MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, with 262,144 tokens, has 33 MB
 _MAX_CARD_BYTES = 4 << 20
-# What `bundle.save` writes there, beside what it is given.
+# What `bundle.save` adds to the provenance.
 RESERVED = {"format", "written_by", "tokenizer"}
 
 
 class Tokenizer(Protocol):
-    """What a model needs to know of its tokenizer."""
+    """What saving a model needs of its tokenizer."""
 
     @property
     def vocabulary_size(self) -> int: ...
@@ -62,11 +61,11 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class ModelDirectory:
-    """What a model directory holds beside its weights.
+    """The contents of a model directory, without its weights.
 
-    `tokenizer_files` are the bytes of the tokenizer's files by name; whoever makes a tokenizer
-    of them passes it to `check_tokenizer`. `generation` is generation_config.json, `provenance`
-    what `bundle.save` was given, `fingerprint` the tokenizer's at that time (None in a foreign
+    `tokenizer_files` are the bytes of the tokenizer's files by name; a tokenizer made of them must
+    be passed to `check_tokenizer`. `generation` is generation_config.json, `provenance` what
+    `bundle.save` was given, `fingerprint` the tokenizer's at that time (None in a foreign
     directory).
     """
 
@@ -86,7 +85,7 @@ class ModelDirectory:
 
 @contextmanager
 def open_directory(folder: str | Path) -> Iterator[Path]:
-    """Where the files of `folder` stand; a disk that refuses is a ModelError."""
+    """Yields the path to read `folder` from; an OSError becomes a ModelError."""
     try:
         yield atomic_dir.readable_dir(Path(folder))
     except OSError as error:
@@ -104,29 +103,28 @@ def base_name(provenance: Mapping[str, object]) -> str:
 
 
 def read(folder: Path) -> ModelDirectory:
-    """Read what a model directory, ours or another's, says; nothing in it is executed.
+    """Read a model directory, ours or another's, without its weights; executes nothing in it.
 
-    ModelError or ConfigError says what is missing, damaged or does not fit. The weights
-    are not looked at.
+    ModelError or ConfigError says what is missing, damaged or does not fit.
     """
     if not folder.is_dir():
-        raise ModelError(f"{folder} is no folder", hint="give the folder that holds config.json")
+        raise ModelError(f"{folder} is not a folder", hint="give the folder that holds config.json")
     if not (folder / CONFIG).exists():
         adapter = (folder / "adapter_config.json").exists()
         raise ModelError(
-            f"{folder} holds no {CONFIG}" + (": it is an adapter, not a model" if adapter else ""),
-            hint="is it the folder of a whole model?",
+            f"{folder} has no {CONFIG}" + (": it is an adapter, not a model" if adapter else ""),
+            hint="is it a complete model directory?",
         )
     config = registry.config_from_json(read_json(folder / CONFIG))
     if not (folder / TOKENIZER).exists():
         raise ModelError(
-            f"{folder} holds no {TOKENIZER}, and a model without its tokenizer is noise",
+            f"{folder} has no {TOKENIZER}; a model without its tokenizer writes noise",
             hint="copy it from where the model came; transformers writes it with"
             " AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
         )
-    found = [name for name in TOKENIZER_FILES if (folder / name).exists()]
-    files = {name: read_bytes(folder / name, _MAX_TOKENIZER_BYTES) for name in found}
-    fingerprint, provenance = _check_welded(folder, files[TOKENIZER], config)
+    names = [name for name in TOKENIZER_FILES if (folder / name).exists()]
+    files = {name: read_bytes(folder / name, _MAX_TOKENIZER_BYTES) for name in names}
+    fingerprint, provenance = _read_provenance(folder, files[TOKENIZER], config)
     generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
     card = b""
     if (folder / CARD).exists():
@@ -135,38 +133,38 @@ def read(folder: Path) -> ModelDirectory:
     return ModelDirectory(config, files, generation, provenance, text, fingerprint)
 
 
-def _check_welded(
+def _read_provenance(
     folder: Path, tokenizer: bytes, config: ModelConfig
 ) -> tuple[str | None, dict[str, object]]:
-    """The fingerprint in ownwords.json and what else it holds, if its tokenizer is still there."""
+    """The tokenizer's fingerprint and the provenance, if the tokenizer is still the same."""
     where = str(folder / TOKENIZER)
     tokens = tokens_digest(tokenizer, where, config)
     if not (folder / PROVENANCE).exists():
         return None, {}
-    said = read_json(folder / PROVENANCE)
-    version, welded = said.get("format"), said.get("tokenizer")
+    data = read_json(folder / PROVENANCE)
+    version, saved = data.get("format"), data.get("tokenizer")
     if type(version) is not int or version > FORMAT:
         raise ModelError(
-            f"{folder / PROVENANCE} is of format {version!r:.40}, and this ownwords knows {FORMAT}",
+            f"{folder / PROVENANCE} has format {version!r:.40}; this ownwords reads up to {FORMAT}",
             hint="upgrade ownwords",
         )
-    fingerprint = welded.get("fingerprint") if isinstance(welded, dict) else None
-    if not isinstance(welded, dict) or not isinstance(fingerprint, str):
+    fingerprint = saved.get("fingerprint") if isinstance(saved, dict) else None
+    if not isinstance(saved, dict) or not isinstance(fingerprint, str):
         raise ModelError(f"{folder / PROVENANCE} does not name the model's tokenizer")
-    if welded.get("tokens") != tokens:
+    if saved.get("tokens") != tokens:
         raise _another_tokenizer(where)
-    return fingerprint, {name: value for name, value in said.items() if name not in RESERVED}
+    return fingerprint, {name: value for name, value in data.items() if name not in RESERVED}
 
 
 def _another_tokenizer(what: str) -> ModelError:
     return ModelError(
-        f"{what} is not the one that the model was saved with, and it would write noise",
+        f"{what} is not the one that the model was saved with: it would write noise",
         hint=f"put the model's own {TOKENIZER} back",
     )
 
 
 def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
-    """A digest of which id stands for which token, however the file is laid out.
+    """A digest of which id is which token, whatever the layout of the file.
 
     ModelError if an id is beyond the vocabulary of the model.
     """
@@ -182,7 +180,7 @@ def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
         lines = [f"{number:d} {token}\n" for number, token in sorted(set(pairs))]
         largest = max(number for number, _ in pairs)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{where} has no table of tokens and their numbers") from error
+        raise ModelError(f"{where} has no table of tokens and their ids") from error
     check_size(largest + 1, config, where)
     hasher = hashlib.blake2b(digest_size=16)
     for line in lines:
@@ -191,10 +189,10 @@ def tokens_digest(data: bytes, where: str, config: ModelConfig) -> str:
 
 
 def check_size(size: int, config: ModelConfig, what: str) -> None:
-    """A model may have more rows than its tokenizer tokens, as padding; never fewer."""
+    """ModelError if the tokenizer has more tokens than the model rows; fewer are padding."""
     if size > config.vocabulary:
         raise ModelError(
-            f"{what} has {size:,} tokens, and the model knows {config.vocabulary:,} (vocab_size"
-            f" in {CONFIG})",
-            hint="each model works with its own tokenizer only",
+            f"{what} has {size:,} tokens, but the model only {config.vocabulary:,} (vocab_size in"
+            f" {CONFIG})",
+            hint="a model works only with its own tokenizer",
         )

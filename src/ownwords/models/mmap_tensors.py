@@ -1,4 +1,4 @@
-"""The tensors of files as arrays, without a copy: the files are mapped into memory; no torch."""
+"""Maps the tensors of files into memory as arrays, without a copy; no torch."""
 
 import math
 import mmap
@@ -19,31 +19,31 @@ Array = npt.NDArray[Any]
 
 
 def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
-    """The tensors by name, to be read only; a file stays mapped until none of its arrays is left.
+    """Read-only arrays by name; a file stays mapped as long as one of its arrays exists.
 
-    Only for the types of weights, and of packed codes. A mapped file that is cut short ends the
-    process: a model directory is replaced whole and its files never written again.
+    Only for the types of weights and packed codes. Truncating a mapped file kills the process:
+    model directories are replaced as a whole, and their files never written again.
     """
     maps: dict[Path, mmap.mmap] = {}
-    found: dict[str, Array] = {}
+    by_name: dict[str, Array] = {}
     for stored in tensors:
         if stored.path not in maps:
             maps[stored.path] = _mapped(stored.path)
-        whole, kind = maps[stored.path], np.dtype(_TYPES[stored.dtype])
-        if stored.start + stored.nbytes > len(whole):
+        mapped, kind = maps[stored.path], np.dtype(_TYPES[stored.dtype])
+        if stored.start + stored.nbytes > len(mapped):
             raise ModelError(f"{stored.path} was cut short while it was opened")
         count = math.prod(stored.shape)
-        if stored.start % kind.itemsize:  # as a file may be laid out, but no processor's numbers
-            raw = np.frombuffer(whole, np.uint8, stored.nbytes, stored.start)
+        if stored.start % kind.itemsize:  # unaligned: files may be, NumPy's arrays must not
+            raw = np.frombuffer(mapped, np.uint8, stored.nbytes, stored.start)
             flat = np.frombuffer(raw.tobytes(), kind)
         else:
-            flat = np.frombuffer(whole, kind, count, stored.start)
-        found[stored.name] = flat.reshape(stored.shape)
-    return found
+            flat = np.frombuffer(mapped, kind, count, stored.start)
+        by_name[stored.name] = flat.reshape(stored.shape)
+    return by_name
 
 
 def is_mapped(array: Array) -> bool:
-    """Whether its memory is a file's, and no copy."""
+    """Whether the array is a mapped file rather than a copy."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -1,6 +1,4 @@
-"""Tensors in safetensors files: read and written block by block, so that neither needs more memory
-than one block beside the model. `header` says what a file holds.
-"""
+"""Reads and writes tensors in safetensors files, block by block: a model is never held twice."""
 
 import math
 import os
@@ -27,13 +25,13 @@ def read_blocks(
     stored: TensorInfo, file: IO[bytes], block_bytes: int = BLOCK_BYTES
 ) -> Iterator[torch.Tensor]:
     """The rows of a stored tensor as `Stored.blocks` gives them; only for the types of `FLOATS`."""
-    for window in stored.blocks(file, block_bytes):
-        yield torch.frombuffer(window, dtype=FLOATS[stored.dtype]).view(-1, *stored.shape[1:])
+    for block in stored.blocks(file, block_bytes):
+        yield torch.frombuffer(block, dtype=FLOATS[stored.dtype]).view(-1, *stored.shape[1:])
 
 
 @dataclass(frozen=True)
 class TensorToWrite:
-    """One tensor to be written: its blocks are asked for once, in order, when its turn comes."""
+    """A tensor to be written; its blocks are iterated over once."""
 
     name: str
     dtype: torch.dtype
@@ -46,11 +44,11 @@ class TensorToWrite:
 
 
 def write_tensors(path: Path, tensors: Iterable[TensorToWrite]) -> None:
-    """Write a new file and wait until it is on the disk; OSError is the caller's to tell."""
+    """Write a new file and flush it to the disk; raises OSError."""
     tensors = list(tensors)
-    said = [(tensor.name, CODES[tensor.dtype], tensor.shape) for tensor in tensors]
+    entries = [(tensor.name, CODES[tensor.dtype], tensor.shape) for tensor in tensors]
     with path.open("xb") as file:
-        file.write(encode_header(said, {}))
+        file.write(encode_header(entries, {}))
         for tensor in tensors:
             for block in tensor.blocks:
                 file.write(block.contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -1,7 +1,7 @@
-"""The head of a safetensors file: which tensors it holds and where; no torch.
+"""The header of a safetensors file: which tensors it holds, and where; no torch.
 
-The format: 8 bytes of length, a JSON header, the tensors' bytes without a gap. A header is checked
-whole before a byte of any tensor is used.
+The format: 8 bytes of length, a JSON header, the tensors' bytes without a gap. The whole header is
+checked before a byte of any tensor is used.
 https://github.com/huggingface/safetensors describes it.
 """
 
@@ -38,7 +38,7 @@ FLOATS = ("F32", "BF16", "F16")
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor in a file: where its bytes lie and what they mean."""
+    """A tensor in a file: its type, its shape, and where its bytes are."""
 
     name: str
     dtype: str
@@ -48,37 +48,36 @@ class TensorInfo:
     nbytes: int
 
     def blocks(self, file: IO[bytes], block_bytes: int = BLOCK_BYTES) -> Iterator[memoryview]:
-        """The bytes of the tensor's rows in order, as many rows at a time as fit a block.
+        """Yields the bytes of the tensor's rows, as many rows at a time as fit a block.
 
-        At least one row; a block is overwritten by the next. A tensor without dimensions comes
-        as one row.
+        Each block overwrites the one before. A tensor without dimensions is one row.
         """
-        rows, rest = (self.shape[0], self.shape[1:]) if self.shape else (1, ())
-        row_bytes = math.prod(rest) * BITS[self.dtype] // 8
+        rows, row_shape = (self.shape[0], self.shape[1:]) if self.shape else (1, ())
+        row_bytes = math.prod(row_shape) * BITS[self.dtype] // 8
         if self.nbytes == 0:
             return
         count = min(rows, max(1, block_bytes // row_bytes))
         buffer = bytearray(count * row_bytes)
         file.seek(self.start)
         for first in range(0, rows, count):
-            whole = memoryview(buffer)[: min(count, rows - first) * row_bytes]
-            window = whole
+            block = memoryview(buffer)[: min(count, rows - first) * row_bytes]
+            unread = block
             # Read rather than mapped: a file cut short meanwhile is an error here, not a crash.
-            while window:
-                got = file.readinto(window)  # type: ignore[attr-defined]
-                if not got:
+            while unread:
+                length = file.readinto(unread)  # type: ignore[attr-defined]
+                if not length:
                     raise ModelError(f"{self.path} ended within {self.name!r} while it was read")
-                window = window[got:]
-            yield whole
+                unread = unread[length:]
+            yield block
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
-    """The tensors of a file by name, in the order of their bytes; ModelError if anything is off."""
+    """Read the tensors of a file by name, in the order of their bytes; ModelError for damage."""
     return _read(path)[0]
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """What else a header says; ModelError if anything in it is off."""
+    """Read the metadata in a header; ModelError for damage."""
     return _read(path)[1]
 
 
@@ -88,45 +87,45 @@ def _read(path: Path) -> tuple[dict[str, TensorInfo], dict[str, str]]:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > size - 8:
             raise ModelError(
-                f"{path} is cut short or no safetensors file: {size:,} bytes, of which its first"
-                f" eight claim {length:,} for the header",
+                f"{path} is cut short or not a safetensors file: it has {size:,} bytes, and its"
+                f" first eight claim {length:,} for the header",
                 hint="copy or download it again",
             )
         if length > MAX_HEADER_BYTES:
-            raise ModelError(f"{path} has a header of {length:,} bytes, which no model needs")
+            raise ModelError(f"{path} has a header of {length:,} bytes, too large for a model")
         header = parse_json(file.read(length), f"the header of {path}")
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise ModelError(f"{path}: __metadata__ in its header is not a table of texts")
+        raise ModelError(f"{path}: __metadata__ in its header is not an object of strings")
     begin = 8 + length
-    found = [_checked(path, name, said, begin) for name, said in header.items()]
-    found.sort(key=lambda stored: (stored.start, stored.nbytes))
+    tensors = [_tensor(path, name, entry, begin) for name, entry in header.items()]
+    tensors.sort(key=lambda tensor: (tensor.start, tensor.nbytes))
     at = begin
-    for stored in found:
-        if stored.start != at:
-            what = "overlap" if stored.start < at else "leave a gap"
+    for tensor in tensors:
+        if tensor.start != at:
+            what = "overlap" if tensor.start < at else "leave a gap"
             raise ModelError(
-                f"{path} is damaged: the bytes of its tensors {what} at {preview([stored.name])}"
+                f"{path} is damaged: the bytes of its tensors {what} at {preview([tensor.name])}"
             )
-        at += stored.nbytes
+        at += tensor.nbytes
     if at != size:
         raise ModelError(
             f"{path} has {size:,} bytes, and its header describes {at:,}",
             hint="copy or download it again",
         )
-    return {stored.name: stored for stored in found}, metadata
+    return {tensor.name: tensor for tensor in tensors}, metadata
 
 
-def _checked(path: Path, name: str, said: object, begin: int) -> TensorInfo:
-    """What a header says of one tensor, if it can be true."""
+def _tensor(path: Path, name: str, entry: object, begin: int) -> TensorInfo:
+    """A checked entry of a header."""
     what = f"{path}: the tensor {preview([name])}"
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise ModelError(f"{what} has an impossible name")
-    if not isinstance(said, dict) or set(said) != {"dtype", "shape", "data_offsets"}:
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ModelError(f"{what} is not described by dtype, shape and data_offsets")
-    dtype, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise ModelError(f"{what} is of the unknown type {dtype!r:.40}")
+        raise ModelError(f"{what} has the unknown type {dtype!r:.40}")
     if not _are_counts(shape) or len(shape) > MAX_DIMENSIONS:
         raise ModelError(f"{what} has an impossible shape: {shape!r:.80}")
     if not _are_counts(offsets) or len(offsets) != 2:
@@ -150,7 +149,7 @@ def _are_counts(value: object) -> bool:
 def encode_header(
     tensors: Iterable[tuple[str, str, tuple[int, ...]]], metadata: Mapping[str, str]
 ) -> bytes:
-    """What stands before the tensors of a file, given their names, types and shapes in order."""
+    """Encode the header of a file from the names, types and shapes of its tensors in order."""
     # transformers asks for a format, and knows this one.
     header: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}
     at = 0

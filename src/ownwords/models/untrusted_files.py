@@ -1,4 +1,4 @@
-"""Opening model files of unknown origin: regular files only, bounded, every fault one sentence."""
+"""Opens model files of unknown origin: regular files only, bounded sizes, one error class."""
 
 import json
 import stat
@@ -16,77 +16,77 @@ _MAX_BRACKETS, _MAX_COMMAS = 2_000_000, 4_000_000
 
 
 class ModelError(OwnwordsError):
-    """A model directory cannot be used: incomplete, damaged, unsafe, or of another kind."""
+    """A model cannot be used: it is incomplete, damaged, unsafe, or of an unknown kind."""
 
 
 @contextmanager
 def open_file(path: Path) -> Iterator[IO[bytes]]:
-    """A regular file, open for reading; ModelError for a link, a pipe, a folder or no file.
+    """Open a regular file for reading; ModelError for a link, a pipe, a folder or a missing file.
 
-    A link could lead anywhere on the machine, so it is followed only where Hugging Face's own
-    download cache puts its files: from `snapshots/<revision>/` to the `blobs/` beside.
+    A link could lead anywhere on the machine. Only those of Hugging Face's download cache are
+    followed: from `snapshots/<revision>/` to the `blobs/` beside.
     """
     try:
-        if path.is_symlink() and not _leads_to_its_own_cache(path):
+        if path.is_symlink() and not _is_hub_cache_link(path):
             raise ModelError(
-                f"{path} is a link to another place, which a model directory may not hold",
+                f"{path} is a symbolic link, which a model directory must not contain",
                 hint="copy the folder with its links resolved, for example `cp -rL`",
             )
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ModelError(f"{path} is not a file", hint="a model is a folder of plain files")
+            raise ModelError(f"{path} is not a file", hint="a model is a folder of regular files")
         with path.open("rb") as file:
             yield file
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _leads_to_its_own_cache(path: Path) -> bool:
+def _is_hub_cache_link(path: Path) -> bool:
     folder = path.parent.resolve()
     blobs = folder.parent.parent / "blobs"
     return folder.parent.name == "snapshots" and path.resolve().parent == blobs
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The whole of a file that may have at most `limit` bytes."""
+    """Read a file of at most `limit` bytes."""
     with open_file(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise ModelError(f"{path} has over {limit >> 20} MiB, which no such file needs")
+        raise ModelError(f"{path} is larger than {limit >> 20} MiB")
     return data
 
 
 def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, object]:
-    """A JSON file that holds an object."""
+    """Read a JSON file that holds an object."""
     return parse_json(read_bytes(path, limit), str(path))
 
 
 def parse_json(data: bytes, where: str) -> dict[str, object]:
-    """A JSON object from bytes; a name that stands twice is refused: readers take either."""
+    """Parse a JSON object; a repeated name is refused, as readers differ in which they take."""
 
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise ValueError("a name stands twice in one object")
-        return found
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            raise ValueError("an object has a name twice")
+        return members
 
-    def no_constant(name: str) -> object:
-        raise ValueError(f"{name} is no value of JSON")
+    def refuse_constant(name: str) -> object:
+        raise ValueError(f"{name} is not JSON")
 
     if data.count(b"[") + data.count(b"{") > _MAX_BRACKETS or data.count(b",") > _MAX_COMMAS:
-        raise ModelError(f"{where} holds more values than any model needs")
+        raise ModelError(f"{where} has too many values for a model's file")
     try:
         text = data.decode("utf-8")
-        parsed = json.loads(text, object_pairs_hook=once, parse_constant=no_constant)
+        parsed = json.loads(text, object_pairs_hook=unique, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())[:120]
-        raise ModelError(f"{where} is not valid JSON: {said}", hint="is the file whole?") from error
+        reason = " ".join(str(error).split())[:120]
+        raise ModelError(f"{where} is not JSON: {reason}", hint="is the file complete?") from error
     if not isinstance(parsed, dict):
-        raise ModelError(f"{where} holds a JSON {type(parsed).__name__} and not an object")
+        raise ModelError(f"{where} holds a JSON {type(parsed).__name__}, not an object")
     return parsed
 
 
 def preview(names: "list[str] | set[str]", first: int = 3) -> str:
-    """The first few names of foreign origin, harmless to print, and how many more there are."""
-    listed = [repr(name if len(name) <= 80 else name[:77] + "...") for name in sorted(names)]
-    more = f" and {len(listed) - first:,} more" if len(listed) > first else ""
-    return ", ".join(listed[:first]) + more
+    """The first few names of unknown origin, safe to print, and how many more there are."""
+    quoted = [repr(name if len(name) <= 80 else name[:77] + "...") for name in sorted(names)]
+    more = f" and {len(quoted) - first:,} more" if len(quoted) > first else ""
+    return ", ".join(quoted[:first]) + more

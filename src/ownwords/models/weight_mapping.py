@@ -1,4 +1,4 @@
-"""The tensors of a model directory: found, and fitted to a config by name and shape; no torch."""
+"""Maps the tensors of a model directory to the weights of a config, by name and shape; no torch."""
 
 import math
 import re
@@ -16,7 +16,7 @@ INDEX = "model.safetensors.index.json"
 
 HEAD, EMBEDDING = "lm_head.weight", "embedding.weight"
 
-# What older programs stored beside the weights and every reader computes for itself.
+# What older programs stored beside the weights, and every reader computes.
 KNOWN_BUFFERS = (
     r"(transformer\.)?h\.\d+\.attn\.bias",  # GPT-2: the causal mask
     r"(transformer\.)?h\.\d+\.attn\.masked_bias",  # GPT-2: what stands for minus infinity
@@ -27,13 +27,13 @@ _KNOWN_BUFFER = re.compile("|".join(KNOWN_BUFFERS))
 _SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.safetensors")
 
 _PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-# The sizes in a config that are a dimension, or part of one, of some tensor.
+# The fields of a config that are a dimension, or a factor of one, of some tensor.
 _DIMENSIONS = ("vocabulary", "width", "hidden", "heads", "kv_heads", "head_dim")
 
 
 @dataclass(frozen=True)
 class MappedTensor:
-    """A tensor in a file, with the name of the parameter that it fills."""
+    """A tensor in a file, and the name of the parameter that it fills."""
 
     ours: str
     stored: TensorInfo
@@ -77,7 +77,7 @@ def _each_weight(config: ModelConfig) -> Iterator[tuple[WeightName, int]]:
 
 
 def find_tensors(folder: Path) -> dict[str, TensorInfo]:
-    """Every tensor of a model directory by name, in one file or many; only headers are read."""
+    """Find every tensor of a model directory, by name, in one file or many; reads only headers."""
     if (folder / SINGLE).is_symlink() or (folder / SINGLE).exists():
         return read_header(folder / SINGLE)
     if not (folder / INDEX).exists():
@@ -89,38 +89,38 @@ def find_tensors(folder: Path) -> dict[str, TensorInfo]:
     for name, file in places.items():
         if not isinstance(file, str) or not _SHARD_NAME.fullmatch(file):
             raise ModelError(
-                f"{folder / INDEX} puts {preview([name])} into {file!r:.80}, which is no"
+                f"{folder / INDEX} puts {preview([name])} into {file!r:.80}, which is not a"
                 " safetensors file beside it"
             )
-    found: dict[str, TensorInfo] = {}
+    tensors: dict[str, TensorInfo] = {}
     for file in sorted(set(places.values())):
-        here = read_header(folder / file)
-        said = {name for name, place in places.items() if place == file}
-        if here.keys() != said:
+        shard = read_header(folder / file)
+        indexed = {name for name, place in places.items() if place == file}
+        if shard.keys() != indexed:
             raise ModelError(
-                f"{folder / file} and {INDEX} disagree on {preview(said ^ here.keys())}",
-                hint="the files are of two models, or a download is unfinished: get them again",
+                f"{folder / file} and {INDEX} disagree on {preview(indexed ^ shard.keys())}",
+                hint="the files belong to two models, or a download is unfinished: get them again",
             )
-        found |= here
-    return found
+        tensors |= shard
+    return tensors
 
 
 def _no_weights(folder: Path) -> ModelError:
     pickles = sorted({path.name for mark in _PICKLES for path in folder.glob(mark)})
     if pickles:
         return ModelError(
-            f"{folder} has its weights only as a pickle ({preview(pickles)}), which can run any"
-            " program when it is opened, and so is not",
-            hint="where you trust it, load it with transformers and write it again with"
+            f"{folder} has its weights only as a pickle ({preview(pickles)}); opening a pickle can"
+            " run any program, so it is refused",
+            hint="if you trust it, load it with transformers and write it again with"
             " save_pretrained(folder, safe_serialization=True)",
         )
-    return ModelError(f"{folder} holds no {SINGLE}", hint="is it the folder of a whole model?")
+    return ModelError(f"{folder} holds no {SINGLE}", hint="is it a complete model directory?")
 
 
 def map_weights(
     stored: Mapping[str, TensorInfo], config: ModelConfig, folder: Path
 ) -> list[MappedTensor]:
-    """Each tensor with its parameter; ModelError if one is left over or missing on either side."""
+    """Map each tensor to its parameter; ModelError if any is left over or missing."""
     check_plausible(stored, config, folder)
     wanted = {theirs: (ours, transposed) for ours, theirs, transposed in hf_names(config)}
     stored = _with_prefix(stored, wanted)
@@ -130,28 +130,27 @@ def map_weights(
         head = stored.pop(HEAD)
         if embedding in stored and not _equal(head, stored[embedding]):
             raise ModelError(
-                f"{folder}: config.json says that the head is tied to the embedding"
-                f" (tie_word_embeddings), and {HEAD!r} differs from {embedding!r}",
-                hint="set tie_word_embeddings to false, if the model was trained so",
+                f"{folder}: config.json ties the head to the embedding (tie_word_embeddings), but"
+                f" {HEAD!r} differs from {embedding!r}",
+                hint="set tie_word_embeddings to false if the model was trained that way",
             )
     _check_names(stored.keys(), wanted.keys(), config, folder)
     return [MappedTensor(wanted[name][0], each, wanted[name][1]) for name, each in stored.items()]
 
 
-def _check_names(found: Set[str], wanted: Set[str], config: ModelConfig, folder: Path) -> None:
-    unknown, missing = set(found - wanted), set(wanted - found)
-    if unknown or missing:
-        sides = (("unknown", unknown), ("missing", missing))
-        told = "; ".join(f"{len(names)} {side}: {preview(names)}" for side, names in sides if names)
+def _check_names(stored: Set[str], expected: Set[str], config: ModelConfig, folder: Path) -> None:
+    sides = (("unknown", set(stored - expected)), ("missing", set(expected - stored)))
+    details = "; ".join(f"{len(names)} {side}: {preview(names)}" for side, names in sides if names)
+    if details:
         raise ModelError(
-            f"{folder}: the weights are not those of a {config.MODEL_TYPE} of {config.layers}"
-            f" layers, which has {len(wanted)} tensors; {told}",
+            f"{folder}: the weights do not match a {config.MODEL_TYPE} with {config.layers} layers,"
+            f" which has {len(expected)} tensors; {details}",
             hint="is config.json the one that came with these weights?",
         )
 
 
 def check_plausible(stored: Mapping[str, TensorInfo], config: ModelConfig, folder: Path) -> None:
-    """Refuse sizes that these files cannot fill, before anything is made in that size."""
+    """Refuse sizes that these files cannot fill, before memory of that size is allocated."""
     numbers = sum(math.prod(each.shape) for each in stored.values())
     limits = dict.fromkeys(_DIMENSIONS, numbers) | {"layers": len(stored)}
     for name, limit in limits.items():
@@ -159,8 +158,8 @@ def check_plausible(stored: Mapping[str, TensorInfo], config: ModelConfig, folde
         if size > limit:
             theirs = next((k for k, value in _sizes(config).items() if value == size), name)
             raise ModelError(
-                f"{folder}: config.json has {theirs} {size:,}, and its weights are only"
-                f" {len(stored):,} tensors of {numbers:,} numbers in all",
+                f"{folder}: config.json has {theirs} {size:,}, but the weights are only"
+                f" {len(stored):,} tensors with {numbers:,} numbers in total",
                 hint="is config.json the one that came with these weights?",
             )
 
@@ -168,7 +167,7 @@ def check_plausible(stored: Mapping[str, TensorInfo], config: ModelConfig, folde
 def _with_prefix(
     stored: Mapping[str, TensorInfo], wanted: Mapping[str, tuple[str, bool]]
 ) -> Mapping[str, TensorInfo]:
-    """GPT-2's own files, and others saved without a head, leave out the first part of each name."""
+    """Restore the first part of each name, which GPT-2's files and others without a head omit."""
     prefix = next(theirs for theirs, (ours, _) in wanted.items() if ours == EMBEDDING)
     prefix = prefix.split(".")[0] + "."
     if any(name.startswith(prefix) for name in stored):
@@ -176,55 +175,55 @@ def _with_prefix(
     return {name if name == HEAD else prefix + name: each for name, each in stored.items()}
 
 
-def _equal(one: TensorInfo, other: TensorInfo) -> bool:
-    if (one.dtype, one.shape) != (other.dtype, other.shape) or one.dtype not in FLOATS:
+def _equal(left: TensorInfo, right: TensorInfo) -> bool:
+    if (left.dtype, left.shape) != (right.dtype, right.shape) or left.dtype not in FLOATS:
         return False
-    with open_file(one.path) as file, open_file(other.path) as second:
-        pairs = zip(one.blocks(file), other.blocks(second), strict=True)
+    with open_file(left.path) as file, open_file(right.path) as second:
+        pairs = zip(left.blocks(file), right.blocks(second), strict=True)
         return all(a == b for a, b in pairs)
 
 
-def check_shapes(fitted: list[MappedTensor], config: ModelConfig, folder: Path) -> None:
-    """ModelError unless every tensor has the shape that the config says, and a type of weights."""
-    wanted = weight_shapes(config)
-    for each in fitted:
-        stored, expected = each.stored, wanted[each.ours]
-        expected = expected[::-1] if each.transposed else expected
+def check_shapes(mapped: list[MappedTensor], config: ModelConfig, folder: Path) -> None:
+    """ModelError unless every tensor has the shape that the config gives, and a type of weights."""
+    shapes = weight_shapes(config)
+    for tensor in mapped:
+        stored, expected = tensor.stored, shapes[tensor.ours]
+        expected = expected[::-1] if tensor.transposed else expected
         if stored.shape != expected:
             raise ModelError(
-                f"{folder}: {stored.name!r} has the shape {list(stored.shape)}, and config.json"
-                f" asks for {list(expected)}{_because(stored.shape, expected, config)}"
+                f"{folder}: {stored.name!r} has the shape {list(stored.shape)}, but config.json"
+                f" requires {list(expected)}{_because(stored.shape, expected, config)}"
             )
         if stored.dtype not in FLOATS:
             raise ModelError(
-                f"{folder}: {stored.name!r} is {stored.dtype}, and weights are {', '.join(FLOATS)}"
+                f"{folder}: {stored.name!r} is {stored.dtype}; supported are {', '.join(FLOATS)}"
                 " (torch_dtype in config.json)",
-                hint="get the model as it was before it was quantised",
+                hint="get the model from before it was quantised",
             )
 
 
 def _sizes(config: ModelConfig) -> dict[str, int]:
-    said = config.to_hf().items()
-    return {k: v for k, v in said if type(v) is int and v > 1 and not k.endswith("_token_id")}
+    fields = config.to_hf().items()
+    return {k: v for k, v in fields if type(v) is int and v > 1 and not k.endswith("_token_id")}
 
 
-def _because(found: tuple[int, ...], expected: tuple[int, ...], config: ModelConfig) -> str:
-    """Which settings of config.json make the first size that is not as expected."""
-    if len(found) != len(expected):
+def _because(shape: tuple[int, ...], expected: tuple[int, ...], config: ModelConfig) -> str:
+    """Which fields of config.json give the first dimension that differs."""
+    if len(shape) != len(expected):
         return ""
-    size = next(right for left, right in zip(found, expected, strict=True) if left != right)
+    size = next(right for left, right in zip(shape, expected, strict=True) if left != right)
     sizes = _sizes(config)
-    one = [name for name, value in sizes.items() if value == size]
+    single = [name for name, value in sizes.items() if value == size]
     heads = {name: value for name, value in sizes.items() if "head" in name}
-    several = [
+    products = [
         f"{a} x {b}" for a in heads for b in heads if a < b and heads[a] * heads[b] == size
     ] or [f"{k} x {name}" for k in (2, 3, 4) for name, value in sizes.items() if k * value == size]
-    causes = one or several
+    causes = single or products
     return f" ({size} is {' or '.join(causes)})" if causes else ""
 
 
 def read_schemes(path: Path) -> tuple[QuantizationScheme, QuantizationScheme]:
-    """How a file's matrices and its ends are rounded; ModelError if it does not say so."""
+    """Read how the matrices of a file are quantised, and its embedding and head; or ModelError."""
     try:
         return schemes(read_metadata(path))
     except ModelError as error:
@@ -237,27 +236,28 @@ def map_quantized_weights(
     config: ModelConfig,
     folder: Path,
 ) -> list[MappedTensor]:
-    """The same for a quantised model, whose tensors have our names: every matrix but the learned
-    positions is its codes and its scales. Names, types and shapes are checked; ModelError.
+    """Map the tensors of a quantised model, which have our names; ModelError if any is wrong.
+
+    Every matrix but the learned positions is its codes and its scales.
     """
     check_plausible(stored, config, folder)
     body, ends = made_with
-    wanted: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
+    expected: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
     for ours, shape in weight_shapes(config).items():
         owner = ours.removesuffix(".weight")
         if len(shape) == 1 or owner == "positions":
-            wanted[ours] = FLOATS, shape
+            expected[ours] = FLOATS, shape
             continue
         scheme = ends if owner in ENDS else body
         for part, (kind, size) in zip(("packed", "scale"), scheme.stored(*shape), strict=True):
-            wanted[f"{owner}.{part}"] = (kind,), size
-    _check_names(stored.keys(), wanted.keys(), config, folder)
-    for name, (kinds, expected) in wanted.items():
-        each = stored[name]
-        if each.shape != expected or each.dtype not in kinds:
+            expected[f"{owner}.{part}"] = (kind,), size
+    _check_names(stored.keys(), expected.keys(), config, folder)
+    for name, (kinds, shape) in expected.items():
+        tensor = stored[name]
+        if tensor.shape != shape or tensor.dtype not in kinds:
             raise ModelError(
-                f"{folder}: {name!r} is {each.dtype} {list(each.shape)}, and config.json asks for"
-                f" {' or '.join(kinds)} {list(expected)}",
+                f"{folder}: {name!r} is {tensor.dtype} {list(tensor.shape)}, but config.json has"
+                f" {' or '.join(kinds)} {list(shape)}",
                 hint="is config.json the one that came with these weights?",
             )
-    return [MappedTensor(name, stored[name], transposed=False) for name in wanted]
+    return [MappedTensor(name, stored[name], transposed=False) for name in expected]

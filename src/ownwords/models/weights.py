@@ -1,7 +1,4 @@
-"""A model's weights between its files and its memory, copied in blocks.
-
-Loading needs the model and one block of memory; so does writing.
-"""
+"""Loads and writes the weights of a model, copied in blocks: each is in memory only once."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -28,11 +25,10 @@ from ownwords.models.weight_mapping import (
 
 
 def load(folder: Path, config: ModelConfig, device: str, dtype: torch.dtype | None) -> CausalLM:
-    """The model of `config` with the weights of `folder`, all of them checked before the first is
-    read; ModelError names what does not fit.
+    """Load the model of `config` from `folder`; ModelError names what does not fit.
 
-    Without `dtype` the model has the type of its files, the narrowest that holds all of them
-    exactly where they are mixed.
+    All tensors are checked before the first is read. Without `dtype` the model has the type of its
+    files, or the narrowest that holds all of them exactly.
     """
     stored = find_tensors(folder)
     if any(name.endswith(".packed") for name in stored):
@@ -52,7 +48,7 @@ def _load_quantized(
     device: str,
     dtype: torch.dtype | None,
 ) -> CausalLM:
-    """The same for small integers and their scales; `dtype` is what is computed in."""
+    """Load a quantised model, which computes in `dtype`."""
     check_plausible(stored, config, folder)
     kinds = {
         FLOATS[each.dtype]
@@ -84,12 +80,12 @@ def _rows(parameter: torch.Tensor, transposed: bool) -> torch.Tensor:
 
 
 def _narrowed(block: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
-    """The block in another type; ModelError where float16 would make infinity of a number."""
+    """The block in another type; ModelError where float16 would overflow."""
     cast = block.to(dtype)
     if dtype is torch.float16 and bool((cast.isinf() & ~block.isinf()).any()):
         raise ModelError(
-            f"{name!r} holds {block.abs().max().item():,.0f}, and float16 ends at 65,504",
-            hint="use bfloat16, which reaches as far as float32",
+            f"{name!r} holds {block.abs().max().item():,.0f}, but float16 ends at 65,504",
+            hint="use bfloat16, which has the range of float32",
         )
     return cast
 
@@ -127,7 +123,7 @@ def _writable(
 ) -> TensorToWrite:
     dtype = dtype or parameter.dtype
     if dtype not in FLOATS.values():
-        raise ModelError(f"weights are saved as {', '.join(FLOATS)}, and {name!r} would be {dtype}")
+        raise ModelError(f"{name!r} is {dtype}; weights can be saved as {', '.join(FLOATS)}")
     rows = _rows(parameter, transposed)
 
     def read_blocks() -> Iterator[torch.Tensor]:
