@@ -143,6 +143,7 @@ class ArchiveAnalysis:
             )
             for pair in self._pairs
         ]
+        foreign = {id_ for id_, post in decisions.items() if "language" in post.flags}
         report.style_outliers = [
             UnlikePost(
                 outlier.id,
@@ -150,6 +151,7 @@ class ArchiveAnalysis:
                 self._features[outlier.id].own_words,
                 outlier.distance,
                 list(outlier.evidence),
+                self._features[outlier.id].language if outlier.id in foreign else "",
             )
             for outlier in self._style.outliers
         ]

@@ -12,6 +12,7 @@ Text is taken apart with numpy on code points, one call for the whole text: a wo
 import builtins
 import json
 import struct
+import sys
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from ownwords.archive import pii
 from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
+from ownwords.archive.language_id import identify_language
 
 Hashes = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
@@ -85,6 +87,7 @@ class Features:
     named: str
     style: npt.NDArray[np.float32]
     private: pii.PiiMatches
+    language: str = ""  # of the own words, in English; empty if unknown
 
     @property
     def own_words(self) -> int:
@@ -309,6 +312,7 @@ def extract_features(document: Document) -> Features:
         named=named,
         style=style,
         private=pii.find_pii(text),
+        language=identify_language("\n".join(s.text for s in shared if s.kind in OWN_KINDS)),
     )
 
 
@@ -368,6 +372,7 @@ def encode_features(features: Features) -> bytes:
         "vocabulary": len(features.vocabulary),
         "named": features.named,
         "style": len(features.style),
+        "language": features.language,
         "private": [features.private.emails, features.private.phones, *features.private.examples],
     }
     head = json.dumps(header, ensure_ascii=True).encode("ascii")
@@ -408,4 +413,5 @@ def decode_features(data: bytes) -> Features:
         named=header["named"],
         style=cast("npt.NDArray[np.float32]", arrays[3]),
         private=pii.PiiMatches(emails, phones, tuple(examples)),
+        language=sys.intern(header["language"]),
     )

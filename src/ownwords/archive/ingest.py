@@ -26,7 +26,7 @@ from ownwords.core.progress import Progress
 from ownwords.core.workspace import path_text, source_name
 
 # Raised whenever the same body would be read differently, so that stored documents are read anew.
-READER_VERSION = "5"
+READER_VERSION = "6"
 
 
 @dataclass(slots=True)

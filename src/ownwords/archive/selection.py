@@ -4,6 +4,7 @@ A decision concerns training only: every post stays in the archive, can be searc
 the author's own choice overrides every default.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -16,7 +17,7 @@ from ownwords.archive.report.formatting import count, quoted
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.archive.style_outliers import StyleOutlier
 
-Flag = Literal["dominant", "unlike", "dump", "duplicate"]
+Flag = Literal["dominant", "unlike", "language", "dump", "duplicate"]
 Decision = Literal["keep", "cap", "leave out"]
 DecidedBy = Literal["default", "you"]
 
@@ -95,6 +96,16 @@ def effective_posts(words: Iterable[int]) -> float:
     return sum(counts) ** 2 / sum(n * n for n in counts) if counts else 0.0
 
 
+def main_language(features: Iterable[Features]) -> str:
+    """The language of more than half of the own words; empty if there is none."""
+    words: Counter[str] = Counter()
+    for document in features:
+        words[document.language] += document.own_words
+    total = words.total() - words.pop("", 0)
+    language, most = max(words.items(), key=lambda item: item[1], default=("", 0))
+    return language if most > total / 2 else ""
+
+
 def _shares(by_id: Mapping[str, PostFacts]) -> dict[str, float]:
     total = sum(post.features.own_words for post in by_id.values())
     return {id_: post.features.own_words / total if total else 0.0 for id_, post in by_id.items()}
@@ -112,6 +123,7 @@ def _flags(
     median = ordered[len(ordered) // 2] if ordered else 0.0
     # Of three posts each may have a third of the words: require at least twice an even share.
     limit = max(config.dominant_share, 2 / max(1, len(by_id)))
+    language = main_language(post.features for post in by_id.values())
     flags: dict[str, tuple[Flag, ...]] = {}
     for id_, post in by_id.items():
         share, features = shares[id_], post.features
@@ -121,6 +133,7 @@ def _flags(
         tests: tuple[tuple[Flag, bool], ...] = (
             ("dominant", dominant),
             ("unlike", id_ in distances),
+            ("language", language != "" and features.language not in ("", language)),
             ("dump", 2 * features.words.get("log", 0) > features.all_words),
             ("duplicate", id_ in duplicates),
         )
@@ -133,6 +146,8 @@ def _default(
 ) -> tuple[Decision, str]:
     """The default decision about a post regardless of the others, with its reason."""
     unlike = f"it reads unlike your other posts ({distance:.1f} times the usual spread away)"
+    if "language" in flags:
+        unlike = f"it is in {post.features.language}, unlike most of your posts"
     own, logs = post.features.own_words, post.features.words.get("log", 0)
     if "dominant" in flags and "unlike" in flags:
         return "leave out", f"{share:.0%} of all the prose, and {unlike}; keep it if you wrote it"
@@ -146,6 +161,8 @@ def _default(
             f"{logs:,} of its {count(post.features.all_words, 'word')} {verb}, which is never "
             f"trained on; {stay}",
         )
+    if "language" in flags:
+        return "keep", unlike
     if "unlike" in flags:
         return "keep", f"{unlike}; kept, since only you know who wrote it"
     return "keep", ""

@@ -100,6 +100,7 @@ class UnlikePost:
     words: int
     distance: float
     evidence: list[str] = field(default_factory=list)  # '"upon" 9 times as often'
+    language: str = ""  # if it is not that of most posts
 
 
 @dataclass(slots=True)

@@ -93,7 +93,9 @@ def style(report: Report) -> PageSection | None:
                 tag("span", tag("bdi", title_of(post.title)), class_="title"),
                 tag("span", f" {count(post.words, 'word')}", class_="quiet"),
             ),
-            tag("p", f"The signs: {summary.style_signs(post)}.") if post.evidence else None,
+            tag("p", f"The signs: {summary.style_signs(post)}.")
+            if post.evidence or post.language
+            else None,
         )
         for post in report.style_outliers[:MANY]
     ]

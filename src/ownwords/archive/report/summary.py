@@ -38,6 +38,7 @@ _GROUPS = (
 _FLAGS = {
     "dominant": "outweighs the other posts",
     "unlike": "reads unlike your other posts",
+    "language": "is in another language",
     "dump": "contains machine output",
     "duplicate": "shares text with another post",
 }
@@ -265,7 +266,9 @@ def notable_posts(report: Report) -> list[PostSummary]:
 def style_signs(post: UnlikePost) -> str:
     """The words by which a post's style differs, in one line."""
     signs = "; ".join(plain(sign, 120) for sign in post.evidence)
-    return re.sub(r'"([^"]*)"', r"“\1”", signs)
+    signs = re.sub(r'"([^"]*)"', r"“\1”", signs)
+    language = f"it is in {plain(post.language, 40)}" if post.language else ""
+    return "; ".join(part for part in (language, signs) if part)
 
 
 def duplicate_extent(pair: Duplicate) -> str:

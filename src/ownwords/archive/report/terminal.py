@@ -157,8 +157,8 @@ class _ReportPrinter(TerminalWriter):
         self.heading("Posts in a different style")
         for post in report.style_outliers[:_FEW]:
             self.line(title_of(post.title, 90), LOUD)
-            if post.evidence:
-                self.line(summary.style_signs(post))
+            if signs := summary.style_signs(post):
+                self.line(signs)
         self.rest(len(report.style_outliers), _FEW, "post")
 
     def _links(self, report: Report) -> None:
