@@ -20,6 +20,7 @@ from ownwords.core.errors import ConfigError, WorkspaceError
 from ownwords.core.progress import Event, Progress
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models.decoder import CausalLM
+from ownwords.training import meter
 from ownwords.training.batches import Batch, Batches
 from ownwords.training.checkpoint import Checkpoints
 from ownwords.training.device import Device
@@ -83,7 +84,8 @@ def stopping(job: TrainJob, after: int) -> TrainJob:
     return job
 
 
-def test_two_runs_are_the_same_to_the_bit(tmp_path: Path) -> None:
+def test_two_runs_are_the_same_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "_EVERY_S", 0.0)  # every step, however long it takes
     heard = Heard(), Heard()
     for i, each in enumerate(heard):
         one = job(tmp_path, RICH, key=f"{i}", progress=each.progress())
