@@ -53,6 +53,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=0, help="0: as many as the minutes allow")
     parser.add_argument("--publish", action="store_true", help="store what was trained")
     parser.add_argument("--into", type=Path, default=SHIPPED)
+    parser.add_argument("--scorecard", type=Path, help="of a blog that was tuned from this base")
     given = parser.parse_args()
     workspace = Workspace(given.workspace)
     if given.publish:
@@ -61,7 +62,7 @@ def main() -> int:
         with watching(DEFAULTS) as (progress, _, _), Archive(workspace.archive) as archive:
             texts = corpus.load_corpus(archive)
             test = list(Chapters(archive, texts.test))
-            size = publishing.publish(workspace, texts, test, given.into, progress)
+            size = publishing.publish(workspace, texts, test, given.into, progress, given.scorecard)
         print(f"{given.into}: {size / 1e6:.1f} MB")
         return 0
     if not given.texts:

@@ -10,9 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
-from ownwords.base import checks, manifest
+from ownwords.archive.advice import MEASURED, MeasuredBase
+from ownwords.base import catalogue, checks, manifest
 from ownwords.base.checks import sha256_of
 from ownwords.base.manifest import Manifest
 from ownwords.core.errors import OwnwordsError
@@ -20,6 +22,7 @@ from ownwords.core.progress import Progress, duration
 from ownwords.core.workspace import Workspace
 from ownwords.evaluation import bits_per_byte
 from ownwords.evaluation.baselines import xz_bytes
+from ownwords.evaluation.scorecard import BASE, SCRATCH, Scorecard
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.inference.model import Model
 from ownwords.models import atomic_dir, bundle
@@ -40,6 +43,7 @@ def publish(
     test: Sequence[TrainingText],
     into: Path,
     progress: Progress,
+    scorecard: Path | None = None,
 ) -> int:
     """Score the model of a workspace on the texts of `test`, store it; the bytes it takes.
 
@@ -78,7 +82,37 @@ def publish(
             dtype=torch.bfloat16,
         )
         checks.check_fits(stored)
+        count = sum(parameter.numel() for parameter in found.model.parameters())
+        (stored / MEASURED).write_text(measured(scorecard, into, count), encoding="utf-8")
         return put(stored, into)
+
+
+def measured(scorecard: Path | None, into: Path, parameters: int) -> str:
+    """What the advice of `ownwords look` quotes: the base on an author's posts, tuned and not.
+
+    From the scorecard.json of an `ownwords make` with this base; without one, as it was.
+    """
+    if scorecard is None:
+        former = into if (into / MEASURED).exists() else catalogue.shipped()
+        return (former / MEASURED).read_text(encoding="utf-8")
+    card = Scorecard.from_dict(json.loads(scorecard.read_bytes()))
+    rows = {row.name: row.bits for row in card.bits if row.kind == "static"}
+    ours = next((row.bits for row in card.bits if row.is_ours and row.kind == "static"), None)
+    if ours is None or BASE not in rows or SCRATCH not in rows:
+        raise OwnwordsError(
+            f"{scorecard} does not compare a tuned model with its base and with one from nothing",
+            hint="run `ownwords make` with this base for three minutes or more",
+        )
+    found = MeasuredBase(
+        author="one columnist",
+        training_bytes=card.about.training_bytes,
+        training_words=card.about.training_words,
+        base_parameters=parameters,
+        from_nothing=rows[SCRATCH],
+        base=rows[BASE],
+        tuned=ours,
+    )
+    return json.dumps(msgspec.to_builtins(found), indent=2) + "\n"
 
 
 def by_book(score: Score) -> Score:

@@ -10,10 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
 import small_bases
+from ownwords.archive.advice import MeasuredBase, measured_base
 from ownwords.archive.look import look
 from ownwords.archive.settings import SplitConfig
 from ownwords.archive.store import Archive
@@ -21,12 +23,14 @@ from ownwords.base import checks
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import Workspace
+from ownwords.evaluation import scorecard
 from ownwords.evaluation.scores import DocumentScore, Score
 from ownwords.models import bundle, registry
 from ownwords.models.decoder import build as built
 from ownwords.models.safetensors_header import read_header
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
 from ownwords.training import corpus
+from unit import sample_card
 
 BASE = Path(__file__).resolve().parents[2] / "base"
 if not BASE.exists():
@@ -219,3 +223,19 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     found = publishing.thinned(marks)
     assert (found[0], found[-1], len(found)) == (marks[0], marks[-1], publishing.CURVE_ROWS)
     assert publishing.thinned(marks[:5]) == marks[:5]
+
+
+def test_what_the_advice_quotes_comes_from_a_scorecard(tmp_path: Path) -> None:
+    path = tmp_path / "scorecard.json"
+    card = sample_card.good()
+    path.write_text(json.dumps(card.to_dict()), encoding="utf-8")
+    found = json.loads(publishing.measured(path, tmp_path, 10_000_000))
+    rows = {row.name: row.bits for row in card.bits if row.kind == "static"}
+    assert (found["base"], found["from_nothing"]) == (rows[scorecard.BASE], rows[scorecard.SCRATCH])
+    assert found["tuned"] in rows.values()
+    assert found["training_words"] == card.about.training_words
+    assert msgspec.convert(found, MeasuredBase)
+    # Without a new one the figures stay those that were measured.
+    assert json.loads(publishing.measured(None, tmp_path, 1)) == msgspec.to_builtins(
+        measured_base()
+    )

@@ -8,6 +8,7 @@ import math
 from bisect import bisect_right
 from functools import cache
 from importlib.resources import files
+from typing import Final
 
 import msgspec
 
@@ -38,6 +39,9 @@ _HEADLINES = (
 )
 
 
+MEASURED: Final = "measured.json"  # beside the weights of the shipped base
+
+
 class MeasuredBase(msgspec.Struct, frozen=True):
     """What the shipped base gave on one author, in bits per byte of posts it had not seen."""
 
@@ -53,7 +57,7 @@ class MeasuredBase(msgspec.Struct, frozen=True):
 @cache
 def measured_base() -> MeasuredBase:
     """The figures that were written when the shipped base was published."""
-    path = files("ownwords").joinpath("base", "shipped", "measured.json")
+    path = files("ownwords").joinpath("base", "shipped", MEASURED)
     return msgspec.convert(json.loads(path.read_text("utf-8")), MeasuredBase)
 
 
