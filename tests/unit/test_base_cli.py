@@ -65,7 +65,7 @@ def test_a_base_is_added_listed_verified_and_removed(
     assert figures["has_shipped"] is True
     assert [one["name"] for one in figures["bases"]] == ["shipped", "mine"]
     assert main(["base", "verify", "--quiet"]) == 0
-    assert capsys.readouterr().out.count("whole; it opens and reads") == 2
+    assert capsys.readouterr().out.count("complete; it opens and works") == 2
     assert main(["base", "verify", str(tmp_path / "mine"), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["verified"]) == 1
     assert main(["base", "remove", "mine"]) == 0
@@ -93,7 +93,7 @@ def test_the_list_has_a_name_and_no_other_word_passes(capsys: pytest.CaptureFixt
 def test_an_install_without_its_base_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["base"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "came without the model in the box" in said
+    assert "lacks the model in the box" in said
     assert "ownwords base add ORG/NAME" in said
     assert main(["base", "verify"]) == 2
     assert "came without the model in the box" in capsys.readouterr().err

@@ -402,7 +402,7 @@ class _Stopped(MakeCallbacks):
 @pytest.mark.parametrize(
     ("at", "said"),
     [
-        ("read", "the same command starts again"),
+        ("read", "the texts are read and stored; the same command continues from there"),
         ("planned", "the same command resumes"),
         ("writes", "your model is finished, in .*model; the same command resumes with the rest"),
     ],

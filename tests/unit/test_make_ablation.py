@@ -136,13 +136,13 @@ def test_score_finds_it_again_unless_it_was_made_for_another(
     with Archive(place.archive) as archive:
         key = corpus.load_corpus(archive).key
     beside = place.runs / "in-full" / "model"
-    found = score._rivals(result.model, str(folder / "base" / "model"), place, key)
+    found = score._comparison_models(result.model, str(folder / "base" / "model"), place, key)
     assert found.undivided == beside
-    assert score._rivals(result.model, "none", place, key).undivided == beside
-    assert score._rivals(result.model, "none", place, "other texts").undivided is None
+    assert score._comparison_models(result.model, "none", place, key).undivided == beside
+    assert score._comparison_models(result.model, "none", place, "other texts").undivided is None
     # The model from nothing was trained otherwise, so the one in full says nothing about it.
     nothing = place.runs / "from-nothing" / "model"
-    assert score._rivals(nothing, "none", place, key).undivided is None
+    assert score._comparison_models(nothing, "none", place, key).undivided is None
 
 
 def report(*posts: PostSummary) -> Report:

@@ -126,13 +126,13 @@ def test_what_is_known_is_told_again_without_torch(
         (
             lambda here: (here / "blog.ownwords" / "archive.sqlite").unlink(),
             ["score"],
-            "holds no posts to judge the model by",
+            "holds no posts to score the model on",
             "--workspace",
         ),
         (
             lambda here: save(here / "blog.ownwords" / "model", base="tuned from elsewhere"),
             ["score"],
-            "tuned from elsewhere, which is not here",
+            "was fine-tuned from elsewhere, which is not here",
             "--base none",
         ),
         (lambda here: None, ["score", "--base", "shiped"], "no base called shiped", "base"),

@@ -1,8 +1,7 @@
 """`ownwords base`."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,7 @@ from ownwords.cli.optional_packages import require_package
 from ownwords.cli.options import DEFAULTS, CommonOptions
 from ownwords.cli.parameters import SourcePath
 from ownwords.cli.training import TRAINING, TrainingOptions, train
-from ownwords.core.errors import OwnwordsError
+from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.progress import printable
 from ownwords.core.workspace import source_name
 from ownwords.training.forecast import number, size
@@ -28,11 +27,12 @@ if TYPE_CHECKING:
     from ownwords.base.catalogue import Entry
 
 _HEADINGS = ("name", "parameters", "family", "size", "bits a byte", "from")
+_RESUMES = "what was downloaded is saved; the same command resumes"
 _FIGURES = frozenset({"parameters", "size", "bits a byte"})
 
 app = App(
     name="base",
-    help="The models that tuning may begin with: the one in the box, and others.",
+    help="The models that training can start from: the one in the box, and others.",
     help_epilogue="ownwords base VERB --help explains each and shows an example.",
     help_format="plaintext",
     usage="Usage: ownwords base [VERB] [OPTIONS]",
@@ -42,7 +42,7 @@ app = App(
 Name = Annotated[
     str,
     Parameter(
-        help="What it is called from now on. [default: as the model, folder or workspace is]",
+        help="Its name from now on. [default: the name of the model, folder or workspace]",
         show_default=False,
     ),
 ]
@@ -56,10 +56,10 @@ Name = Annotated[
 )
 @app.default
 def listed(*, common: CommonOptions = DEFAULTS) -> None:
-    """List the bases: how large they are, where they came from."""
+    """List the bases with their sizes and origins."""
     found = catalogue.entries()
     figures = {
-        "bases": [_figures(each) for each in found],
+        "bases": [_figures(entry) for entry in found],
         "has_shipped": catalogue.has_shipped(),
         "folder": str(catalogue.bases_folder()),
     }
@@ -82,27 +82,27 @@ def verify(
     *,
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Compare the files with their checksums, see that they fit each other, and open the model."""
+    """Check the files against their checksums and each other, and open the model."""
     from ownwords.base import checks
 
     if name:
         folders = {name: catalogue.find(name)}
     else:
-        folders = {each.name: each.folder for each in catalogue.entries()}
+        folders = {entry.name: entry.folder for entry in catalogue.entries()}
     if not folders:
         catalogue.shipped()  # raises the sentence for an install without one
     problems: dict[str, list[str]] = {}
     with common.watched() as (progress, _):
-        for each, folder in folders.items():
-            with progress.stage(f"Verifying {each}"):
-                problems[each] = checks.verify(folder)
-    wrong = {each: found for each, found in problems.items() if found}
+        for entry, folder in folders.items():
+            with progress.stage(f"Verifying {entry}"):
+                problems[entry] = checks.verify(folder)
+    wrong = {entry: found for entry, found in problems.items() if found}
     if wrong:
-        said = "; ".join(f"{each}: {', '.join(found)}" for each, found in wrong.items())
+        details = "; ".join(f"{entry}: {', '.join(found)}" for entry, found in wrong.items())
         hints = {catalogue.SHIPPED: "install ownwords again"}
-        again = [hints.get(each, f"remove {each} and add it again") for each in wrong]
-        raise OwnwordsError(f"not as it should be: {said}", hint=", ".join(again))
-    figures = {"verified": {each: str(folder) for each, folder in folders.items()}}
+        again = [hints.get(entry, f"remove {entry} and add it again") for entry in wrong]
+        raise OwnwordsError(f"verification failed: {details}", hint=", ".join(again))
+    figures = {"verified": {entry: str(folder) for entry, folder in folders.items()}}
     common.show(figures, lambda console: _print_verified(list(folders), console))
 
 
@@ -118,7 +118,7 @@ def add(
             name="SOURCE",
             help="A model directory, which is copied, or ORG/NAME of a model on huggingface.co:"
             " GPT-2, Llama, Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT names another hub,"
-            " HF_TOKEN who asks.",
+            " HF_TOKEN gives access to gated models.",
         ),
     ],
     /,
@@ -126,10 +126,10 @@ def add(
     name: Name = "",
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Put another model among the bases; what a hub sends is checked, and no code is fetched."""
+    """Add a model to the bases; downloads are checked, and no code is downloaded."""
     from ownwords.base import install
 
-    with common.watched() as (progress, _), _kept():
+    with common.watched() as (progress, _), resumable(_RESUMES):
         folder = install.add(source, name, progress=progress)
     _show_added(folder, common)
 
@@ -140,18 +140,18 @@ def add(
     sort_key=3,
 )
 def remove(
-    name: Annotated[str, Parameter(name="NAME", help="A base that was added.")],
+    name: Annotated[str, Parameter(name="NAME", help="A base you added.")],
     /,
     *,
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Take an added base away, or what came of one that was never fetched whole."""
+    """Remove an added base, or an unfinished download."""
     from ownwords.base import install
 
     freed = install.remove(name)
     common.show(
         {"removed": name, "bytes": freed},
-        lambda console: console.print(Text(f"{name} is gone: {size(freed)}")),
+        lambda console: console.print(Text(f"{name} is removed: {size(freed)} freed")),
     )
 
 
@@ -166,13 +166,13 @@ def pretrain(
     options: TrainingOptions = TRAINING,
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Train a model from nothing, as `ownwords pretrain` does, and put it among the bases."""
+    """Train a model from scratch, as `ownwords pretrain` does, and add it to the bases."""
     require_package("torch", "training a model")
     from ownwords.base import install
     from ownwords.training import recipes
 
     name = name or source_name(paths[0])
-    install.check_free(name)  # now, and not when the hours are spent
+    install.check_free(name)  # before the hours are spent
     made = train(
         paths,
         common,
@@ -187,19 +187,8 @@ def pretrain(
             _show_added(folder, common)
 
 
-@contextmanager
-def _kept() -> Iterator[None]:
-    """Say that an interrupted download is kept."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            "what was downloaded is kept; the same command resumes it"
-        ) from None
-
-
-def _figures(each: "Entry") -> dict[str, Any]:
-    return asdict(each) | {"folder": str(each.folder)}
+def _figures(entry: "Entry") -> dict[str, Any]:
+    return asdict(entry) | {"folder": str(entry.folder)}
 
 
 def _show_added(folder: Path, common: CommonOptions) -> None:
@@ -214,30 +203,30 @@ def _print_added(found: "Entry", console: "Console") -> None:
             style="not bold",
         )
     )
-    console.print(Text(f"Begin with it: ownwords make PATH --base {found.name}"), soft_wrap=True)
+    console.print(Text(f"To start from it: ownwords make PATH --base {found.name}"), soft_wrap=True)
 
 
 def _print_list(found: Sequence["Entry"], console: "Console") -> None:
     console.print()
     if not catalogue.has_shipped():
-        console.print(Text("This install came without the model in the box.", style=LOUD))
+        console.print(Text("This installation lacks the model in the box.", style=LOUD))
         console.print(
-            Text("Install it again, or begin with another: ownwords base add ORG/NAME"),
+            Text("Install ownwords again, or add a base: ownwords base add ORG/NAME"),
             soft_wrap=True,
         )
         console.print()
     if found:
         console.print(_table(found))
         console.print()
-    for each in found:
-        if each.problem:
-            console.print(Text(f"{each.name} cannot be used: {printable(each.problem)}"))
-    usable = [each.name for each in found if not each.problem]
+    for entry in found:
+        if entry.problem:
+            console.print(Text(f"{entry.name} cannot be used: {printable(entry.problem)}"))
+    usable = [entry.name for entry in found if not entry.problem]
     if usable:
-        text = f"Begin with one: ownwords make PATH --base {usable[-1]}"
+        text = f"To start from one: ownwords make PATH --base {usable[-1]}"
         console.print(Text(text, style=QUIET), soft_wrap=True)
-    if any(each.bits_per_byte is not None for each in found):
-        text = "Bits a byte are on texts held out when it was made, each base on its own."
+    if any(entry.bits_per_byte is not None for entry in found):
+        text = "Bits a byte: on the held-out texts of each base, so not comparable between bases."
         console.print(Text(text, style=QUIET))
 
 
@@ -250,15 +239,15 @@ def _table(found: Sequence["Entry"]) -> Table:
             overflow="fold",
         )
     table.add_row(*(Text(heading, style=QUIET) for heading in _HEADINGS))
-    for each in found:
-        bits = each.bits_per_byte
+    for entry in found:
+        bits = entry.bits_per_byte
         table.add_row(
-            Text(each.name, style=LOUD),
-            Text(number(each.parameters) if each.parameters else "?"),
-            Text(each.family or "?"),
-            Text(size(each.bytes)),
+            Text(entry.name, style=LOUD),
+            Text(number(entry.parameters) if entry.parameters else "?"),
+            Text(entry.family or "?"),
+            Text(size(entry.bytes)),
             Text(f"{bits:.3f}" if bits is not None else "-"),
-            Text(printable(each.source)),
+            Text(printable(entry.source)),
         )
     return table
 
@@ -266,5 +255,5 @@ def _table(found: Sequence["Entry"]) -> Table:
 def _print_verified(names: Sequence[str], console: "Console") -> None:
     for name in names:
         console.print(
-            Text(name, style=LOUD).append("  whole; it opens and reads", style="not bold")
+            Text(name, style=LOUD).append("  complete; it opens and works", style="not bold")
         )

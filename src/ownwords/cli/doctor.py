@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def doctor(*, common: CommonOptions = DEFAULTS) -> None:
-    """Look at the machine, measure it, show both with the settings in force."""
+    """Inspect and measure this machine, and show the settings in force."""
     from ownwords.core.hardware import inspect_machine
     from ownwords.inference.engine_loader import describe_cpu_engine
 
@@ -76,7 +76,7 @@ def _rows(
         (
             "Cores",
             f"{cpu.physical_cores or 'unknown'} physical, {cpu.logical_cores} logical,"
-            f" {cpu.usable_cores} usable here; computing with {count(machine.threads, 'thread')}",
+            f" {cpu.usable_cores} usable here; using {count(machine.threads, 'thread')}",
         ),
         ("Memory", f"{_gb(memory.total_bytes)}, {_gb(memory.available_bytes)} available"),
         ("Disk", f"{_gb(disk.available_bytes)} free of {_gb(disk.total_bytes)}"),
@@ -87,10 +87,8 @@ def _rows(
         ),
     ]
     for device in machine.devices:
-        memory_said = f", {_gb(device.memory_bytes)}" if device.memory_bytes else ""
-        rows.append(
-            ("Device", f"{device.kind}: {device.name}{memory_said}; {', '.join(device.dtypes)}")
-        )
+        size = f", {_gb(device.memory_bytes)}" if device.memory_bytes else ""
+        rows.append(("Device", f"{device.kind}: {device.name}{size}; {', '.join(device.dtypes)}"))
     for speed in machine.speeds:
         rows.append(("Speed", f"{speed.value:,.0f} {speed.unit}: {speed.what}"))
     engine, why = writing
@@ -105,7 +103,7 @@ def _rows(
         for setting in settings_of(resolved.settings)
         if resolved.origins[setting.key] != "default"
     ]
-    rows.append(("Settings", "\n".join(changed) or "all as they come"))
+    rows.append(("Settings", "\n".join(changed) or "all defaults"))
     return rows
 
 

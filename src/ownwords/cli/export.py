@@ -24,22 +24,23 @@ def export(
     to: Annotated[
         Literal["hf", "gguf", "ollama"],
         Parameter(
-            help="The form: a model directory, one GGUF file, or a folder for `ollama create`."
+            help="The format: a model directory, a GGUF file, or a folder for `ollama create`."
         ),
     ],
     type: Annotated[
         Literal["f32", "f16", "bf16", "q8_0", "q4_0"] | None,
         Parameter(
-            help="How the weights are kept. [default: as they are for hf, f16 for gguf, q8_0 for"
+            help="The type of the weights. [default: unchanged for hf, f16 for gguf, q8_0 for"
             " ollama]"
         ),
     ] = None,
     out: Annotated[
-        Path | None, Parameter(help="Where to. [default: beside the model, named after it]")
+        Path | None,
+        Parameter(help="Where to write it. [default: next to the model, named after it]"),
     ] = None,
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Read the model, write it in another form."""
+    """Read a model and write it in another format."""
     require_package("torch", "exporting a model")
     from ownwords.inference.export import export as export_model
 
@@ -56,4 +57,4 @@ def _print(written: "ExportResult", console: "Console") -> None:
         console.print(Text(note, style="dim"))
     if written.form == "ollama":
         folder = written.path.parent
-        console.print(Text(f"now: cd {folder} && ollama create {folder.name} -f Modelfile"))
+        console.print(Text(f"Next: cd {folder} && ollama create {folder.name} -f Modelfile"))

@@ -6,7 +6,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ownwords.cli.options import DEFAULTS, CommonOptions, setting
-from ownwords.core.workspace import Workspace
 
 
 def look(
@@ -15,27 +14,29 @@ def look(
         Parameter(
             name="PATH",
             required=True,
-            help="A blog: a Publii site, an export of another system, a feed, or a folder of"
-            " texts. Several make one archive.",
+            help="A blog: a Publii site, another system's export, a feed, or a folder of texts;"
+            " several make one archive.",
         ),
     ],
     drafts: Annotated[
-        bool | None, setting("archive.drafts", "Take in drafts and scheduled posts.")
+        bool | None, setting("archive.drafts", "Include drafts and scheduled posts.")
     ] = None,
     hidden: Annotated[
         bool | None,
-        setting("archive.hidden", "Take in posts that are live but listed nowhere."),
+        setting("archive.hidden", "Include posts that are online but not listed."),
     ] = None,
     private: Annotated[
         bool | None,
-        setting("archive.private", "Take in private and password-protected posts."),
+        setting("archive.private", "Include private and password-protected posts."),
     ] = None,
     pages: Annotated[
-        bool | None, setting("archive.pages", 'Take in pages, such as "About".')
+        bool | None, setting("archive.pages", 'Include pages, such as "About".')
     ] = None,
     export: Annotated[
         Path | None,
-        Parameter(help="Also write the texts to this file, a JSON object a line. [default: none]"),
+        Parameter(
+            help="Also write the texts to this file, one JSON object per line. [default: none]"
+        ),
     ] = None,
     common: CommonOptions = DEFAULTS,
 ) -> None:
@@ -50,7 +51,7 @@ def look(
             "archive.private": private,
             "archive.pages": pages,
         },
-        workspace=common.workspace or Workspace.default_for(paths[0]).root,
+        workspace=common.workspace_for(paths).root,
     ).settings
     with common.watched() as (progress, ask):
         report = build_archive(

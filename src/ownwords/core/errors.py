@@ -1,5 +1,8 @@
 """Errors that the user can fix: one sentence each, and what to do about it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class OwnwordsError(Exception):
     """An error in the input or the environment, never a bug.
@@ -35,3 +38,14 @@ class InUseError(WorkspaceError):
 
 class ConfigError(OwnwordsError):
     """A setting or field has an unknown name or an invalid value."""
+
+
+@contextmanager
+def resumable(sentence: str) -> Iterator[None]:
+    """Tell whoever interrupts what is saved, unless the interrupted code says it itself."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if str(error):
+            raise
+        raise KeyboardInterrupt(sentence) from None

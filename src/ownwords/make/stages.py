@@ -14,7 +14,7 @@ from ownwords.archive.look import look
 from ownwords.archive.report import Report
 from ownwords.archive.store import Archive
 from ownwords.base import catalogue
-from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError
+from ownwords.core.errors import ConfigError, CorpusError, InUseError, OwnwordsError, resumable
 from ownwords.core.progress import Progress
 from ownwords.core.workspace import translate_os_errors, try_lock
 from ownwords.evaluation.scorecard import Scorecard
@@ -73,7 +73,7 @@ class MakeStages:
     def read_texts(self, ask: "AskAuthor | None") -> Report:
         """Read the texts into the archive; an unchanged blog is not read again."""
         request = self.request
-        with _resumable("nothing was changed; the same command starts again"):
+        with resumable("nothing was changed; the same command starts again"):
             began = time.perf_counter()
             report = look(
                 request.paths,
@@ -84,6 +84,7 @@ class MakeStages:
                 progress=self.progress,
                 ask=self._timed(ask) if ask else None,
             )
+        with resumable("the texts are read and stored; the same command continues from there"):
             self.callbacks.on_read(report, time.perf_counter() - began - self._asking_s)
         return report
 
@@ -125,7 +126,7 @@ class MakeStages:
             self.callbacks.on_changed(self._describe(changes, before, posts))
         if language.is_new_to(self.request.base, texts.train):
             self.callbacks.on_new_language()
-        with _resumable(
+        with resumable(
             f"everything so far is saved in {self.workspace.root}; the same command resumes"
         ):
             began = time.perf_counter()
@@ -373,7 +374,7 @@ class MakeStages:
         return timed_ask
 
     def _model_is_finished(self) -> AbstractContextManager[None]:
-        return _resumable(
+        return resumable(
             f"your model is finished, in {self.model}; the same command resumes with the rest"
         )
 
@@ -386,17 +387,6 @@ class MakeStages:
         start = "the base" if self.request.base else "scratch"
         changed = ", ".join(texts[name] for name in changes if name in texts)
         return f"Since the last model here: {changed}. Training starts again from {start}."
-
-
-@contextmanager
-def _resumable(sentence: str) -> Iterator[None]:
-    """Tell whoever interrupts what is saved, unless the interrupted code says it itself."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if str(error):
-            raise
-        raise KeyboardInterrupt(sentence) from None
 
 
 def _settings_key(settings: Mapping[str, object]) -> str:
