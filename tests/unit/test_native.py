@@ -223,11 +223,11 @@ def test_adamw_is_that_of_torch(dtype: torch.dtype) -> None:
             first,
             second,
             step=step,
-            rate=1e-2,
+            learning_rate=1e-2,
             betas=(0.9, 0.95),
             eps=1e-8,
-            decay=0.1,
-            narrow=narrow,
+            weight_decay=0.1,
+            bf16_copy=narrow,
         )
     torch.testing.assert_close(ours, theirs.detach(), rtol=1e-5, atol=1e-6)
     assert torch.equal(narrow, ours.bfloat16())

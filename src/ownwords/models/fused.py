@@ -132,26 +132,26 @@ def cross_entropy_(
 def adamw_(
     weight: Tensor,
     gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
+    mean: Tensor,
+    square: Tensor,
     *,
     step: int,
-    rate: float,
+    learning_rate: float,
     betas: tuple[float, float],
     eps: float,
-    decay: float,
+    weight_decay: float,
     scale: float = 1.0,
-    narrow: Tensor | None = None,
+    bf16_copy: Tensor | None = None,
 ) -> None:
     """One step of AdamW in one pass; `step` counts from 1, `scale` multiplies the gradient.
 
     `weight` and the moments are float32, the gradient float32 or bfloat16, all contiguous;
-    `narrow` is a bfloat16 copy of the weight, written too.
+    `bf16_copy` is a bfloat16 copy of the weight, written too.
     """
     library().adamw(
         DTYPES[gradient.dtype],
-        *_pointers(weight, narrow, gradient, first, second),
-        *(weight.numel(), scale, rate, *betas, eps, decay),
+        *_pointers(weight, bf16_copy, gradient, mean, square),
+        *(weight.numel(), scale, learning_rate, *betas, eps, weight_decay),
         *(1 - beta**step for beta in betas),
     )
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.native.bindings import NativeError, NativeLibrary, interface, load_library
-from ownwords.native.build import Isa
 
 Kind = Literal["f32", "bf16", "int8", "int4"]
 Stored = Literal["f32", "bf16", "f16", "codes8", "codes4"]
@@ -109,11 +108,6 @@ class NativeModel:
         self._end = weakref.finalize(self, library.engine_free, handle)
         library.engine_threads(handle, ctypes.addressof(count))
         self.threads = count.value
-
-    @property
-    def isa(self) -> Isa:
-        """The library's instruction set."""
-        return self._library.isa
 
     def cache(self, rows: int, length: int) -> "NativeCache":
         """A cache for `rows` texts of up to `length` tokens each."""

@@ -110,12 +110,12 @@ class AdamW:
                 mean,
                 square,
                 step=step,
-                rate=lr,
+                learning_rate=lr,
                 betas=self.betas,
                 eps=self.eps,
-                decay=self.decay,
+                weight_decay=self.decay,
                 scale=scale,
-                narrow=narrow[name] if name in self.written else None,
+                bf16_copy=narrow[name] if name in self.written else None,
             )
 
     def _step_fused(self, weights: list[Tensor], lr: float, clip: GradClip) -> None:
