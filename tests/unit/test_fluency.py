@@ -260,4 +260,4 @@ def test_nothing_given_is_nothing_found() -> None:
     found = fluency([], [], [], None)
     assert found.repeated.samples.of == found.repeated.held_out.of == 0
     assert found.broken.excess is None
-    assert "no list of words" in found.reason
+    assert "no word list" in found.reason

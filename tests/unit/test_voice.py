@@ -175,7 +175,7 @@ def test_the_classifier_finds_the_least_of_what_it_minimises() -> None:
     is_author = np.arange(60) < 25
     features[is_author, 0] += 0.5
     fold = np.arange(60) % 3
-    weights = classifier.fitted(features, is_author, fold)
+    weights = classifier.fit(features, is_author, fold)
     penalty = np.r_[np.full(8, classifier.PENALTY), 0]
     for k in range(3):
         used = fold != k
@@ -203,7 +203,7 @@ def test_noise_is_told_apart_by_luck_only() -> None:
     is_author = np.arange(200) < 80
     features = classifier.StandardScaler(counts)(counts)
     fold = classifier.folds(list(range(200)))
-    scores = classifier.scores(features, classifier.fitted(features, is_author, fold))
+    scores = classifier.scores(features, classifier.fit(features, is_author, fold))
     unseen = scores[np.arange(200), fold]
     auc = (unseen[is_author][:, None] > unseen[~is_author]).mean()
     assert 0.38 < auc < 0.62

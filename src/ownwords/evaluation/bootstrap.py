@@ -1,7 +1,7 @@
-"""How sure a figure is: what it would be of other passages of the same kind.
+"""Cluster bootstrap: confidence intervals from resampling whole sources.
 
-Whole sources (a post, a sample, another author) are drawn anew, not passages: those of one source
-are no independent witnesses.
+Sources (a post, a sample, another author) are resampled, not passages, since passages of one source
+are not independent.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ Numbers = Sequence[float] | Vector
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure, of how many passages it is, and where it would lie with others.
+    """A figure, the number of passages behind it, and its interval.
 
-    No interval is given where there are fewer than two sources.
+    There is no interval with fewer than two sources.
     """
 
     value: float
@@ -33,9 +33,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class PairedEstimate:
-    """A figure of samples, and the same of the author's real held-out text beside it.
+    """A figure of samples, and of the author's held-out text.
 
-    `excess` is where the difference lies, samples less real.
+    `excess` is the interval of the difference, samples minus held-out.
     """
 
     samples: Estimate
@@ -44,7 +44,7 @@ class PairedEstimate:
 
 
 class ClusterBootstrap:
-    """How often each source comes in each resample, and which items are whose."""
+    """How often each source occurs in each resample, and the source of each item."""
 
     def __init__(self, sources: Sequence[int], seed: int = 1) -> None:
         distinct, which = np.unique(np.asarray(sources, np.int64), return_inverse=True)
@@ -57,25 +57,25 @@ class ClusterBootstrap:
             self._counts += generator.multinomial(self.sources, chances, RESAMPLES)
 
     def sums(self, values: Numbers) -> Vector:
-        """The sum of the items' values, in each resample."""
+        """Sum of the items' values in each resample."""
         return self._counts @ self.by_source(np.asarray(values, float))
 
     def quantile(self, values: Numbers, share: float) -> Vector:
-        """The value below which so many of the items lie, in each resample."""
+        """Quantile of the items' values in each resample."""
         order = np.argsort(np.asarray(values, float), kind="stable")
         reached = np.cumsum(self._counts[:, self._which[order]], axis=1)
         at = (reached < share * reached[:, -1:]).sum(axis=1)
-        found: Vector = np.asarray(values, float)[order][np.minimum(at, self.items - 1)]
-        return found
+        quantiles: Vector = np.asarray(values, float)[order][np.minimum(at, self.items - 1)]
+        return quantiles
 
     def by_source(self, values: Vector) -> Vector:
-        """The sums of the items of each source, along the first axis."""
+        """Sums over the items of each source, along the first axis."""
         sums = np.zeros((self.sources, *values.shape[1:]))
         np.add.at(sums, self._which, values)
         return sums
 
     def pairs(self, values_AB: Vector, other: "ClusterBootstrap") -> Vector:
-        """The mean over all pairs of an item of these and one of the other, in each resample."""
+        """Mean over all pairs with an item of the other, in each resample."""
         sums = other.by_source(self.by_source(values_AB).T).T
         drawn: Vector = ((self._counts @ sums) * other._counts).sum(axis=1)
         drawn /= self.sums(np.ones(self.items)) * other.sums(np.ones(other.items))
@@ -83,13 +83,13 @@ class ClusterBootstrap:
 
 
 def ratio(parts: Numbers, wholes: Numbers, draws: ClusterBootstrap) -> Estimate:
-    """The sum of the parts over the sum of the wholes; 0 where there is nothing whole."""
+    """Sum of the parts over the sum of the wholes; 0 without any."""
     value = float(_divided(np.atleast_1d(np.sum(parts)), np.atleast_1d(np.sum(wholes)))[0])
     return Estimate(value, draws.items, interval(_ratios(parts, wholes, draws), draws))
 
 
 def mean(values: Numbers, draws: ClusterBootstrap) -> Estimate:
-    """The mean of the items' values."""
+    """Mean of the items' values."""
     return ratio(values, np.ones(len(values)), draws)
 
 
@@ -97,7 +97,7 @@ def beside(
     samples: tuple[Numbers, Numbers, ClusterBootstrap],
     held_out: tuple[Numbers, Numbers, ClusterBootstrap],
 ) -> PairedEstimate:
-    """A ratio of samples and one of held-out text, each of parts, wholes and draws."""
+    """Ratios of samples and of held-out text, each given as parts, wholes and resamples."""
     apart = _ratios(*samples) - _ratios(*held_out)
     return PairedEstimate(
         ratio(*samples), ratio(*held_out), interval(apart, samples[2], held_out[2])
@@ -105,14 +105,14 @@ def beside(
 
 
 def over_pairs(values_AB: Vector, rows: ClusterBootstrap, columns: ClusterBootstrap) -> Estimate:
-    """The mean over all pairs of an item of each: of wins, the area under the curve."""
+    """Mean over all pairs of items; for wins, the area under the ROC curve."""
     drawn = rows.pairs(values_AB, columns)
     return Estimate(float(values_AB.mean()), rows.items, interval(drawn, rows, columns))
 
 
 def interval(drawn: Vector, *draws: ClusterBootstrap) -> Interval | None:
-    """The middle part of what the resamples gave; None where a side has but one source."""
-    if any(one.sources < 2 for one in draws):
+    """Interval of the resampled values; None where a side has a single source."""
+    if any(each.sources < 2 for each in draws):
         return None
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high), LEVEL)

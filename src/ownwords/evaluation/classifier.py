@@ -60,10 +60,10 @@ def folds(sources: Sequence[int], count: int = FOLDS) -> npt.NDArray[np.int64]:
     return fold_of[which]
 
 
-def fitted(
+def fit(
     features_NF: Array, is_author_N: npt.NDArray[np.bool_], fold_N: npt.NDArray[np.int64]
 ) -> Array:
-    """The weights of each fold, with the constant last; both sides weigh the same.
+    """Fit the weights of each fold, constant last, weighting both classes equally.
 
     Accelerated gradient steps with restarts (O'Donoghue and Candès, 2015).
     """
@@ -91,7 +91,7 @@ def fitted(
             break
         next_FK: Array = ahead_FK - step * down_FK
         moved_FK = next_FK - at_FK
-        # Downhill no longer: forget the momentum of that fold.
+        # No longer downhill: reset the momentum of that fold.
         uphill_K = (down_FK * moved_FK).sum(axis=0) > 0
         momentum_K = np.where(uphill_K, np.float32(1), momentum_K)
         later_K = ((1 + np.sqrt(1 + 4 * momentum_K**2)) / 2).astype(np.float32)

@@ -1,8 +1,7 @@
-"""Whether samples are sentences in a language: the same questions to them and to real posts.
+"""Fluency of samples: made-up words, broken sentences, repetition, each beside real posts.
 
-Nothing is judged alone. A real post has repetitions, new words and sentences without an end too:
-every figure of the samples stands beside that of held-out posts, in passages as long as the
-samples.
+Real posts have repetitions, new words and sentences without an end, too, so every figure of the
+samples is compared with that of held-out posts, in passages of the same length.
 """
 
 from collections import Counter
@@ -24,20 +23,20 @@ _EXAMPLES = 8
 
 @dataclass(frozen=True, slots=True)
 class Fluency:
-    """Shares, each of samples and of real held-out text in passages as long."""
+    """Shares, in samples and in real held-out passages of the same length."""
 
     passage_words: int
-    repeated: PairedEstimate  # runs of 4 words that came before in the same text
-    looped: PairedEstimate  # words that say again at once what was just said
+    repeated: PairedEstimate  # runs of 4 words that occurred before in the same text
+    looped: PairedEstimate  # words that repeat at once what was just said
     sample_loop: Loop
     held_out_loop: Loop
     new_words: PairedEstimate  # words in none of the training posts
     non_words: PairedEstimate | None  # nor in the lexicon, names and numbers apart
-    unknown_names: PairedEstimate | None  # the same of words with a capital in mid-sentence
+    unknown_names: PairedEstimate | None  # the same for capitalized words in mid-sentence
     broken: PairedEstimate  # sentences with any fault
     faults: Mapping[Fault, PairedEstimate]
     sentence_words: PairedEstimate  # the mean length of a sentence
-    odd_turns: PairedEstimate  # turns of words that no training post takes: see `word_order`
+    odd_turns: PairedEstimate  # patterns of words in no training post: see `word_order`
     examples: Mapping[str, tuple[str, ...]]  # of the samples: non-words, broken sentences by fault
     reason: str = ""  # why something is None
 
@@ -48,40 +47,42 @@ def fluency(
     training: Sequence[str],
     lexicon: Lexicon | None,
 ) -> Fluency:
-    """Ask the same of samples and of held-out posts; `training` posts say what is usual.
+    """Measure samples and held-out posts alike; `training` posts define what is usual.
 
-    Without samples, or without held-out text half as long as one, the figures there are 0 of 0.
+    Without samples, or without held-out text half as long as one, the figures are 0 of 0.
     """
     length = max(1, round(median([count_words(text) for text in samples] or [0])))
     ours = [
         (number, text)
-        for number, one in enumerate(samples)
-        for text in openings(one, length)[:1] or [one]
+        for number, sample in enumerate(samples)
+        for text in openings(sample, length)[:1] or [sample]
     ]
-    real = [(number, text) for number, one in enumerate(held_out) for text in openings(one, length)]
-    reason = "" if lexicon else "There is no list of words here to know non-words by."
+    real = [
+        (number, text) for number, post in enumerate(held_out) for text in openings(post, length)
+    ]
+    reason = "" if lexicon else "There is no word list to recognize made-up words."
     if lexicon and not is_in_the_language(held_out or training, lexicon.frequent):
         lexicon = None
         reason = (
-            "The list of words is English, and these posts are not: which words are none cannot be "
-            "said."
+            "The word list is English, but these posts are not, so made-up words cannot be"
+            " recognized."
         )
-    judge = _Judge(
+    judge = _FluencyJudge(
         Lexicon.of(training), lexicon, SentenceConventions.of(training), WordOrder.of(training)
     )
-    looked = [[judge.look(text) for _, text in kind] for kind in (ours, real)]
+    findings = [[judge.look(text) for _, text in kind] for kind in (ours, real)]
     draws = [ClusterBootstrap([source for source, _ in kind]) for kind in (ours, real)]
 
-    def share(part: str, whole: str) -> PairedEstimate:
+    def share(part: str, total: str) -> PairedEstimate:
         sides = [
-            ([one.counts[part] for one in kind], [one.counts[whole] for one in kind], drawn)
-            for kind, drawn in zip(looked, draws, strict=True)
+            ([text.counts[part] for text in kind], [text.counts[total] for text in kind], drawn)
+            for kind, drawn in zip(findings, draws, strict=True)
         ]
         return beside(*sides)
 
     loops = [
-        max((one.loop for one in kind), key=lambda loop: loop.words, default=Loop())
-        for kind in looked
+        max((text.loop for text in kind), key=lambda loop: loop.words, default=Loop())
+        for kind in findings
     ]
     return Fluency(
         passage_words=length,
@@ -96,13 +97,13 @@ def fluency(
         faults={fault: share(fault, "sentences") for fault in FAULTS},
         sentence_words=share("sentence words", "sentences"),
         odd_turns=share("odd", "turns"),
-        examples=_examples(looked[0]),
+        examples=_examples(findings[0]),
         reason=reason,
     )
 
 
-class _Looked(NamedTuple):
-    """What was seen in one text."""
+class _TextFindings(NamedTuple):
+    """Counts and examples of one text."""
 
     counts: Counter[str]
     loop: Loop
@@ -111,13 +112,13 @@ class _Looked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _FluencyJudge:
     own: Lexicon
     lexicon: Lexicon | None
     habits: SentenceConventions
     order: WordOrder
 
-    def look(self, text: str) -> _Looked:
+    def look(self, text: str) -> _TextFindings:
         again = repetition(text)
         counts = Counter(
             words=again.words, runs=again.runs, repeated=again.repeated, looped=again.looped
@@ -125,19 +126,24 @@ class _Judge:
         strange = self._words(text, counts)
         judged = sentences(text, self.habits)
         counts["sentences"] = len(judged)
-        counts["sentence words"] = sum(one.words for one in judged)
-        counts["broken"] = sum(bool(one.faults) for one in judged)
-        counts.update(fault for one in judged for fault in one.faults)
+        counts["sentence words"] = sum(sentence.words for sentence in judged)
+        counts["broken"] = sum(bool(sentence.faults) for sentence in judged)
+        counts.update(fault for sentence in judged for fault in sentence.faults)
         counts["odd"], counts["turns"] = self.order.odd(text)
-        return _Looked(counts, again.longest, strange, tuple(one for one in judged if one.faults))
+        return _TextFindings(
+            counts,
+            again.longest,
+            strange,
+            tuple(sentence for sentence in judged if sentence.faults),
+        )
 
     def _words(self, text: str, counts: Counter[str]) -> tuple[str, ...]:
-        """Count words that nobody has; those that are no names."""
+        """Count words in no list; return those that are not names."""
         strange: list[str] = []
-        found = words_in(text)
-        counts["judged"] = len(found)
-        for one in found:
-            word = one[0]
+        words = words_in(text)
+        counts["judged"] = len(words)
+        for match in words:
+            word = match[0]
             if self.own.knows(word):
                 continue
             counts["new"] += 1
@@ -146,16 +152,21 @@ class _Judge:
             if not word[0].isupper():
                 counts["non-words"] += 1
                 strange.append(word)
-            elif not begins_sentence(one):  # there a capital does not say that it is a name
+            elif not begins_sentence(match):  # there a capital does not make it a name
                 counts["unknown names"] += 1
         return tuple(strange)
 
 
-def _examples(looked: Sequence[_Looked]) -> dict[str, tuple[str, ...]]:
-    """A few of what was found, the most frequent first."""
-    strange = Counter(word for one in looked for word in one.strange)
+def _examples(findings: Sequence[_TextFindings]) -> dict[str, tuple[str, ...]]:
+    """A few examples of each fault, the most frequent first."""
+    strange = Counter(word for text in findings for word in text.strange)
     examples = {"non-words": tuple(word for word, _ in strange.most_common(_EXAMPLES))}
     for fault in FAULTS:
-        said = [one.text for text in looked for one in text.broken if fault in one.faults]
-        examples[fault] = tuple(said[:_EXAMPLES])
+        sentences = [
+            sentence.text
+            for text in findings
+            for sentence in text.broken
+            if fault in sentence.faults
+        ]
+        examples[fault] = tuple(sentences[:_EXAMPLES])
     return examples

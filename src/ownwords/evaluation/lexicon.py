@@ -26,8 +26,8 @@ _BEGINNING = re.compile(r"(?:^|[.!?…:\n])[^\w\n]*$")
 
 def words_in(text: str) -> list[re.Match[str]]:
     """The words of a text as written; addresses and what holds digits are none."""
-    cleared = _ADDRESS.sub(lambda found: " " * len(found[0]), text)
-    return [found for found in _WORD.finditer(cleared) if not _DIGIT.search(found[0])]
+    cleared = _ADDRESS.sub(lambda match: " " * len(match[0]), text)
+    return [match for match in _WORD.finditer(cleared) if not _DIGIT.search(match[0])]
 
 
 def begins_sentence(word: re.Match[str]) -> bool:
@@ -44,8 +44,8 @@ def folded(word: str) -> str:
 def is_in_the_language(texts: Sequence[str], frequent: Sequence[str]) -> bool:
     """Whether texts are in the language whose most frequent words are given; empty ones are."""
     known = frozenset(frequent)
-    found = [folded(word[0]) in known for text in texts for word in words_in(text[:_LOOKED_AT])]
-    return not found or sum(found) / len(found) >= _LEAST_FREQUENT
+    is_known = [folded(word[0]) in known for text in texts for word in words_in(text[:_LOOKED_AT])]
+    return not is_known or sum(is_known) / len(is_known) >= _LEAST_FREQUENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Lexicon:
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Lexicon":
         """All words of some texts."""
-        found = {folded(word[0]) for text in texts for word in words_in(text)}
-        return cls(frozenset(found - {""}))
+        words = {folded(word[0]) for text in texts for word in words_in(text)}
+        return cls(frozenset(words - {""}))
 
     def knows(self, word: str) -> bool:
         """Whether it holds a word, however that is written, or what it is a genitive of."""

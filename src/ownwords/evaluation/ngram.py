@@ -28,15 +28,15 @@ class KneserNey:
 
     def __init__(self, documents: Iterable[bytes], order: int = 7) -> None:
         self.order = order
-        whole = Counter[str]()
+        full = Counter[str]()
         shorter = Counter[str]()  # those that begin a document, where nothing stands before
         for document in documents:
             text = symbols(document)
-            whole.update(text[at : at + order] for at in range(len(text) - order + 1))
+            full.update(text[at : at + order] for at in range(len(text) - order + 1))
             shorter.update(text[:length] for length in range(2, min(order, len(text) + 1)))
         self._contexts: dict[str, _Followers] = {}
         self._discounts: list[tuple[float, float, float]] = []
-        grams = whole
+        grams = full
         for length in range(order, 0, -1):
             self._discounts.insert(0, self._keep(grams))
             # A lower order counts in how many contexts a gram was seen, not how often.
@@ -58,8 +58,8 @@ class KneserNey:
             if followers is None:  # then no longer one was seen either
                 break
             count = followers.counts.get(text[at], 0)
-            kept = count - self._discount(length, count)
-            value = (kept + followers.freed * value) / followers.total
+            discounted = count - self._discount(length, count)
+            value = (discounted + followers.freed * value) / followers.total
         return value
 
     def _keep(self, grams: Counter[str]) -> tuple[float, float, float]:

@@ -1,6 +1,6 @@
-"""Passages of equal length: style and fluency of texts can be compared in no others.
+"""Cuts texts into passages of equal length, so that style and fluency can be compared.
 
-A short text shows a rarer word once or not at all, and repeats itself less; so figures of a
+A short text repeats itself less and shows a rarer word once or not at all, so figures of a
 paragraph and of an essay differ whoever wrote them.
 """
 
@@ -26,46 +26,47 @@ class TextPassage:
 
 
 def passages(texts: Sequence[str], words: int) -> list[TextPassage]:
-    """All texts in passages of `words` words, one behind the other from the beginning of each.
+    """Cut all texts into consecutive passages of `words` words.
 
-    Texts shorter than that are joined with one another. What is left over at an end is left out.
+    Shorter texts are joined. The rest at the end of a text is left out.
     """
-    found: list[TextPassage] = []
+    cut_passages: list[TextPassage] = []
     short: list[str] = []
     for source, text in enumerate(texts):
         cut = list(_cut(text, words, source))
-        found += cut
+        cut_passages += cut
         if not cut:
             short.append(text)
     joined = _cut("\n\n".join(short), words, 0)
-    return found + [
-        TextPassage(one.text, one.hashes, len(texts) + number) for number, one in enumerate(joined)
+    return cut_passages + [
+        TextPassage(passage.text, passage.hashes, len(texts) + number)
+        for number, passage in enumerate(joined)
     ]
 
 
 def evenly(items: Sequence[TextPassage], most: int) -> list[TextPassage]:
-    """So many of them at most, as far apart as can be."""
+    """At most so many items, evenly spaced."""
     if len(items) <= most:
         return list(items)
     return [items[i * len(items) // most] for i in range(most)]
 
 
 def openings(text: str, words: int) -> list[str]:
-    """A text in stretches of so many words, each from the beginning of a line on.
+    """Cut a text into stretches of so many words, each from the beginning of a line.
 
-    Where a line is far longer than that, from the beginning of a sentence. A text, or a rest of it,
-    of half as many words is a stretch as well: it is what a short sample is beside a long one.
+    In far longer lines it begins with a sentence. A text, or the rest of one, of half as many
+    words is a stretch as well.
     """
     _, starts, _ = hash_words(text)
-    found: list[str] = []
+    stretches: list[str] = []
     begin = 0
     while True:
         first = int(starts.searchsorted(begin))
         if len(starts) - first < max(1, words / 2):
-            return found
+            return stretches
         last = first + words
         end = int(starts[last]) if last < len(starts) else len(text)
-        found.append(text[begin:end].strip())
+        stretches.append(text[begin:end].strip())
         near = int(starts[min(last + words // 2, len(starts) - 1)])
         begin = _beginning(text, end, near)
 

@@ -61,12 +61,12 @@ class PPM:
                     continue
             events, different = sum(seen.values()), len(seen)
             # With every symbol there is in sight, there is nothing to escape to.
-            whole = 2 * events
+            weight = 2 * events
             if len(excluded) + different == SYMBOLS:
-                whole -= different
+                weight -= different
             if wanted in seen:
-                return share * (2 * seen[wanted] - 1) / whole
-            share *= different / whole
+                return share * (2 * seen[wanted] - 1) / weight
+            share *= different / weight
             excluded.update(seen)
         return share / (SYMBOLS - len(excluded))
 

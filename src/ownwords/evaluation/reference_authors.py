@@ -41,14 +41,14 @@ class FeatureVocabulary:
 
     def count(self, passages: Sequence[TextPassage]) -> "FeatureCounts":
         """What is counted in each passage."""
-        vocabulary, kept = hashes_of(self.words), frozenset(self.words)
+        vocabulary, frequent = hashes_of(self.words), frozenset(self.words)
         widths = (len(self.words), self.letters, self.masked)
         words, letters, stars = (np.zeros((len(passages), n), np.float32) for n in widths)
         for number, passage in enumerate(passages):
             text = plain(passage.text)
             words[number] = word_counts(passage.hashes, vocabulary)
             letters[number] = letter_groups(text, self.letters)
-            stars[number] = letter_groups(masked(text, kept), self.masked)
+            stars[number] = letter_groups(masked(text, frequent), self.masked)
         return FeatureCounts(words, letters, stars, tuple(passage.source for passage in passages))
 
 
@@ -115,14 +115,14 @@ class ReferenceAuthors:
         """From texts by author: the first `stretch` units of each; shorter ones are left out."""
         authors: list[str] = []
         author_of: list[int] = []
-        kept: list[FeatureCounts] = []
+        rows: list[FeatureCounts] = []
         for author, texts in stretches.items():
             units = [passages([text], unit_words)[:stretch] for text in texts]
-            whole = [vocabulary.count(one) for one in units if len(one) == stretch]
-            if whole:
-                author_of += [len(authors)] * len(whole)
+            counts = [vocabulary.count(unit) for unit in units if len(unit) == stretch]
+            if counts:
+                author_of += [len(authors)] * len(counts)
                 authors.append(author)
-                kept += whole
+                rows += counts
 
         def stored(rows: Sequence[Counts]) -> _Stored:
             return np.minimum(np.concatenate(rows), 255).astype(np.uint8)
@@ -132,9 +132,9 @@ class ReferenceAuthors:
             tuple(authors),
             unit_words,
             stretch,
-            stored([one.words for one in kept]),
-            stored([one.letters for one in kept]),
-            stored([one.masked for one in kept]),
+            stored([row.words for row in rows]),
+            stored([row.letters for row in rows]),
+            stored([row.masked for row in rows]),
             np.array(author_of, np.uint16),
         )
 
@@ -165,7 +165,7 @@ class ReferenceAuthors:
                 stored = {name: np.ascontiguousarray(file[name]) for name in file.files}
             words, letters, masked_ = (stored[name] for name in ("words", "letters", "masked"))
             author_of, authors = stored["author_of"], _as_words(stored["authors"])
-            found = cls(
+            loaded = cls(
                 FeatureVocabulary(
                     _as_words(stored["vocabulary"]), letters.shape[1], masked_.shape[1]
                 ),
@@ -190,8 +190,8 @@ class ReferenceAuthors:
                 f"the other authors' figures in {path} cannot be read: {error}",
                 hint="install ownwords again, or make them with `python base/reference.py`",
             ) from error
-        found._check(path)
-        return found
+        loaded._check(path)
+        return loaded
 
     def _check(self, path: Path) -> None:
         units = len(self._author_of) * self.stretch

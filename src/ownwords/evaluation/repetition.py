@@ -1,7 +1,7 @@
-"""What a text says again: runs of words that came before in it, and loops.
+"""Repetition in a text: runs of words that occurred before, and loops.
 
-A loop says at once what was just said, as many words as it has or more: "and so on and so on and so
-on". A run may come back anywhere.
+A loop repeats at once what was just said ("and so on and so on and so on"). A run may come back
+anywhere.
 """
 
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ import numpy as np
 
 from ownwords.archive.features import hash_words, shingles
 
-RUN = 4  # words: so long a run comes twice in a page of real text, but not often
-LEAST_LOOP = 4  # words said again, from which on it is no figure of speech
+RUN = 4  # words: a run that long occurs twice in a page of real text, but rarely
+LEAST_LOOP = 4  # repeated words, below which it may be a figure of speech
 
-_LONGEST_UNIT = 60  # words of what is said over and over
+_LONGEST_UNIT = 60  # words of a loop's period
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The longest stretch that says again at once what was just said: words beyond the first."""
+    """The longest immediate repetition; `words` counts those beyond the first time."""
 
     words: int = 0
     text: str = ""  # from the first time on
@@ -26,17 +26,17 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """What was found in a text."""
+    """Counts of repetition in a text."""
 
     words: int
     runs: int
-    repeated: int  # runs that came before
+    repeated: int  # runs that occurred before
     looped: int  # words in loops, beyond the first time
     longest: Loop
 
 
 def repetition(text: str) -> Repetition:
-    """Look for what comes again in a text; letters' case and punctuation make nothing new."""
+    """Count repetitions in a text, ignoring case and punctuation."""
     hashes, starts, ends = hash_words(text)
     runs = shingles(hashes, RUN)
     looped = np.zeros(len(hashes), bool)
@@ -51,7 +51,7 @@ def repetition(text: str) -> Repetition:
                 continue
             looped[begin + unit : end + unit] = True
             if end - begin > longest.words:
-                said = text[starts[begin] : ends[end + unit - 1]]
-                longest = Loop(end - begin, " ".join(said.split()))
+                repeated_text = text[starts[begin] : ends[end + unit - 1]]
+                longest = Loop(end - begin, " ".join(repeated_text.split()))
     repeated = len(runs) - len(np.unique(runs))
     return Repetition(len(hashes), len(runs), repeated, int(looped.sum()), longest)

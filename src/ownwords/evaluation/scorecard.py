@@ -1,4 +1,4 @@
-"""The scorecard as data: every figure that the page, the terminal and `--json` show."""
+"""The scorecard as data: every figure of the page, the terminal and `--json`."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,14 +10,14 @@ from ownwords.evaluation.voice import Voice
 
 Kind = Literal["static", "adaptive"]
 
-# Ways of foreseeing text that others ask for by name.
+# Names of rows.
 OURS, ADAPTING = "Your model", "Your model, learning as it reads"
 BASE, SCRATCH, NGRAM = "Its base", "Trained from scratch", "Kneser-Ney n-gram"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Which model, of whose texts, and how much of them judged it."""
+    """The model, its training data and the posts it was measured on."""
 
     name: str  # of the blog
     model: str  # the model's folder
@@ -37,10 +37,10 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class BitsRow:
-    """Bits a byte on the held-out posts, by one way of foreseeing text; intervals are of 95%.
+    """Bits per byte of one model on the held-out posts, with 95% intervals.
 
-    An adaptive figure is of something that goes on learning within the post it is scored on.
-    `gain` is by how much ours of the same kind is better, on the same posts.
+    An adaptive model keeps learning within the post it is scored on. `gain` is by how much ours of
+    the same kind is better on the same posts.
     """
 
     name: str
@@ -58,7 +58,7 @@ class BitsRow:
 
 @dataclass(frozen=True, slots=True)
 class CopiedPassage:
-    """The longest passage that stands, character for character, in a post learned from."""
+    """The longest passage that is, character for character, in a training post."""
 
     text: str  # empty where there is none
     words: int
@@ -69,17 +69,17 @@ class CopiedPassage:
 
 @dataclass(frozen=True, slots=True)
 class NewRuns:
-    """Share of runs of `n` words that stand in no post learned from."""
+    """Share of runs of `n` words that are in no training post."""
 
     n: int
-    guarded: float | None  # of what it writes as users have it; None without a guard
+    guarded: float | None  # None without a guard
     unguarded: float
     real: float | None  # of the held-out posts, where there are any
 
 
 @dataclass(frozen=True, slots=True)
 class Memorised:
-    """What the model has by heart, and what of it comes out."""
+    """What the model knows by heart, and what it copies."""
 
     prefix: int  # tokens given
     length: int  # tokens to follow word for word
@@ -94,7 +94,7 @@ class Memorised:
 
 @dataclass(frozen=True, slots=True)
 class WritingSample:
-    """The same beginning and the same luck, with the base and with the tuned model."""
+    """The same prompt and seed with the base and with the tuned model."""
 
     prompt: str  # empty: a new text
     seed: int
@@ -105,7 +105,7 @@ class WritingSample:
 
 @dataclass(frozen=True, slots=True)
 class DominantRow:
-    """The archive with a post as it was found, or as it is learned from."""
+    """Training data with the full post, or as its author decided."""
 
     how: str
     words: int  # of that post, learned from
@@ -117,7 +117,7 @@ class DominantRow:
 
 @dataclass(frozen=True, slots=True)
 class Dominant:
-    """The post that outweighed the others, before and after the decision about it."""
+    """The post that outweighs the others, before and after the decision about it."""
 
     title: str
     day: str
@@ -133,7 +133,7 @@ Topic = Literal["all", "foresight", "voice", "fluency", "copying"]
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """A judgement in plain words, and the figures it follows from."""
+    """A judgement in plain words, and its reasons."""
 
     about: Topic
     kind: str  # "writes like you"; see `verdict`
@@ -143,7 +143,7 @@ class Conclusion:
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """What a part of the work took."""
+    """Duration of a stage."""
 
     name: str
     seconds: float
@@ -151,7 +151,7 @@ class StageTime:
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """Everything that was found out about a model."""
+    """Everything measured about a model."""
 
     about: ModelFacts
     bits: tuple[BitsRow, ...]  # empty where nothing was held out
@@ -160,9 +160,9 @@ class Scorecard:
     memorised: Memorised | None
     samples: tuple[WritingSample, ...]
     dominant: Dominant | None = None
-    plan: tuple[str, ...] = ()  # what was foretold of the training, and what came of it
+    plan: tuple[str, ...] = ()  # forecasts of the training, and their outcomes
     seconds: tuple[StageTime, ...] = ()
-    notes: tuple[str, ...] = ()  # what was bounded or left out, and why
+    notes: tuple[str, ...] = ()  # limits of the figures
     verdicts: tuple[Conclusion, ...] = ()  # the one about all first
 
     @property
@@ -171,7 +171,7 @@ class Scorecard:
 
     @property
     def verdict(self) -> Conclusion:
-        """The one that stands above all."""
+        """The overall conclusion."""
         return self.verdicts[0]
 
     @property
@@ -185,7 +185,7 @@ class Scorecard:
         return self.row(BASE)
 
     def row(self, name: str) -> BitsRow | None:
-        """What foresees text in the way of that name."""
+        """The row of that name."""
         return next((row for row in self.bits if row.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:

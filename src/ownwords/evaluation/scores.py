@@ -1,4 +1,4 @@
-"""What a score is: nats and bytes by document, and what follows from them."""
+"""Scores: nats and bytes of each document, and bits per byte with intervals."""
 
 import math
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ RESAMPLES = 2000  # of the documents; more would not move the second figure of a
 
 @dataclass(frozen=True, slots=True)
 class DocumentScore:
-    """What a whole document costs: the end of it included, which a reader must be told too."""
+    """Cost of a document, its end included."""
 
     name: str
     nats: float
     bytes: int  # of its text in UTF-8
-    tokens: int  # that were predicted
+    tokens: int  # predicted
 
     @property
     def bits_per_byte(self) -> float:
@@ -24,7 +24,7 @@ class DocumentScore:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where a figure would lie with other documents of the same kind, so often as `level` says."""
+    """Confidence interval: where a figure would lie with other documents of the same kind."""
 
     low: float
     high: float
@@ -58,9 +58,9 @@ class Score:
         return self.nats / max(1, self.tokens)
 
     def interval(self, level: float = 0.95, seed: int = 1) -> Interval | None:
-        """Of bits per byte, by resampling whole documents; None with fewer than two of them.
+        """Bootstrap interval of bits per byte; None with fewer than two documents.
 
-        The tokens of a document are no independent witnesses, so documents are what is resampled.
+        Whole documents are resampled, since tokens of one document are not independent.
         """
         count = len(self.documents)
         if count < 2:
@@ -76,9 +76,9 @@ class Score:
         return Interval(float(low), float(high), level)
 
     def advantage(self, other: "Score", level: float = 0.95, seed: int = 1) -> Interval | None:
-        """By how many bits per byte this is better than `other` on the same documents, at least.
+        """Interval of the bits per byte by which this is better than `other`.
 
-        Paired: both are resampled together, so that what is hard for both cancels out.
+        Paired: both are resampled together, so what is hard for both cancels out.
         """
         if len(self.documents) != len(other.documents):
             raise ValueError("scores of different documents cannot be compared")
@@ -87,7 +87,10 @@ class Score:
         gained = (_bits(other) - _bits(self)) * math.log(2)
         pairs = zip(self.documents, gained.tolist(), strict=True)
         return Score(
-            tuple(DocumentScore(one.name, nats, one.bytes, one.tokens) for one, nats in pairs)
+            tuple(
+                DocumentScore(document.name, nats, document.bytes, document.tokens)
+                for document, nats in pairs
+            )
         ).interval(level, seed)
 
 

@@ -72,10 +72,10 @@ class SentenceConventions:
         """What the texts show; a sentence is absurd at half as long again as his longest ones."""
         within: Counter[str] = Counter()
         for text in texts:
-            for found in _ABBREVIATED.finditer(text):
-                within[found[1].casefold()] += 1 if found[2].islower() else -1
+            for match in _ABBREVIATED.finditer(text):
+                within[match[1].casefold()] += 1 if match[2].islower() else -1
         abbreviations = frozenset({word for word, more in within.items() if more >= 2})
-        doubled = {one[1].casefold() for text in texts for one in _DOUBLED.finditer(text)}
+        doubled = {match[1].casefold() for text in texts for match in _DOUBLED.finditer(text)}
         lengths = [
             _count(text[start:end])
             for text in texts
@@ -89,7 +89,7 @@ class SentenceConventions:
 def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
     """The sentences of a text, each judged; the last is left out if the text ends within it."""
     lines = list(_lines(text))
-    found: list[Sentence] = []
+    judged: list[Sentence] = []
     after_end = False  # whether the line before ended a sentence
     for number, line in enumerate(lines):
         spans = list(_split(line, habits.abbreviations))
@@ -105,7 +105,7 @@ def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
             *_unpaired_quotes(line, following, begins=number == 0, cut=last),
         ]
         for start, end in spans:
-            said = line[start:end]
+            sentence = line[start:end]
             if end == len(line) and not ended and last:
                 break
             faults: list[Fault] = []
@@ -113,17 +113,19 @@ def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
                 faults.append("no end")
             if any(start <= at < end for at in unpaired):
                 faults.append("unpaired")
-            if (start or after_end) and _begins_small(said):
+            if (start or after_end) and _begins_small(sentence):
                 faults.append("small letter")
-            words = _count(said)
+            words = _count(sentence)
             if words > habits.longest:
                 faults.append("too long")
-            if any(one[1].casefold() not in habits.doubled for one in _DOUBLED.finditer(said)):
+            if any(
+                match[1].casefold() not in habits.doubled for match in _DOUBLED.finditer(sentence)
+            ):
                 faults.append("doubled word")
             if words:
-                found.append(Sentence(said.strip(), words, tuple(faults)))
+                judged.append(Sentence(sentence.strip(), words, tuple(faults)))
         after_end = ended
-    return found
+    return judged
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -171,16 +173,16 @@ def _ends(line: str, mark: re.Match[str], abbreviations: frozenset[str]) -> bool
     return not (is_initial or word in _BEFORE_NAMES)
 
 
-def _begins_small(said: str) -> bool:
-    letter = next((each for each in said if each.isalnum()), "")
+def _begins_small(sentence: str) -> bool:
+    letter = next((each for each in sentence if each.isalnum()), "")
     return letter.islower()
 
 
 def _unpaired_brackets(line: str, *, begins: bool, cut_from: int) -> list[int]:
     """Where a bracket stands whose other half is missing, and not for having been cut off."""
-    found: list[int] = []
+    unpaired: list[int] = []
     opened: list[int] = []
-    smileys = {at for one in _SMILEY.finditer(line) for at in range(*one.span())}
+    smileys = {at for smiley in _SMILEY.finditer(line) for at in range(*smiley.span())}
     for at, char in enumerate(line):
         if char not in "()[]" or at in smileys:
             continue
@@ -190,13 +192,13 @@ def _unpaired_brackets(line: str, *, begins: bool, cut_from: int) -> list[int]:
         elif opened and line[opened[-1]] + char in ("()", "[]"):
             opened.pop()
         elif not begins:
-            found.append(at)
-    return found + [at for at in opened if at < cut_from]
+            unpaired.append(at)
+    return unpaired + [at for at in opened if at < cut_from]
 
 
 def _unpaired_quotes(line: str, following: str, *, begins: bool, cut: bool) -> list[int]:
     """The same of double quotes; of single ones apostrophes cannot be told."""
-    found: list[int] = []
+    unpaired: list[int] = []
     opened = -1
     for at, char in enumerate(line):
         if char not in _QUOTES:
@@ -204,15 +206,15 @@ def _unpaired_quotes(line: str, following: str, *, begins: bool, cut: bool) -> l
         if _opens(line, at, opened >= 0):
             begins = False
             if opened >= 0:
-                found.append(opened)
+                unpaired.append(opened)
             opened = at
         elif opened >= 0:
             opened = -1
         elif not begins:
-            found.append(at)
+            unpaired.append(at)
     # Speech that goes on in the next paragraph is opened there anew.
     goes_on = cut or (following != "" and following[0] in _QUOTES)
-    return found if opened < 0 or goes_on else [*found, opened]
+    return unpaired if opened < 0 or goes_on else [*unpaired, opened]
 
 
 def _opens(line: str, at: int, is_open: bool) -> bool:

@@ -39,9 +39,9 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def masked(plain_text: str, kept: Collection[str]) -> str:
+def masked(plain_text: str, frequent: Collection[str]) -> str:
     """A plain text with a star for every word but those kept."""
-    return _WORD.sub(lambda found: found[0] if found[0] in kept else "*", plain_text)
+    return _WORD.sub(lambda match: match[0] if match[0] in frequent else "*", plain_text)
 
 
 def letter_groups(plain_text: str, buckets: int) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Passages of one text that stand word for word in others."""
+"""Finds passages of one text that occur word for word in others."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ _WORD = re.compile(r"\S+")
 
 @dataclass(frozen=True, slots=True)
 class VerbatimMatch:
-    """A passage that stands in the generated text and in a document, character for character."""
+    """A passage that a text and a document have in common, character for character."""
 
     text: str
     document: str  # its name; empty where nothing is shared
@@ -28,7 +28,7 @@ class VerbatimMatch:
 
 @dataclass(frozen=True, slots=True)
 class SharedPassage:
-    """A passage of whole words, `text[start:end]`, that stands in that document from `at` on."""
+    """A passage of whole words, `text[start:end]`, also in `document` from `at` on."""
 
     start: int
     end: int
@@ -37,7 +37,7 @@ class SharedPassage:
 
 
 def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()) -> VerbatimMatch:
-    """The longest passage of `written` that stands in a training document, and in which."""
+    """The longest passage of `written` that is in a training document, and which document."""
     ours = _Text(written)
     best, where = 0, -1
     for number, document in enumerate(training):
@@ -56,7 +56,7 @@ def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()
         return VerbatimMatch("", "")
     at = ours.first_shared(_Text(training[where]), best)
     passage = written[at : at + best]
-    if passage not in training[where]:  # two runs of one hash, of which nobody has seen any
+    if passage not in training[where]:  # a hash collision, never observed
         return VerbatimMatch("", "")
     return VerbatimMatch(passage, names[where] if names else str(where))
 
@@ -64,32 +64,32 @@ def longest_run(written: str, training: Sequence[str], names: Sequence[str] = ()
 def shared_passages(
     written: str, documents: Iterable[tuple[str, str]], words: int, least: int = 20
 ) -> list[SharedPassage]:
-    """All passages of so many words or more that stand in a document, in the order of the text.
+    """All passages of at least so many words that are in a document, in the order of the text.
 
-    `documents` are names and texts. A passage is as long as it can be, and of whole words; shorter
-    than `least` characters it is none. Of two that overlap the longer is kept, of equals the first.
+    `documents` are names and texts. Passages are maximal, of whole words and at least `least`
+    characters. Of two that overlap the longer is kept, of equals the first.
     """
     ours = _Text(written)
-    found: dict[tuple[int, int], SharedPassage] = {}
+    passages: dict[tuple[int, int], SharedPassage] = {}
     for name, document in documents:
         for start, at, length in _matches(ours, written, document, least):
-            whole = _of_whole_words(written, document, start, at, length)
-            if whole is None or whole in found:
+            span = _of_whole_words(written, document, start, at, length)
+            if span is None or span in passages:
                 continue
-            begin, end = whole
+            begin, end = span
             if len(_WORD.findall(written, begin, end)) >= words:
-                found[whole] = SharedPassage(begin, end, name, at + begin - start)
-    kept: list[SharedPassage] = []
-    for one in sorted(found.values(), key=lambda each: each.start - each.end):
-        if all(one.end <= other.start or other.end <= one.start for other in kept):
-            kept.append(one)
-    return sorted(kept, key=lambda each: each.start)
+                passages[span] = SharedPassage(begin, end, name, at + begin - start)
+    longest: list[SharedPassage] = []
+    for passage in sorted(passages.values(), key=lambda passage: passage.start - passage.end):
+        if all(passage.end <= other.start or other.end <= passage.start for other in longest):
+            longest.append(passage)
+    return sorted(longest, key=lambda passage: passage.start)
 
 
 def _matches(
     ours: "_Text", written: str, document: str, least: int
 ) -> Iterator[tuple[int, int, int]]:
-    """(place in the text, place in the document, length) of runs that go no further either way."""
+    """(place in the text, place in the document, length) of maximal common runs."""
     mine = ours.hashes(least)
     theirs = _Text(document).hashes(least)
     if not len(mine) or not len(theirs):
@@ -105,19 +105,19 @@ def _matches(
             if pairs > _MOST_PAIRS:
                 return
             if start and at and written[start - 1] == document[at - 1]:
-                continue  # begins earlier, and was found there
+                continue  # begins earlier, where it is found
             length = _common(written, start, document, at)
-            if length >= least:  # or only the hashes are the same
+            if length >= least:  # otherwise a hash collision
                 yield start, at, length
 
 
-def _common(one: str, start: int, other: str, at: int) -> int:
-    """How far two texts are the same from there on."""
+def _common(text: str, start: int, other: str, at: int) -> int:
+    """Length of the common run from there on."""
 
     def same(begin: int, end: int) -> bool:
-        return one[start + begin : start + end] == other[at + begin : at + end]
+        return text[start + begin : start + end] == other[at + begin : at + end]
 
-    most, step = min(len(one) - start, len(other) - at), 64
+    most, step = min(len(text) - start, len(other) - at), 64
     low = 0
     while low < most and same(low, high := min(low + step, most)):
         low, step = high, 2 * step
@@ -131,7 +131,7 @@ def _common(one: str, start: int, other: str, at: int) -> int:
 def _of_whole_words(
     written: str, document: str, start: int, at: int, length: int
 ) -> tuple[int, int] | None:
-    """The part of a run that begins and ends with a word, in both texts."""
+    """The part of a run that consists of whole words in both texts."""
     begin, end = start, start + length
     if _cuts(written, begin) or _cuts(document, at):
         while begin < end and not written[begin].isspace():
@@ -147,14 +147,14 @@ def _of_whole_words(
 
 
 def _cuts(text: str, at: int) -> bool:
-    """Whether a word goes on over that place."""
+    """Whether that place is within a word."""
     return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
 
 
 class _Text:
-    """Characters with a hash of every run of any length at hand.
+    """Rolling hashes of a text: of every run of any length.
 
-    sum(c[i] * base**i) over a run, divided by base**start, does not depend on where the run lies;
+    sum(c[i] * base**i) over a run, divided by base**start, does not depend on the place of the run;
     modulo 2**64 an odd base has an inverse.
     """
 
@@ -178,7 +178,7 @@ class _Text:
         return (self._sums[length:] - self._sums[:count]) * self._inverse[:count]
 
     def shares(self, other: "_Text", length: int) -> bool:
-        """Whether a run of that length stands in both."""
+        """Whether both texts contain a common run of that length."""
         if self._sorted[0] != length:
             self._sorted = length, np.unique(self.hashes(length))
         mine, others = self._sorted[1], other.hashes(length)
@@ -188,7 +188,7 @@ class _Text:
         return bool((mine[at] == others).any())
 
     def first_shared(self, other: "_Text", length: int) -> int:
-        """Where the first such run begins in this text."""
+        """Place of the first common run in this text."""
         return int(np.isin(self.hashes(length), other.hashes(length)).argmax())
 
 

@@ -1,4 +1,4 @@
-"""Whose voice is it: the author's real posts, samples and other authors beside the training posts.
+"""Stylometry: how close samples, held-out posts and other authors are to the training posts.
 
 Two measures, both on passages of equal length. Burrows' Delta counts the most frequent words, which
 nobody chooses by subject: how far each one's rate lies from the author's mean, in spreads among all
@@ -44,7 +44,7 @@ _MOST = 600  # passages of one kind: more would not move a figure
 
 @dataclass(frozen=True, slots=True)
 class DeltaDistribution:
-    """Distances of some passages to the author's training posts: median and quartiles."""
+    """Median and quartiles of the distances of passages to the author's training posts."""
 
     median: Estimate
     low: float
@@ -55,7 +55,7 @@ class DeltaDistribution:
 class Delta:
     """Burrows' Delta of each kind of passage."""
 
-    words: int  # that were counted
+    words: int  # counted
     passage_words: int
     held_out: DeltaDistribution
     samples: DeltaDistribution
@@ -67,23 +67,23 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class AuthorClassification:
-    """What the classifier tells apart.
+    """How the classifier judges each kind of passage.
 
-    An area under the curve (`_auc`) is the chance that of two passages, one of each kind, the first
-    looks more like the author's: 1 always, 0.5 by luck.
+    An area under the curve (`_auc`) is the probability that of two passages, one of each kind, the
+    first looks more like the author's: 1 always, 0.5 by chance.
     """
 
     held_out_auc: Estimate  # held-out posts over other authors
     samples_auc: Estimate  # samples over other authors
     real_auc: Estimate  # held-out posts over samples: 0.5 where they cannot be told apart
-    held_out_taken: Estimate  # share of held-out posts taken for the author's
+    held_out_taken: Estimate  # share of held-out passages classified as the author's
     samples_taken: Estimate
     others_taken: Estimate
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """Both measures, and how they were taken; what could not be measured is None, for `reason`."""
+    """Both measures; what could not be measured is None, for `reason`."""
 
     passage_words: int  # of the classifier
     training: int  # passages
@@ -103,37 +103,37 @@ def voice(
     samples: Sequence[str],
     others: ReferenceAuthors | None,
 ) -> Voice:
-    """Measure samples beside real held-out posts, from the training posts.
+    """Compare samples and real held-out posts with the training posts.
 
-    Without `others`, or with others of another language, what can be said without is measured.
+    Without `others`, or with others in another language, only Burrows' Delta is measured.
     """
     texts = (training, held_out, samples)
-    reason = "" if others else "There are no other authors here to compare with."
+    reason = "" if others else "There are no other authors to compare with."
     if others and not is_in_the_language(training, others.vocabulary.words):
         others = None
         reason = (
-            "The other authors here wrote English, and these posts are in another language: their "
-            "style was compared with itself only."
+            "The other authors wrote in English, but these posts are in another language: they were"
+            " compared with each other only."
         )
     lengths = sorted(others.lengths if others else LENGTHS, reverse=True)
-    length = next((one for one in lengths if _has_enough(texts, one)), lengths[-1])
-    joined = next((one for one in lengths if _has_enough_joined(texts, one)), lengths[-1])
+    length = next((words for words in lengths if _has_enough(texts, words)), lengths[-1])
+    joined = next((words for words in lengths if _has_enough_joined(texts, words)), lengths[-1])
     own, real, written = kinds = _cut(texts, length)
-    found = Voice(length, len(own), len(real), len(written), reason=_too_little(kinds, length))
-    if found.reason:
-        return found
-    found = replace(found, delta=_delta(_cut(texts, joined), others, joined), reason=reason)
+    measured = Voice(length, len(own), len(real), len(written), reason=_too_little(kinds, length))
+    if measured.reason:
+        return measured
+    measured = replace(measured, delta=_delta(_cut(texts, joined), others, joined), reason=reason)
     if others is None:
-        return found
+        return measured
     theirs = others.passages(length)
     counted = [*(others.vocabulary.count(kind) for kind in kinds), theirs]
     draws = [ClusterBootstrap(kind.sources) for kind in counted[1:]]
     return replace(
-        found,
+        measured,
         others=len(theirs),
         authors=len(others.authors),
-        letters=_told(counted, [kind.letters for kind in counted], draws),
-        masked=_told(counted, [kind.masked for kind in counted], draws),
+        letters=_classify(counted, [kind.letters for kind in counted], draws),
+        masked=_classify(counted, [kind.masked for kind in counted], draws),
     )
 
 
@@ -142,10 +142,10 @@ def _cut(texts: Sequence[Sequence[str]], length: int) -> list[list[TextPassage]]
 
 
 def _has_enough(texts: Sequence[Sequence[str]], length: int) -> bool:
-    """Whether every kind has enough passages, none of them of several samples."""
+    """Whether every kind has enough passages, without those joined from several samples."""
     kinds = _cut(texts, length)
-    whole = sum(one.source < len(texts[-1]) for one in kinds[-1])
-    return whole >= _ENOUGH and all(len(kind) >= _ENOUGH for kind in kinds)
+    unjoined = sum(passage.source < len(texts[-1]) for passage in kinds[-1])
+    return unjoined >= _ENOUGH and all(len(kind) >= _ENOUGH for kind in kinds)
 
 
 def _has_enough_joined(texts: Sequence[Sequence[str]], length: int) -> bool:
@@ -154,7 +154,7 @@ def _has_enough_joined(texts: Sequence[Sequence[str]], length: int) -> bool:
 
 
 def _too_little(kinds: Sequence[Sequence[TextPassage]], length: int) -> str:
-    """A sentence where a kind has too few passages, and else nothing."""
+    """A sentence if a kind has too few passages, otherwise empty."""
     least = (_FEWEST, 1, 1)
     names = ("training posts", "held-out posts", "samples")
     short = [
@@ -162,19 +162,21 @@ def _too_little(kinds: Sequence[Sequence[TextPassage]], length: int) -> str:
         for kind, name, need in zip(kinds, names, least, strict=True)
         if len(kind) < need
     ]
-    said = f"There is too little text to compare style by. Of passages of {length} words there are "
-    return f"{said}{' and '.join(short)}." if short else ""
+    reason = f"There is too little text to compare style: of passages of {length} words there are"
+    return f"{reason} {' and '.join(short)}." if short else ""
 
 
 def _own_vocabulary(own: Sequence[TextPassage]) -> npt.NDArray[np.uint64]:
-    """The words that stand in the most passages, where no list of a language's words is at hand."""
-    each = np.concatenate([np.unique(one.hashes) for one in own])
-    distinct, spread = np.unique(each, return_counts=True)
+    """The words in the most passages, for languages without a word list."""
+    hashes = np.concatenate([np.unique(passage.hashes) for passage in own])
+    distinct, spread = np.unique(hashes, return_counts=True)
     return distinct[np.argsort(-spread, kind="stable")[:DELTA_WORDS]]
 
 
 def _rates(kind: Sequence[TextPassage], vocabulary: npt.NDArray[np.uint64]) -> Vector:
-    return np.array([word_counts(one.hashes, vocabulary) / len(one.hashes) for one in kind])
+    return np.array(
+        [word_counts(passage.hashes, vocabulary) / len(passage.hashes) for passage in kind]
+    )
 
 
 def _delta(
@@ -194,42 +196,42 @@ def _delta(
     centre, spread = own.mean(axis=0)[varies], spread[varies]
 
     def distances(rates: Vector) -> Vector:
-        found: Vector = np.abs((rates[:, varies] - centre) / spread).mean(axis=1)
-        return found
+        means: Vector = np.abs((rates[:, varies] - centre) / spread).mean(axis=1)
+        return means
 
     real, written, away = distances(real), distances(written), distances(away)
     return Delta(
         words=int(varies.sum()),
         passage_words=length,
-        held_out=_distances(real, [one.source for one in kinds[1]]),
-        samples=_distances(written, [one.source for one in kinds[2]]),
-        others=_distances(away, theirs.sources) if theirs else None,
+        held_out=_distribution(real, [passage.source for passage in kinds[1]]),
+        samples=_distribution(written, [passage.source for passage in kinds[2]]),
+        others=_distribution(away, theirs.sources) if theirs else None,
         nearer_than_held_out=float((away < np.median(real)).mean()) if theirs else None,
         nearer_than_samples=float((away < np.median(written)).mean()) if theirs else None,
     )
 
 
-def _distances(values: Vector, sources: Sequence[int]) -> DeltaDistribution:
+def _distribution(values: Vector, sources: Sequence[int]) -> DeltaDistribution:
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     draws = ClusterBootstrap(sources)
     drawn = interval(draws.quantile(values, 0.5), draws)
     return DeltaDistribution(Estimate(float(middle), len(values), drawn), float(low), float(high))
 
 
-def _told(
+def _classify(
     kinds: Sequence[FeatureCounts], counts: Sequence[Counts], draws: Sequence[ClusterBootstrap]
 ) -> AuthorClassification:
-    """What a classifier makes of the counts: of the author's posts, held-out, samples, others."""
+    """Fit the classifier and judge held-out posts, samples and other authors."""
     own, real, written, theirs = counts
     known = np.concatenate([own, theirs])
     standard = classifier.StandardScaler(known)
     features = standard(known)
     is_author = np.arange(len(known)) < len(own)
     fold = np.concatenate([classifier.folds(kinds[0].sources), classifier.folds(kinds[3].sources)])
-    weights = classifier.fitted(features, is_author, fold)
-    # Each known passage by the weights that were fitted without it, the new ones by all in turn.
+    weights = classifier.fit(features, is_author, fold)
+    # Judge each known passage by the fold fitted without it, new ones by all folds.
     unseen = classifier.scores(features, weights)[np.arange(len(known)), fold]
-    real_K, written_K = (classifier.scores(standard(one), weights) for one in (real, written))
+    real_K, written_K = (classifier.scores(standard(rows), weights) for rows in (real, written))
     threshold = _threshold(unseen[is_author], unseen[~is_author])
     away, away_fold = unseen[~is_author], fold[~is_author]
     apart = np.mean([_wins(a, b) for a, b in zip(real_K.T, written_K.T, strict=True)], axis=0)
@@ -245,7 +247,7 @@ def _told(
 
 
 def _wins(ours: Vector, theirs: Vector) -> Vector:
-    """For every pair of an item of each whether the first is larger; half for equal ones."""
+    """Whether the first of each pair is larger; a half for ties."""
     return _beats(np.broadcast_to(ours[:, None], (len(ours), len(theirs))), theirs)
 
 
@@ -255,7 +257,7 @@ def _beats(ours: Vector, theirs: Vector) -> Vector:
 
 
 def _threshold(own: Vector, others: Vector) -> float:
-    """Where as many of the author's unseen passages are missed as others' are taken for his."""
+    """The threshold with equal error rates for the author's passages and others'."""
     values = np.unique(np.concatenate([own, others]))
     between = (values[:-1] + values[1:]) / 2 if len(values) > 1 else values
     missed = np.searchsorted(np.sort(own), between) / len(own)

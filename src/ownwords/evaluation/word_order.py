@@ -28,7 +28,7 @@ class WordOrder:
     """The turns an author's posts take, and the words they are of."""
 
     frequent: frozenset[str]
-    said: frozenset[_Turn]
+    sequences: frozenset[_Turn]
     turns: frozenset[_Turn]
 
     @classmethod
@@ -43,17 +43,17 @@ class WordOrder:
             if part[0].isalpha()
         )
         frequent = frozenset(word for word, _ in counts.most_common(FREQUENT))
-        said: set[_Turn] = set()
+        sequences: set[_Turn] = set()
         turns: set[_Turn] = set()
         for text in looked_at:
             for words, turn in _taken(text, frequent):
-                said.add(words)
+                sequences.add(words)
                 turns.add(turn)
-        return cls(frequent, frozenset(said), frozenset(turns))
+        return cls(frequent, frozenset(sequences), frozenset(turns))
 
     def odd(self, text: str) -> tuple[int, int]:
         """How many turns of a text the posts never take, of how many with words new to them."""
-        new = [turn for words, turn in _taken(text, self.frequent) if words not in self.said]
+        new = [turn for words, turn in _taken(text, self.frequent) if words not in self.sequences]
         return sum(turn not in self.turns for turn in new), len(new)
 
 
@@ -78,5 +78,5 @@ def _taken(text: str, frequent: frozenset[str]) -> Iterator[tuple[_Turn, _Turn]]
         else:
             parts.append("-" + plain[-1])
         begins = False
-    runs = ([one[i:] for i in range(TURN)] for one in (words, parts))
+    runs = ([tokens[i:] for i in range(TURN)] for tokens in (words, parts))
     yield from zip(*(zip(*run, strict=False) for run in runs), strict=True)

@@ -93,13 +93,13 @@ def what_bits_mean(ours: BitsRow) -> str:
 
 def compared_with(row: BitsRow) -> str:
     """How much better the model is than a row: "6.9% better (5.7% to 8.2%)"."""
-    whole, gain = row.bits or 1.0, row.gain or 0.0
-    if gain < -whole:
-        return f"{1 - gain / whole:.1f} times worse"
-    better = f"{rate(abs(gain) / whole)} {'better' if gain >= 0 else 'worse'}"
+    rival_bits, gain = row.bits or 1.0, row.gain or 0.0
+    if gain < -rival_bits:
+        return f"{1 - gain / rival_bits:.1f} times worse"
+    better = f"{rate(abs(gain) / rival_bits)} {'better' if gain >= 0 else 'worse'}"
     if row.gain_low is None or row.gain_high is None:
         return better
-    low, high = sorted(abs(limit) / whole for limit in (row.gain_low, row.gain_high))
+    low, high = sorted(abs(limit) / rival_bits for limit in (row.gain_low, row.gain_high))
     return f"{better} ({between(low, high, rate)})"
 
 

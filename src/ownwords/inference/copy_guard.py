@@ -73,11 +73,11 @@ _TABLE = ("offsets", "marks", "values")
 class CopyGuard:
     """What must not come next; made by `build` or `load`."""
 
-    def __init__(self, said: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        self.longest: int = said["longest"]
-        self.words: int = said["words"]
-        self.vocabulary: int = said["vocabulary"]
-        self.fingerprint: str = said["fingerprint"]
+    def __init__(self, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+        self.longest: int = header["longest"]
+        self.words: int = header["words"]
+        self.vocabulary: int = header["vocabulary"]
+        self.fingerprint: str = header["fingerprint"]
         self.arrays = arrays
         self._tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
         self._words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
@@ -94,13 +94,13 @@ class CopyGuard:
 
     def banned_plainly(self, history: Sequence[int] | npt.NDArray[np.int32]) -> list[int]:
         """The same without the compiled library."""
-        found: set[int] = set()
+        banned_ids: set[int] = set()
         run = self.longest - 1
         if len(history) >= run:
             key = 0
             for i in history[len(history) - run :]:
                 key = key * FACTOR + mixed(int(i)) & MASK
-            found.update(self._tokens.find(mixed(key)))
+            banned_ids.update(self._tokens.find(mixed(key)))
         run = self.words - 1
         words, is_open = self._last_words(history)
         if len(words) >= run:
@@ -108,8 +108,8 @@ class CopyGuard:
             for word in words[-run:]:
                 key = key * FACTOR + self._hash(word) & MASK
             for node in self._words.find(mixed(key)):
-                found.update(self._beginning(node, is_open))
-        return sorted(found)
+                banned_ids.update(self._beginning(node, is_open))
+        return sorted(banned_ids)
 
     def save(self, path: Path) -> None:
         """Write the index; a file that stands there is replaced whole or not at all."""
@@ -119,14 +119,14 @@ class CopyGuard:
 
     def blocks(self) -> Iterator[bytes]:
         """The bytes of the file, part by part."""
-        said = {
+        header = {
             "format": FORMAT,
             "longest": self.longest,
             "words": self.words,
             "vocabulary": self.vocabulary,
             "fingerprint": self.fingerprint,
         }
-        about = np.frombuffer(json.dumps(said).encode(), np.uint8)
+        about = np.frombuffer(json.dumps(header).encode(), np.uint8)
         arrays = {**self.arrays, "about": about}
         # The widest first, so that each begins where the processor wants it.
         names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
@@ -168,12 +168,12 @@ class CopyGuard:
         parents, offsets, ids = (
             self.arrays[name] for name in ("nodes.parents", "nodes.offsets", "nodes.ids")
         )
-        found: list[int] = []
+        token_ids: list[int] = []
         while 0 <= node < len(parents):
             begin, end = offsets[2 * node], offsets[2 * node + (1 if is_open else 2)]
-            found += ids[begin:end].tolist()
+            token_ids += ids[begin:end].tolist()
             node = min(int(parents[node]), node - 1)
-        return found
+        return token_ids
 
 
 def build(
@@ -195,8 +195,8 @@ def build(
     for document in documents:
         for ids in _stretches(np.asarray(document, np.int32), breaks_V):
             text = b"".join(pieces[i] or b"" for i in ids.tolist())
-            found = words_of(spaced(text))
-            numbers = [types.setdefault(word, len(types)) for word in found]
+            words_ = words_of(spaced(text))
+            numbers = [types.setdefault(word, len(types)) for word in words_]
             runs.append((ids, np.array(numbers, np.int32)))
     if longest is None:
         longest = _as_long(words, runs, types)
@@ -212,13 +212,13 @@ def build(
         "pieces.bytes": np.frombuffer(b"".join(piece or b"" for piece in pieces), np.uint8),
         "pieces.breaks": breaks_V,
     }
-    said = {
+    header = {
         "longest": longest,
         "words": words,
         "vocabulary": len(pieces),
         "fingerprint": tokenizer.fingerprint(),
     }
-    return CopyGuard(said, arrays)
+    return CopyGuard(header, arrays)
 
 
 def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
@@ -228,43 +228,43 @@ def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
     """
     arrays = {}
     header = read_header(path)
-    whole = np.memmap(path, np.uint8, "r").view(np.ndarray)
+    mapped = np.memmap(path, np.uint8, "r").view(np.ndarray)
     for name, stored in header.items():
         dtype = np.dtype(_DTYPES.get(stored.dtype, np.uint8))
         if stored.dtype not in _DTYPES or len(stored.shape) != 1 or stored.start % dtype.itemsize:
             raise _damaged(path, f"{name} is {stored.dtype} {list(stored.shape)}")
-        arrays[name] = whole[stored.start : stored.start + stored.nbytes].view(dtype)
+        arrays[name] = mapped[stored.start : stored.start + stored.nbytes].view(dtype)
     try:
-        said = json.loads(arrays.pop("about", np.empty(0, np.uint8)).tobytes())
-        version = said["format"]
+        header = json.loads(arrays.pop("about", np.empty(0, np.uint8)).tobytes())
+        version = header["format"]
         if version != FORMAT:
             raise ModelError(
                 f"{path} is of format {version!r:.40}, and this ownwords knows {FORMAT}",
                 hint="upgrade ownwords",
             )
-        _check(said, arrays)
-        found = CopyGuard(said, arrays)
+        _check(header, arrays)
+        guard = CopyGuard(header, arrays)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}"[:120]) from error
-    if fingerprint is not None and found.fingerprint != fingerprint:
+    if fingerprint is not None and guard.fingerprint != fingerprint:
         raise ModelError(
             f"{path} was made with another tokenizer than the model's, and would guard nothing",
             hint="copy the model's folder whole, or make the model again",
         )
-    return found
+    return guard
 
 
-def _check(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+def _check(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     """ValueError if the arrays do not fit together. What they hold is checked where it is used."""
     for name, least, most in (
         ("longest", 2, _MOST),
         ("words", 2, _MOST),
         ("vocabulary", 0, 1 << 24),
     ):
-        if type(said[name]) is not int or not least <= said[name] <= most:
-            raise ValueError(f"{name} is {said[name]!r:.40}")
-    if type(said["fingerprint"]) is not str:
-        raise ValueError(f"the fingerprint is {said['fingerprint']!r:.40}")
+        if type(header[name]) is not int or not least <= header[name] <= most:
+            raise ValueError(f"{name} is {header[name]!r:.40}")
+    if type(header["fingerprint"]) is not str:
+        raise ValueError(f"the fingerprint is {header['fingerprint']!r:.40}")
     for name in ("tokens", "words"):
         offsets, marks, values = (arrays[f"{name}.{part}"] for part in _TABLE)
         buckets = len(offsets) - 1
@@ -275,8 +275,8 @@ def _check(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         if offsets.dtype != np.uint32 or marks.dtype != np.uint16:
             raise ValueError(f"{name} are of other types")
     sizes = {
-        "pieces.offsets": (np.uint32, said["vocabulary"] + 1),
-        "pieces.breaks": (np.uint8, said["vocabulary"]),
+        "pieces.offsets": (np.uint32, header["vocabulary"] + 1),
+        "pieces.breaks": (np.uint8, header["vocabulary"]),
         "pieces.bytes": (np.uint8, None),
         "nodes.parents": (np.int32, None),
         "nodes.offsets": (np.uint32, 2 * len(arrays["nodes.parents"]) + 1),
@@ -284,7 +284,7 @@ def _check(said: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     }
     for name, (dtype, size) in sizes.items():
         # No token stands under two beginnings.
-        too_many = name.startswith("nodes") and len(arrays[name]) > 2 * said["vocabulary"] + 1
+        too_many = name.startswith("nodes") and len(arrays[name]) > 2 * header["vocabulary"] + 1
         if arrays[name].dtype != dtype or size not in (None, len(arrays[name])) or too_many:
             raise ValueError(f"{name} has {len(arrays[name])} of {arrays[name].dtype}")
 

@@ -110,8 +110,8 @@ def spaced(text: bytes) -> bytes:
 
 def words_of(text: bytes) -> list[bytes]:
     """The words of such a text."""
-    found: list[bytes] = _WORD.findall(text)
-    return found
+    words: list[bytes] = _WORD.findall(text)
+    return words
 
 
 def contexts(hashes_N: Numbers, run: int) -> Numbers:
@@ -125,10 +125,10 @@ def contexts(hashes_N: Numbers, run: int) -> Numbers:
 
 def hash_of(word: bytes) -> int:
     """A hash of a word: FNV-1a, stirred."""
-    made = _FNV
+    hash_ = _FNV
     for byte in word:
-        made = (made ^ byte) * _FNV_PRIME & MASK
-    return mixed(made)
+        hash_ = (hash_ ^ byte) * _FNV_PRIME & MASK
+    return mixed(hash_)
 
 
 def mixed(number: int) -> int:
@@ -144,8 +144,8 @@ def mixed_all(numbers_N: Array) -> Numbers:
     numbers = numbers_N.astype(np.uint64) + np.uint64(FACTOR)
     numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    made: Numbers = numbers ^ numbers >> np.uint64(31)
-    return made
+    mixed_numbers: Numbers = numbers ^ numbers >> np.uint64(31)
+    return mixed_numbers
 
 
 def offsets_of(sizes: Sequence[int]) -> Array:
