@@ -1,4 +1,4 @@
-"""Batches for training and evaluation: rows of tokens, what follows each, where documents end.
+"""Batches for training and evaluation: token ids, targets, document numbers.
 
 Shapes: B rows, T tokens, V vocabulary; T1 is T + 1.
 """
@@ -26,13 +26,13 @@ from ownwords.training.token_stream import TokenStream
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows to learn from. `tokens` is the number of targets that count; the others are -100."""
+    """Rows of a batch. `tokens` is the number of targets that count; the others are -100."""
 
     ids_BT: Tensor  # int64
     targets_BT: Tensor  # int64
-    documents_BT: Tensor | None  # int32, numbers the documents of a row; None: no borders to keep
+    documents_BT: Tensor | None  # int32, numbers the documents of a row; None: no mask needed
     tokens: int
-    counts_B: tuple[int, ...] = ()  # `tokens` of each row, so that a part need not be looked at
+    counts_B: tuple[int, ...] = ()  # `tokens` of each row
 
     def part(self, rows: slice) -> "Batch":
         """Some of the rows."""
@@ -47,11 +47,11 @@ class Batch:
         )
 
     def to(self, device: torch.device | str, non_blocking: bool = True) -> "Batch":
-        """The same on a device; from pinned memory without waiting."""
+        """The batch on a device; from pinned memory without waiting."""
         return self._moved(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pinned(self) -> "Batch":
-        """The same in memory that a GPU copies from by itself."""
+        """The batch in pinned memory."""
         return self._moved(Tensor.pin_memory)
 
     def _moved(self, move: Callable[[Tensor], Tensor]) -> "Batch":
@@ -65,7 +65,7 @@ class Batch:
 
 
 class Batches:
-    """The batches of a run, by the number of the step: nothing depends on which came before."""
+    """The batches of a run: a function of the step number, not of earlier batches."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class Batches:
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        """`rows` is the size of the whole batch; of `world` processes each gets its share of it.
+        """`rows` is the size of the whole batch, of which each of `world` processes gets its share.
 
-        The shares of all ranks one after the other are the batch that a single process gets.
+        The shares of all ranks together are the batch of a single process.
         """
         for name, number in (("batch_size", rows), ("sequence_length", context)):
             if number < 1:
@@ -96,17 +96,17 @@ class Batches:
         self._own = TokenStream(
             shards, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="own"
         )
-        # As it was typed: 0.1 * 30 is 3, which the nearest binary numbers would leave to chance.
+        # As written: 0.1 * 30 is exactly 3, which binary fractions do not guarantee.
         self._share = Fraction(repr(float(config.replay)))
         self._base: TokenStream | None = None
-        decisive: list[object] = [shards.key, rows, context, seed, asdict(config)]
+        key: list[object] = [shards.key, rows, context, seed, asdict(config)]
         if config.replay:
-            replay = _fitting(replay, shards)
+            replay = _checked_replay(replay, shards)
             self._base = TokenStream(
                 replay, context=context, seed=seed, shuffle=config.shuffle, rows=rows, name="base"
             )
-            decisive.append(replay.key)
-        self.key = digest(json.dumps(decisive, sort_keys=True))
+            key.append(replay.key)
+        self.key = digest(json.dumps(key, sort_keys=True))
 
     def batch(self, step: int) -> Batch:
         """This rank's rows of a step."""
@@ -122,12 +122,12 @@ class Batches:
         return _batch(ids_BT, ids_BT1, counted_BT, documents_BT1, self.config.document_masking)
 
     def total(self, step: int) -> int:
-        """Targets that count in the whole batch of a step, of all ranks."""
+        """The number of targets that count in a step, over all ranks."""
         own, base = self._rows(step, 0, self.rows)
         return self._own.targets(own) + (self._base.targets(base) if self._base else 0)
 
     def _rows(self, step: int, low: int, high: int) -> tuple[range, range]:
-        """Which rows of the own stream and of the base's are those of a step from low to high."""
+        """The rows from low to high of a step, as ranges of the own and the base's stream."""
         before = int(step * self.rows * self._share)
         after = int((step + 1) * self.rows * self._share)
         border = self.rows - (after - before)  # the base's come last
@@ -148,8 +148,8 @@ def sequential_batches(
     ends_D = shards.offsets_D1[1:]
     size = rows * context
 
-    def in_rows(one: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.lib.stride_tricks.sliding_window_view(one, context + 1)[::context]
+    def in_rows(flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.lib.stride_tricks.sliding_window_view(flat, context + 1)[::context]
 
     for begin in range(0, shards.tokens, size):
         places = np.arange(begin, begin + size + 1)
@@ -157,7 +157,7 @@ def sequential_batches(
         ids = np.zeros(size + 1, np.int64)
         ids[there] = shards.ids[begin : begin + size + 1]
         ids_BT1, there_BT1 = in_rows(ids), in_rows(there)
-        # What fills up is a document of its own, one beyond the last.
+        # The padding is a document of its own, one beyond the last.
         documents_BT1 = in_rows(np.searchsorted(ends_D, places, side="right"))
         counted_BT = (documents_BT1[:, 1:] == documents_BT1[:, :-1]) & there_BT1[:, 1:]
         yield _batch(ids_BT1[:, :-1].copy(), ids_BT1, counted_BT, documents_BT1, isolate)
@@ -172,7 +172,7 @@ def _batch(
 ) -> Batch:
     counts_B = tuple(counted_BT.sum(axis=1).tolist())
     documents_BT = None
-    # They only ever grow along a row; where none has a border, attention needs no mask.
+    # Document numbers only grow along a row; rows of one document each need no mask.
     if isolate and (documents_BT1[:, 0] != documents_BT1[:, -2]).any():
         numbers_BT = documents_BT1[:, :-1] - documents_BT1[:, :1]
         documents_BT = torch.from_numpy(numbers_BT.astype(np.int32))
@@ -185,12 +185,12 @@ def _batch(
     )
 
 
-def _fitting(replay: Shards | None, shards: Shards) -> Shards:
-    """The base's text, if there is one in the same tokens."""
+def _checked_replay(replay: Shards | None, shards: Shards) -> Shards:
+    """The base's text; CorpusError if it is missing or has another tokenizer."""
     if replay is None:
         raise CorpusError(
-            "data.replay asks for text of the base model, and there is none",
-            hint="set data.replay=0, or use a base that comes with text",
+            "data.replay needs text of the base model, and there is none",
+            hint="set data.replay=0, or give text with --replay",
         )
     if replay.tokenizer != shards.tokenizer:
         raise CorpusError(
@@ -201,10 +201,10 @@ def _fitting(replay: Shards | None, shards: Shards) -> Shards:
 
 
 class Prefetcher:
-    """The steps from `start` on with their batches, made by a thread while the device computes.
+    """Iterates over steps and their batches, which a thread prepares while the device computes.
 
-    At most `depth` batches wait or are in the making. On a CUDA device they are pinned. What goes
-    wrong in the thread is raised where its batch would have come. To be closed; closed, it ends.
+    At most `depth` batches are ready or in preparation, pinned for a CUDA device. An error in the
+    thread is raised in place of its batch. It must be closed.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Prefetcher:
         self._error: BaseException | None = None
         self._ended = self._closed = False
         self._changed = threading.Condition()
-        # A daemon: who forgets to close it can still leave.
+        # A daemon, so that the process can exit without closing it.
         self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
         self._thread.start()
 
@@ -240,7 +240,7 @@ class Prefetcher:
         raise StopIteration
 
     def close(self) -> None:
-        """End the thread, whatever it is doing; more than once does no harm."""
+        """End the thread; may be called more than once."""
         with self._changed:
             self._closed = True
             self._ready.clear()
@@ -263,7 +263,7 @@ class Prefetcher:
                     self._ready.append((step, batch))
                     self._changed.notify_all()
                 step += 1
-        except BaseException as error:  # raised again by whoever asks
+        except BaseException as error:  # raised again by __next__
             self._error = error
         finally:
             with self._changed:

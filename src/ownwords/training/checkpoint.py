@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, checked when read, the two newest and the best kept.
+"""Checkpoints: written atomically, verified when read; the two newest and the best are kept.
 
 A checkpoint is a folder `step-00000123` with one safetensors file for each group of tensors and
 `checkpoint.json`, which holds the state, the checksum of every file, and one of itself.
@@ -24,7 +24,7 @@ from ownwords.models.untrusted_files import open_file, read_json
 _MANIFEST = "checkpoint.json"
 _FORMAT = 1
 _NAME = re.compile(r"step-(\d{8,})")
-# What safetensors is not written with here: counters, a few numbers each, exact as JSON.
+# Counters are stored as JSON: a few integers each.
 _COUNTERS = {str(each): each for each in (torch.int64, torch.int32, torch.bool)}
 _MOST_COUNTERS = 4096
 _BLOCK = 1 << 20
@@ -39,7 +39,7 @@ class CheckpointError(OwnwordsError):
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """What a checkpoint holds: tensors on the CPU by group and name, and the rest."""
+    """A checkpoint: tensors on the CPU by group and name, and the other state."""
 
     step: int
     groups: dict[str, dict[str, Tensor]]
@@ -47,29 +47,29 @@ class LoadedCheckpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run. One process at a time writes here: the run's lock sees to it."""
+    """The checkpoints of one run; the run's lock lets only one process write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def steps(self) -> list[int]:
-        """The steps there is a checkpoint of, damaged ones included, the oldest first."""
-        found = (_NAME.fullmatch(path.name) for path in self.folder.glob("step-*"))
-        return sorted(int(match[1]) for match in found if match)
+        """The steps that have a checkpoint, damaged ones included, in order."""
+        matches = (_NAME.fullmatch(path.name) for path in self.folder.glob("step-*"))
+        return sorted(int(match[1]) for match in matches if match)
 
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
     def clear(self) -> None:
-        """Take away what a killed process left half written or half deleted."""
+        """Delete what a killed process left half written or half deleted."""
         for left in self.folder.glob(".step-*"):
             if left.suffix in _LEFTOVERS:
                 shutil.rmtree(left, ignore_errors=True)
 
     def save(self, step: int, groups: Groups, state: Mapping[str, object]) -> None:
-        """Write a checkpoint, in place of one of the same step if there is one.
+        """Write a checkpoint, replacing one of the same step.
 
-        WorkspaceError if the disk is full or refuses; the checkpoints there are stay whole.
+        WorkspaceError if the disk is full or refuses; the other checkpoints stay intact.
         """
         with atomic_dir.replace_dir(self.path(step)) as beside:
             counters: dict[str, dict[str, object]] = {}
@@ -100,13 +100,13 @@ class Checkpoints:
             atomic_dir.delete_dir(self.path(step))
 
     def delete_after(self, step: int) -> None:
-        """Delete the later ones: they have led astray."""
+        """Delete all later checkpoints."""
         for each in self.steps():
             if each > step:
                 atomic_dir.delete_dir(self.path(each))
 
     def load(self, step: int) -> LoadedCheckpoint:
-        """The checkpoint of that step; CheckpointError if it is not whole."""
+        """The checkpoint of that step; CheckpointError if it is damaged."""
         folder = atomic_dir.readable_dir(self.path(step))
         try:
             return _read(folder)
@@ -120,13 +120,13 @@ class Checkpoints:
     def newest(
         self, note: Callable[[str], None], before: int | None = None
     ) -> LoadedCheckpoint | None:
-        """The newest that is whole, older than `before` if given; each damaged one is noted."""
+        """The newest intact checkpoint, older than `before` if given; damaged ones are noted."""
         for step in reversed(self.steps()):
             if before is None or step < before:
                 try:
                     return self.load(step)
                 except CheckpointError as error:
-                    note(f"{error.message}; it is left out, and the one before it is used.")
+                    note(f"{error.message}; the one before it is used.")
         return None
 
 
@@ -134,18 +134,20 @@ def _read(folder: Path) -> LoadedCheckpoint:
     manifest = read_json(folder / _MANIFEST)
     content = manifest["content"]
     if not isinstance(content, dict) or manifest["checksum"] != _digest(content):
-        raise CheckpointError(f"{folder} is damaged: the checksum of {_MANIFEST} is another")
+        raise CheckpointError(f"{folder} is damaged: {_MANIFEST} does not match its checksum")
     if content["format"] != _FORMAT:
-        raise CheckpointError(f"{folder} is of format {content['format']}, this is {_FORMAT}")
+        raise CheckpointError(
+            f"{folder} has the format {content['format']}, and this version reads {_FORMAT}"
+        )
     groups: dict[str, dict[str, Tensor]] = {}
     for group, checksum in content["files"].items():
         path = folder / f"{group}.safetensors"
         if _checksum(path) != checksum:
-            raise CheckpointError(f"{path} is damaged: its checksum is another")
+            raise CheckpointError(f"{path} is damaged: it does not match its checksum")
         groups[group] = {name: read_tensor(stored) for name, stored in read_header(path).items()}
-        for name, said in content["counters"][group].items():
-            values = torch.tensor(said["values"], dtype=_COUNTERS[said["dtype"]])
-            groups[group][name] = values.reshape(said["shape"])
+        for name, counter in content["counters"][group].items():
+            values = torch.tensor(counter["values"], dtype=_COUNTERS[counter["dtype"]])
+            groups[group][name] = values.reshape(counter["shape"])
     return LoadedCheckpoint(content["step"], groups, content["state"])
 
 

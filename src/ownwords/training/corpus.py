@@ -1,8 +1,8 @@
-"""The texts of an archive as a model is to read them: whose, in which order, how much of each.
+"""The texts of an archive for training, validation and test.
 
-A document is its title on the first line, a blank line, then its own words in reading order (prose,
-headings, lists, captions; quotes, code, tables and logs are somebody else's, or a machine's). Of a
-text that was capped the beginning is taken, in whole segments as far as they fit.
+A document is its title on the first line, a blank line, then the author's own words in reading
+order (prose, headings, lists, captions; no quotes, code, tables or logs). Of a capped text the
+beginning is taken, in whole segments.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ from ownwords.training.shards import TrainingText
 
 @dataclass(frozen=True)
 class CorpusSplit:
-    """The texts of one side of the split, read from the archive each time they are gone through."""
+    """The texts of one side of the split, read from the archive in each iteration."""
 
     archive: Archive
-    words: dict[str, int]  # by document: how many of its own words are learned from
+    words: dict[str, int]  # by document: how many of its own words are used
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __iter__(self) -> Iterator[TrainingText]:
-        # By id, so that their order does not depend on dates that are put right later.
+        # By id, so that the order does not depend on dates, which may be corrected later.
         for id_ in sorted(self.words):
             for document in self.archive.documents([id_]):
                 yield TrainingText(id_, training_text(document, self.words[id_]))
@@ -37,19 +37,19 @@ class CorpusSplit:
 
 @dataclass(frozen=True)
 class Corpus:
-    """All that can be learned from, and what is held out; `key` changes with any of it."""
+    """The training texts and the held-out texts; `key` changes with any of them."""
 
     train: CorpusSplit
     validation: CorpusSplit
     test: CorpusSplit
-    own_share: float  # of all words in the archive, those that are the author's own
+    own_share: float  # fraction of the words in the archive that are the author's own
     key: str
 
 
 def load_corpus(archive: Archive) -> Corpus:
     """The texts of an archive that `look` has read.
 
-    CorpusError if nothing in it is to be learned from.
+    CorpusError if none of them is for training.
     """
     selection = archive.selection()
     parts: dict[str, dict[str, int]] = {side: {} for side in get_args(Side)}
@@ -58,44 +58,44 @@ def load_corpus(archive: Archive) -> Corpus:
             parts[side][id_] = words
     if not parts["train"]:
         raise CorpusError(
-            f"{archive.path} holds {len(selection):,} texts, and none is to be learned from",
-            hint="report.html beside it says what was left out and why; `ownwords ask` searches it",
+            f"none of the {len(selection):,} texts in {archive.path} is for training",
+            hint="report.html beside it says why; `ownwords ask` can still search them",
         )
     keys = archive.keys()
-    said = [f"{id_} {keys[id_]} {side} {n}" for side in parts for id_, n in parts[side].items()]
+    entries = [f"{id_} {keys[id_]} {side} {n}" for side in parts for id_, n in parts[side].items()]
     return Corpus(
         train=CorpusSplit(archive, parts["train"]),
         validation=CorpusSplit(archive, parts["validation"]),
         test=CorpusSplit(archive, parts["test"]),
         own_share=_own_share(archive),
-        key=digest(*sorted(said)),
+        key=digest(*sorted(entries)),
     )
 
 
 def training_text(document: Document, words: int) -> str:
-    """A document as a model reads it, of its own words about so many at most."""
-    kept: list[str] = []
+    """A document as training text, with about so many of its own words at most."""
+    texts: list[str] = []
     count = 0
     for segment in document.segments:
         if segment.kind not in OWN_KINDS:
             continue
         here = count_words(segment.text)
-        if kept and count + here > words:
+        if texts and count + here > words:
             break
-        kept.append(segment.text)
+        texts.append(segment.text)
         count += here
     title = " ".join(document.title.split())
-    # Many texts begin with their own title as a heading.
-    if kept and title and " ".join(kept[0].split()) == title:
-        kept = kept[1:]
-    return "\n\n".join([title, *kept] if title else kept)
+    # Many texts start with their own title as a heading.
+    if texts and title and " ".join(texts[0].split()) == title:
+        texts = texts[1:]
+    return "\n\n".join([title, *texts] if title else texts)
 
 
 def _own_share(archive: Archive) -> float:
-    own = every = 0
+    own = total = 0
     for document in archive.documents():
         for segment in document.segments:
             here = len(segment.text.split())
-            every += here
+            total += here
             own += here if segment.kind in OWN_KINDS else 0
-    return own / every if every else 1.0
+    return own / total if total else 1.0

@@ -1,4 +1,4 @@
-"""What a run stands on, made once and found again: the survey of the texts, the tokenizer."""
+"""What a run needs before it can be planned: the size of the texts, and a tokenizer."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from ownwords.training.shards import TrainingText
 
 @dataclass(frozen=True)
 class CorpusStats:
-    """How much text there is, and a key of all of it."""
+    """The amount of text, and a key of its content."""
 
     bytes: int
     documents: int
@@ -25,7 +25,7 @@ class CorpusStats:
 
 
 def count_corpus(texts: Iterable[TrainingText]) -> CorpusStats:
-    """Count the texts, which are gone through once."""
+    """Count the texts in one pass."""
     hasher = hashlib.blake2b(digest_size=16)
     size = documents = 0
     for text in texts:
@@ -43,9 +43,9 @@ def load_or_train_tokenizer(
     root: Path,
     progress: Progress,
 ) -> Tokenizer:
-    """The tokenizer of so many tokens learned from these texts, kept in `root`; 0: of bytes.
+    """A BPE tokenizer with so many tokens, trained on these texts and cached in `root`; 0: bytes.
 
-    Only training texts may be given: merges learned from held-out ones would flatter their score.
+    Give only training texts: merges learned from held-out ones would improve their score.
     """
     if not vocabulary:
         return ByteTokenizer()
@@ -54,35 +54,35 @@ def load_or_train_tokenizer(
         try:
             return tokenizer.load(atomic_dir.readable_dir(folder))
         except TokenizerError as error:
-            progress.note(f"{error.message}; the tokenizer is learned again")
-    with progress.stage("Learning a vocabulary", survey.documents, "texts") as stage:
+            progress.note(f"{error.message}; the tokenizer is trained again")
+    with progress.stage("Training a tokenizer", survey.documents, "texts") as stage:
 
         def texts() -> Iterator[str]:
             for text in train:
                 yield text.text
                 stage.advance()
 
-        made = bpe.train(texts(), vocabulary)
+        trained = bpe.train(texts(), vocabulary)
     with atomic_dir.replace_dir(folder) as beside:
-        for name, data in made.files().items():
+        for name, data in trained.files().items():
             atomic_dir.write_file(beside / name, data)
-    return made
+    return trained
 
 
 @dataclass(frozen=True)
 class TextSample:
-    """As many of the texts as have so many bytes together: always the same, and of all kinds."""
+    """A pseudorandom sample of the texts with at most so many bytes: always the same."""
 
     texts: Iterable[TrainingText]
     bytes: int
 
     def __iter__(self) -> Iterator[TrainingText]:
         sizes = {text.id: len(encode_utf8(text.text)) for text in self.texts}
-        kept: set[str] = set()
+        chosen: set[str] = set()
         left = self.bytes
         for id_ in sorted(sizes, key=digest):
-            if kept and sizes[id_] > left:
+            if chosen and sizes[id_] > left:
                 break
-            kept.add(id_)
+            chosen.add(id_)
             left -= sizes[id_]
-        return (text for text in self.texts if text.id in kept)
+        return (text for text in self.texts if text.id in chosen)

@@ -1,12 +1,12 @@
-"""The endless order of a text's tokens in training: a new one every epoch, nothing left out.
+"""The endless stream of training rows: every token once per epoch, in a new order each epoch.
 
-An epoch is all documents end to end, shuffled, its first one begun somewhere within, what stands
-before that place coming last. Epochs follow one another without a gap, and all this is cut into
-rows of equal length: no token is dropped or repeated, and where rows begin is new each time even if
-there is only one document, whose length the rows divide. The rows that begin in an epoch are then
-dealt out in an order of their own, so that one batch does not hold neighbours.
+An epoch is all documents end to end, shuffled; the first starts at a random token, and what
+precedes that token comes last. Epochs follow one another without a gap, and the stream is cut into
+rows of equal length: no token is dropped or repeated, and rows start elsewhere in each epoch, even
+for a single document. The rows that start in an epoch are shuffled too, so that a batch holds no
+neighbours.
 
-Everything follows from the seed and a row's number: any row can be had without those before it.
+Everything follows from the seed and the row number: any row can be read without those before it.
 
 Shapes: R rows, T1 the tokens of a row and the one after it, N tokens and S pieces of an epoch.
 """
@@ -27,35 +27,35 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EpochLayout:
-    """How one epoch is laid out; none of its pieces is empty."""
+    """The layout of one epoch; none of its pieces is empty."""
 
     ends_S: Int64s  # where each piece ends in the epoch
     shifts_S: Int64s  # from there to where it ends in the shards
-    order: Int64s | None  # in which the rows that begin in the epoch are dealt out; None: in theirs
+    order: Int64s | None  # of the rows that start in the epoch; None: as they are
 
 
 class TokenStream:
-    """The rows of some shards, numbered from 0 without end."""
+    """The endless rows of shards, numbered from 0."""
 
     def __init__(
         self, shards: Shards, *, context: int, seed: int, shuffle: bool, rows: int, name: str
     ) -> None:
-        """`rows` are as many as are asked for together; `name` makes two streams differ."""
+        """`rows` are read together; `name` distinguishes two streams of one seed."""
         self.tokens = shards.tokens
         if self.tokens < context + 1:
             raise CorpusError(
-                f"there are {self.tokens:,} tokens to train on, and a row of {context:,} needs"
+                f"there are {self.tokens:,} tokens to train on, but a row of {context:,} needs"
                 f" {context + 1:,}",
                 hint=f"add texts, or train with a context of at most {max(1, self.tokens - 1):,}",
             )
         self._shards, self._context = shards, context
         self._shuffle, self._name = shuffle, f"{name}/{seed}"
-        # Those that one batch reaches into, and a few more: the next batches begin there.
+        # Those of one batch, and a few more for the next.
         epochs = rows * context // self.tokens + 4
         self._epoch = lru_cache(maxsize=epochs)(self._epoch_layout)
 
     def read(self, rows: range, ids_RT1: Int64s, pieces_RT1: npt.NDArray[np.int32]) -> None:
-        """Fill in rows and the token after each; `pieces_RT1` numbers the documents in a row."""
+        """Fill in rows, each with the token after it, and the document number of each token."""
         for row, ids_T1, pieces_T1 in zip(rows, ids_RT1, pieces_RT1, strict=True):
             filled = number = 0
             for epoch, at, end in self._stretches(self.position(row), len(ids_T1)):
@@ -76,7 +76,7 @@ class TokenStream:
                 number += last - first + 1
 
     def targets(self, rows: range) -> int:
-        """How many tokens of these rows are followed by one of their own piece."""
+        """The number of tokens in these rows that are followed by one of the same document."""
         counted = len(rows) * self._context
         for row in rows:
             for epoch, at, end in self._stretches(self.position(row), self._context):
@@ -85,7 +85,7 @@ class TokenStream:
         return counted
 
     def position(self, row: int) -> int:
-        """Where in the stream a row begins."""
+        """Where in the stream a row starts."""
         e = row * self._context // self.tokens
         order = self._epoch(e).order
         if order is not None:
@@ -94,11 +94,11 @@ class TokenStream:
         return row * self._context
 
     def _first(self, e: int) -> int:
-        """The first row that begins in an epoch."""
+        """The first row that starts in an epoch."""
         return -(-e * self.tokens // self._context)
 
     def _stretches(self, position: int, count: int) -> Iterator[tuple[EpochLayout, int, int]]:
-        """So many tokens as stretches of epochs, each from where to where in its epoch."""
+        """A range of the stream as (epoch, start, end) for each epoch it touches."""
         while count:
             e, at = divmod(position, self.tokens)
             end = min(self.tokens, at + count)
@@ -107,14 +107,14 @@ class TokenStream:
 
     def _epoch_layout(self, e: int) -> EpochLayout:
         begins, ends = self._shards.offsets_D1[:-1], self._shards.offsets_D1[1:]
-        kept = np.flatnonzero(ends > begins)
+        documents = np.flatnonzero(ends > begins)
         order = None
         if self._shuffle:
-            kept = kept[self._shuffled(f"documents/{e}", len(kept))]
-        begins, ends = begins[kept], ends[kept]
+            documents = documents[self._shuffled(f"documents/{e}", len(documents))]
+        begins, ends = begins[documents], ends[documents]
         if self._shuffle:
             order = self._shuffled(f"rows/{e}", self._first(e + 1) - self._first(e))
-            # The first document is begun within, and what precedes that place ends the epoch.
+            # The first document starts at a random token; what precedes it ends the epoch.
             skipped = int(self._draws(f"offset/{e}", 1)[0] % np.uint64(ends[0] - begins[0]))
             if skipped:
                 begins = np.concatenate([begins, begins[:1]])
@@ -124,7 +124,7 @@ class TokenStream:
         return EpochLayout(ends_S, ends - ends_S, order)
 
     def _shuffled(self, what: str, count: int) -> Int64s:
-        # Not `Generator.permutation`, which another version of numpy may do in another way.
+        # `Generator.permutation` may differ between versions of numpy.
         return np.argsort(self._draws(what, count), kind="stable")
 
     def _draws(self, what: str, count: int) -> npt.NDArray[np.uint64]:
