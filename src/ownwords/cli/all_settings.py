@@ -1,4 +1,4 @@
-"""Every setting there is: the sections that the rooms below define, put together."""
+"""All settings: the sections of the packages below, put together."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

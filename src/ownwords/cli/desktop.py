@@ -1,4 +1,4 @@
-"""Whether there is a desktop to open a page on, and opening it there."""
+"""Opening a page in the browser, where there is a desktop."""
 
 import os
 import sys
@@ -8,17 +8,17 @@ from pathlib import Path
 
 
 def has_desktop(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> bool:
-    """Whether a browser with windows can be expected; never where a build is checked."""
+    """Whether a graphical browser can be expected; never in CI."""
     if environment.get("CI", "").lower() not in ("", "0", "false"):
         return False
     if system in ("win32", "darwin"):
-        # Who comes by SSH sits somewhere else.
+        # Over SSH the user sits elsewhere.
         return "SSH_CONNECTION" not in environment
     return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
 
 def opened(page: Path) -> bool:
-    """Open a page in the browser, where there is a desktop; whether it was."""
+    """Open a page in the browser; False where that is not possible."""
     if not has_desktop():
         return False
     try:

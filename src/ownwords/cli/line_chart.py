@@ -1,4 +1,4 @@
-"""A curve in characters: what a run learned, at one glance."""
+"""A line chart in characters."""
 
 import math
 from bisect import bisect_right
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-# Colours that can be read on black and on white alike.
+# Colours that are readable on black and on white.
 TRAINED, VALIDATED, QUIET, LOUD = "bright_blue", "magenta", "dim", "bold"
 
 Point = tuple[float, float]  # (step, value)
@@ -26,10 +26,10 @@ def line_chart(
     height: int,
     plain: bool = False,
 ) -> list[Text]:
-    """The line as dots and the marks on it, `height` rows and one of steps below, `width` wide.
+    """Draw the line as dots with the marks on it: `height` rows and a row of steps, `width` wide.
 
-    `steps` is where the run ends, so that what is still to come is empty. `plain` uses ASCII. No
-    rows at all where there is nothing to draw yet or no room for it.
+    `steps` is where the run ends; what is still to come stays empty. `plain` uses ASCII. Returns no
+    rows where there is nothing to draw or too little space.
     """
     columns = width - _AXIS
     if not (line or marks) or columns < 8 or height < 2:
@@ -62,7 +62,7 @@ def line_chart(
 
 
 def _figure(value: float) -> str:
-    """In the four characters there are."""
+    """A number in four characters."""
     for digits, below in ((2, 9.995), (1, 99.95), (0, 9999.5)):
         if 0 <= value < below:
             return f"{value + 0.0:.{digits}f}"  # no minus before a zero
@@ -70,12 +70,12 @@ def _figure(value: float) -> str:
 
 
 def _range(line: Sequence[Point], marks: Sequence[Point]) -> Point:
-    """From the lowest to the highest value; the first steps' plunge does not flatten the rest."""
+    """The range of values after the first tenth of the steps, whose fall would hide the rest."""
     later = [value for step, value in line if step >= 0.1 * line[-1][0]]
     values = [*later, *(value for step, value in marks if not later or step >= 0.1 * line[-1][0])]
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(finite), max(finite)
-    least = max(0.02, abs(high) * 0.01)  # or noise would look like a mountain range
+    least = max(0.02, abs(high) * 0.01)  # less would magnify noise
     return low, max(high, low + least)
 
 
@@ -107,7 +107,7 @@ def _value_at(points: Sequence[Point], at: Sequence[float], step: float) -> floa
 
 
 def _row(value: float, low: float, high: float, rows: int) -> int:
-    """Counted from the top; what lies above the range stands on its edge."""
+    """The row from the top, within the chart."""
     if not math.isfinite(value):
         return 0
     share = (value - low) / (high - low)
@@ -132,7 +132,7 @@ def _scale(steps: float, columns: int) -> Text:
 
 
 def bar(share: float, width: int, *, plain: bool = False) -> str:
-    """A bar as long as its share of the width."""
+    """A horizontal bar of that share of the width."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8) if math.isfinite(share) else 0
     if plain:
         return "#" * (eighths // 8)

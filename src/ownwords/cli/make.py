@@ -79,12 +79,12 @@ def make(
     view = MakeView(stdout(), stages=not common.quiet)
     with watching(common) as (progress, ask, _):
         if plan:
-            found = pipeline.plan(request, progress=progress, ask=ask)
+            planned = pipeline.plan(request, progress=progress, ask=ask)
         else:
             callbacks = MakeCallbacks() if common.json else view
             made = pipeline.make(request, progress=progress, ask=ask, callbacks=callbacks)
     if plan:
-        common.show(plan_figures(found), lambda console: print_plan(found, console))
+        common.show(plan_figures(planned), lambda console: print_plan(planned, console))
         return
     common.show(made.to_dict(), lambda _: view.show_result(made))
     if open_ and made.scorecard:

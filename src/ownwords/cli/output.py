@@ -1,4 +1,4 @@
-"""What the command line says: results on stdout, everything else on stderr."""
+"""Output: results on stdout, everything else on stderr."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ EXIT_STATUSES = {
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        # Rich would end the program here; main knows better what to do.
+        # Rich would end the program here; main handles it.
         raise BrokenPipeError
 
 
@@ -42,7 +42,7 @@ def stderr() -> Console:
 
 
 def are_terminals(*streams: TextIO | None) -> bool:
-    """Whether somebody sits at all of these; closed ones are None."""
+    """Whether all of these are terminals; closed streams are None."""
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
@@ -55,13 +55,13 @@ def relative_path(path: Path) -> str:
 
 
 def print_json(figures: Mapping[str, Any]) -> None:
-    """One JSON object on stdout; in ASCII where the terminal or pipe takes no other characters."""
+    """Print one JSON object, in ASCII where stdout is not UTF-8."""
     is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     print(json.dumps(figures, ensure_ascii=not is_utf8, allow_nan=False, indent=2))
 
 
 def print_error(message: str, hint: str, *, as_json: bool) -> None:
-    """One sentence, and a hint what to do; with `as_json` on stdout too, as `{"error": {...}}`."""
+    """Print a sentence and a hint on stderr; with `as_json` also `{"error": {...}}` on stdout."""
     message = " ".join(message.split())
     console = stderr()
     console.print(Text(f"ownwords: {printable(message)}"), soft_wrap=True)
@@ -72,7 +72,7 @@ def print_error(message: str, hint: str, *, as_json: bool) -> None:
 
 
 def ask(question: "PostQuestion", bars: ProgressBars | None) -> str:
-    """The option the author chooses, by its number; KeyboardInterrupt where the input ends."""
+    """Ask the author for an option, by number; KeyboardInterrupt where the input ends."""
     console = stderr()
     numbers = {str(number): option for number, option in enumerate(question.options, 1)}
     default = next(number for number, option in numbers.items() if option == question.default)

@@ -1,4 +1,4 @@
-"""Progress as a terminal shows it: bars where there is one, plain lines where there is none."""
+"""Progress bars on a terminal, plain lines elsewhere."""
 
 import os
 import sys
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 
 class ProgressBars:
-    """Shows the stages that last: bars on a terminal, gone when done; elsewhere a plain line each.
+    """Shows stages longer than `after_s`: bars on a terminal, removed when done; else plain lines.
 
-    A stage of less than `after_s` seconds is not shown at all. Where there is no terminal, a stage
-    under way says how far it is no more often than every `every_s` seconds.
+    Without a terminal, a running stage prints its progress at most every `every_s` seconds.
     """
 
     def __init__(
@@ -27,7 +26,7 @@ class ProgressBars:
         self._stream = stream or sys.stderr
         self._after_s, self._every_s = after_s, every_s
         self._draws = self._stream.isatty() and os.environ.get("TERM") != "dumb"
-        self._lock = threading.RLock()  # a timer's thread reveals what has lasted long enough
+        self._lock = threading.RLock()  # timers reveal stages from their own threads
         self._latest: dict[str, Event] = {}
         self._said_at: dict[str, float] = {}
         self._timers: dict[str, threading.Timer] = {}
@@ -45,7 +44,7 @@ class ProgressBars:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """No bars meanwhile, so that a question can be asked."""
+        """Hide the bars while a question is asked."""
         with self._lock:
             if self._bars:
                 self._bars.stop()
@@ -56,7 +55,7 @@ class ProgressBars:
                     self._bars.start()
 
     def close(self) -> None:
-        """Take the bars away and give the cursor back, whatever is still under way."""
+        """Remove the bars and restore the cursor."""
         with self._lock:
             for timer in self._timers.values():
                 timer.cancel()

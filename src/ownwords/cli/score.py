@@ -103,7 +103,7 @@ def _comparison_models(
     if name == _NONE:
         return ComparisonModels(scratch=scratch, undivided=undivided)
     try:
-        found = catalogue.find(name)
+        base_folder = catalogue.find(name)
     except OwnwordsError as error:
         if base is not None:
             raise
@@ -111,7 +111,7 @@ def _comparison_models(
             f"{folder} was fine-tuned from {name}, which is not here",
             hint="give its folder with --base PATH, or leave it out with --base none",
         ) from error
-    return ComparisonModels(found, catalogue.called(found), scratch, undivided)
+    return ComparisonModels(base_folder, catalogue.called(base_folder), scratch, undivided)
 
 
 def _report(archive: "Archive") -> "Report":

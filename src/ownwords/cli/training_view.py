@@ -1,7 +1,4 @@
-"""Training as it goes: a picture on a terminal, plain lines where there is none.
-
-It reads the one stream of events, and knows of training what the metrics of its stage say.
-"""
+"""Training under way: a live picture on a terminal, plain lines elsewhere, from the events."""
 
 import math
 import os
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 
     from ownwords.archive.analysis import AskAuthor
 
-_WIDEST = 104  # wider than this, an eye loses the line
+_WIDEST = 104  # columns that are easy to read
 
 
 @dataclass
@@ -42,9 +39,9 @@ class LiveRun:
 
 
 class TrainingView:
-    """A subscriber: the picture while training is under way, the usual bars before and after.
+    """A subscriber: shows the picture during training, the usual bars before and after.
 
-    Without bars it shows nothing, and only learns.
+    Without bars it shows nothing, and only records the history.
     """
 
     def __init__(
@@ -85,7 +82,7 @@ class TrainingView:
                 self.run.activity = ""
 
     def close(self) -> None:
-        """Take the picture away and give the cursor back."""
+        """Remove the picture and restore the cursor."""
         with self._lock:
             self._stop()
             if self._bars:
@@ -161,7 +158,7 @@ class TrainingView:
             self._live = Live(
                 get_renderable=lambda: picture(self.run, console),
                 console=console,
-                # Drawn in a thread of its own: training never waits. That thread takes no lock of
+                # Drawn in its own thread, so training never waits; that thread takes no lock of
                 # ours, whose holder may be waiting for the terminal.
                 refresh_per_second=4,
                 transient=True,
@@ -306,15 +303,15 @@ def _can_show(text: str, console: "Console") -> bool:
 
 @contextmanager
 def watching(common: CommonOptions) -> Iterator[tuple[Progress, "AskAuthor | None", TrainingView]]:
-    """As `common.watched`, with the picture of training in place of its bar.
+    """`common.watched` with the picture of training instead of its bar.
 
-    Where no progress is to be shown the view still learns what the events tell.
+    Where no progress is shown, the view still records the history.
     """
     with common.watched() as (progress, ask):
-        shown = [one for one in progress.subscribers if isinstance(one, ProgressBars)]
-        with closing(TrainingView(shown[0] if shown else None)) as view:
+        bars = [s for s in progress.subscribers if isinstance(s, ProgressBars)]
+        with closing(TrainingView(bars[0] if bars else None)) as view:
             progress.subscribers[:] = [
                 view,
-                *(one for one in progress.subscribers if one not in shown),
+                *(s for s in progress.subscribers if s not in bars),
             ]
             yield progress, ask, view

@@ -1,4 +1,4 @@
-"""Text as it is written, wrapped at words: what a person reads while it comes."""
+"""Word wrap for text that arrives in pieces."""
 
 from collections.abc import Callable, Iterable
 from typing import IO
@@ -9,10 +9,9 @@ from ownwords.core.progress import printable
 
 
 class StreamingWordWrap:
-    """Writes pieces to a stream as lines of `width` columns behind a margin.
+    """Writes pieces to a stream as lines of `width` columns behind a margin, word by word.
 
-    A word is written when it is whole, and what a terminal would obey never is. `shown` makes of a
-    word what the stream can show.
+    `shown` turns a word into what the stream can show, without control characters.
     """
 
     def __init__(
@@ -24,13 +23,13 @@ class StreamingWordWrap:
         shown: Callable[[str], str] = printable,
     ) -> None:
         self._stream, self._shown = stream, shown
-        self._room, self._margin = max(8, width - margin), " " * margin
-        self._column = 0  # what of the line is taken
+        self._limit, self._margin = max(8, width - margin), " " * margin
+        self._column = 0  # columns used
         self._gap = ""  # the space before the next word
         self._word = ""
 
     def write(self, pieces: Iterable[str]) -> None:
-        """All of the pieces, then the end of the line; also where they are broken off."""
+        """Write all pieces, then end the line, also when interrupted."""
         try:
             for piece in pieces:
                 self.add(piece)
@@ -38,20 +37,20 @@ class StreamingWordWrap:
             self.end()
 
     def add(self, piece: str) -> None:
-        """Some more of the text."""
+        """Add a piece of the text."""
         for letter in piece:
             if letter.isspace():
                 self._put_word()
                 self._gap += letter
             else:
                 self._word += letter
-                # Scripts without spaces are broken where the line ends.
-                if cell_len(self._word) >= self._room:
+                # Scripts without spaces break at the end of the line.
+                if cell_len(self._word) >= self._limit:
                     self._put_word()
         self._stream.flush()
 
     def end(self) -> None:
-        """The last word, and the end of its line."""
+        """Write the last word and end its line."""
         self._put_word()
         if self._column:
             self._stream.write("\n")
@@ -67,13 +66,13 @@ class StreamingWordWrap:
             self._stream.write("\n" * lines)
             self._column = 0
         elif self._column and self._gap:
-            if self._column + 1 + size > self._room:
+            if self._column + 1 + size > self._limit:
                 self._stream.write("\n")
                 self._column = 0
             else:
                 self._stream.write(" ")
                 self._column += 1
-        elif self._column and self._column + size > self._room:
+        elif self._column and self._column + size > self._limit:
             self._stream.write("\n")
             self._column = 0
         self._stream.write(word if self._column else self._margin + word)

@@ -137,12 +137,12 @@ def _point(trial: TrialRecord, x: float, scale: Scale, winner: int) -> Html | No
         look.append("again")
     if scale.is_beyond(trial.score):
         look.append("beyond")
-    said = f"Trial {trial.number}, seed {trial.seed}: {trial.score:.4f}"
-    return _circle(" ".join(filter(None, look)), _percent(x), scale.y(trial.score), said)
+    title = f"Trial {trial.number}, seed {trial.seed}: {trial.score:.4f}"
+    return _circle(" ".join(filter(None, look)), _percent(x), scale.y(trial.score), title)
 
 
-def _circle(look: str, x: str, y: float, said: str = "") -> Html:
-    inside = tag("title", said) if said else None
+def _circle(look: str, x: str, y: float, title: str = "") -> Html:
+    inside = tag("title", title) if title else None
     return tag("circle", inside, class_=look or None, cx=x, cy=_px(y), r=str(_DOT))
 
 

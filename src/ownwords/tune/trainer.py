@@ -174,8 +174,8 @@ class TrialTrainer:
         with suppress(OwnwordsError, ValueError, OSError):
             provenance = json.loads((target / PROVENANCE).read_bytes())
             if provenance.get("corpus") == self.request.corpus:
-                there = self.score(target, plan)
-                return there if there < score else None
+                present = self.score(target, plan)
+                return present if present < score else None
         return None
 
     def _delete(self, name: str, planned: PlannedTraining | None) -> None:
