@@ -80,6 +80,14 @@ def test_a_question_is_read_on_one_thread_and_the_others_are_given_back(
         torch.set_num_threads(before)
 
 
+def test_token_ids_are_decoded_by_its_own_tokenizer(tmp_path: Path) -> None:
+    model = SentenceModel(folder_in(tmp_path))
+    ids = model._ids(["the rain fell"])[0]
+    assert model.decode(ids) == "the rain fell"
+    with pytest.raises(OwnwordsError, match="999,999 is not in the vocabulary"):
+        model.decode([*ids, 999_999])
+
+
 def test_what_is_beyond_the_length_of_the_model_does_not_count(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     # The tokenizer's file says 5 tokens and padding to 20; neither is the model's.

@@ -206,6 +206,15 @@ def test_chances_are_those_of_the_model_itself(place: Workspace, own: Model) -> 
         assert 3 <= len(told["top_logprobs"][n]) <= 4
 
 
+def rounded(value: Any) -> Any:  # noqa: ANN401
+    """With logprobs in three places: a prompt that was read before may round otherwise."""
+    if isinstance(value, float):
+        return pytest.approx(value, abs=1e-3)
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list) else value
+
+
 def test_a_stream_brings_the_same_as_an_answer_at_once(place: Workspace) -> None:
     told: dict[str, Any] = {"prompt": ["été ", "ab"], "max_tokens": 30, "seed": 9, "n": 2}
 
@@ -225,7 +234,7 @@ def test_a_stream_brings_the_same_as_an_answer_at_once(place: Workspace) -> None
         assert its[-1]["finish_reason"] == choice["finish_reason"]
         for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
             pieces = [each for one in its for each in one["logprobs"][name]]
-            assert pieces == choice["logprobs"][name]
+            assert pieces == rounded(choice["logprobs"][name])
     for chunk in chunks:
         assert chunk["usage"] is None
         assert chunk["object"] == "text_completion"
@@ -331,7 +340,7 @@ def test_the_chunks_of_a_chat(place: Workspace) -> None:
     text = "".join(one["delta"]["content"] for one in between)
     assert text == answer["choices"][0]["message"]["content"]
     pieces = [each for one in between for each in one["logprobs"]["content"]]
-    assert pieces == answer["choices"][0]["logprobs"]["content"]
+    assert pieces == rounded(answer["choices"][0]["logprobs"]["content"])
     assert all(len(one["top_logprobs"]) == 2 for one in pieces)
     assert b"".join(bytes(one["bytes"]) for one in pieces).decode("utf-8", "replace") == text
 
@@ -390,12 +399,16 @@ def test_vectors_come_as_numbers_or_as_base64(place: Workspace) -> None:
 
 
 def test_token_ids_are_texts_of_the_embedders_own_tokenizer(
-    place: Workspace, embedding: Letters, monkeypatch: pytest.MonkeyPatch
+    place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def decode(_: Letters, ids: list[int]) -> str:
-        return "".join("abcd"[i] for i in ids)
+    class Tokenizing(Letters):
+        def decode(self, ids: list[int]) -> str:
+            return "".join("abcd"[i] for i in ids)
 
-    monkeypatch.setattr(Letters, "decode", decode, raising=False)
+    async def embedder(_: AppState) -> Letters:
+        return Tokenizing()
+
+    monkeypatch.setattr(AppState, "embedder", embedder)
 
     async def work(client: Client) -> list[Any]:
         inputs = ["abba", ["abba", "d"], [0, 1, 1, 0], [[0, 1, 1, 0], [3]]]
