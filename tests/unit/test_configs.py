@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from families import TINY
-from ownwords.models import quantize, quantized_file
+from ownwords.models import quantize
 from ownwords.models.configs.rope_scaling import RopeScaling, frequencies
 from ownwords.models.decoder import build
 from ownwords.models.quantization_scheme import INT4, INT8, QuantizationScheme
@@ -64,7 +64,7 @@ def test_every_tensor_of_a_quantised_file_has_its_place(
     model.init_weights(1)
     quantize.quantize(model, *schemes)
     path = tmp_path / "model.safetensors"
-    quantized_file.write(path, model)
+    quantize.write_quantized(path, model)
     stored, made_with = read_header(path), read_schemes(path)
     assert made_with == schemes
     fitted = map_quantized_weights(stored, made_with, TINY[name], tmp_path)

@@ -15,7 +15,7 @@ from ownwords.core.errors import ConfigError
 from ownwords.models import quantize, registry
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.quantization_scheme import FIELD, INT4, INT8, QuantizationScheme
-from ownwords.models.quantized_file import read, write
+from ownwords.models.quantize import read_quantized, write_quantized
 from ownwords.models.untrusted_files import ModelError
 
 POSTS = Path(__file__).parents[2] / "examples" / "blog" / "posts"
@@ -179,9 +179,9 @@ def test_a_file_brings_back_every_bit(
 ) -> None:
     model = _model(kind)
     quantize.quantize(model, scheme)
-    write(tmp_path / "model.safetensors", model)
+    write_quantized(tmp_path / "model.safetensors", model)
     again = build(model.config, device="meta").eval()
-    read(tmp_path / "model.safetensors", again)
+    read_quantized(tmp_path / "model.safetensors", again)
     assert model.state_dict().keys() == again.state_dict().keys()
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name
@@ -192,7 +192,7 @@ def test_a_file_brings_back_every_bit(
 def test_the_header_says_how_it_was_rounded(tmp_path: Path) -> None:
     model = _model()
     quantize.quantize(model)
-    write(tmp_path / "model.safetensors", model)
+    write_quantized(tmp_path / "model.safetensors", model)
     data = (tmp_path / "model.safetensors").read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     said = json.loads(header["__metadata__"][FIELD])
@@ -204,7 +204,7 @@ def test_the_header_says_how_it_was_rounded(tmp_path: Path) -> None:
 def test_it_is_refused_with_a_reason(tmp_path: Path) -> None:
     model = _model()
     with pytest.raises(ModelError, match="not quantised"):
-        write(tmp_path / "model.safetensors", model)
+        write_quantized(tmp_path / "model.safetensors", model)
     quantize.quantize(model)
     with pytest.raises(ModelError, match="already"):
         quantize.quantize(model)
@@ -244,7 +244,7 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
     model = _model(width=16, vocabulary=20)
     quantize.quantize(model)
     path = tmp_path / "model.safetensors"
-    write(path, model)
+    write_quantized(path, model)
     whole = path.read_bytes()
     source = random.Random(8)
     refused = 0
@@ -258,7 +258,7 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
                 data[source.randrange(header)] = source.randrange(256)
         path.write_bytes(data)
         try:
-            read(path, build(model.config, device="meta"))
+            read_quantized(path, build(model.config, device="meta"))
         except ModelError as error:
             refused += 1
             assert str(path) in error.message

@@ -14,7 +14,9 @@ Suffixes of tensors: O outputs (rows), I inputs (columns), G groups in a row, N 
 P packed bytes in a row, B and T batch and time.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final, Self
 
 import torch
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from ownwords.core.workspace import writing_atomically
 from ownwords.models.quantization_scheme import (
     ENDS,
     INT4,
@@ -31,8 +34,10 @@ from ownwords.models.quantization_scheme import (
     schemes,
 )
 from ownwords.models.safetensors import DTYPES
-from ownwords.models.untrusted_files import ModelError, preview
+from ownwords.models.safetensors_header import encode_header, read_header, read_metadata
+from ownwords.models.untrusted_files import ModelError, open_file, preview
 
+_DTYPE_CODES: Final = {dtype: code for code, dtype in DTYPES.items()}
 # Numbers that exist as float32 at a time: 4 MiB, which stays in a processor's cache.
 _CHUNK: Final = 1 << 20
 
@@ -289,3 +294,49 @@ def _check(name: str, tensor: Tensor, wanted: Tensor) -> None:
 
 def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def write_quantized(path: Path, model: nn.Module) -> None:
+    """Write a quantised model atomically as one safetensors file, under our names."""
+    header_fields = metadata(model)
+    if not header_fields:
+        raise ModelError("the model is not quantised", hint="save it like any other model")
+    tensors = quantized_tensors(model)
+    header = encode_header(
+        ((name, _DTYPE_CODES[t.dtype], tuple(t.shape)) for name, t in tensors), header_fields
+    )
+    with writing_atomically(path) as file:
+        file.write(header)
+        for _, tensor in quantized_tensors(model):
+            file.write(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+
+
+def read_quantized(path: Path, model: nn.Module, device: torch.device | str = "cpu") -> None:
+    """Fill a plain model (best on "meta") with what `write_quantized` wrote.
+
+    After a ModelError the model is only partly filled.
+    """
+    stored, header = read_header(path), read_metadata(path)
+    with open_file(path) as file:
+
+        def tensors() -> Iterator[tuple[str, Tensor]]:
+            wanted = dict(quantized_tensors(model))
+            for each in stored.values():
+                kind = DTYPES.get(each.dtype)
+                if kind is None:
+                    raise ModelError(f"{each.name!r} is {each.dtype}, which no quantised model has")
+                if each.name not in wanted or wanted[each.name].shape != each.shape:
+                    # Refused by its name or shape, before it costs any memory.
+                    yield each.name, torch.empty(each.shape, dtype=kind, device="meta")
+                file.seek(each.start)
+                data = bytearray(file.read(each.nbytes))
+                if len(data) != math.prod(each.shape) * kind.itemsize:
+                    raise ModelError(f"it ended within {each.name!r} while it was read")
+                # An empty tensor has no buffer to be made from.
+                flat = torch.frombuffer(data, dtype=kind) if data else torch.empty(0, dtype=kind)
+                yield each.name, flat.view(each.shape).to(device)
+
+        try:
+            load_quantized(model, tensors(), header)
+        except ModelError as error:
+            raise ModelError(f"{path}: {error.message}", hint=error.hint) from error

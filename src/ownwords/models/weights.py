@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ownwords.models import quantize, quantized_file
+from ownwords.models import quantize
 from ownwords.models.configs.config import ModelConfig
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.safetensors import FLOATS, TensorToWrite, read_blocks, write_tensors
@@ -57,7 +57,7 @@ def _load_quantized(
     }
     kind = dtype or reduce(torch.promote_types, kinds, torch.bfloat16)
     model = build(config, device="meta", dtype=kind)
-    quantized_file.read(folder / SINGLE, model, device)
+    quantize.read_quantized(folder / SINGLE, model, device)
     return model
 
 
@@ -99,7 +99,7 @@ def write(folder: Path, model: CausalLM, dtype: torch.dtype | None) -> None:
     if quantize.metadata(model):
         if dtype:
             raise ModelError("a quantised model cannot be saved in another dtype")
-        quantized_file.write(folder / SINGLE, model)
+        quantize.write_quantized(folder / SINGLE, model)
         return
     parameters = dict(model.named_parameters())
     names = hf_names(model.config)

@@ -1,9 +1,8 @@
-"""GGUF, the file that llama.cpp and what is built on it read: a model and its tokenizer in one.
+"""GGUF, the file format of llama.cpp: a model and its tokenizer in one file.
 
-Written without any converter, from a model in memory, one tensor at a time; read back for the same
-families and types. The parts: `saving` and `loading`; `format` (the container) and `blocks` (types
-of weights); `families`, `rope`, `tensors` and `sampling` (what llama.cpp calls it all); `tokenizer`
-with its two kinds, `byte_level` and `sentencepiece`.
+Written from a model in memory, one tensor at a time; read for the same families. `saving` and
+`loading` use `container` (the format), `tensor_types` (of weights), `metadata` (llama.cpp's keys)
+and `tokenizer` with its two kinds, `byte_level` and `sentencepiece`.
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md describes the format.
 """
 

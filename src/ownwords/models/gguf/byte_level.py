@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ownwords.models.gguf.container import Value
-from ownwords.models.gguf.tokenizer_json import bpe, merge, steps_of
+from ownwords.models.gguf.vocabulary import bpe, merge, steps_of
 from ownwords.models.untrusted_files import ModelError, preview
 
 _ENGLISH = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -40,12 +40,14 @@ def metadata_of(
     types: list[int],
     notes: list[str],
 ) -> dict[str, Value]:
-    """The metadata of this kind; what llama.cpp does otherwise is added to `notes`."""
+    """The metadata of this kind; adds to `notes` what llama.cpp does differently."""
     normalizers = [each.get("type") for each in steps_of(parsed.get("normalizer"), "normalizers")]
     if normalizers and set(normalizers) != {"NFC"}:
         raise ModelError(f"llama.cpp has no normalizer {preview(list(map(str, normalizers)))}")
     if normalizers:
-        notes.append("llama.cpp does not compose letters (NFC) before it splits, as we do")
+        notes.append(
+            "unlike the tokenizer, llama.cpp does not normalise text (NFC) before it splits it"
+        )
     split = _split(steps_of(parsed.get("pre_tokenizer"), "pretokenizers"))
     pre = next((name for name, known in PRE_TOKENIZERS.items() if split in known), None)
     merges = [merge(each) for each in model.get("merges") or ()]
@@ -75,7 +77,7 @@ def _split(steps: Sequence[Mapping[str, Any]]) -> str | None:
         )
     last = steps[-1]
     if last.get("add_prefix_space"):
-        raise ModelError("llama.cpp does not put a space before a text, and this tokenizer does")
+        raise ModelError("this tokenizer puts a space before every text, and llama.cpp does not")
     splits = [_GPT2_SPLIT] if last.get("use_regex", True) else []
     if len(steps) > 1:
         pattern = steps[0].get("pattern") or {}
@@ -90,8 +92,8 @@ def parts_of(metadata: Mapping[str, Value]) -> dict[str, Any]:
     pre = _SYNONYMS.get(pre, pre)
     if pre not in PRE_TOKENIZERS:
         raise ModelError(
-            f"the GGUF file's text is split as {pre[:60]!a} names it, which is not known here",
-            hint="splits known here: " + ", ".join(PRE_TOKENIZERS),
+            f"the GGUF file names the unknown pre-tokenizer {pre[:60]!a}",
+            hint="supported: " + ", ".join(PRE_TOKENIZERS),
         )
     merges = metadata.get("tokenizer.ggml.merges", [])
     if not isinstance(merges, list):

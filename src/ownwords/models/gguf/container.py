@@ -1,8 +1,7 @@
 """The GGUF container, version 3: typed metadata, a table of tensors, aligned data.
 
-Nothing in a file is believed before it is checked against the bytes that are there: a count is
-bounded by what is left of the file, so that reading never allocates more than a small multiple
-of the file's own size.
+Every count is checked against the rest of the file before it is used, so that reading never
+allocates more than a small multiple of the file's size.
 """
 
 import math
@@ -51,7 +50,7 @@ _UINT32, _FLOAT32 = 4, 6
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One row of the tensor table; `shape` with the rows first, as everywhere but in the file."""
+    """One row of the tensor table; `shape` has the rows first, as everywhere but in the file."""
 
     name: str
     type: TensorType
@@ -65,7 +64,7 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class GGUFContents:
-    """An open GGUF file, its header read and checked; tensors are taken out one at a time."""
+    """An open GGUF file with a checked header; `tensor` reads one tensor at a time."""
 
     metadata: Mapping[str, Value]
     tensors: Mapping[str, TensorEntry]
@@ -73,7 +72,7 @@ class GGUFContents:
     _path: Path
 
     def tensor(self, name: str) -> Floats:
-        """The values in float32, in memory of their own."""
+        """Read a tensor as float32."""
         entry = self.tensors[name]
         self._file.seek(entry.offset)
         data = self._file.read(entry.nbytes)
@@ -85,8 +84,8 @@ class GGUFContents:
 
 @contextmanager
 def open_gguf(path: Path) -> Iterator[GGUFContents]:
-    """A GGUF file, open for reading; ModelError if anything in its header cannot be true."""
-    # The file is the user's own choice, so a link to it may lead anywhere.
+    """Open a GGUF file for reading; ModelError if its header is invalid."""
+    # The user named the file, so a link to it may lead anywhere.
     with open_file(Path(os.path.realpath(path))) as file:
         metadata, tensors = _Header(file, path).read()
         yield GGUFContents(metadata, tensors, file, path)
@@ -179,10 +178,10 @@ class _Header:
         if kind not in _SCALARS:
             raise self._broken(f"gives {preview([key])} a value of unknown type {kind}")
         dtype = _SCALARS[kind]
-        taken = self._take(dtype.itemsize)
+        data = self._take(dtype.itemsize)
         if kind == _BOOL:
-            return taken != b"\0"  # NumPy keeps whatever byte it is given
-        value: int | float = np.frombuffer(taken, dtype=dtype)[0].item()
+            return data != b"\0"  # NumPy keeps whatever byte it is given
+        value: int | float = np.frombuffer(data, dtype=dtype)[0].item()
         return value
 
     def _array(self, key: str) -> list[str] | Numbers:
@@ -196,8 +195,8 @@ class _Header:
         dtype = _SCALARS[kind]
         if count > self._left // dtype.itemsize:
             raise self._broken(f"claims {count:,} values in {preview([key])}")
-        taken = np.frombuffer(self._take(count * dtype.itemsize), dtype=np.uint8)
-        return taken != 0 if kind == _BOOL else taken.view(dtype)
+        data = np.frombuffer(self._take(count * dtype.itemsize), dtype=np.uint8)
+        return data != 0 if kind == _BOOL else data.view(dtype)
 
     def _string(self, longest: int | None = None) -> str:
         length = self._int("<Q")
@@ -226,13 +225,13 @@ class _Header:
         return self._size - self._at
 
     def _broken(self, what: str, hint: str = "") -> ModelError:
-        return ModelError(f"{self._path} {what}", hint=hint or "get or make the file again")
+        return ModelError(f"{self._path} {what}", hint=hint or "download or make the file again")
 
 
 def write_header(
     file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[TensorEntry]
 ) -> None:
-    """Everything before the tensors' data, padded so that these can follow.
+    """Write everything before the data of the tensors, padded to their alignment.
 
     Integers are written as unsigned 32-bit numbers and floats as 32-bit ones: what llama.cpp
     asks for in every key that we write.
@@ -253,7 +252,7 @@ def write_header(
 
 
 def lay_out(wanted: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> list[TensorEntry]:
-    """The tensor table: one tensor after the other, each aligned."""
+    """The tensor table: one tensor after another, each aligned."""
     entries: list[TensorEntry] = []
     offset = 0
     for name, kind, shape in wanted:
@@ -263,7 +262,7 @@ def lay_out(wanted: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> list[T
 
 
 def write_tensor(file: IO[bytes], entry: TensorEntry, data: Bytes) -> None:
-    """One tensor's bytes as its type encodes them, and the padding after them."""
+    """Write the bytes of one tensor, and the padding after them."""
     if data.nbytes != entry.nbytes:
         raise RuntimeError(f"{entry.name}: {data.nbytes} bytes where {entry.nbytes} were laid out")
     file.write(data.data)

@@ -1,4 +1,4 @@
-"""The kind "llama": sentencepiece's BPE, whose merges follow from a score for each token.
+"""The kind "llama": BPE of sentencepiece, whose merges follow from a score for each token.
 
 Bytes are written <0x00>, spaces U+2581.
 """
@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ownwords.models.gguf.container import Numbers, Value
-from ownwords.models.gguf.tokenizer_json import bpe, merge, steps_of
-from ownwords.models.gguf.tokens import NORMAL, USER_DEFINED, numbers_of
+from ownwords.models.gguf.vocabulary import NORMAL, USER_DEFINED, bpe, merge, numbers_of, steps_of
 from ownwords.models.untrusted_files import ModelError, preview
 
 _SPACE = "\u2581"
@@ -24,7 +23,7 @@ def metadata_of(
     types: list[int],
     notes: list[str],
 ) -> dict[str, Value]:
-    """The metadata of this kind; what llama.cpp does otherwise is added to `notes`."""
+    """The metadata of this kind; adds to `notes` what llama.cpp does differently."""
     merges = [merge(each) for each in model.get("merges") or ()]
     ranks: dict[str, int] = {}
     for rank, (left, right) in enumerate(merges):
@@ -32,8 +31,8 @@ def metadata_of(
     scores = np.array([-float(ranks.get(token, len(merges))) for token in tokens], dtype="<f4")
     if set(merges) != set(_merges_by_score(tokens, types, scores)):
         notes.append(
-            "the merges are not all those that its tokens allow, as sentencepiece's would be:"
-            " llama.cpp may divide some words otherwise"
+            "the tokenizer lacks some merges that sentencepiece would have: llama.cpp may split"
+            " some words differently"
         )
     return {
         "tokenizer.ggml.model": "llama",

@@ -1,4 +1,4 @@
-"""A tokenizer inside a GGUF file: from tokenizer.json to llama.cpp's metadata, and back."""
+"""Converts a tokenizer between tokenizer.json and the metadata of a GGUF file."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,43 +7,41 @@ import numpy as np
 
 from ownwords.models.gguf import byte_level, sentencepiece
 from ownwords.models.gguf.container import Value
-from ownwords.models.gguf.tokenizer_json import (
-    CONFIG,
-    TEMPLATE,
-    TOKENIZER,
-    as_json,
-    starting_with,
-    steps_of,
-)
-from ownwords.models.gguf.tokens import (
+from ownwords.models.gguf.vocabulary import (
     BYTE,
+    CONFIG,
     CONTROL,
     NORMAL,
+    TEMPLATE,
+    TOKENIZER,
     UNKNOWN,
     USER_DEFINED,
+    as_json,
     numbers_of,
+    starting_with,
+    steps_of,
     token_id,
     tokens_of,
 )
 from ownwords.models.untrusted_files import ModelError, parse_json, preview
 
 _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-# Special tokens that llama.cpp takes for text's own, whatever the file says of them.
-_SEEN_IN_TEXT = {"<|start|>", "<|message|>", "<|channel|>", "<|constrain|>"}
+# Special tokens that llama.cpp recognises in any text, whatever the file says of them.
+_PARSED_IN_TEXT = {"<|start|>", "<|message|>", "<|channel|>", "<|constrain|>"}
 
 
 def metadata_of(
     files: Mapping[str, bytes], rows: int, generation: Mapping[str, object]
 ) -> tuple[dict[str, Value], list[str]]:
-    """The tokenizer's metadata, and notes on what llama.cpp does otherwise.
+    """The tokenizer's metadata, and notes on what llama.cpp does differently.
 
-    `rows` is how many tokens the model knows; those that the tokenizer lacks are filled in as
-    unused. ModelError for a tokenizer that llama.cpp cannot do.
+    `rows` is the vocabulary of the model; ids that the tokenizer lacks become unused tokens.
+    ModelError for a tokenizer that llama.cpp does not support.
     """
     try:
         return _metadata_of(files, rows, generation)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{TOKENIZER} is not laid out as tokenizers are") from error
+        raise ModelError(f"{TOKENIZER} does not have the layout of a tokenizer") from error
 
 
 def _metadata_of(
@@ -54,31 +52,31 @@ def _metadata_of(
     settings = parse_json(files[CONFIG], CONFIG) if CONFIG in files else {}
     model = parsed.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
-        raise ModelError(f"{TOKENIZER} holds no vocabulary of the kind that GGUF can hold")
+        raise ModelError(f"{TOKENIZER} has no vocabulary that GGUF can hold")
     tokens, types = tokens_of(model, parsed.get("added_tokens") or (), rows)
     notes: list[str] = []
     if model.get("byte_fallback"):
-        found = sentencepiece.metadata_of(parsed, model, tokens, types, notes)
+        metadata = sentencepiece.metadata_of(parsed, model, tokens, types, notes)
     else:
-        found = byte_level.metadata_of(parsed, model, tokens, types, notes)
+        metadata = byte_level.metadata_of(parsed, model, tokens, types, notes)
     ids = {token: number for number, token in enumerate(tokens)}
     special = _special_ids(settings, generation, ids)
-    if seen := _SEEN_IN_TEXT & ids.keys():
-        notes.append(
-            f"llama.cpp takes {preview(seen)} for the token even where a text only says it"
-        )
+    if parsed_tokens := _PARSED_IN_TEXT & ids.keys():
+        notes.append(f"llama.cpp reads {preview(parsed_tokens)} in any text as the special token")
     if "bos" not in special or "eos" not in special:
-        notes.append("the tokenizer names no start or no end of a text, and llama.cpp will guess")
-    found |= {f"tokenizer.ggml.{role}_token_id": number for role, number in special.items()}
-    found["tokenizer.ggml.add_bos_token"] = _adds_start(parsed, settings) and "bos" in special
-    found["tokenizer.ggml.add_eos_token"] = False
+        notes.append(
+            "the tokenizer names no token for the start or the end of a text: llama.cpp will guess"
+        )
+    metadata |= {f"tokenizer.ggml.{role}_token_id": number for role, number in special.items()}
+    metadata["tokenizer.ggml.add_bos_token"] = _adds_start(parsed, settings) and "bos" in special
+    metadata["tokenizer.ggml.add_eos_token"] = False
     if template := _template(files, settings):
-        found["tokenizer.chat_template"] = template
-    return found, notes
+        metadata["tokenizer.chat_template"] = template
+    return metadata, notes
 
 
 def adds_start(files: Mapping[str, bytes]) -> bool:
-    """Whether the tokenizer begins every text with its start token by itself."""
+    """Whether the tokenizer itself begins every text with its start token."""
     parsed: Mapping[str, Any] = parse_json(files[TOKENIZER], TOKENIZER)
     settings = parse_json(files[CONFIG], CONFIG) if CONFIG in files else {}
     return _adds_start(parsed, settings)
@@ -87,25 +85,22 @@ def adds_start(files: Mapping[str, bytes]) -> bool:
 def _special_ids(
     settings: Mapping[str, Any], generation: Mapping[str, Any], ids: Mapping[str, int]
 ) -> dict[str, int]:
-    found: dict[str, int] = {}
+    special: dict[str, int] = {}
     for role, name in _ROLES.items():
-        said = settings.get(name)
-        token = said.get("content") if isinstance(said, dict) else said
+        entry = settings.get(name)
+        token = entry.get("content") if isinstance(entry, dict) else entry
         if isinstance(token, str) and token in ids:
-            found[role] = ids[token]
+            special[role] = ids[token]
     for role in ("bos", "eos"):
-        said = generation.get(f"{role}_token_id")
-        numbers = [each for each in _listed(said) if type(each) is int and 0 <= each < len(ids)]
+        value = generation.get(f"{role}_token_id")
+        values = value if isinstance(value, list) else [value]
+        numbers = [number for number in values if type(number) is int and 0 <= number < len(ids)]
         if numbers:
-            found.setdefault(role, numbers[0])
-        others = [each for each in numbers if each != found.get("eos")]
+            special.setdefault(role, numbers[0])
+        others = [number for number in numbers if number != special.get("eos")]
         if role == "eos" and others:
-            found["eot"] = others[0]
-    return found
-
-
-def _listed(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
+            special["eot"] = others[0]
+    return special
 
 
 def _adds_start(parsed: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
@@ -120,18 +115,17 @@ def _adds_start(parsed: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
 def _template(files: Mapping[str, bytes], settings: Mapping[str, Any]) -> str:
     if TEMPLATE in files:
         return files[TEMPLATE].decode("utf-8", "replace")
-    said = settings.get("chat_template")
-    if isinstance(said, list):
-        named = {each.get("name"): each.get("template") for each in said}
-        said = named.get("default")
-    return said if isinstance(said, str) else ""
+    template = settings.get("chat_template")
+    if isinstance(template, list):
+        template = {entry.get("name"): entry.get("template") for entry in template}.get("default")
+    return template if isinstance(template, str) else ""
 
 
 def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
-    """The tokenizer's files, from a GGUF file's metadata; ModelError for what we cannot do."""
+    """The files of a tokenizer, from the metadata of a GGUF file; ModelError if unsupported."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list) or len(set(tokens)) != len(tokens):
-        raise ModelError("the GGUF file has no list of tokens, or one that repeats itself")
+        raise ModelError("the GGUF file has no list of tokens, or one with repetitions")
     types = (
         numbers_of(metadata, "token_type", len(tokens), default=NORMAL).astype(np.int64).tolist()
     )
@@ -149,14 +143,14 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
     else:
         raise ModelError(
             f"the GGUF file's tokenizer is of the kind {str(kind)[:60]!a}",
-            hint="kinds read here: gpt2, llama",
+            hint="supported: gpt2, llama",
         )
     adds_start = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama") is True
     # sentencepiece merges tokens that its user defined, too: Gemma's runs of tabs.
     in_model = (NORMAL, UNKNOWN, BYTE, USER_DEFINED) if kind == "llama" else (NORMAL, UNKNOWN, BYTE)
     last = max((number for number in range(len(tokens)) if types[number] in in_model), default=-1)
-    # Readers number a special token that the model lacks after all others: one that stands before
-    # the last of them must be among them.
+    # Readers number a special token that is not in the vocabulary after all others: one before the
+    # last of them must be in it.
     parts["model"]["vocab"] = {
         token: number
         for number, token in enumerate(tokens)
@@ -164,11 +158,11 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
     }
     if adds_start and "bos" in special:
         parts["post_processor"] = starting_with(tokens[special["bos"]], special["bos"])
-    apart = (CONTROL, USER_DEFINED, UNKNOWN) if kind == "llama" else (CONTROL, USER_DEFINED)
+    is_added = (CONTROL, USER_DEFINED, UNKNOWN) if kind == "llama" else (CONTROL, USER_DEFINED)
     added = [
         _added(token, number, types[number])
         for number, token in enumerate(tokens)
-        if types[number] in apart
+        if types[number] in is_added
     ]
     tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
     settings: dict[str, object] = {
@@ -185,7 +179,7 @@ def files_of(metadata: Mapping[str, Value]) -> dict[str, bytes]:
 
 
 def _added(token: str, number: int, kind: int) -> dict[str, object]:
-    """A token that is found in a text before it is split."""
+    """An entry of added_tokens: a token that is matched before a text is split."""
     return {
         "id": number,
         "content": token,
@@ -198,14 +192,14 @@ def _added(token: str, number: int, kind: int) -> dict[str, object]:
 
 
 def special_ids(metadata: Mapping[str, Value]) -> dict[str, object]:
-    """What generation_config.json says of start and end."""
+    """The start and end tokens, as generation_config.json names them."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     count = len(tokens) if isinstance(tokens, list) else 0
-    found: dict[str, object] = {
+    ids: dict[str, object] = {
         f"{role}_token_id": token_id(metadata, role, count)
         for role in ("bos", "eos")
         if f"tokenizer.ggml.{role}_token_id" in metadata
     }
-    if "tokenizer.ggml.eot_token_id" in metadata and "eos_token_id" in found:
-        found["eos_token_id"] = [found["eos_token_id"], token_id(metadata, "eot", count)]
-    return found
+    if "tokenizer.ggml.eot_token_id" in metadata and "eos_token_id" in ids:
+        ids["eos_token_id"] = [ids["eos_token_id"], token_id(metadata, "eot", count)]
+    return ids
