@@ -17,6 +17,7 @@ import torch
 
 import makings
 from ownwords.archive import look as looking
+from ownwords.archive.analysis import ArchiveAnalysis
 from ownwords.core.progress import Event, Progress
 from ownwords.evaluation.card import files
 from ownwords.evaluation.metric_cache import MetricCache
@@ -74,8 +75,8 @@ def is_of(stage: str) -> Callable[..., bool]:
 
 # Each is arranged in a child, which then makes until it dies, a little farther each time.
 MOMENTS: dict[str, Callable[[Progress, "Doomed"], object]] = {
-    "while it reads": lambda *_: dies(looking, "analyse"),
-    "before the report is written": lambda *_: dies(looking, "render"),
+    "while it reads": lambda *_: dies(ArchiveAnalysis, "fill"),
+    "before the report is written": lambda *_: dies(looking, "render_report"),
     "when it is planned": lambda _, doomed: setattr(doomed, "on_planned", die),
     "in training": lambda progress, _: progress.subscribers.append(in_training),
     "before the model is saved": lambda *_: dies(bundle, "save"),

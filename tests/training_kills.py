@@ -83,8 +83,12 @@ def ends(folder: Path, keys: list[str], loop: LoopConfig) -> list[str]:
     return [(folder / f"{key}.ended").read_text() for key in keys]
 
 
+def checkpoints(folder: Path, key: str) -> list[Path]:
+    return list((folder / "runs" / key).glob("checkpoints/step-*"))
+
+
 def at_random(folder: Path, kills: int, number: int, loop: LoopConfig) -> dict[str, Any]:
-    """So many signals at random moments; whoever gets to the end begins another run."""
+    """So many signals at random moments; a run that gets to its end is followed by another."""
     calm = replace(loop, checkpoint_every_s=1e9)
     began = time.monotonic()
     assert status_of(forked(trained(folder, "calm", calm))) == 0
@@ -93,9 +97,11 @@ def at_random(folder: Path, kills: int, number: int, loop: LoopConfig) -> dict[s
     statuses: list[int] = []
     keys, resumed = ["run0"], 0
     while len(statuses) < kills:
-        before = list((folder / "runs" / keys[-1]).glob("checkpoints/step-*"))
+        before = checkpoints(folder, keys[-1])
         child = forked(trained(folder, keys[-1], loop))
-        time.sleep(whole_s * generator.uniform(0.15, 0.6))
+        while not checkpoints(folder, keys[-1]):  # there is then something to resume from
+            time.sleep(0.002)
+        time.sleep(whole_s * generator.uniform(0.0, 0.4))
         os.kill(child, number)
         status = status_of(child)
         if status == 0:  # it was through before
