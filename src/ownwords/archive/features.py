@@ -213,13 +213,13 @@ def _hash_chunks(text: str) -> Iterator[_TextChunk]:
 
 def hash_words(text: str) -> WordHashes:
     """The words of a text in order, with their places."""
-    found = [piece.words for piece in _hash_chunks(text)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    chunks = [piece.words for piece in _hash_chunks(text)]
+    if len(chunks) == 1:
+        return chunks[0]
+    if not chunks:
         nothing = np.zeros(0, np.int64)
         return WordHashes(np.zeros(0, np.uint64), nothing, nothing)
-    hashes, starts, ends = (np.concatenate(part) for part in zip(*found, strict=True))
+    hashes, starts, ends = (np.concatenate(part) for part in zip(*chunks, strict=True))
     return WordHashes(hashes, starts, ends)
 
 
@@ -240,19 +240,23 @@ def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
 
 
 def _sketch(hashes: Hashes) -> tuple[int, Hashes]:
-    found = shingles(hashes)
+    kept_hashes = shingles(hashes)
     # So many levels up, a sketch would surely be full still: what lies above need not be sorted.
-    level = min(SKETCH_LEVEL, max(0, (len(found) // (8 * SKETCH_FEW)).bit_length() - 1))
-    likely = _sorted_unique(found[found < np.uint64(1 << (64 - level))]) if level else found
+    level = min(SKETCH_LEVEL, max(0, (len(kept_hashes) // (8 * SKETCH_FEW)).bit_length() - 1))
+    likely = (
+        _sorted_unique(kept_hashes[kept_hashes < np.uint64(1 << (64 - level))])
+        if level
+        else kept_hashes
+    )
     if level and len(likely) >= SKETCH_FEW:
-        found = likely
+        kept_hashes = likely
     else:
-        level, found = 0, _sorted_unique(found)
-    while level < SKETCH_LEVEL and sketch_size(found, level + 1) >= SKETCH_FEW:
+        level, kept_hashes = 0, _sorted_unique(kept_hashes)
+    while level < SKETCH_LEVEL and sketch_size(kept_hashes, level + 1) >= SKETCH_FEW:
         level += 1
-    while sketch_size(found, level) > SKETCH_MANY:
+    while sketch_size(kept_hashes, level) > SKETCH_MANY:
         level += 1
-    return level, found[: sketch_size(found, level)].copy()
+    return level, kept_hashes[: sketch_size(kept_hashes, level)].copy()
 
 
 def _sorted_unique(values: Hashes) -> Hashes:
@@ -263,9 +267,9 @@ def _sorted_unique(values: Hashes) -> Hashes:
     return values
 
 
-def sketch_size(found: Hashes, level: int) -> int:
+def sketch_size(sketch: Hashes, level: int) -> int:
     """How many of the sorted hashes of a sketch belong to it at a coarser level."""
-    return int(np.searchsorted(found, np.uint64((1 << (64 - level)) - 1), side="right"))
+    return int(np.searchsorted(sketch, np.uint64((1 << (64 - level)) - 1), side="right"))
 
 
 def extract_features(document: Document) -> Features:
@@ -280,15 +284,15 @@ def extract_features(document: Document) -> Features:
     own = np.array([s.kind in OWN_KINDS for s in shared], bool)
     digest = blake2b(digest_size=16)
     trigrams = np.zeros(TRIGRAMS, np.int64)
-    found: list[WordHashes] = []
+    chunks: list[WordHashes] = []
     for piece in _hash_chunks(text):
-        found.append(piece.words)
+        chunks.append(piece.words)
         digest.update(piece.plain.tobytes())
         if len(piece.plain) and piece.plain[-1] != _SPACE:
             # As after every other word, whether or not anything follows in the text.
             digest.update(np.uint32(_SPACE).tobytes())
         trigrams += _trigrams(piece, own, bounds)
-    words = found[0] if len(found) == 1 else _joined(found)
+    words = chunks[0] if len(chunks) == 1 else _joined(chunks)
     segment_of = np.searchsorted(bounds, words.starts, side="right")
     for segment, n in zip(shared, np.bincount(segment_of, minlength=len(shared)), strict=True):
         counts[segment.kind] = counts.get(segment.kind, 0) + int(n)
@@ -316,10 +320,10 @@ def extract_features(document: Document) -> Features:
     )
 
 
-def _joined(found: list[WordHashes]) -> WordHashes:
-    if not found:
+def _joined(chunks: list[WordHashes]) -> WordHashes:
+    if not chunks:
         return hash_words("")
-    hashes, starts, ends = (np.concatenate(part) for part in zip(*found, strict=True))
+    hashes, starts, ends = (np.concatenate(part) for part in zip(*chunks, strict=True))
     return WordHashes(hashes, starts, ends)
 
 
@@ -352,10 +356,10 @@ def _vocabulary(
     first = (keyed[begins[order[:NAMED]]] & np.uint64(0xFFFFFFFF)).astype(np.int64)
     spans = zip(words.starts[first].tolist(), words.ends[first].tolist(), strict=True)
     named = " ".join([text[start:end] for start, end in spans]).lower()
-    kept = np.sort(order)
+    positions = np.sort(order)
     return (
-        keys[begins[kept]],
-        np.rint(times[kept] * scale).astype(np.uint16),
+        keys[begins[positions]],
+        np.rint(times[positions] * scale).astype(np.uint16),
         named,
     )
 

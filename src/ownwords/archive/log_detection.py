@@ -166,7 +166,7 @@ def _regrouped(lines: list[tuple[int, str]]) -> list[Segment]:
     paragraphs: dict[int, list[str]] = {}
     for number, line in lines:
         paragraphs.setdefault(number, []).append(line)
-    return [Segment("prose", "\n".join(kept)) for kept in paragraphs.values()]
+    return [Segment("prose", "\n".join(prose_lines)) for prose_lines in paragraphs.values()]
 
 
 def _sample(lines: list[str]) -> list[str]:

@@ -83,16 +83,18 @@ def find_near_duplicates(
     read = lru_cache(_CACHE)(lambda id_: _ShingledText(text_of(id_)))
     group = _UnionFind()
     settled: Counter[str] = Counter()
-    for one, other in _candidates([features[id_] for id_ in ids], share * _LENIENT):
-        a, b = ids[one], ids[other]
+    for i, other in _candidates([features[id_] for id_ in ids], share * _LENIENT):
+        a, b = ids[i], ids[other]
         if group.same(a, b) and max(settled[a], settled[b]) >= _SETTLED:
             continue
-        found = _compare(read(a), read(b))
-        if found >= share:
+        similarity = _compare(read(a), read(b))
+        if similarity >= share:
             group.join(a, b)
             settled.update((a, b))
             passages = _side_by_side(read(a), read(b))
-            pairs.append(DuplicatePair(a, b, exact=False, share=round(found, 4), passages=passages))
+            pairs.append(
+                DuplicatePair(a, b, exact=False, share=round(similarity, 4), passages=passages)
+            )
     return sorted(pairs, key=lambda p: (not p.exact, -p.share, p.id, p.other_id))
 
 
@@ -118,18 +120,18 @@ class _UnionFind:
             self._parent[id_], id_ = root, self._parent[id_]
         return root
 
-    def same(self, one: str, other: str) -> bool:
-        return self._root(one) == self._root(other)
+    def same(self, a: str, b: str) -> bool:
+        return self._root(a) == self._root(b)
 
-    def join(self, one: str, other: str) -> None:
-        first, second = sorted((self._root(one), self._root(other)))
+    def join(self, a: str, b: str) -> None:
+        first, second = sorted((self._root(a), self._root(b)))
         self._parent[second] = first
 
     def all(self) -> list[frozenset[str]]:
         members: dict[str, set[str]] = {}
         for id_ in sorted(self._parent):
             members.setdefault(self._root(id_), set()).add(id_)
-        return [frozenset(one) for one in members.values()]
+        return [frozenset(group) for group in members.values()]
 
 
 def _exact(features: Mapping[str, Features]) -> tuple[list[tuple[str, str]], list[str]]:
@@ -137,19 +139,19 @@ def _exact(features: Mapping[str, Features]) -> tuple[list[tuple[str, str]], lis
     first: dict[bytes, str] = {}
     copies: list[tuple[str, str]] = []
     for id_ in sorted(features):
-        one = features[id_]
-        if one.style_words == 0 and not len(one.sketch):
+        document = features[id_]
+        if document.style_words == 0 and not len(document.sketch):
             continue  # nothing but what a machine wrote, or nothing at all
-        if (seen := first.setdefault(one.exact, id_)) != id_:
-            copies.append((seen, id_))
+        if (original := first.setdefault(document.exact, id_)) != id_:
+            copies.append((original, id_))
     return copies, sorted(first.values())
 
 
-def _copy(one: str, other: str, text_of: Callable[[str], str]) -> DuplicatePair:
-    texts = [_ShingledText(text_of(id_)) for id_ in (one, other)]
+def _copy(original: str, copy: str, text_of: Callable[[str], str]) -> DuplicatePair:
+    texts = [_ShingledText(text_of(id_)) for id_ in (original, copy)]
     beginnings = [_excerpt(text, 0, _WIDTH) for text in texts]
     return DuplicatePair(
-        one, other, exact=True, share=1.0, passages=((beginnings[0], beginnings[1]),)
+        original, copy, exact=True, share=1.0, passages=((beginnings[0], beginnings[1]),)
     )
 
 
@@ -180,7 +182,7 @@ def _candidates(posts: Sequence[Features], share: float) -> list[tuple[int, int]
 def _index_level(posts: Sequence[Features]) -> int:
     """The finest level at which the index holds no more than it may."""
     level = 0
-    while sum(sketch_size(one.sketch, level) for one in posts) > _INDEX_LIMIT:
+    while sum(sketch_size(post.sketch, level) for post in posts) > _INDEX_LIMIT:
         level += 1
     return level
 
@@ -236,23 +238,23 @@ def _count_pairs(
 def _contains(sorted_hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
     """Which of the wanted are among the sorted (of which there is at least one)."""
     place = np.minimum(np.searchsorted(sorted_hashes, wanted), len(sorted_hashes) - 1)
-    found: npt.NDArray[np.bool_] = sorted_hashes[place] == wanted
-    return found
+    is_member: npt.NDArray[np.bool_] = sorted_hashes[place] == wanted
+    return is_member
 
 
-def _compare(one: _ShingledText, other: _ShingledText) -> float:
+def _compare(left: _ShingledText, right: _ShingledText) -> float:
     """The share of the shorter one's distinct shingles that stand in the longer."""
-    few, many = sorted((one.distinct, other.distinct), key=len)
+    few, many = sorted((left.distinct, right.distinct), key=len)
     if len(few) < MIN_SHINGLES:
         return 0.0
     return int(_contains(many, few).sum()) / len(few)
 
 
-def _side_by_side(one: _ShingledText, other: _ShingledText) -> tuple[tuple[str, str], ...]:
+def _side_by_side(left: _ShingledText, right: _ShingledText) -> tuple[tuple[str, str], ...]:
     """A few passages of both: two where they part, then two where they agree at most length."""
-    distinct, first = np.unique(other.shingles, return_index=True)
-    place = np.minimum(np.searchsorted(distinct, one.shingles), len(distinct) - 1)
-    here = np.flatnonzero(distinct[place] == one.shingles)
+    distinct, first = np.unique(right.shingles, return_index=True)
+    place = np.minimum(np.searchsorted(distinct, left.shingles), len(distinct) - 1)
+    here = np.flatnonzero(distinct[place] == left.shingles)
     there = first[place[here]]
     # Between two neighbouring matches the texts part where either goes on further than one word.
     steps, jumps = np.diff(here), np.diff(there)
@@ -261,23 +263,23 @@ def _side_by_side(one: _ShingledText, other: _ShingledText) -> tuple[tuple[str, 
     )
     if len(parts) > 2:
         parts = parts[[0, len(parts) // 2]]
-    passages = [_at(one, other, int(here[i]), int(there[i])) for i in parts]
-    if not passages and here[-1] + SHINGLE == len(one.words.starts):
+    passages = [_at(left, right, int(here[i]), int(there[i])) for i in parts]
+    if not passages and here[-1] + SHINGLE == len(left.words.starts):
         # Nothing parts them on the way: show how the longer one goes on.
         back = min(SHINGLE, int(here[-1]), int(there[-1]))
-        passages.append(_at(one, other, int(here[-1]) - back, int(there[-1]) - back))
+        passages.append(_at(left, right, int(here[-1]) - back, int(there[-1]) - back))
     begins = np.flatnonzero(np.concatenate(([True], (steps != 1) | (jumps != 1))))
     lengths = np.diff(begins, append=len(here))
     for i in np.argsort(-lengths, kind="stable")[: _PASSAGES - len(passages)].tolist():
         start, width = int(begins[i]), min(int(lengths[i]) + SHINGLE - 1, _WIDTH)
-        passages.append(_at(one, other, int(here[start]), int(there[start]), width))
+        passages.append(_at(left, right, int(here[start]), int(there[start]), width))
     return tuple(dict.fromkeys(passages))
 
 
 def _at(
-    one: _ShingledText, other: _ShingledText, here: int, there: int, width: int = _WIDTH
+    left: _ShingledText, right: _ShingledText, here: int, there: int, width: int = _WIDTH
 ) -> tuple[str, str]:
-    return _excerpt(one, here, width), _excerpt(other, there, width)
+    return _excerpt(left, here, width), _excerpt(right, there, width)
 
 
 def _excerpt(text: _ShingledText, first: int, width: int) -> str:

@@ -101,7 +101,7 @@ def favourite_phrases(
     shown = _PhraseTexts(sample, text_of)
     phrases = [
         Phrase(text, int(turns[t].counts[i]), int(turns[t].posts[i]))
-        for t, i, text in _best(turns, [one.scores for one in turns], OVERALL, shown)
+        for t, i, text in _best(turns, [ngrams.scores for ngrams in turns], OVERALL, shown)
     ]
     phrases.extend(_by_year(turns, sample, shown))
     return phrases
@@ -124,15 +124,15 @@ def sample_posts(posts: Iterable[PhraseSource]) -> list[PhraseSource]:
 
 
 def _read(posts: Sequence[PhraseSource], text_of: Callable[[str], str]) -> _WordSample:
-    seen: set[int] = set()
+    seen_paragraphs: set[int] = set()
     hashes: list[Hashes] = []
     breaks: list[npt.NDArray[np.bool_]] = []
     for post in posts:
-        text = "\n\n".join(_once(text_of(post.id), seen))
+        text = "\n\n".join(_once(text_of(post.id), seen_paragraphs))
         words = hash_words(text)
         hashes.append(words.hashes)
         breaks.append(_breaks(text, words))
-    sizes = [len(one) for one in hashes]
+    sizes = [len(post_hashes) for post_hashes in hashes]
     all_hashes, starts = np.concatenate(hashes), np.concatenate(breaks)
     del hashes, breaks
     vocabulary, ranks, counts = np.unique(all_hashes, return_inverse=True, return_counts=True)
@@ -149,15 +149,15 @@ def _read(posts: Sequence[PhraseSource], text_of: Callable[[str], str]) -> _Word
     )
 
 
-def _once(text: str, seen: set[int]) -> Iterator[str]:
+def _once(text: str, seen_paragraphs: set[int]) -> Iterator[str]:
     """The paragraphs that did not stand anywhere before."""
     for paragraph in text.split("\n\n"):
         words = paragraph.split()
         if len(words) >= _STANDING_PARAGRAPH:
             key = hash(" ".join(words).casefold())
-            if key in seen:
+            if key in seen_paragraphs:
                 continue
-            seen.add(key)
+            seen_paragraphs.add(key)
         yield paragraph
 
 
@@ -257,13 +257,13 @@ class _PhraseTexts:
         for owner in np.unique(self._sample.owners[places])[:_SHOWN_IN].tolist():
             text, words = self._read(self._sample.posts[owner].id)
             n = len(words.hashes) - len(wanted) + 1
-            found = np.ones(n, bool)
-            for k, one in enumerate(wanted):
-                found &= words.hashes[k : k + n] == one
-            for at in np.flatnonzero(found).tolist():
+            matches = np.ones(n, bool)
+            for k, word in enumerate(wanted):
+                matches &= words.hashes[k : k + n] == word
+            for at in np.flatnonzero(matches).tolist():
                 passage = text[words.starts[at] : words.ends[at + len(wanted) - 1]]
                 written[" ".join(passage.split())] += 1
-        best = max(written, key=lambda one: (written[one], one.islower(), one))
+        best = max(written, key=lambda word: (written[word], word.islower(), word))
         return "" if any(char.isdigit() for char in best) else best
 
 
@@ -273,8 +273,10 @@ def _best(
     """(which length, which candidate, its text) of the best that do not overlap one another."""
     ranked = sorted(
         (-score, t, i)
-        for t, (one, by) in enumerate(zip(turns, scores, strict=True))
-        for i, score in zip(np.flatnonzero(one.good).tolist(), by[one.good].tolist(), strict=True)
+        for t, (ngrams, by) in enumerate(zip(turns, scores, strict=True))
+        for i, score in zip(
+            np.flatnonzero(ngrams.good).tolist(), by[ngrams.good].tolist(), strict=True
+        )
         if score > 0
     )
     taken: set[tuple[int, ...]] = set()
@@ -301,14 +303,14 @@ def _by_year(
     for year in years:
         here = int((year_of == year).sum())
         others = len(year_of) - here
-        found = [_in_year(one, sample.owners, year_of == year) for one in turns]
+        in_year = [_in_year(ngrams, sample.owners, year_of == year) for ngrams in turns]
         scores = []
-        for one, (posts, _) in zip(turns, found, strict=True):
-            times = (posts / here) / ((one.posts - posts + 0.5) / (others + 0.5))
-            telling = (posts >= MIN_POSTS) & (times >= _TIMES_MORE) & one.rich
-            scores.append(np.where(telling, one.scores * np.log(np.maximum(times, 1)), 0))
+        for ngrams, (posts, _) in zip(turns, in_year, strict=True):
+            times = (posts / here) / ((ngrams.posts - posts + 0.5) / (others + 0.5))
+            telling = (posts >= MIN_POSTS) & (times >= _TIMES_MORE) & ngrams.rich
+            scores.append(np.where(telling, ngrams.scores * np.log(np.maximum(times, 1)), 0))
         for t, i, text in _best(turns, scores, PER_YEAR, shown):
-            posts, counts = found[t]
+            posts, counts = in_year[t]
             yield Phrase(text, int(counts[i]), int(posts[i]), year)
 
 

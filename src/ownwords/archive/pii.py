@@ -53,8 +53,8 @@ def find_pii(text: str) -> PiiMatches:
     phones = _phones(text)
     if not emails and not phones:
         return NO_PII
-    masked = list(dict.fromkeys(mask_email(one) for one in emails))[:EXAMPLES]
-    masked += list(dict.fromkeys(mask_phone(one) for one in phones))[:EXAMPLES]
+    masked = list(dict.fromkeys(mask_email(match) for match in emails))[:EXAMPLES]
+    masked += list(dict.fromkeys(mask_phone(match) for match in phones))[:EXAMPLES]
     return PiiMatches(len(emails), len(phones), tuple(masked))
 
 

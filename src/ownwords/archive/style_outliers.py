@@ -71,16 +71,16 @@ def find_style_outliers(features: Mapping[str, Features], distance: float) -> St
     vocabulary, names = _frequent(posts)
     rates = _rates(posts, vocabulary)
     words = np.array([post.style_words for post in posts], float)
-    z, norm, kept = _judge(rates, words, len(vocabulary), distance)
+    z, norm, in_norm = _judge(rates, words, len(vocabulary), distance)
     far = sorted(np.flatnonzero(z >= distance).tolist(), key=lambda i: (-z[i], ids[i]))
-    found = []
+    outliers = []
     for i in far:
         one = slice(i, i + 1)
-        scores, means = _scores(norm, rates[one], words[one], kept[one])
+        scores, means = _scores(norm, rates[one], words[one], in_norm[one])
         evidence = _evidence(names, rates[i], scores[0], means[0])
-        found.append(StyleOutlier(ids[i], round(float(z[i]), 2), evidence))
+        outliers.append(StyleOutlier(ids[i], round(float(z[i]), 2), evidence))
     distances = {id_: round(float(one), 2) for id_, one in zip(ids, z, strict=True)}
-    return StyleComparison(tuple(found), len(ids), "", distances)
+    return StyleComparison(tuple(outliers), len(ids), "", distances)
 
 
 def _frequent(posts: Sequence[Features]) -> tuple[npt.NDArray[np.uint32], tuple[str, ...]]:
@@ -133,14 +133,14 @@ class _StyleNorm(NamedTuple):
     least: float  # a rate below which nothing was seen
 
 
-def _norm(rates: _Matrix, words: _Vector, kept: _Mask) -> _StyleNorm:
+def _norm(rates: _Matrix, words: _Vector, in_norm: _Mask) -> _StyleNorm:
     total, squares = np.zeros(rates.shape[1]), np.zeros(rates.shape[1])
     for start in range(0, len(rates), _BLOCK):
-        block = rates[start : start + _BLOCK][kept[start : start + _BLOCK]].astype(float)
+        block = rates[start : start + _BLOCK][in_norm[start : start + _BLOCK]].astype(float)
         total += block.sum(axis=0)
         squares += (block * block).sum(axis=0)
-    chance = float((1 / words[kept]).sum())
-    return _StyleNorm(int(kept.sum()), total, squares, chance, 0.5 / float(words[kept].sum()))
+    chance = float((1 / words[in_norm]).sum())
+    return _StyleNorm(int(in_norm.sum()), total, squares, chance, 0.5 / float(words[in_norm].sum()))
 
 
 def _scores(
@@ -162,41 +162,41 @@ def _judge(
     rates: _Matrix, words: _Vector, n_words: int, distance: float
 ) -> tuple[_Vector, _StyleNorm, _Mask]:
     """The robust z of every post, the norm at last, and which posts made it."""
-    kept = np.ones(len(rates), bool)
+    in_norm = np.ones(len(rates), bool)
     for left in reversed(range(_ROUNDS)):
-        norm = _norm(rates, words, kept)
+        norm = _norm(rates, words, in_norm)
         deltas = np.empty(len(rates))
         for start in range(0, len(rates), _BLOCK):
             part = slice(start, start + _BLOCK)
-            sizes = np.abs(_scores(norm, rates[part], words[part], kept[part])[0])
+            sizes = np.abs(_scores(norm, rates[part], words[part], in_norm[part])[0])
             kinds = (sizes[:, :n_words], sizes[:, n_words:])
             deltas[part] = np.mean([one.mean(axis=1) for one in kinds if one.shape[1]], axis=0)
         logs = np.log(deltas)
-        middle = np.median(logs[kept])
-        spread = 1.4826 * np.median(np.abs(logs[kept] - middle))
+        middle = np.median(logs[in_norm])
+        spread = 1.4826 * np.median(np.abs(logs[in_norm] - middle))
         # Of a few posts the median deviation comes out too small.
-        z = (logs - middle) / (max(float(spread), _FLOOR) * (1 + 2 / kept.sum()))
+        z = (logs - middle) / (max(float(spread), _FLOOR) * (1 + 2 / in_norm.sum()))
         near = z < distance
         # A norm of fewer than two thirds of the posts would be one author's out of two.
         too_few = near.sum() < max(MIN_POSTS - 2, 2 / 3 * len(rates))
-        if too_few or not left or (near == kept).all():
+        if too_few or not left or (near == in_norm).all():
             break
-        kept = near
-    return z, norm, kept
+        in_norm = near
+    return z, norm, in_norm
 
 
 def _evidence(
     names: Sequence[str], rates: _Matrix, scores: _Vector, means: _Vector
 ) -> tuple[str, ...]:
     """The words that put a post furthest out, as an author would say it."""
-    said: list[str] = []
+    evidence: list[str] = []
     for i in np.argsort(-np.abs(scores[: len(names)]), kind="stable").tolist():
         ratio = float(rates[i] / means[i])
         if ratio >= 1.5 or ratio <= 1 / 1.5:
-            said.append(f'"{names[i]}" {_times(ratio)}')
-        if len(said) == _EVIDENCE:
+            evidence.append(f'"{names[i]}" {_times(ratio)}')
+        if len(evidence) == _EVIDENCE:
             break
-    return tuple(said)
+    return tuple(evidence)
 
 
 def _times(ratio: float) -> str:

@@ -96,11 +96,11 @@ def may_be_mojibake(text: str) -> bool:
         return False
     if _LONE_SIGNS.search(text):
         return True
-    seen = set()
+    fragments = set()
     for match in _NEIGHBOURS.finditer(text):
         start = match.start()
-        seen.add(text[start - 2 if start > 2 else 0 : match.end() + 2])
-    return any(map(_is_bad, seen))
+        fragments.add(text[start - 2 if start > 2 else 0 : match.end() + 2])
+    return any(map(_is_bad, fragments))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -141,10 +141,10 @@ def _take_out_unseen(text: str, counts: Counter[str]) -> str:
         counts[CONTROL] += before - len(text)
 
     def without(run: re.Match[str]) -> str:
-        kept = _kept(run)
+        needed = _kept(run)
         counts.update(map(_reason, run.group()))
-        counts.subtract(map(_reason, kept))
-        return kept
+        counts.subtract(map(_reason, needed))
+        return needed
 
     text = _UNSEEN_RUN.sub(without, text)
     for reason in [reason for reason, count in counts.items() if not count]:

@@ -43,9 +43,9 @@ def _from_text(text: str) -> datetime | None:
         return datetime(int(text), 1, 1, tzinfo=UTC)
     # Jekyll puts a space before the offset, and writes UTC out.
     tidy = re.sub(r"\s+(?=[+-]\d\d:?\d\d$)", "", re.sub(r"\s*(?:UTC|GMT|Z)$", "Z", text))
-    found = parse_iso_date(tidy)
-    if found:
-        return found
+    parsed = parse_iso_date(tidy)
+    if parsed:
+        return parsed
     if re.match(r"[A-Za-z]{3},|\d{1,2} [A-Za-z]{3} \d{4} \d", text):
         try:
             return parse_date(parsedate_to_datetime(text))

@@ -34,14 +34,14 @@ def first_files(folder: Path) -> Iterator[Path]:
     Hidden folders, those of programs and our own workspaces are not entered, nor is what cannot
     be listed.
     """
-    waiting, opened, seen = deque([folder]), 0, 0
+    waiting, opened, entries_read = deque([folder]), 0, 0
     while waiting and opened < _FIRST_FOLDERS:
         opened += 1
         try:
             with os.scandir(waiting.popleft()) as entries:
                 for entry in entries:
-                    seen += 1
-                    if seen > _FIRST_NAMES:
+                    entries_read += 1
+                    if entries_read > _FIRST_NAMES:
                         return
                     if entry.name.startswith(".") or entry.name in PROGRAM_FOLDERS:
                         continue
@@ -111,17 +111,17 @@ def list_files(
 
     So are the texts of other kinds, counted: a folder is read as texts of one `kind`.
     """
-    found: list[Path | SkippedItem] = []
+    files: list[Path | SkippedItem] = []
     others: Counter[str] = Counter()
     for file in walk_files(folder, suffixes | _WRITTEN, leave):
         if isinstance(file, Path) and file.suffix.lower() not in suffixes:
             others[file.suffix.lower()] += 1
         else:
-            found.append(file)
+            files.append(file)
     for suffix, count in sorted(others.items()):
         apart = "; to take it in, give its path, too" if suffix in _READ_BY_THEMSELVES else ""
-        found.append(SkippedItem("file", f"not {kind} ({suffix}){apart}", count))
-    return found
+        files.append(SkippedItem("file", f"not {kind} ({suffix}){apart}", count))
+    return files
 
 
 def read_texts(
@@ -142,16 +142,16 @@ def read_texts(
     """
     files = list_files(folder, suffixes, leave, kind)
     yield ExpectedCount(sum(expected(file) for file in files if isinstance(file, Path)))
-    seen = False
+    any_file = False
     for file in files:
         if isinstance(file, SkippedItem):
             yield file
             continue
-        seen = True
+        any_file = True
         name = relative_name(file, folder)
         try:
             yield from read(file, name)
         except SourceError as error:
             yield skip_unreadable(error, file, name)
-    if not seen:
+    if not any_file:
         raise missing

@@ -68,8 +68,8 @@ def expand_permalink(
     pattern = NAMED.get(pattern, pattern)
     if any(token not in words for token in _TOKEN.findall(pattern)):
         return ""
-    made = re.sub(r"/{2,}", "/", "/" + _TOKEN.sub(lambda token: words[token[1]], pattern))
-    return made.rstrip("/")
+    address = re.sub(r"/{2,}", "/", "/" + _TOKEN.sub(lambda token: words[token[1]], pattern))
+    return address.rstrip("/")
 
 
 def slugify(title: str) -> str:

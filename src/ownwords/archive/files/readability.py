@@ -111,17 +111,17 @@ def count_words(node: LexborNode) -> int:
 
 def remove(node: LexborNode, selectors: str) -> int:
     """Takes out what the selectors match; how many there were, those inside others not counted."""
-    found = outermost(node, selectors)
-    for each in found:
+    matches = outermost(node, selectors)
+    for each in matches:
         each.decompose()
-    return len(found)
+    return len(matches)
 
 
 def outermost(node: LexborNode, selectors: str) -> list[LexborNode]:
     """What the selectors match below `node`, without what lies inside another match."""
-    found = [each for each in node.css(selectors) if each.mem_id != node.mem_id]
-    ids = {each.mem_id for each in found}
-    return [each for each in found if not any(up.mem_id in ids for up in _above(each, node))]
+    matches = [match for match in node.css(selectors) if match.mem_id != node.mem_id]
+    ids = {match.mem_id for match in matches}
+    return [match for match in matches if not any(up.mem_id in ids for up in _above(match, node))]
 
 
 def _above(node: LexborNode, top: LexborNode) -> Iterator[LexborNode]:
@@ -137,7 +137,9 @@ def remove_comments(body: LexborNode) -> int:
     for section in outermost(body, _COMMENTS):
         remove(section, _MACHINERY + ", form, #respond, .comment-respond")
         if not section.css_matches("#respond, .comment-respond"):
-            each = next((n for n in (len(section.css(one)) for one in _ONE_COMMENT) if n), 0)
+            each = next(
+                (n for n in (len(section.css(selector)) for selector in _ONE_COMMENT) if n), 0
+            )
             count += each or (1 if count_words(section) >= _WORDS_OF_A_COMMENT else 0)
         section.decompose()
     return count
@@ -199,16 +201,16 @@ def web_url(text: str) -> str:
         parts = urlsplit(text)
     except ValueError:  # "http://["
         return ""
-    whole = parts.scheme in ("http", "https") and parts.netloc and not re.search(r"\s", text)
-    return text if whole else ""
+    is_absolute = parts.scheme in ("http", "https") and parts.netloc and not re.search(r"\s", text)
+    return text if is_absolute else ""
 
 
 def page_date(tree: LexborHTMLParser, path: str) -> datetime | None:
     """When a page was published, by its metadata, its `time` elements or its path."""
-    found = dates.parse_date(
+    published = dates.parse_date(
         meta_content(tree, "article:published_time", "datePublished", "parsely-pub-date")
     )
-    found = found or _date_in_json(tree)
+    published = published or _date_in_json(tree)
     for selector, attribute in (
         ("meta[itemprop=datePublished]", "content"),
         ("[itemprop=datePublished][datetime]", "datetime"),
@@ -216,12 +218,12 @@ def page_date(tree: LexborHTMLParser, path: str) -> datetime | None:
         ("article time[datetime], main time[datetime], header time[datetime]", "datetime"),
         ("time[datetime]", "datetime"),
     ):
-        if found:
-            return found
+        if published:
+            return published
         node = tree.css_first(selector)
-        found = dates.parse_date(node.attributes.get(attribute)) if node is not None else None
+        published = dates.parse_date(node.attributes.get(attribute)) if node is not None else None
     return (
-        found
+        published
         or dates.parse_date(meta_content(tree, "date", "dc.date", "DC.date"))
         or dates.date_in_name(path)
     )
@@ -236,9 +238,9 @@ def _date_in_json(tree: LexborHTMLParser) -> datetime | None:
         while waiting:
             value = waiting.pop()
             if isinstance(value, dict):
-                found = dates.parse_date(value.get("datePublished"))
-                if found:
-                    return found
+                published = dates.parse_date(value.get("datePublished"))
+                if published:
+                    return published
                 waiting.extend(value.values())
             elif isinstance(value, list):
                 waiting.extend(value)

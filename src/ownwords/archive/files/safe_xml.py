@@ -145,8 +145,8 @@ def iter_elements(
         raise SourceError(f"{path} is not XML: {error.msg}") from error
     if damage is not None:
         errors = [each for each in events.error_log if each.level >= etree.ErrorLevels.ERROR]
-        whole = not errors or (events.root is not None and _closes(stream.last, events.root))
-        damage.extend(_damage(errors, stream.repaired, cut or not whole))
+        is_complete = not errors or (events.root is not None and _closes(stream.last, events.root))
+        damage.extend(_damage(errors, stream.repaired, cut or not is_complete))
 
 
 def refuse_entities(path: Path, head: bytes) -> None:

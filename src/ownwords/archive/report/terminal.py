@@ -86,8 +86,8 @@ class _ReportPrinter(TerminalWriter):
             for line in (fmt.sentence(summary.flags(post)), fmt.sentence(post.reason)):
                 if line:
                     about.append("\n").append_text(self.text(line))
-            kept = post.decision == "keep"
-            grid.add_row(self.text(summary.decision(post), QUIET if kept else ACCENT), about)
+            is_kept = post.decision == "keep"
+            grid.add_row(self.text(summary.decision(post), QUIET if is_kept else ACCENT), about)
         self.put(grid)
         self.rest(len(posts), _FEW, "text")
         self.line(f"To change a decision, edit {summary.CHOICES_FILE}, then run", QUIET)

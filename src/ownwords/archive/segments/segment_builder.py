@@ -99,9 +99,9 @@ class SegmentBuilder:
         if self.parts:
             if self.quote is not None and self.is_markdown:
                 text = "".join(self.parts).rstrip()
-                said, _, last = text.rpartition("\r")
+                quoted, _, last = text.rpartition("\r")
                 if last.lstrip().startswith(_SIGNS):
-                    self.parts = [said, "\n", last]
+                    self.parts = [quoted, "\n", last]
             for paragraph in _BLANK_LINES.split(self._shown()):
                 lines = (" ".join(line.split()) for line in paragraph.split("\n"))
                 self.emit("prose", "\n".join(line for line in lines if line))
@@ -154,21 +154,21 @@ class SegmentBuilder:
             self.segments.append(Segment("quote", self._without_name("\n\n".join(paragraphs))))
 
     def _without_name(self, quote: str) -> str:
-        said, _, last = quote.rpartition("\n")
+        quoted, _, last = quote.rpartition("\n")
         if (
             not self.is_markdown
             or self.quote_author
-            or not said
+            or not quoted
             or len(last) > LONGEST_NAME
             or last.endswith(_SENTENCE)
         ):
             return quote
         # In a dialogue every speech may begin with a dash.
-        if any(line.startswith(_SIGNS) for line in said.split("\n")):
+        if any(line.startswith(_SIGNS) for line in quoted.split("\n")):
             return quote
         if signed := _SIGNED.fullmatch(last):
             self.quote_author = signed[1]
-            return said.rstrip()
+            return quoted.rstrip()
         return quote
 
     def _take_cite(self, start: int, end: int, directly: bool) -> None:
@@ -176,9 +176,9 @@ class SegmentBuilder:
         self.cite = None
         words = "".join(self.parts[start:end])
         before = "".join(self.parts[:start])
-        said = before.rstrip(DASHES)
-        apart = said != before.rstrip() or said.endswith(_SENTENCE_ENDS)
-        alone = not said.strip(DASHES)
+        quoted = before.rstrip(DASHES)
+        apart = quoted != before.rstrip() or quoted.endswith(_SENTENCE_ENDS)
+        alone = not quoted.strip(DASHES)
         if not "".join(self.parts[end:]).strip() and (alone or (directly and apart)):
             self.quote_author = repair_line(words).lstrip(DASHES)
-            self.parts = [said]
+            self.parts = [quoted]

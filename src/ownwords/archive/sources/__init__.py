@@ -87,9 +87,9 @@ def detect_source(path: Path) -> tuple[str, str]:
             f"{path} does not exist", hint="give the path of a blog, export or folder"
         )
     for name in SOURCE_NAMES:
-        seen = load_source(name).detect(path)
-        if seen:
-            return name, seen
+        label = load_source(name).detect(path)
+        if label:
+            return name, label
     if advice := _advice(path):
         raise SourceError(f"{path} is none of the kinds that can be read", hint=advice)
     known = ", ".join(load_source(name).LABEL for name in SOURCE_NAMES)

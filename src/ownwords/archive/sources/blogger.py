@@ -190,8 +190,8 @@ def _captioned(picture: re.Match[str]) -> str:
 
 
 def _text(element: etree._Element, name: str) -> str:
-    found = element.find(name)
-    return _text_of(found).strip() if found is not None else ""
+    child = element.find(name)
+    return _text_of(child).strip() if child is not None else ""
 
 
 def _text_of(element: etree._Element) -> str:
@@ -230,8 +230,8 @@ def _is_feed(path: Path) -> bool:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    found = {file for layout in _LAYOUTS for file in folder.glob(layout)}
-    return sorted(file for file in found if file.is_file() and _is_feed(file))
+    files = {file for layout in _LAYOUTS for file in folder.glob(layout)}
+    return sorted(file for file in files if file.is_file() and _is_feed(file))
 
 
 def _feeds_among(members: untrusted_files.ExportFiles) -> list[str]:

@@ -133,8 +133,8 @@ def _all(root: etree._Element, tag: str) -> list[etree._Element]:
 
 
 def _attribute(node: etree._Element, name: str) -> str:
-    found = (value for key, value in node.items() if str(key).rpartition("}")[2] == name)
-    return str(next(found, ""))
+    values = (value for key, value in node.items() if str(key).rpartition("}")[2] == name)
+    return str(next(values, ""))
 
 
 def _words(node: etree._Element) -> str:
@@ -275,13 +275,13 @@ def _titles(path: Path, members: untrusted_files.ExportFiles, package: _Package)
 
 
 def _ncx(root: etree._Element) -> list[tuple[str, str]]:
-    found = []
+    entries = []
     for point in _all(root, "navPoint"):
         label = next(point.iter("{*}text"), None)
         content = next(point.iter("{*}content"), None)
         if label is not None and content is not None:
-            found.append((content.get("src") or "", _words(label)))
-    return found
+            entries.append((content.get("src") or "", _words(label)))
+    return entries
 
 
 def _nav(body: LexborNode | None) -> list[tuple[str, str]]:

@@ -87,7 +87,7 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> Iterator[SourceItem]:
-    seen: set[str] = set()
+    refs: set[str] = set()
     comments = excerpts = read = 0
     for number, entry in enumerate(entries, 1):
         title, body, markup, excerpt = _content(entry)
@@ -95,10 +95,10 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool, home: str) -> I
             comments += 1
             continue
         ref = f"entry/{_text(entry, 'id') or _text(entry, 'link') or number}"
-        if ref in seen:
+        if ref in refs:
             yield SkippedItem("post", "its entry stands in the feed twice", title=title, ref=ref)
             continue
-        seen.add(ref)
+        refs.add(ref)
         if not body.strip():
             yield SkippedItem("post", "the feed holds only its title", title=title, ref=ref)
             continue
@@ -155,7 +155,7 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
     title = _title(entry)
     bodies = [part for part in dict.get(entry, "content", ()) if (part.get("value") or "").strip()]
     part = max(bodies, key=lambda part: len(part["value"]), default=None)
-    whole = part is not None
+    is_whole = part is not None
     if part is None:
         part = dict.get(entry, "summary_detail", {})
     body = part.get("value") or ""
@@ -163,7 +163,7 @@ def _content(entry: dict[str, Any]) -> tuple[str, str, Markup, bool]:
     shown = body if plain else readability.node_text(readability.parse(body))
     ends = _EXCERPT.search(shown.rstrip()[-40:]) is not None
     # A description with paragraphs is often the whole post; one without markup rarely.
-    excerpt = ends or (not whole and "<p" not in body)
+    excerpt = ends or (not is_whole and "<p" not in body)
     if plain:
         return title, body, "text", excerpt
     return title, _without_chrome(_APPEARED.sub("", body)), "html", excerpt

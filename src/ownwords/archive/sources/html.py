@@ -73,9 +73,9 @@ def detect(path: Path) -> str | None:
     """One page, or a folder in which pages outnumber other texts."""
     if path.is_dir():
         names = folders.count_suffixes(path)
-        found = sum(names[suffix] for suffix in SUFFIXES)
+        pages = sum(names[suffix] for suffix in SUFFIXES)
         others = max(names[".md"] + names[".markdown"], names[".txt"] + names[".text"])
-        return LABEL if found and found >= others else None
+        return LABEL if pages and pages >= others else None
     start = folders.read_head(path, 1024)
     if not start or folders.is_binary(start):
         return None
@@ -93,26 +93,26 @@ def read(path: Path) -> Iterator[SourceItem]:
         yield from _comments(page.comments)
         yield _document(page, path.name, _SharedBlocks())
         return
-    found: list[Path] = []
+    files: list[Path] = []
     for each in folders.list_files(path, SUFFIXES, folders.NOT_TEXTS, "a web page"):
         if isinstance(each, SkippedItem):
             yield each
         else:
-            found.append(each)
-    if not found:
+            files.append(each)
+    if not files:
         raise SourceError(
             f"{path} holds no web pages", hint="give the folder your site is built to"
         )
-    common = _in_common(found, path)
+    common = _in_common(files, path)
     if common.site or common.url:
         yield SiteInfo(common.site or common.url, common.url)
-    yield ExpectedCount(len(found))
-    yield from _articles(found, path, common)
+    yield ExpectedCount(len(files))
+    yield from _articles(files, path, common)
 
 
-def _articles(found: list[Path], folder: Path, common: _SharedBlocks) -> Iterator[SourceItem]:
+def _articles(files: list[Path], folder: Path, common: _SharedBlocks) -> Iterator[SourceItem]:
     comments = repeats = listings = errors = 0
-    for file in found:
+    for file in files:
         name = untrusted_files.relative_name(file, folder)
         if _ERROR_PAGE.search(name):
             errors += 1
@@ -192,15 +192,15 @@ def _mostly_links(tree: LexborHTMLParser, article: LexborNode) -> bool:
     return own < allowed * len(links)
 
 
-def _in_common(found: list[Path], folder: Path) -> _SharedBlocks:
+def _in_common(files: list[Path], folder: Path) -> _SharedBlocks:
     """Site name and address, and the blocks on at least half of a sample of the pages."""
     blocks: Counter[bytes] = Counter()
     around: Counter[bytes] = Counter()
     names: Counter[str] = Counter()
     homes: Counter[str] = Counter()
     articles = 0
-    step = max(1, len(found) // _SAMPLE_PAGES)
-    for file in found[::step]:
+    step = max(1, len(files) // _SAMPLE_PAGES)
+    for file in files[::step]:
         try:
             page = _page(
                 folders.read_file(file), untrusted_files.relative_name(file, folder), around=True
@@ -295,5 +295,5 @@ def _document(page: _ParsedPage, name: str, common: _SharedBlocks) -> RawDocumen
 
 
 def _tags(tree: LexborHTMLParser) -> tuple[str, ...]:
-    found = (node.attributes.get("content") for node in tree.css('meta[property="article:tag"]'))
-    return tuple(dict.fromkeys(" ".join(tag.split()) for tag in found if tag and tag.strip()))
+    contents = (node.attributes.get("content") for node in tree.css('meta[property="article:tag"]'))
+    return tuple(dict.fromkeys(" ".join(tag.split()) for tag in contents if tag and tag.strip()))

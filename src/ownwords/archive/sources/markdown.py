@@ -92,11 +92,11 @@ def detect(path: Path) -> str | None:
         return "a Markdown file" if path.is_file() and _is_markdown(path) else None
     tool = _tool(path)
     names = folders.count_suffixes(path)
-    found = sum(names[suffix] for suffix in SUFFIXES)
+    texts = sum(names[suffix] for suffix in SUFFIXES)
     others = max(names[".html"] + names[".htm"], names[".txt"] + names[".text"])
-    if tool and (found or tool == "jekyll"):
+    if tool and (texts or tool == "jekyll"):
         return _SEEN_AS[tool]
-    return LABEL if found and found >= others else None
+    return LABEL if texts and texts >= others else None
 
 
 def _is_markdown(path: Path) -> bool:
@@ -280,10 +280,10 @@ def _aliases(
         for pattern in (meta.text("permalink"), site.permalinks.get("", "")):
             if ":" in pattern or pattern in permalinks.NAMED:
                 place = called.relative_to(called.parts[0])
-                made = permalinks.expand_permalink(
+                address = permalinks.expand_permalink(
                     pattern, place, slug=slug, date=day, categories=categories
                 )
-                names.append(made)
+                names.append(address)
     elif site.tool == "eleventy":
         names += [f"/{called.parent / slug}"]
     names += [*meta.names("aliases"), *meta.names("alias"), *meta.names("redirect_from")]

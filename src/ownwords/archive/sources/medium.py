@@ -97,7 +97,7 @@ def _site(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator[Si
 
 
 def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator[SourceItem]:
-    kept = 0
+    likely_responses = 0
     for name in names:
         try:
             tree = _parsed(members, name)
@@ -118,14 +118,14 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
                     ref=story.ref,
                 )
                 continue
-            kept += 1
+            likely_responses += 1
         readability.remove_heading(body, story.title)
         readability.remove(body, _PREVIEW)
         yield replace(story, body=body.inner_html or "")
-    if kept:
+    if likely_responses:
         yield SourceNote(
-            f"{kept} of Medium's stories look like responses to other people's, by their lack of a"
-            f" title; they have {_SHORT_WORDS} words or more and were kept. The export does not"
+            f"{likely_responses} stories look like responses to other people's posts, by their"
+            f" lack of a title; they have {_SHORT_WORDS} words or more and are kept. Medium does not"
             " tell them apart."
         )
 
@@ -137,8 +137,8 @@ def _parsed(members: untrusted_files.ExportFiles, name: str) -> LexborHTMLParser
 def _story(tree: LexborHTMLParser, name: str) -> RawDocument:
     file = name.rpartition("/")[2].removesuffix(".html")
     draft = file.startswith("draft_")
-    found = _ID.search(file)
-    story_id = found[1] if found else file
+    match = _ID.search(file)
+    story_id = match[1] if match else file
     url = readability.web_url(_attribute(tree, "a.p-canonical[href]", "href"))
     time = _attribute(tree, "time.dt-published[datetime]", "datetime")
     subtitle = tree.css_first("section[data-field=subtitle]")

@@ -83,12 +83,12 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 def _table(members: untrusted_files.ExportFiles) -> str:
     """The name of posts.csv, nearest to the top; "" where there is none."""
-    found = [
+    tables = [
         name
         for name in members.names
         if name.rpartition("/")[2] == "posts.csv" and not name.startswith("__MACOSX/")
     ]
-    return min(found, key=len, default="")
+    return min(tables, key=len, default="")
 
 
 def _rows(path: Path, members: untrusted_files.ExportFiles, table: str) -> list[_PostRow]:

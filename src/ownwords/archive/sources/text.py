@@ -127,10 +127,10 @@ def _pieces(chunks: Iterator[str]) -> Iterator[_TextPart]:
                 if newline and len(line) < _LONGEST_NAME:
                     name, held = line.strip(), rest
                 naming = False
-            if found := _SEPARATOR.search(held, looked):
-                yield _TextPart(name, part + 1 if part else 0, held[: found.start()])
-                name, part, held, looked = "", 0, held[found.end() :], 0
-                naming = found[0] == "\x1c"
+            if separator := _SEPARATOR.search(held, looked):
+                yield _TextPart(name, part + 1 if part else 0, held[: separator.start()])
+                name, part, held, looked = "", 0, held[separator.end() :], 0
+                naming = separator[0] == "\x1c"
             elif len(held) >= _PART_CHARACTERS:
                 part += 1
                 end = _end_of_part(held)

@@ -67,7 +67,7 @@ def detect(path: Path) -> str | None:
 
 def read(path: Path) -> Iterator[SourceItem]:
     """The site, its posts and pages (each once, should files overlap), then what was left out."""
-    seen: set[tuple[str, str]] = set()
+    known: set[tuple[str, str]] = set()
     left_out: Counter[tuple[str, str]] = Counter()
     introduced = False
     for name, opened in safe_xml.open_exports(path, _files_in, _exports_among):
@@ -81,7 +81,7 @@ def read(path: Path) -> Iterator[SourceItem]:
                     introduced = True
                     yield site
             if element.tag == "item":
-                yield from _entry(element, authors, seen, left_out)
+                yield from _entry(element, authors, known, left_out)
         if authors is None and not introduced:
             raise SourceError(
                 f"{name} holds no entry that can be read: {'; '.join(damage) or 'it is empty'}",
@@ -102,8 +102,8 @@ def _files_in(folder: Path) -> list[Path]:
     # A notebook with an old export lying about is still a notebook.
     if any(folder.glob("*.md")):
         return []
-    found = (*folder.glob("*.xml"), *folder.glob("*/*.xml"))
-    return sorted(file for file in found if file.is_file() and _is_export(file))
+    files = (*folder.glob("*.xml"), *folder.glob("*/*.xml"))
+    return sorted(file for file in files if file.is_file() and _is_export(file))
 
 
 def _exports_among(members: untrusted_files.ExportFiles) -> list[str]:
@@ -135,14 +135,14 @@ def _head(first: etree._Element) -> tuple[SiteInfo, dict[str, str]]:
 def _entry(
     item: etree._Element,
     authors: dict[str, str],
-    seen: set[tuple[str, str]],
+    known: set[tuple[str, str]],
     left_out: Counter[tuple[str, str]],
 ) -> Iterator[SourceItem]:
     parts = _parts(item)
     kind, number, guid = (parts.get(name, "") for name in ("post_type", "post_id", "guid"))
-    if (number or guid) and (number, guid) in seen:
+    if (number or guid) and (number, guid) in known:
         return
-    seen.add((number, guid))
+    known.add((number, guid))
     for comment in (child for child in item if _local(child) == "comment"):
         pinged = _parts(comment).get("comment_type", "") in _PINGS
         left_out["comment", "pingbacks from other sites" if pinged else "other people's words"] += 1

@@ -177,8 +177,8 @@ def _joined(
         if name:
             pairs[row.get("post_id")].append((order if isinstance(order, int) else 0, name))
     return {
-        post: [name for _, name in sorted(found, key=lambda pair: pair[0])]
-        for post, found in pairs.items()
+        post: [name for _, name in sorted(pair_list, key=lambda pair: pair[0])]
+        for post, pair_list in pairs.items()
     }
 
 

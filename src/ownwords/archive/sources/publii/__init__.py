@@ -74,9 +74,9 @@ def read(path: Path) -> Iterator[SourceItem]:
     try:
         with tempfile.TemporaryDirectory(prefix="ownwords-") as folder:
             private = Path(folder)
-            found = _unpacked(path, private) if _is_packed(path) else _copied(path, private)
-            with open_copy(found.database, found.shown) as connection:
-                yield from _items(connection, found)
+            site_copy = _unpacked(path, private) if _is_packed(path) else _copied(path, private)
+            with open_copy(site_copy.database, site_copy.shown) as connection:
+                yield from _items(connection, site_copy)
     except OSError as error:
         raise SourceError(
             f"{path} cannot be read: {error.strerror or error}",
@@ -177,18 +177,18 @@ def _unpacked(path: Path, folder: Path) -> _SiteCopy:
     return _SiteCopy(copy, shown, name, settings, is_packed=True)
 
 
-def _items(connection: sqlite3.Connection, found: _SiteCopy) -> Iterator[SourceItem]:
-    settings = parse_json(found.settings.get(_SETTINGS[0], ""))
+def _items(connection: sqlite3.Connection, site_copy: _SiteCopy) -> Iterator[SourceItem]:
+    settings = parse_json(site_copy.settings.get(_SETTINGS[0], ""))
     site = settings if isinstance(settings, dict) else {}
-    addresses = _addresses(connection, site, parse_json(found.settings.get(_SETTINGS[1], "")))
-    named = (site.get("displayName"), site.get("name"), found.name)
+    addresses = _addresses(connection, site, parse_json(site_copy.settings.get(_SETTINGS[1], "")))
+    named = (site.get("displayName"), site.get("name"), site_copy.name)
     name = next((name for name in named if name and isinstance(name, str)), "")
     slug = site.get("name")
-    identity = site_identity("", slug if isinstance(slug, str) and slug else found.name)
+    identity = site_identity("", slug if isinstance(slug, str) and slug else site_copy.name)
     yield SiteInfo(
         untrusted_files.replace_surrogates(name),
         addresses.domain,
-        identity=identity if found.is_packed else "",
+        identity=identity if site_copy.is_packed else "",
     )
     yield ExpectedCount(connection.execute("SELECT count(*) FROM posts").fetchone()[0])
     if not addresses.domain:
@@ -196,8 +196,8 @@ def _items(connection: sqlite3.Connection, found: _SiteCopy) -> Iterator[SourceI
             "The site's settings (input/config/site.config.json) are missing or name no address,"
             " so the addresses of its posts are unknown."
         )
-    if found.note:
-        yield SourceNote(found.note)
+    if site_copy.note:
+        yield SourceNote(site_copy.note)
     authors = dict(_names(connection, "SELECT id, name, username FROM authors"))
     for row in connection.execute(_POSTS):
         tags = tuple(_text(name) for (name,) in connection.execute(_TAGS_OF_POST, (row[0],)))

@@ -181,14 +181,16 @@ def _wait_for_lock_folder(path: Path) -> str:
 
 
 def _check_tables(connection: sqlite3.Connection, shown: Path) -> None:
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    tables = {name.decode("utf-8", errors="replace") for (name,) in found}
+    rows_of_tables = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table'"
+    ).fetchall()
+    tables = {name.decode("utf-8", errors="replace") for (name,) in rows_of_tables}
     missing = [table for table in COLUMNS if table not in tables]
     if missing:
-        seen = ", ".join(sorted(tables)[:8]) or "none at all"
+        table_list = ", ".join(sorted(tables)[:8]) or "none at all"
         raise SourceError(
             f"{shown} is a SQLite database, but not Publii's: it lacks the tables"
-            f" {', '.join(missing)} (its tables: {seen})",
+            f" {', '.join(missing)} (its tables: {table_list})",
             hint="give the folder of a Publii site: the one that holds input/db.sqlite",
         )
     for table, columns in COLUMNS.items():

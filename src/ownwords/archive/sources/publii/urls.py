@@ -62,11 +62,11 @@ class PubliiUrls:
 
     def _ancestors(self, page: int) -> tuple[str, ...]:
         slugs: list[str] = []
-        seen = {page}
+        visited = {page}
         while self.clean and (above := self.page_parents.get(page)) is not None:
-            if above in seen:
+            if above in visited:
                 break
-            seen.add(above)
+            visited.add(above)
             slugs.insert(0, self.page_slugs.get(above, ""))
             page = above
         return tuple(slugs)
@@ -74,7 +74,7 @@ class PubliiUrls:
     def _address(self, *parts: str) -> str:
         path = "/".join(part.strip("/") for part in parts if part.strip("/"))
         # Only what would end an attribute, a Markdown link or a JSON string is escaped.
-        safe = re.sub(r"[\s\"'<>()\\]", lambda found: quote(found[0]), path)
+        safe = re.sub(r"[\s\"'<>()\\]", lambda match: quote(match[0]), path)
         return f"{self.domain}/{safe}" if safe else self.domain
 
 
