@@ -124,9 +124,9 @@ def _stories(members: untrusted_files.ExportFiles, names: list[str]) -> Iterator
         yield replace(story, body=body.inner_html or "")
     if likely_responses:
         yield SourceNote(
-            f"{likely_responses} stories look like responses to other people's posts, by their"
-            f" lack of a title; they have {_SHORT_WORDS} words or more and are kept. Medium does not"
-            " tell them apart."
+            f"{likely_responses} of Medium's stories look like responses to other people's, since"
+            f" they have no title; they have {_SHORT_WORDS} words or more and were kept. The export"
+            " does not tell them apart."
         )
 
 
