@@ -215,18 +215,38 @@ def test_values_are_written_as_toml() -> None:
     assert as_toml(("a", 1, None, True)) == '["a", 1, "none", true]'
 
 
-def test_every_setting_of_the_program_is_read_somewhere() -> None:
+def test_every_setting_of_the_program_is_read_from_its_section() -> None:
+    """From `x.SECTION`, or from what is annotated with its class or assigned from `x.SECTION`."""
     from ownwords.cli.all_settings import Settings
 
+    def words(node: ast.AST) -> set[str]:
+        found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        found |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+        return found | {str(n.value) for n in ast.walk(node) if isinstance(n, ast.Constant)}
+
     source = Path(ownwords.__file__).parent
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in source.rglob("*.py")]
+    reads = set[tuple[str, str]]()  # owner, attribute
+    bound: list[tuple[set[str], set[str]]] = []  # names, words of the annotation or value
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                if isinstance(node.value, (ast.Name, ast.Attribute)):
+                    reads.add(
+                        (getattr(node.value, "attr", getattr(node.value, "id", "")), node.attr)
+                    )
+            elif isinstance(node, ast.arg) and node.annotation:
+                bound.append(({node.arg}, words(node.annotation)))
+            elif isinstance(node, ast.AnnAssign):
+                bound.append((words(node.target), words(node.annotation)))
+            elif isinstance(node, ast.Assign):
+                bound.append((set[str]().union(*map(words, node.targets)), words(node.value)))
     for section, kind in get_type_hints(Settings).items():
-        used = set[str]()
-        for tree in trees:
-            for statement in tree.body:
-                if not (isinstance(statement, ast.ClassDef) and statement.name == kind.__name__):
-                    used |= {n.attr for n in ast.walk(statement) if isinstance(n, ast.Attribute)}
-        unread = [f.name for f in dataclasses.fields(kind) if f.name not in used]
+        owners = {section}.union(*(names for names, w in bound if w & {section, kind.__name__}))
+        unread = [
+            setting.name
+            for setting in dataclasses.fields(kind)
+            if not any((owner, setting.name) in reads for owner in owners)
+        ]
         assert not unread, f"nobody reads these settings of {section}: {unread}"
         assert inspect.getdoc(kind), f"{kind.__name__} has no docstring"
 
