@@ -300,7 +300,7 @@ def test_two_that_refresh_at_once_make_it_once(path: Path) -> None:
 
 
 def test_where_nothing_was_read_the_answer_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="holds no archive") as told:
+    with pytest.raises(CorpusError, match="has no archive") as told:
         SearchIndex(tmp_path / "archive.sqlite")
     assert "ownwords look" in told.value.hint
     assert not (tmp_path / "archive.sqlite").exists()

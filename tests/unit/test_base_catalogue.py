@@ -56,9 +56,9 @@ def test_without_the_model_in_the_box_that_is_said(box: Path, home: Path) -> Non
     assert catalogue.entries(home) == []
     assert not catalogue.has_shipped()
     for name in ("", "shipped"):
-        with pytest.raises(OwnwordsError, match="without the model in the box") as told:
+        with pytest.raises(OwnwordsError, match="no shipped base") as told:
             catalogue.find(name, home)
-        assert "install it again" in told.value.hint
+        assert "reinstall ownwords" in told.value.hint
 
 
 def test_the_model_in_the_box_comes_first(box: Path, home: Path, model: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_model_in_the_box_comes_first(box: Path, home: Path, model: Path) ->
     entries = catalogue.entries(home)
     assert [one.name for one in entries] == ["shipped", "another"]
     shipped = entries[0]
-    assert (shipped.origin, shipped.source, shipped.family) == ("shipped", "in the box", "qwen3")
+    assert (shipped.origin, shipped.source, shipped.family) == ("shipped", "shipped", "qwen3")
     # Counted by PyTorch, of the model in memory.
     assert shipped.parameters == sum(parameter.numel() for parameter in made.parameters())
     assert shipped.bytes == sum(path.stat().st_size for path in box.iterdir())
@@ -131,7 +131,7 @@ def test_what_is_no_base_is_told_with_what_to_do(
 
 def test_a_folder_without_a_model_is_told(box: Path, home: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(OwnwordsError, match="holds no model"):
+    with pytest.raises(OwnwordsError, match="is not a model directory"):
         catalogue.find(str(tmp_path / "empty"), home)
 
 

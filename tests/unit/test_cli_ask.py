@@ -257,8 +257,8 @@ def test_a_dead_endpoint_is_one_sentence_and_the_passages(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["x", "--passages", "0"], "--passages should be from 1 to 50"),
-        (["x", "--model", "y", "--no-model"], "cannot both be"),
+        (["x", "--passages", "0"], "--passages must be from 1 to 50"),
+        (["x", "--model", "y", "--no-model"], "exclude each other"),
         ([], "ownwords ask needs a question"),
         (["  "], "ownwords ask needs a question"),
         (["--json"], "ownwords ask needs a question"),
@@ -382,7 +382,7 @@ def test_one_question_after_another(workspace: Path) -> None:
     )
     os.close(follower)
     seen = read_until(leader, "? ")
-    assert "a question a line" in seen
+    assert "one question per line" in seen
     os.write(leader, b"how many copies do I keep?\n")
     seen = read_until(leader, "\n? ")
     assert "Three of Everything" in seen

@@ -1,4 +1,4 @@
-"""From a document to the chunks that are searched: by heading, then by paragraph."""
+"""Splits documents into chunks for the search: by heading, then by paragraph."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,32 +9,31 @@ from ownwords.archive.document import Document, Segment, SegmentKind
 from ownwords.archive.selection import Decision
 from ownwords.ask.passage import Whose, as_quoted
 
-# Raised whenever the same document would be cut differently, so that archives are indexed anew.
+# Increase it whenever chunking changes, so that archives are indexed again.
 CHUNKS_VERSION = "1"
 
-# Words a chunk has at least and at most, where its section has so many: enough to answer from,
-# few enough that eight of them fit into the smallest context in use (4,096 tokens).
+# Least and most words of a chunk, if its section has so many. Eight chunks fit into 4,096 tokens.
 LEAST, MOST = 200, 350
-# A section shorter than this is not worth a chunk of its own: it stays with the one before it.
+# A shorter section is joined to the one before it.
 _SHORT_SECTION = 100
-# Code is never split. What is longer than this is no example but a data file.
+# Code is split only above this length, as data files are.
 _LONGEST_CODE = 20_000  # characters
 _BETWEEN_HEADINGS = " › "
-_THEIRS = frozenset({"quote", "log"})  # somebody else's words, or a machine's
+_QUOTED_KINDS = frozenset({"quote", "log"})
 
-# Chinese and Japanese put no spaces between words: each ideograph and kana counts as one.
+# Chinese and Japanese have no spaces: each ideograph and kana counts as a word.
 _ALONE = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-# What is longer is no word, but an address, a key, or a sentence of a script without spaces.
+# A longer run is an address, a key, or a sentence of a script without spaces.
 _LONGEST_WORD = 24  # characters
-_LETTERS = 6  # of these together count as one word then
+_LETTERS = 6  # so many then count as one word
 _WORD = re.compile(_ALONE.pattern + r"|[^\s\u3005-\u3007\u3040-\u30ff\u3400-\u9fff]{1,24}")
 _SENTENCE_END = re.compile(
     r"""[.!?…]['"”’»)\]]*\s+(?=["'“‘„«(\[]*[^\W\d_a-z])|[。！？][」』”’）]*|\n"""
 )
 _ANY_SPACE = re.compile(r"\s+")
 
-# What `archive.clean` leaves in place since some scripts and emoji need it, and what is drawn as
-# nothing at all: a text could be hidden in runs of these.
+# Invisible characters that `archive.clean` keeps because some scripts and emoji need them: text
+# could be hidden in runs of these.
 _FILLERS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\U0001d173-\U0001d17a]+")
 _VARIATIONS = re.compile("[\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]+")
 _VARIED = frozenset("0123456789#*©®")  # and all that comes after the alphabets: signs, ideographs
@@ -47,7 +46,7 @@ _FLAG = "\U0001f3f4"
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stretch of one document, fit to be found, read and quoted by itself.
+    """A part of one document that is searched, shown and quoted on its own.
 
     `number` counts the document's chunks from 0; `segments` are the positions of the document's
     segments that stand in it. `heading` names the section it begins in, outer headings first.
@@ -64,7 +63,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What is never divided: a paragraph, a sentence of a long one, a block of code.
+    """An indivisible part: a paragraph, a sentence of a long one, a block of code.
 
     `text` ends with the space that parts it from the next piece of the same segment.
     """
@@ -89,15 +88,15 @@ class _Section:
 def chunks_of(document: Document, decision: Decision | str = "keep") -> list[Chunk]:
     """The chunks of a document, in order; at least one, so that its title can be found.
 
-    `decision` is what its author decided about it: "leave out" says that it is somebody else's.
+    The `decision` "leave out" means that the document is somebody else's.
     """
     left_out = decision == "leave out"
     chunks: list[Chunk] = []
     for section in _merged(_sections(document.segments)):
         for pieces in _divided(section.pieces):
             words = sum(piece.words for piece in pieces)
-            theirs = sum(piece.words for piece in pieces if piece.kind in _THEIRS)
-            whose: Whose = "other" if left_out else "quoted" if 2 * theirs > words else "own"
+            quoted = sum(piece.words for piece in pieces if piece.kind in _QUOTED_KINDS)
+            whose: Whose = "other" if left_out else "quoted" if 2 * quoted > words else "own"
             chunks.append(
                 Chunk(
                     document=document.id,
@@ -115,7 +114,7 @@ def chunks_of(document: Document, decision: Decision | str = "keep") -> list[Chu
 
 
 def visible(text: str) -> str:
-    """The text without characters that show nothing, in which a text could be hidden."""
+    """The text without invisible characters."""
     if text.isascii():
         return text
     text = _FILLERS.sub("", text)
@@ -125,25 +124,25 @@ def visible(text: str) -> str:
 
 
 def apart(text: str) -> str:
-    """The text with spaces between ideographs and kana, so that each can be found."""
+    """The text with spaces between ideographs and kana, for the tokenizer of the index."""
     return text if text.isascii() else _ALONE.sub(r" \g<0> ", text)
 
 
 def count_words(text: str) -> int:
-    """How many words a text has, by its spaces, or about as many as its length comes to."""
+    """The number of words, by spaces, or estimated by length for very long words."""
     words = apart(text).split()
     long = sum(len(word) // _LETTERS for word in words if len(word) > _LONGEST_WORD)
     return len(words) + long
 
 
 def _variation(run: re.Match[str]) -> str:
-    """Of a run of variation selectors the first, where it stands after what has variants."""
+    """The first of a run of variation selectors, if the character before has variants."""
     before = run.string[run.start() - 1 : run.start()]
     return run[0][0] if before in _VARIED or before >= _AFTER_ALPHABETS else ""
 
 
 def _flag(tags: re.Match[str]) -> str:
-    """Of a run of tag characters only those that make the flag before them Scotland's."""
+    """The tag characters of a flag such as Scotland's; any others are dropped."""
     before = tags.string[tags.start() - 1 : tags.start()]
     flag = _FLAG_TAGS.match(tags[0]) if before == _FLAG else None
     return flag[0] if flag else ""
@@ -184,7 +183,7 @@ def _pieces(segment: Segment, position: int) -> Iterator[_Piece]:
 
 
 def _put_together(pieces: list[_Piece]) -> str:
-    """The pieces as a text: quotations marked as such, code and logs fenced."""
+    """The text of the pieces, with quotations marked and code fenced."""
     parts: list[str] = []
     for (_, kind), group in groupby(pieces, key=lambda piece: (piece.segment, piece.kind)):
         same = list(group)
@@ -200,7 +199,7 @@ def _put_together(pieces: list[_Piece]) -> str:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """The text in parts of `MOST` words at most that end where sentences do, if any do."""
+    """Split a text into parts of at most `MOST` words, at sentence ends if possible."""
     start = 0
     for mark in _SENTENCE_END.finditer(text):
         yield from _short_enough(text[start : mark.end()])
@@ -210,7 +209,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _short_enough(sentence: str) -> Iterator[str]:
-    """A "sentence" without an end in sight is cut between words, as a list of names may be."""
+    """Split an overlong sentence, such as a list of names, between words."""
     words = count_words(sentence)
     ends = [match.end() for match in _WORD.finditer(sentence)] if words > MOST else []
     parts = -(-words // MOST)
@@ -240,7 +239,7 @@ def _by_lines(code: str) -> Iterator[str]:
 
 
 def _merged(sections: Iterable[_Section]) -> Iterator[_Section]:
-    """Short sections together with their neighbours; the headings within stay as lines."""
+    """Join short sections to their neighbours; inner headings stay as lines."""
     gathered: _Section | None = None
     for section in sections:
         if gathered is None:
@@ -259,7 +258,7 @@ def _merged(sections: Iterable[_Section]) -> Iterator[_Section]:
 
 
 def _heading_line(before: _Section, section: _Section) -> Iterator[_Piece]:
-    """The heading of a section that is joined to the one before it."""
+    """The heading of a joined section, as a line."""
     text = section.heading.rpartition(_BETWEEN_HEADINGS)[2]
     if text and before.pieces:
         at = section.pieces[0].segment if section.pieces else before.pieces[-1].segment + 2
@@ -267,13 +266,13 @@ def _heading_line(before: _Section, section: _Section) -> Iterator[_Piece]:
 
 
 def _divided(pieces: tuple[_Piece, ...]) -> Iterator[list[_Piece]]:
-    """The pieces in runs of about equal length, none longer than `MOST` words if it can be."""
+    """Group pieces into runs of about equal length, of at most `MOST` words if possible."""
     total = sum(piece.words for piece in pieces)
     chunk: list[_Piece] = []
     words = 0
     left = total
     for piece in pieces:
-        # As many chunks as are needed, all of a length: no last one of a few words.
+        # Equal lengths avoid a short last chunk.
         aim = left / max(1, -(-left // MOST))
         too_long = words + piece.words > MOST
         if chunk and (too_long or abs(words - aim) <= abs(words + piece.words - aim)):

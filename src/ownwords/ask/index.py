@@ -1,4 +1,4 @@
-"""The chunks of an archive, ready to be searched: their words and vectors, in its one file."""
+"""The search index of an archive: its chunks, their words and vectors, in the archive's file."""
 
 import json
 import re
@@ -43,15 +43,15 @@ MONTHS = (
 )
 # fmt: on
 
-_WAIT_S = 30.0  # for another process that is writing the archive: a look at 1 GB holds it so long
+_WAIT_S = 30.0  # for another process that writes the archive; `look` at 1 GB takes so long
 _CACHE_KIB = 16384
 _CACHE_WHILE_BUILDING_KIB = 65536  # spares rewriting index pages
-# Merging the index whole makes searches faster; it pays where most of it is new.
+# Merging the whole index makes searches faster; worth it if so much of it is new.
 _MERGE_FROM = 0.3
-# An address that a browser would run ("javascript:"), whatever stands around it, links to no post.
+# Only web addresses and paths; an address like "javascript:" is dropped.
 _LINK = re.compile(r"(?:https?://|(?![a-z][a-z0-9+.-]*:|//|\\))[^\x00-\x1f\x7f]*", re.IGNORECASE)
 
-# Whose words a post is that was left out: its author's own where it is only a copy of another one.
+# A post that was left out is somebody else's, unless it is only a copy of another post.
 _WANTED = """
     WITH flags AS (
         SELECT json_extract(p.value, '$.id') AS id, json_extract(p.value, '$.flags') AS flags
@@ -68,7 +68,7 @@ _WANTED = """
 
 @dataclass(frozen=True, slots=True)
 class IndexedPost:
-    """A document as it is counted: its words are the author's own, not quoted, code or logs."""
+    """A post for counting; `words` are the author's own, without quotes, code and logs."""
 
     document: str
     title: str
@@ -79,10 +79,10 @@ class IndexedPost:
 
 
 class SearchIndex:
-    """What is searched. Any thread may use it; each has a connection of its own.
+    """The search index; thread-safe, with a connection for each thread.
 
-    Raises CorpusError where no archive has been made yet, WorkspaceError where it is damaged or
-    held for too long by another process.
+    Raises CorpusError if there is no archive yet, WorkspaceError if it is damaged or locked for too
+    long by another process.
     """
 
     def __init__(self, archive: Path) -> None:
@@ -106,7 +106,7 @@ class SearchIndex:
             )
 
     def close(self) -> None:
-        """Let go of the file, in all threads."""
+        """Close the connections of all threads."""
         with self._lock:
             for db in self._connections:
                 db.close()
@@ -122,20 +122,20 @@ class SearchIndex:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """This thread's connection; what goes wrong with the file is told in a sentence."""
+        """This thread's connection; SQLite's errors become OwnwordsErrors."""
         with translate_sqlite_errors(self.path):
             db = getattr(self._local, "db", None)
             if db is None:
                 db = self._local.db = self._connect()
             yield db
 
-    # ---- keeping it
+    # ---- updating
 
     def refresh(self, progress: Progress | None = None) -> int:
-        """Bring the chunks in line with the archive, all at once; how many documents were new.
+        """Update the chunks in one transaction; returns how many documents were indexed.
 
-        Only documents that changed, or whose author decided otherwise about them, are cut anew.
-        Where nothing has changed nothing is written, so an archive may lie on a read-only disk.
+        Only documents that changed, or whose decision changed, are indexed again. If nothing has
+        changed, nothing is written, so the archive may be on a read-only disk.
         """
         with self.reading() as db:
             if is_up_to_date(db) or (
@@ -147,7 +147,7 @@ class SearchIndex:
                 with _read_only_explained(self.path), self._writing():
                     if not are_current(db):
                         recreate_tables(db)
-                    changed = self._changed(db)  # again: another process may have been quicker
+                    changed = self._changed(db)  # again: another process may have done it
                     self._index_documents(db, changed, progress or Progress())
                     mark_up_to_date(db)
             finally:
@@ -156,7 +156,7 @@ class SearchIndex:
 
     @staticmethod
     def _changed(db: sqlite3.Connection) -> list[tuple[str, str]]:
-        """The documents to be cut anew, with what was decided about each."""
+        """The documents to index again, each with its decision."""
         rows = db.execute(
             f"{_WANTED} SELECT w.id, w.decision FROM wanted w"  # noqa: S608
             " LEFT JOIN indexed i ON i.document = w.id"
@@ -199,10 +199,10 @@ class SearchIndex:
             with progress.stage("Tidying the search"):
                 db.execute("INSERT INTO chunk_search(chunk_search) VALUES ('optimize')")
 
-    # ---- what is in it
+    # ---- reading
 
     def generation(self) -> str:
-        """Another string whenever anything in the index has changed: for what is kept in memory."""
+        """A string that changes with the index, for caches in memory."""
         with self.reading() as db:
             return generation(db)
 
@@ -217,7 +217,7 @@ class SearchIndex:
             return int(db.execute("SELECT count(*) FROM chunks").fetchone()[0])
 
     def documents(self) -> set[str]:
-        """The ids of the documents that can be found."""
+        """The ids of all indexed documents."""
         with self.reading() as db:
             return {row[0] for row in db.execute("SELECT document FROM indexed")}
 
@@ -238,7 +238,7 @@ class SearchIndex:
         ranking: Sequence[tuple[int, float]],
         found_by: dict[int, tuple[str, ...]] | None = None,
     ) -> list[RetrievedPassage]:
-        """The passages with these ids and scores, in this order; one that is gone is left out."""
+        """The passages with these ids and scores, in order, without those deleted meanwhile."""
         with self.reading() as db:
             rows = db.execute(
                 "SELECT * FROM chunks WHERE id IN (SELECT value FROM json_each(?))",
@@ -282,26 +282,26 @@ class SearchIndex:
     # ---- vectors
 
     def texts(self, ids: Sequence[int]) -> list[tuple[int, str, str, str]]:
-        """(id, title, heading, text) of the chunks that are still there."""
-        ranking = self.passages([(id_, 0.0) for id_ in ids])
-        return [(one.id, one.title, one.heading, one.text) for one in ranking]
+        """(id, title, heading, text) of the chunks, without those deleted meanwhile."""
+        passages = self.passages([(id_, 0.0) for id_ in ids])
+        return [(x.id, x.title, x.heading, x.text) for x in passages]
 
     def put_vectors(self, name: str, ids: Sequence[int] | Ids, rows: Floats) -> None:
-        """Keep vectors of chunks, one a row; those of chunks that are gone meanwhile are not."""
+        """Store vectors of chunks, one a row; those of deleted chunks are dropped."""
         if rows.ndim != 2 or len(ids) != len(rows):
             raise ValueError(f"{len(ids)} ids, but vectors of shape {rows.shape}")
         with self._writing() as db:
             vector_store.put(db, name, ids, rows)
 
     def keep_vectors(self, name: str) -> int:
-        """Let vectors go but those of this name and the last ones made before; how many went."""
+        """Delete the vectors of all but this name and the one used before; returns how many."""
         with self._writing() as db:
             return vector_store.keep(db, name)
 
     def vectors(self, name: str) -> tuple[Ids, Floats]:
         """The ids of the chunks with a vector of this name, and their vectors, one a row.
 
-        Kept in memory until the index changes: four bytes a number.
+        Cached in memory until the index changes.
         """
         with self._lock, self.reading() as db:
             now = generation(db)
@@ -312,7 +312,7 @@ class SearchIndex:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """All changes made inside, or none of them."""
+        """A transaction; all changes made inside are stored, or none."""
         with self.reading() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -320,12 +320,12 @@ class SearchIndex:
                 new_generation(db)
                 db.execute("COMMIT")
             except BaseException:
-                if db.in_transaction:  # a full disk has already rolled it back
+                if db.in_transaction:  # a full disk rolls back by itself
                     db.execute("ROLLBACK")
                 raise
 
     def _connect(self) -> sqlite3.Connection:
-        # Not made where it is missing, and opened for reading where it may not be written.
+        # mode=rw: never create the file, and open it read-only if it cannot be written.
         db = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -345,7 +345,7 @@ class SearchIndex:
 
 
 def folded(title: str) -> str:
-    """A title without case, accents and punctuation; itself if it consists of nothing else."""
+    """A title without case, accents and punctuation, unless it consists of nothing else."""
     plain = unicodedata.normalize("NFKD", visible(title).casefold())
     bare = "".join(c for c in plain if not unicodedata.combining(c))
     words = re.findall(r"[^\W_]+", bare)
@@ -368,7 +368,7 @@ def _read_only_explained(archive: Path) -> Iterator[None]:
 
 def _nothing_read(archive: Path) -> OwnwordsError:
     return CorpusError(
-        f"{archive.parent} holds no archive to ask",
+        f"{archive.parent} has no archive",
         hint="read your posts first: ownwords look PATH, or ownwords make PATH",
     )
 
@@ -383,7 +383,7 @@ def _damage_as_sqlite_errors(document_id: str) -> Iterator[None]:
 
 
 def _searchable_date(date: datetime | None) -> str:
-    """A date as it is asked for: "2019-04-28" and "April 2019" both find it."""
+    """A date as searchable words, for "2019-04-28" and "April 2019"."""
     if date is None:
         return ""
     return f"{date.date().isoformat()} {MONTHS[date.month - 1]}"

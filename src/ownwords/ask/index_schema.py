@@ -1,4 +1,4 @@
-"""The tables that a search needs, beside those of the archive in its one file."""
+"""The tables of the search index, in the archive's SQLite file."""
 
 import sqlite3
 
@@ -6,17 +6,17 @@ from ownwords.ask.chunks import CHUNKS_VERSION
 
 TOKENIZER = "porter unicode61 remove_diacritics 2"
 
-# Raised whenever the tables below change; they are then made anew.
+# Increased whenever the tables below change; they are then rebuilt.
 _VERSION = f"2.{CHUNKS_VERSION}"
 
-# By chance: an archive that was made anew would begin to count again.
+# Random: a counter would start again in a rebuilt archive.
 _ANOTHER_GENERATION = "INSERT OR REPLACE INTO meta VALUES ('ask_generation', hex(randomblob(8)))"
 
 _TRIGGERS = ("chunk_added", "chunk_removed", "document_removed")
 _OURS = ("vectors", "chunk_search", "chunk_texts", "chunks", "indexed")
 
-# The sought columns hold what is searched where that differs from what is shown. Triggers keep the
-# index in step also when `look` takes a document out, and with it, by cascade, its chunks.
+# The `sought_` columns hold the searched form where it differs from the shown one. Triggers keep
+# the index consistent when `look` deletes a document and, by cascade, its chunks.
 _SCHEMA = (
     """CREATE TABLE indexed (
         document TEXT PRIMARY KEY REFERENCES documents(id) ON DELETE CASCADE,
@@ -55,28 +55,28 @@ _SCHEMA = (
 
 
 def are_current(db: sqlite3.Connection) -> bool:
-    """Whether the tables are there, and of this version."""
+    """Whether the tables exist in this version."""
     return meta(db, "ask_version") == _VERSION
 
 
 def state_of(db: sqlite3.Connection) -> str:
-    """The key that `look` gives all that it knows; empty where something else made the archive."""
+    """The key of the archive's content, written by `look`; empty if something else made it."""
     return meta(db, "state")
 
 
 def is_up_to_date(db: sqlite3.Connection) -> bool:
-    """Whether the tables were brought in line with what the archive still holds."""
+    """Whether the tables match the archive's content."""
     state = state_of(db)
     return bool(state) and state == meta(db, "ask_state") and are_current(db)
 
 
 def mark_up_to_date(db: sqlite3.Connection) -> None:
-    """Say that the tables are in line with what the archive holds now."""
+    """Note that the tables match the archive's content."""
     db.execute("INSERT OR REPLACE INTO meta VALUES ('ask_state', ?)", (state_of(db),))
 
 
 def recreate_tables(db: sqlite3.Connection) -> None:
-    """Put empty tables in place of whatever tables of ours are there."""
+    """Replace the tables by empty ones."""
     kinds = dict(db.execute("SELECT name, type FROM sqlite_master").fetchall())
     for trigger in _TRIGGERS:
         db.execute(f"DROP TRIGGER IF EXISTS {trigger}")
@@ -89,16 +89,16 @@ def recreate_tables(db: sqlite3.Connection) -> None:
 
 
 def generation(db: sqlite3.Connection) -> str:
-    """Another string whenever anything in the tables has changed."""
+    """A string that changes with the tables."""
     return meta(db, "ask_generation")
 
 
 def new_generation(db: sqlite3.Connection) -> None:
-    """Let `generation` be another."""
+    """Change `generation`."""
     db.execute(_ANOTHER_GENERATION)
 
 
 def meta(db: sqlite3.Connection, key: str) -> str:
-    """What is noted in the archive under that key; empty where nothing is."""
+    """The value of a key in the archive's meta table; empty if there is none."""
     row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return row[0] if row else ""

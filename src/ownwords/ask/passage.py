@@ -1,4 +1,4 @@
-"""A passage of a post as a search hands it over, and whose words stand in it."""
+"""A passage of a post as a search result, and whose words it contains."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ QUOTED_LINE = "> "  # begins each line of somebody else's words, as in Markdown
 
 @dataclass(frozen=True, slots=True)
 class RetrievedPassage:
-    """A chunk of a post that was found, with all that a reader needs to judge it.
+    """A chunk of a post with its title, date, address and score.
 
     `date` is an ISO day, or None where the post has none. `url` is a web address, a path on the
     site, or empty. `heading` names the section ("Rain › Gauges"). In `text`, lines that begin with
@@ -32,9 +32,9 @@ class RetrievedPassage:
     found_by: tuple[str, ...]
 
     def whose_is(self, quote: str) -> Whose:
-        """Whose words a verbatim quote from the text is; the quoted parts of a passage stand apart.
+        """Whose words a verbatim quote is: the author's own, or from a quoted part.
 
-        What stands in both, or in neither, is taken to be as the passage is.
+        A quote that is in both, or in neither, counts as the passage does.
         """
         if self.whose != "own":
             return self.whose
@@ -47,7 +47,7 @@ class RetrievedPassage:
 
 
 def as_quoted(text: str) -> str:
-    """The text with every line marked as somebody else's."""
+    """The text with every line marked as a quotation."""
     return "\n".join((QUOTED_LINE + line).rstrip() for line in text.split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""The times that a question names: "in March 2014", "since 2019", "last summer", "yesterday"."""
+"""Finds periods in questions: "in March 2014", "since 2019", "last summer", "yesterday"."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _MONTH = r"(?:" + "|".join(sorted(_NUMBERS, key=len, reverse=True)) + r")\.?"
 _YEAR = r"(?:19|20)\d\d"
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 _FIRST, _END = "0000-01-01", "9999-12-31"
-# By the first of their months, as north of the equator; said with the months, so nobody is misled.
+# Their first months in the northern hemisphere; labels name the months.
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 _SMALL = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
 
@@ -47,19 +47,19 @@ _PATTERNS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From a day, up to but without another one, both ISO; and in words, "in March 2014"."""
+    """A half-open range of ISO days, with a label such as "in March 2014"."""
 
     start: str
     end: str
     label: str
 
     def holds(self, day: str) -> bool:
-        """Whether an ISO day lies in it; what has no date lies in none."""
+        """Whether an ISO day is in it; an empty day is in none."""
         return bool(day) and self.start <= day < self.end
 
 
 def find_period(question: str, today: date) -> tuple[Period | None, str]:
-    """The first time that a question names, and the question without it."""
+    """The first period in a question, and the question without it."""
     for pattern in _PATTERNS:
         if match := pattern.search(question):
             if (period := _period(match.groupdict(), today)) is None:
@@ -70,7 +70,7 @@ def find_period(question: str, today: date) -> tuple[Period | None, str]:
 
 
 def _period(named: dict[str, str | None], today: date) -> Period | None:
-    """The time that a pattern found; None for a day that no calendar has."""
+    """The period of a match; None for an invalid day."""
     groups = {name: word for name, word in named.items() if word}
     if {"near", "relative", "many", "past", "last_season"} & groups.keys():
         return _from_today(groups, today)
@@ -100,7 +100,7 @@ def _period(named: dict[str, str | None], today: date) -> Period | None:
 
 def _from_today(groups: dict[str, str], today: date) -> Period | None:
     if season := groups.get("last_season"):
-        # The last one that is over; the one that has begun is this year's.
+        # The most recent one that is over.
         years = (_of_season(today.year - back, season.casefold()) for back in range(3))
         return next(period for period in years if period.end <= today.isoformat())
     tomorrow = (today + timedelta(days=1)).isoformat()
@@ -149,7 +149,7 @@ def _of_season(year: int, season: str) -> Period:
 
 
 def _back(today: date, unit: str, many: int) -> str:
-    """The day so long before today; days that a month lacks are its last one."""
+    """The day so many units before today, at most the last day of its month."""
     if unit in ("day", "week"):
         return (today - timedelta(days=many * (7 if unit == "week" else 1))).isoformat()
     months = today.year * 12 + today.month - 1 - many * (12 if unit == "year" else 1)

@@ -1,4 +1,4 @@
-"""The author's posts, counted: those of a time, those that mention something, and how often."""
+"""Counts the author's posts by period and by topic."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ _ARTICLE = re.compile(r"^(?:(?:the|an?|my|our|your|this|that|these|those)\s+)+",
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What posts are counted for mentioning: how it is searched, and how it is said."""
+    """A topic that posts mention: its FTS5 query and its label."""
 
     match: str
     label: str
@@ -23,7 +23,7 @@ class Topic:
 
 
 class PostCounts:
-    """The posts of an index, counted for one question."""
+    """The posts of an index, filtered and counted for one question."""
 
     def __init__(self, index: SearchIndex, period: Period | None, limit: int) -> None:
         self.index = index
@@ -43,7 +43,7 @@ class PostCounts:
         ]
 
     def all_posts(self) -> list[IndexedPost]:
-        """The author's posts of all times."""
+        """The author's posts of all periods."""
         return PostCounts(self.index, None, self._limit).posts()
 
     def titled(self, title: str) -> set[str]:
@@ -51,7 +51,7 @@ class PostCounts:
         return {document for _, document in self.index.documents_titled({folded(title)} - {""})}
 
     def topic(self, label: str | None) -> Topic | None:
-        """A topic as the question words it: side by side if it stands so anywhere, or together."""
+        """The topic of a question: a phrase if any post has it, otherwise all of its words."""
         if not label:
             return None
         marked = quotations(label)
@@ -67,7 +67,7 @@ class PostCounts:
         return Topic(" AND ".join(term.match for term in single), together, is_phrase=False)
 
     def mentions(self, topic: Topic, posts: Iterable[IndexedPost]) -> int:
-        """How many times a phrase stands in the titles and texts of posts."""
+        """How often a phrase occurs in the titles and texts of posts."""
         documents = {post.document for post in posts}
         titles: dict[str, int] = {}
         total = 0
@@ -88,7 +88,7 @@ class PostCounts:
     def passages(
         self, posts: Sequence[IndexedPost], topic: Topic | None = None
     ) -> tuple[RetrievedPassage, ...]:
-        """A passage of each post, the first one or the one that speaks most of the topic."""
+        """A passage of each post: its first one, or the one with the best score for the topic."""
         best: dict[str, int] = {}
         if topic:
             with self.index.reading() as db:

@@ -1,4 +1,4 @@
-"""From a question, in whatever form it comes, to the words and phrases that are searched for."""
+"""Extracts the words and phrases to search for from a question."""
 
 import re
 from collections.abc import Sequence
@@ -9,13 +9,12 @@ from ownwords.archive.text_repair import repair_text
 from ownwords.ask.chunks import visible
 from ownwords.ask.stop_words import is_written_out, language_stop_words, without_particles
 
-# What is longer is no question but a text, whose beginning says what it is about.
+# A longer text is no question; its beginning says what it is about.
 _LONGEST = 10_000  # characters
 MOST_WORDS = 64
 
-# Letters and digits, with the marks that stand among the letters of India and South-East Asia.
-# FTS5 takes what it is given in quotes apart by its own rules: all that matters is that none of
-# its operators, and no quotation mark, is ever handed over.
+# Letters and digits, with the vowel marks of India and South-East Asia. Terms are passed to FTS5 in
+# quotes, so they must not contain operators or quotation marks.
 _WORD = re.compile(
     "(?:[^\\W_]|[\u064b-\u065f\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])+"
 )
@@ -34,7 +33,7 @@ _OVERVIEW = re.compile(
     r"|\bwhat (?:is|are) (?:my|this|the) (?:blog|archive|site|posts|writing) (?:\w+ )?about\b",
     re.IGNORECASE,
 )
-# Words of every sentence. They are searched for only where nothing else is asked.
+# Stop words; searched for only if the question has no others.
 _EMPTY = frozenset(
     """
     a about after again against ain all also although always am among an and another any
@@ -51,7 +50,7 @@ _EMPTY = frozenset(
     whose why will with within without wo wont would wouldnt yes yet you your youre yours youve
     """.split()  # noqa: SIM905 - to be read
 )
-# What people say of any post they look for. Searched for only where nothing is left without it.
+# Words about posts in general; searched for only if the question has no others.
 _OF_ANY_POST = frozenset(
     """
     archive article articles author blog blogs column columns describe described discuss discussed
@@ -63,8 +62,7 @@ _OF_ANY_POST = frozenset(
 )
 
 
-# English words whose other forms the stemmer of the index does not know for the same: who asks how
-# "I met" her asks "how did I meet". Each line of forms is one word.
+# Irregular English forms, which the stemmer of the index does not unite.
 _FORMS = """
     beat beaten, become became, begin began begun, bend bent, bet, bind bound, bite bit bitten,
     bleed bled, blow blew blown, break broke broken, bring brought, build built, burn burnt,
@@ -99,17 +97,14 @@ for _line in _FORMS.split(","):
 
 @dataclass(frozen=True, slots=True)
 class QueryTerm:
-    """Something to search for: one word in any of its forms, or several words side by side.
-
-    `alternatives` is what is searched for beside it, or in its place.
-    """
+    """A word or a phrase to search for; `alternatives` are searched for as well."""
 
     words: tuple[str, ...]
     alternatives: tuple[str, ...] = ()
 
     @property
     def match(self) -> str:
-        """The term as FTS5 reads it: strings, in which nothing has a meaning."""
+        """The term as an FTS5 query of quoted strings."""
         forms = forms_of(self.words[0]) if len(self.words) == 1 else ()
         all_words = (" ".join(self.words), *forms, *self.alternatives)
         query = " OR ".join(f'"{form}"' for form in all_words)
@@ -117,17 +112,15 @@ class QueryTerm:
 
     @property
     def label(self) -> str:
-        """The term as it was asked for; between Chinese signs there is no space."""
+        """The term as in the question; without spaces between Chinese characters."""
         return ("" if _UNSPACED.fullmatch("".join(self.words)) else " ").join(self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryTerms:
-    """What a question is about.
+    """The content words and the quoted phrases of a question.
 
-    `words` are its telling words, each once; `phrases` what stands in it in quotation marks. Both
-    may be empty. `has_subject` is False where its words would stand in a question about anything.
-    `language` is what it is asked in, "en" in doubt.
+    `has_subject` is False if it has only stop words. `language` is "en" if in doubt.
     """
 
     words: tuple[QueryTerm, ...]
@@ -137,7 +130,7 @@ class QueryTerms:
 
     @classmethod
     def of(cls, question: str) -> "QueryTerms":
-        """The terms of any text at all."""
+        """The terms of a question."""
         text = normalized_question(question)
         all_words = _words(without_particles(text)) or _words(text)
         language, empty = detect_stop_words([unit[0] for unit in all_words])
@@ -156,17 +149,17 @@ class QueryTerms:
 
 
 def normalized_question(question: str) -> str:
-    """The question on one line, without what nobody sees and beyond what anybody asks."""
+    """The question on one line, without invisible characters, shortened."""
     return " ".join(visible(repair_text(question[:_LONGEST])[0]).split())
 
 
 def is_content_word(word: str) -> bool:
-    """Whether a word may say what a text is about."""
+    """Whether it is not a stop word."""
     return word.casefold() not in _EMPTY | _OF_ANY_POST
 
 
 def detect_stop_words(words: Sequence[str]) -> tuple[str, frozenset[str]]:
-    """The language that words in small letters are of, and its words that say nothing."""
+    """The language of lower-case words, and its stop words."""
     return language_stop_words(words, _EMPTY | _OF_ANY_POST)
 
 
@@ -186,13 +179,13 @@ def words_of(text: str) -> list[str]:
 
 
 def quotations(question: str) -> list[str]:
-    """What stands in quotation marks."""
+    """The parts in quotation marks."""
     marked = _QUOTED.finditer(normalized_question(question))
     return [next(filter(None, match.groups())) for match in marked]
 
 
 def _words(text: str) -> list[tuple[str, ...]]:
-    """The words in order; of what is written without spaces, every two neighbouring signs."""
+    """The words in order; pairs of characters for scripts without spaces."""
     units: list[tuple[str, ...]] = []
     for word in _WORD.findall(_APOSTROPHE.sub(" ", _NOT.sub(" ", text))):
         start = 0

@@ -1,9 +1,8 @@
-"""One ranking of several, by the places in each: what their scores are need not compare."""
+"""Reciprocal rank fusion of several rankings, whose scores need not be comparable."""
 
 from collections.abc import Iterable, Sequence
 
-# Cormack, Clarke and Buettcher 2009, "Reciprocal rank fusion outperforms Condorcet": so large that
-# what two rankings have near the top beats what one of them has first.
+# Cormack, Clarke and Buettcher 2009, "Reciprocal rank fusion outperforms Condorcet".
 K = 60
 
 
@@ -12,8 +11,7 @@ def reciprocal_rank_fusion(
 ) -> list[tuple[int, float]]:
     """Every id with the sum of 1 / (k + place) over the rankings it is in, the best first.
 
-    Where an id stands in a ranking twice, its first place counts. Ids of equal sums come in the
-    order in which they first appear.
+    The first place of an id in a ranking counts. Ids with equal sums keep their order.
     """
     sums: dict[int, float] = {}
     for ranking in rankings:

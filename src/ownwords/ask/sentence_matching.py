@@ -1,7 +1,6 @@
-"""Which sentences of a passage a question is about, and which words two texts have in common.
+"""Splits texts into sentences and compares them by word stems.
 
-Words are compared by their stems, cut off by a few rules for English endings; words of other
-languages are mostly left as they are, and then compared whole.
+A few rules cut off English endings; words of other languages are mostly compared as they are.
 """
 
 import re
@@ -16,20 +15,20 @@ Span = tuple[int, int]
 
 _WORD = re.compile(r"[^\W_]+")
 _END = re.compile(r"""(?:[.!?…]|[؟۔।])+['"”’»)\]*_]*(?=\s|$)|[。！？]+[」』”’）]*|\n+""")
-# A point after these ends no sentence.
+# A full stop after these abbreviations does not end a sentence.
 _SHORTENED = (
     "mr mrs ms dr st prof gen col capt rev no nos vol fig ch vs eg ie cf etc ca approx jr sr"
 )
 _BEFORE = re.compile(r"[\w.'’]*$")
-_STEM = 3  # letters that a word keeps, whatever its ending
+_STEM = 3  # least letters of a stem
 _ENDINGS = ("ings", "ing", "edly", "ed", "ies", "es", "ly", "s", "e", "y")
-# Scripts without spaces: every two neighbouring signs count as a word.
+# Scripts without spaces: every two adjacent characters count as a word.
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 _NO_END = frozenset(_SHORTENED.split())
 
 
 def stems(text: str) -> list[str]:
-    """The words of a text in order, so cut and folded that forms of one word are the same."""
+    """The stems of the words of a text, in order."""
     return [_stem(word) for word in _words(text)]
 
 
@@ -44,7 +43,7 @@ def content_stems(text: str) -> set[str]:
 
 
 def sentences(text: str) -> list[Span]:
-    """Where each sentence begins and ends, without the space around it; a line's end ends one."""
+    """The spans of the sentences, without surrounding space; a newline ends a sentence."""
     spans: list[Span] = []
     start = 0
     for mark in _END.finditer(text):
@@ -57,9 +56,9 @@ def sentences(text: str) -> list[Span]:
 
 
 def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
-    """The sentences of a text that match a question best, in their order; none where none does.
+    """The sentences of a text that match a question best, in order; none if none matches.
 
-    A word counts the more the fewer sentences of the text have it.
+    A word counts the more, the fewer sentences have it.
     """
     query_stems = _query_stems(question)
     spans = sentences(text)
@@ -70,7 +69,7 @@ def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
     chosen: list[int] = []
     covered: set[str] = set()
     for at in order:
-        # A further sentence has to bring a word that those before it lack.
+        # Each further sentence must add a word.
         if len(chosen) < limit and not words[at] <= covered:
             chosen.append(at)
             covered |= words[at]
@@ -78,7 +77,7 @@ def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
 
 
 def covered_share(words: Iterable[str], known: set[str]) -> float:
-    """How much of the words is known; 1 where there are none."""
+    """The share of the words that is known; 1 if there are none."""
     stems_to_check = list(words)
     return (
         sum(word in known for word in stems_to_check) / len(stems_to_check)

@@ -1,13 +1,10 @@
-"""Words that every question has, by language: they say how something is asked, not what about.
-
-English has its own lists in `terms`; these are for the questions of everybody else.
-"""
+"""Stop words of questions in languages other than English, whose list is in `query_terms`."""
 
 import re
 from collections.abc import Sequence
 from typing import Final
 
-# Each holds what people say of any post, too: "geschrieben", "artykuł".
+# They include words about posts in general: "geschrieben", "artykuł".
 _LISTS: Final[dict[str, str]] = {
     "de": """
         aber alle als also am an ans auch auf aus bei beim bin bis bist da damals damit dann das
@@ -86,8 +83,7 @@ _LISTS: Final[dict[str, str]] = {
 _WORDS: Final = {name: frozenset(words.split()) for name, words in _LISTS.items()}
 OTHERS: Final = tuple(_WORDS.values())
 
-# In Chinese no space parts them from what is asked about. Single signs only where few words hold
-# them.
+# Chinese has no spaces around them. Single characters only if few other words contain them.
 _PARTICLES = re.compile(
     "为什么|为何|什么时候|什么|怎么样|怎么|怎样|如何|哪里|哪儿|哪个|哪些|哪|谁|多少|有没有|没有|"
     "是不是|关于|对于|我们|你们|他们|我|你|您|的|了|吗|呢|是|说过|写过|说了|写了|提到|看法|文章|博客"
@@ -98,7 +94,7 @@ _KANA = re.compile("[\u3040-\u309f]")
 def language_stop_words(
     words: Sequence[str], english: frozenset[str]
 ) -> tuple[str, frozenset[str]]:
-    """The language that most of the words are of, "en" in doubt, and its empty words."""
+    """The language of most of the words, "en" if in doubt, and its stop words."""
     most, language, empty = sum(word in english for word in words), "en", english
     for name, known in _WORDS.items():
         if (matches := sum(word in known for word in words)) > most:
@@ -107,10 +103,10 @@ def language_stop_words(
 
 
 def without_particles(text: str) -> str:
-    """A Chinese question with spaces in place of what only says how it is asked."""
+    """A Chinese question with spaces in place of its stop words."""
     return text if text.isascii() or _KANA.search(text) else _PARTICLES.sub(" ", text)
 
 
 def is_written_out(unit: Sequence[str]) -> bool:
-    """Whether a pair of signs is written in kana: an ending, or a word like "about"."""
+    """Whether a pair of characters includes kana: an ending or a word like "about"."""
     return all(len(sign) == 1 for sign in unit) and any(map(_KANA.match, unit))

@@ -1,13 +1,12 @@
-"""Words that mean the same to whoever asks: an author writes "bicycle", a reader asks for "bike".
+"""Everyday English synonyms, British and American: "bicycle" and "bike".
 
-Everyday English, British and American, plain and familiar; only words that stand for each other in
-nearly any sentence, since each is searched for as if it were the one that was asked for.
+Only words that are interchangeable in nearly any sentence, since queries use one for the other.
 """
 
 from typing import Final
 
 _ENDINGS = (("ies", "y"), ("s", ""), ("es", ""), ("ed", ""), ("d", ""), ("ing", ""), ("ing", "e"))
-_LEAST = 3  # letters that are left of a word without its ending
+_LEAST = 3  # least letters of a word without its ending
 
 _GROUPS: Final = """
     airplane aeroplane plane aircraft, aluminium aluminum, apartment flat, attic loft garret,
@@ -51,12 +50,12 @@ for _group in _GROUPS.split(","):
 
 
 def synonyms_of(word: str) -> tuple[str, ...]:
-    """Other words for the same thing, whichever number or tense the word stands in."""
+    """Synonyms of a word in any number or tense."""
     return next((_ALIKE[form] for form in _plain_forms(word) if form in _ALIKE), ())
 
 
 def _plain_forms(word: str) -> tuple[str, ...]:
-    """The word, and what it may be a plural or another tense of."""
+    """The word and its possible base forms."""
     forms = [word]
     for ending, plain in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _LEAST:

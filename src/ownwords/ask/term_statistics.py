@@ -1,4 +1,4 @@
-"""Where words stand in an index, and how rare they are."""
+"""Document frequencies of terms in the index."""
 
 import json
 import math
@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.query_terms import QueryTerm
 
-_LEAST = 1e-6  # of a term that stands in half of them or more
+_LEAST = 1e-6  # IDF of a term in half of the chunks or more
 _MOST_FOUND = 1000  # chunks with a phrase
 _MARKED = re.compile("\x01([^\x02]+)\x02")
 _MOST_KEPT = 50_000  # counts in memory
 
 
 class TermStatistics:
-    """In how many chunks of an index each term stands; what was counted once is remembered."""
+    """The number of chunks with each term, cached."""
 
     def __init__(self, index: SearchIndex) -> None:
         self._index = index
@@ -26,7 +26,7 @@ class TermStatistics:
         self._counts: dict[str, int] = {}
 
     def counts(self, terms: Iterable[QueryTerm]) -> dict[QueryTerm, int]:
-        """In how many chunks each term stands."""
+        """The number of chunks with each term."""
         self._refresh()
         counted: dict[QueryTerm, int] = {}
         for term in terms:
@@ -45,7 +45,7 @@ class TermStatistics:
         return counted
 
     def rarity(self, count: int) -> float:
-        """How much a term says that stands in so many chunks: as the bm25 of SQLite weighs it."""
+        """The inverse document frequency (IDF) of a term, as in SQLite's bm25."""
         self._refresh()
         return max(_LEAST, math.log((self._chunks - count + 0.5) / (count + 0.5)))
 
@@ -55,7 +55,7 @@ class TermStatistics:
         return self._chunks
 
     def chunks_with(self, term: QueryTerm, ids: Iterable[int]) -> set[int]:
-        """Those of these chunks in which a term stands."""
+        """Those of these chunks that contain a term."""
         with self._index.reading() as db:
             rows = db.execute(
                 "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?"
@@ -65,7 +65,7 @@ class TermStatistics:
             return {row[0] for row in rows}
 
     def chunks_with_all(self, terms: Iterable[QueryTerm]) -> list[int]:
-        """The chunks in which all of the terms stand."""
+        """The chunks that contain all of the terms."""
         query = " AND ".join(term.match for term in terms)
         with self._index.reading() as db:
             rows = db.execute(
@@ -75,7 +75,7 @@ class TermStatistics:
             return [row[0] for row in rows]
 
     def spellings_of(self, terms: Iterable[QueryTerm]) -> tuple[str, ...]:
-        """How the first of the places writes each term that stands anywhere."""
+        """How a post spells each term that occurs."""
         spellings: dict[str, None] = {}
         with self._index.reading() as db:
             for term in terms:

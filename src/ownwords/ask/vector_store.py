@@ -1,4 +1,4 @@
-"""The vectors of an archive's chunks, by the name of what made them; in its one file."""
+"""The vectors of chunks by the name of their embedder, in the archive's file."""
 
 import json
 import sqlite3
@@ -13,13 +13,13 @@ from ownwords.ask.index_schema import meta
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 
-# Whoever tries another embedder can go back to theirs at once.
+# One more than the current: going back to the embedder before costs nothing.
 NAMES_KEPT: Final = 2
-_NAMES = "ask_embedders"  # the one whose vectors were made last is the first
+_NAMES = "ask_embedders"  # the most recent first
 
 
 def put(db: sqlite3.Connection, name: str, ids: Sequence[int] | Ids, rows: Floats) -> None:
-    """Keep a row for each chunk that is still there."""
+    """Store a row for each chunk that still exists."""
     blobs = np.ascontiguousarray(rows, "<f4")
     db.executemany(
         "INSERT OR REPLACE INTO vectors SELECT id, ?, ? FROM chunks WHERE id = ?",
@@ -42,7 +42,7 @@ def load(db: sqlite3.Connection, name: str) -> tuple[Ids, Floats]:
 
 
 def keep(db: sqlite3.Connection, name: str) -> int:
-    """Let all go but those of this name and the last ones made before; how many went."""
+    """Delete all but those of this name and the one used before; returns how many."""
     before = json.loads(meta(db, _NAMES) or "[]")
     names = {row[0] for row in db.execute("SELECT DISTINCT name FROM vectors")}
     by_age = dict.fromkeys([name, *before, *sorted(names)])

@@ -1,4 +1,4 @@
-"""Which words an archive has, and which of them somebody may mean who asks for one it lacks."""
+"""The words of an archive, and substitutes for words that it lacks: spellings, forms, typos."""
 
 import sqlite3
 import threading
@@ -17,24 +17,24 @@ from ownwords.ask.query_terms import detect_stop_words
 from ownwords.ask.stop_words import OTHERS
 from ownwords.evaluation.lexicon import Lexicon
 
-_MOST = 6  # words in place of one
-# Letters that a name is typed without where the keyboard lacks them, and no accent makes of others.
+_MOST = 6  # substitutes for a word
+# Letters that many keyboards lack, and that Unicode does not decompose.
 _TYPED = str.maketrans(
     {"ß": "ss", "ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
 )
 _UMLAUTS = (("ae", "a"), ("oe", "o"), ("ue", "u"))
-# Forms of a word begin alike, and end in so few letters of their own.
+# Forms of a word share at least 4 letters and differ in at most 3 at the end.
 _BEGINNING, _ENDING = 4, 3
-_COMPOUND = 5  # letters of a word that is looked for within longer ones
-# Of shorter words too many are one slip away from another that is meant as it stands.
+_COMPOUND = 5  # letters of a word that is looked for in compounds
+# Shorter words are too often one letter away from another word.
 _MISTYPED = 7
-# Of an archive in a language so much of its commonest words is there, or more than of English ones.
+# An archive is in another language if it has this share of its stop words.
 _PRESENT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class _VocabularySnapshot:
-    """The words of an index as it keeps them: their stems, without accents, in order."""
+    """The stems in an index, sorted, without accents."""
 
     generation: str
     ordered: list[str]
@@ -43,7 +43,7 @@ class _VocabularySnapshot:
 
 
 class IndexVocabulary:
-    """The words of an index; they are read when one is missed for the first time."""
+    """The words of an index, read when first needed."""
 
     def __init__(self, index: SearchIndex) -> None:
         self._index = index
@@ -51,10 +51,10 @@ class IndexVocabulary:
         self._snapshot: _VocabularySnapshot | None = None
 
     def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
-        """What stands in the archive and may be meant by a word that does not.
+        """The words of the archive that may be meant by a word it lacks.
 
-        The same word written otherwise ("strasse", "email"); in other languages than English its
-        other forms and the longer words that it is a part of; last, what is one slip away.
+        Other spellings first ("strasse", "email"); in languages other than English, other forms and
+        compounds; last, words at one typo's distance.
         """
         snapshot = self._current()
         (stem,) = _stems([word])
@@ -69,7 +69,7 @@ class IndexVocabulary:
         return tuple(words_found[:_MOST])
 
     def _split_word(self, word: str, ordered: Sequence[str]) -> list[str]:
-        """The word as two that stand side by side somewhere: "e mail"."""
+        """The word as two adjacent words of the archive: "e mail"."""
         pairs = [(word[:at], word[at:]) for at in range(1, len(word))]
         stems = dict(zip(words := sum(pairs, ()), _stems(words), strict=True))
         pairs_present = [
@@ -107,7 +107,7 @@ def _read(index: SearchIndex, generation: str) -> _VocabularySnapshot:
 
 
 def _share_present(words: Iterable[str], terms_present: Set[str]) -> float:
-    """How much of a language's commonest words is there."""
+    """The share of a language's stop words that occur."""
     stems = set(_stems(sorted(words)))
     return len(stems & terms_present) / len(stems)
 
@@ -118,12 +118,12 @@ def _lexicon() -> Lexicon:
 
 
 def _is_english_word(word: str) -> bool:
-    """Whether it is English as it stands: "drought" is no slip for "draught"."""
+    """Whether it is an English word: "drought" is not a typo of "draught"."""
     return len(word) < _MISTYPED or _lexicon().knows(word)
 
 
 def _stems(words: Iterable[str]) -> list[str]:
-    """Words as the index keeps them."""
+    """The stems of words, made by the tokenizer of the index."""
     with closing(sqlite3.connect(":memory:")) as db:
         db.execute(f"CREATE VIRTUAL TABLE said USING fts5(word, tokenize='{TOKENIZER}')")
         db.execute("CREATE VIRTUAL TABLE kept USING fts5vocab(said, instance)")
@@ -134,7 +134,7 @@ def _stems(words: Iterable[str]) -> list[str]:
 
 
 def _plain_spelling(stem: str, is_english: bool) -> str:
-    """A word as it is typed on a keyboard that lacks its letters."""
+    """A word as typed on a keyboard without accents."""
     parts = unicodedata.normalize("NFKD", stem.translate(_TYPED))
     plain = "".join(letter for letter in parts if not unicodedata.combining(letter))
     if not is_english:
@@ -156,7 +156,7 @@ def _with_prefix(ordered: Sequence[str], start: str) -> Iterator[str]:
 
 
 def _forms(stem: str, ordered: Sequence[str]) -> list[str]:
-    """Words that are the same but for a few letters at their end, the most alike first."""
+    """Words that differ only in a few last letters, with the longest common prefix."""
     start = stem[: max(_BEGINNING, len(stem) - _ENDING)]
     if len(start) < _BEGINNING:
         return []
@@ -170,12 +170,12 @@ def _forms(stem: str, ordered: Sequence[str]) -> list[str]:
 
 
 def _common_prefix(a: str, b: str) -> int:
-    """How many letters two words have in common from their beginning on."""
+    """The length of the common prefix."""
     return next((at for at, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))  # noqa: B905
 
 
 def _compounds(stem: str, ordered: Sequence[str]) -> list[str]:
-    """Longer words that begin or end with the word, however typed, the shortest first."""
+    """Longer words that begin or end with the word, shortest first."""
     if len(stem) < _COMPOUND:
         return []
     part = _plain_spelling(stem, is_english=False)
@@ -185,7 +185,7 @@ def _compounds(stem: str, ordered: Sequence[str]) -> list[str]:
 
 
 def _misspellings(stem: str, ordered: Sequence[str]) -> list[str]:
-    """Words of which one letter is another, missing, one too many, or changed places."""
+    """Words at a distance of one replaced, missing, added or swapped letter."""
     if any(sign.isdigit() for sign in stem):
         return []
     return [

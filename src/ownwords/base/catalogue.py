@@ -1,6 +1,6 @@
-"""The bases at hand: the one in the box, those that were added, any model directory by its path.
+"""Lists and finds bases: the shipped one, added ones, and any model directory.
 
-Nothing here needs torch, or reads more than the few settings of a model.
+Nothing here needs torch or reads weights.
 """
 
 import math
@@ -20,8 +20,8 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.models.weight_mapping import INDEX, SINGLE, weight_shapes
 
 SHIPPED: Final = "shipped"
-BOXED: Final = "the base in the box"  # as people call it, who did not name it
-# Words that stand for something else wherever a base can be named.
+BOXED: Final = "the base in the box"  # its display name
+# Names with a meaning of their own.
 RESERVED = frozenset({SHIPPED, "none"})
 
 _BOX = Path(__file__).parent / "shipped"
@@ -31,41 +31,41 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.AS
 
 @dataclass(frozen=True)
 class Entry:
-    """A base, as the list of them shows it."""
+    """A base in the list."""
 
     name: str
     folder: Path
     origin: Literal["shipped", "added"]
-    source: str  # where it came from, in words; empty where nobody wrote it down
+    source: str  # where it came from; empty if unknown
     bytes: int
     parameters: int
     family: str
-    bits_per_byte: float | None  # on texts held out when it was made; of its own, not of yours
-    problem: str = ""  # why it cannot be used; what could not be read of it is then empty
+    bits_per_byte: float | None  # on its own held-out texts
+    problem: str = ""  # why it cannot be used
 
 
 def bases_folder(home: Path | None = None) -> Path:
-    """Where added bases stand, each under its name, below the user's data folder."""
+    """The folder of added bases, in the user's data folder."""
     return (data_folder() if home is None else home) / "bases"
 
 
 def shipped() -> Path:
-    """The model in the box; OwnwordsError where this install has none."""
+    """The folder of the shipped base; OwnwordsError if this installation has none."""
     if not _is_model(_BOX):
         raise OwnwordsError(
-            "this install of ownwords came without the model in the box",
-            hint="install it again, or begin with another: ownwords base add ORG/NAME",
+            "this installation has no shipped base",
+            hint="reinstall ownwords, or add another base: ownwords base add ORG/NAME",
         )
     return _BOX
 
 
 def has_shipped() -> bool:
-    """Whether the model in the box is there."""
+    """Whether the shipped base exists."""
     return _is_model(_BOX)
 
 
 def entries(home: Path | None = None) -> list[Entry]:
-    """All bases with a name: the one in the box first, if it is there, then those added."""
+    """All named bases, the shipped one first."""
     found = [entry(SHIPPED, _BOX, SHIPPED)] if has_shipped() else []
     folder = bases_folder(home)
     names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
@@ -77,9 +77,9 @@ def entries(home: Path | None = None) -> list[Entry]:
 
 
 def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry:
-    """What there is to say of a base, from its settings and the sizes of its files."""
+    """The entry of a base, from its settings and file sizes."""
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    source = "in the box" if origin == SHIPPED else ""
+    source = "shipped" if origin == SHIPPED else ""
     try:
         manifest = Manifest.read(folder)
         source = manifest.source if manifest and origin != SHIPPED else source
@@ -91,10 +91,10 @@ def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry
 
 
 def find(name: str, home: Path | None = None) -> Path:
-    """The model directory that is meant: "" or "shipped", the name of an added base, or a path.
+    """The model directory of a base: "" or "shipped", the name of an added base, or a path.
 
-    A name goes before a path: a folder here that is called like a base is `./NAME`. OwnwordsError
-    where there is none, with names that look alike.
+    A name takes precedence over a path; a folder with the name of a base is `./NAME`. OwnwordsError
+    if there is none, with similar names.
     """
     if name in ("", SHIPPED):
         return shipped()
@@ -107,43 +107,43 @@ def find(name: str, home: Path | None = None) -> Path:
             return folder
     if given.is_dir():
         raise OwnwordsError(
-            f"{given} holds no model",
+            f"{given} is not a model directory",
             hint="give the folder that holds config.json and model.safetensors",
         )
     names = [SHIPPED, *(each.name for each in entries(home))]
     near = get_close_matches(name, dict.fromkeys(names), n=1)
     if _HUB_NAME.fullmatch(name) and not given.parent.is_dir():
-        hint = f"to begin with a model of the hub, add it once: ownwords base add {name}"
+        hint = f"add the model from the hub first: ownwords base add {name}"
     elif near:
         hint = f"did you mean {near[0]}?"
     else:
-        hint = "`ownwords base` lists those there are; a path of a model directory will do, too"
+        hint = "`ownwords base` lists the bases; the path of a model directory works, too"
     raise OwnwordsError(f"there is no base called {name}", hint=hint)
 
 
 def called(folder: Path) -> str:
-    """What people call the base of that folder."""
+    """The display name of a base folder."""
     return BOXED if folder == _BOX else folder.name
 
 
 def is_hub_name(text: str) -> bool:
-    """Whether it is the name of a model on a hub: ORG/NAME."""
+    """Whether a text is the name of a model on a hub: ORG/NAME."""
     return _HUB_NAME.fullmatch(text) is not None
 
 
 def check_name(name: str) -> None:
-    """OwnwordsError unless a base may be called so."""
+    """OwnwordsError if a base may not have this name."""
     if not _NAME.fullmatch(name) or name.endswith("."):
         raise OwnwordsError(
             f"{name!r:.80} cannot be the name of a base",
-            hint="letters, digits, dots, dashes and underscores, at most 64, a letter first",
+            hint="use at most 64 letters, digits, dots, dashes and underscores, a letter first",
         )
     if name.lower() in RESERVED:
-        raise OwnwordsError(f"{name!r} is a name with a meaning of its own", hint="give another")
+        raise OwnwordsError(f"{name!r} is reserved", hint="choose another name")
 
 
 def name_for(source: str) -> str:
-    """What a base is called unless it is given a name: as the hub, the folder or workspace is."""
+    """The default name of a base: that of the model, folder or workspace."""
     path = Path(source)
     last = path.resolve().name if path.is_dir() else source.rpartition("/")[2]
     if last == "model" and path.is_dir():
@@ -172,7 +172,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def _bits_of(folder: Path) -> float | None:
-    """What ownwords.json says of texts held out: whole books of the shipped one, or validation."""
+    """The bits per byte on held-out or validation texts, from ownwords.json."""
     if not (folder / PROVENANCE).exists():
         return None
     said = read_json(folder / PROVENANCE)

@@ -24,14 +24,14 @@ _PASSAGES, _MOST_PASSAGES = 8, 50
 _STDIN = "-"
 _LIKE_AN_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?", re.DOTALL)
 _ADVICE = (
-    "No model runs on this machine, so these are the passages themselves. With Ollama, LM Studio or"
-    " llama.cpp running, or a model named with --model, the answer is put into words."
+    "No model runs on this machine, so these are the passages. For an answer in words, run Ollama,"
+    " LM Studio or llama.cpp, or name a model with --model."
 )
 _BY_WORDS = (
-    "Your posts were searched by their words. They may say it in others: ask it another way, or"
-    " search by meaning, too, with --embed minilm."
+    "The search compares words. Your posts may use others: rephrase the question, or search by"
+    " meaning as well, with --embed minilm."
 )
-HELP = "Ask your archive, a question a line. An empty line, or Ctrl-D, ends it."
+HELP = "Ask your archive, one question per line. An empty line or Ctrl-D ends."
 
 
 def ask(
@@ -39,44 +39,43 @@ def ask(
         str,
         Parameter(
             name="QUESTION",
-            allow_leading_hyphen=True,  # - is one
-            help="What you want to know; - reads it from standard input. [default: asks you, one"
-            " question after another]",
+            allow_leading_hyphen=True,  # for "-"
+            help="The question; - reads it from standard input. [default: prompts for questions]",
         ),
     ],
     workspace: Annotated[
         Path | None,
-        Parameter(help="What to ask. [default: this folder, or the only NAME.ownwords here]"),
+        Parameter(help="The workspace. [default: this folder, or the only NAME.ownwords here]"),
     ] = None,
     model: Annotated[
         str,
         Parameter(
             show_default=False,
-            help="Who puts the answer into words: a model directory, a GGUF file, the name of a"
+            help="The model that writes the answer: a model directory, a GGUF file, the name of a"
             " base or of a model that runs here, or an address (http://127.0.0.1:8080/v1#NAME)."
             " [default: what Ollama, llama.cpp, LM Studio or vLLM run here, once you allowed it]",
         ),
     ] = "",
     no_model: Annotated[
         bool,
-        Parameter(negative=(), show_default=False, help="Only show the passages. [default: no]"),
+        Parameter(negative=(), show_default=False, help="Show the passages only. [default: no]"),
     ] = False,
     embed: Annotated[
         str,
         Parameter(
             show_default=False,
-            help="Search by meaning, too: minilm, a folder of sentence-transformers, or an"
-            " endpoint's address. [default: by words alone]",
+            help="Search by meaning as well, with an embedding model: minilm, a folder of"
+            " sentence-transformers, or the address of an endpoint. [default: words only]",
         ),
     ] = "",
-    passages: Annotated[int, Parameter(help="Look at so many passages.")] = _PASSAGES,
-    seed: Annotated[int, Parameter(help="The luck of the answer.")] = 1,
+    passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,
+    seed: Annotated[int, Parameter(help="The random seed of the answer.")] = 1,
     judge: Annotated[
         bool,
         Parameter(
             negative=(),
             show_default=False,
-            help="Ask nothing; say how well this archive is searched. [default: no]",
+            help="Evaluate the search on questions from this archive. [default: no]",
         ),
     ] = False,
     json: Annotated[
@@ -92,17 +91,17 @@ def ask(
         Parameter(negative=(), show_default=False, help="Show no progress. [default: no]"),
     ] = False,
 ) -> None:
-    """Answer from the archive, with what the answer rests on; or show the passages."""
+    """Answer a question from your posts, with citations, or show the matching passages."""
     from ownwords.ask.embedders import embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher
     from ownwords.core.resolve import resolve_workspace
 
     if not 1 <= passages <= _MOST_PASSAGES:
-        raise ConfigError(f"--passages should be from 1 to {_MOST_PASSAGES}, and is {passages}")
+        raise ConfigError(f"--passages must be from 1 to {_MOST_PASSAGES}, not {passages}")
     if model and no_model:
-        raise ConfigError("--model and --no-model cannot both be", hint="leave out one of them")
-    text = "" if judge else _given(question, json)
+        raise ConfigError("--model and --no-model exclude each other", hint="give only one of them")
+    text = "" if judge else _question_text(question, json)
     place = resolve_workspace(workspace, Path.cwd())
     embedder = open_embedder(embed)
     with SearchIndex(place.archive) as index:
@@ -126,12 +125,12 @@ def ask(
 
 
 class _AskSession:
-    """Questions put to one archive, and their answers printed."""
+    """Answers questions from one archive and prints the answers."""
 
     def __init__(
         self,
         searcher: "ArchiveSearcher",
-        writer: "LLMBackend | None",
+        backend: "LLMBackend | None",
         passages: int,
         seed: int,
         advice: str,
@@ -139,7 +138,7 @@ class _AskSession:
         as_json: bool,
         quiet: bool,
     ) -> None:
-        self._searcher, self._writer = searcher, writer
+        self._searcher, self._backend = searcher, backend
         self._passages, self._seed, self._advice = passages, seed, advice
         self._as_json, self._quiet = as_json, quiet
 
@@ -150,10 +149,10 @@ class _AskSession:
         if self._as_json:
             from ownwords.cli.output import print_json
 
-            told = answer(
-                question, self._searcher, self._writer, limit=self._passages, seed=self._seed
+            result = answer(
+                question, self._searcher, self._backend, limit=self._passages, seed=self._seed
             )
-            print_json(told.to_dict())
+            print_json(result.to_dict())
             return
         from ownwords.cli.ask_view import AskView
         from ownwords.cli.output import stdout
@@ -162,56 +161,56 @@ class _AskSession:
         try:
             with self._waiting() as stop:
 
-                def hears(sentence: str) -> None:
+                def on_text(sentence: str) -> None:
                     if sentence:
                         stop()
-                        view.hears(sentence)
+                        view.stream(sentence)
 
-                told = answer(
+                result = answer(
                     question,
                     self._searcher,
-                    self._writer,
-                    on_text=hears,
+                    self._backend,
+                    on_text=on_text,
                     limit=self._passages,
                     seed=self._seed,
                 )
-            view.show(told, self._advice_for(told))
+            view.show(result, self._advice_for(result))
         finally:
             view.end()
 
-    def _advice_for(self, told: "Answer") -> str:
-        if told.nearest and not self._searcher.embedder:
+    def _advice_for(self, result: "Answer") -> str:
+        if result.nearest and not self._searcher.embedder:
             return _BY_WORDS
-        return self._advice if told.passages and not told.answer else ""
+        return self._advice if result.passages and not result.answer else ""
 
     def talk(self, line: Callable[[], str]) -> None:
-        """Answer question after question, until the lines end or one is empty."""
+        """Answer one question after another until an empty line or the end of input."""
         while True:
             try:
-                said = line().strip()
+                question = line().strip()
             except (EOFError, KeyboardInterrupt):
                 print(file=sys.stderr)
                 return
-            if not said:
+            if not question:
                 return
             try:
-                self.put(said)
-            except KeyboardInterrupt:  # of this answer, not of the whole
+                self.put(question)
+            except KeyboardInterrupt:  # ends this answer only
                 print("(ended)", file=sys.stderr)
             except OwnwordsError as error:
                 print(str(error), file=sys.stderr)
 
     @contextmanager
     def _waiting(self) -> Iterator[Callable[[], None]]:
-        """Who is at work, while nothing can be shown yet; on a terminal, and gone in the end."""
-        if self._writer is None or self._quiet or not sys.stderr.isatty():
+        """Show which model is reading, on a terminal, until there is something to print."""
+        if self._backend is None or self._quiet or not sys.stderr.isatty():
             yield lambda: None
             return
         from rich.text import Text
 
         from ownwords.cli.output import stderr
 
-        status = stderr().status(Text(f"{self._writer.name} reads the passages"))
+        status = stderr().status(Text(f"{self._backend.name} is reading the passages"))
         status.start()
         try:
             yield status.stop
@@ -219,13 +218,13 @@ class _AskSession:
             status.stop()
 
 
-def _given(question: Sequence[str], as_json: bool) -> str:
-    """The question; empty where somebody is there to be asked for one."""
+def _question_text(question: Sequence[str], as_json: bool) -> str:
+    """The question; empty if the user will be prompted for questions."""
     if misspelt := next(filter(_LIKE_AN_OPTION.fullmatch, question), None):
         raise ConfigError(f"unknown option: {misspelt}", hint="ownwords ask --help")
     text = " ".join(question).strip()
     if text == _STDIN:
-        if sys.stdin is None:  # as where whoever started this closed it
+        if sys.stdin is None:  # closed by the parent process
             raise OwnwordsError("there is no standard input to read", hint="give the question")
         text = sys.stdin.buffer.read().decode("utf-8", "replace").strip()
     elif not question and not as_json and _is_talk():
@@ -327,6 +326,6 @@ def _watched(quiet: bool) -> Iterator[Progress]:
 
 
 def _line() -> str:
-    with suppress(ImportError):  # lines can then be edited, and earlier ones called back
+    with suppress(ImportError):  # enables editing and history
         import readline  # noqa: F401
     return input("? ")

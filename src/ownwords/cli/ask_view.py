@@ -1,7 +1,6 @@
-"""An answer as a person reads it: what holds, what it rests on, or the passages themselves."""
+"""Prints an answer: its text and citations, or the passages."""
 
 import re
-from collections.abc import Callable
 from datetime import date
 
 from rich.console import Console
@@ -24,41 +23,36 @@ _QUOTED = 280
 _NEAREST = 160
 _FENCE = re.compile(r"^```\w*[ \t]*$", re.MULTILINE)
 _WHOSE: dict[Whose, str] = {
-    "quoted": "not your own words: a quotation, or what a machine wrote",
-    "other": "not your own words: the post is somebody else's",
+    "quoted": "not your own words: a quotation or machine output",
+    "other": "not your own words: somebody else's post",
 }
 
 
 class AskView(TerminalWriter):
-    """Prints answers; `hears` shows the sentences of one as they are found to hold."""
+    """Prints answers; `stream` prints the sentences of one as they are verified."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._flow: StreamingWordWrap | None = None
 
-    @property
-    def hears(self) -> Callable[[str], None]:
-        """What is told each sentence of an answer."""
-
-        def tell(sentence: str) -> None:
-            if self._flow is None:
-                self.space()
-                self._flow = self._new_flow()
-            self._flow.add(sentence)
-
-        return tell
+    def stream(self, sentence: str) -> None:
+        """Print a sentence of the answer."""
+        if self._flow is None:
+            self.space()
+            self._flow = self._new_flow()
+        self._flow.add(sentence)
 
     def end(self) -> None:
-        """The line of a sentence that was told ends, whatever happened."""
+        """End the line of a streamed sentence."""
         if self._flow is not None:
             self._flow.end()
             self._flow = None
 
     def show(self, answer: Answer, advice: str = "") -> None:
-        """The answer, but for what was told already; then what it rests on, and some advice."""
-        told = self._flow is not None
+        """Print what was not streamed of the answer, citations or passages, notes and advice."""
+        is_streamed = self._flow is not None
         self.end()
-        if answer.answer and not told:
+        if answer.answer and not is_streamed:
             self.space()
             self._new_flow().write([answer.answer])
         if answer.why:
@@ -105,7 +99,7 @@ class AskView(TerminalWriter):
 
     def _nearest(self, answer: Answer) -> None:
         self.space()
-        self.line("The nearest there is:", QUIET)
+        self.line("The closest passages:", QUIET)
         for passage in answer.nearest:
             self.space()
             self.put(self._titled(passage.title, passage.date), indent=_INDENT)
@@ -131,7 +125,7 @@ class AskView(TerminalWriter):
             self.line(say.plain(url, 300), QUIET, indent=_INDENT)
 
     def _excerpt(self, passage: RetrievedPassage, matching: list[Span]) -> Text:
-        """The sentence that matches best, first and bright, and what follows it there."""
+        """The passage from its best matching sentence on, with the matching ones highlighted."""
         text = passage.text
         begin, end = _window(text, matching)
         shown = Text().append("" if begin == 0 else "… ", QUIET)
@@ -155,7 +149,7 @@ class AskView(TerminalWriter):
         return self.text(shown.plain) if not self._can_show(shown.plain) else shown
 
     def _run(self, text: str, style: Style) -> Text:
-        """A stretch on one line, with the spaces at its ends that part it from the next."""
+        """A part of the text on one line, keeping one space at its ends."""
         text = _FENCE.sub(" ", text)
         before = " " if text[:1].isspace() else ""
         after = " " if text[-1:].isspace() and text.strip() else ""
@@ -163,7 +157,7 @@ class AskView(TerminalWriter):
 
 
 def _window(text: str, matching: list[Span]) -> Span:
-    """Whole sentences from the first that matches on, or from the beginning."""
+    """The span of whole sentences from the first matching one, or from the beginning."""
     spans = sentences(text)
     if not spans:
         return 0, 0
