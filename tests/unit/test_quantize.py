@@ -228,7 +228,7 @@ def test_it_is_refused_with_a_reason(tmp_path: Path) -> None:
     for changed, said, message in (
         (tensors, {}, FIELD),
         (tensors, {FIELD: '{"version": 2}'}, "version 2"),
-        (tensors, {FIELD: '{"version": 1, "scheme": "int3"}'}, "no scheme"),
+        (tensors, {FIELD: '{"version": 1, "scheme": "int3"}'}, "unknown scheme"),
         (tensors, {FIELD: "nonsense"}, "JSON"),
         ({**tensors, "odd": tensors[scale]}, header, "'odd'"),
         ({n: t for n, t in tensors.items() if n != scale}, header, "lacks 'embedding.scale'"),

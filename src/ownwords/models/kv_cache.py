@@ -61,7 +61,7 @@ class KVCache:
             raise OwnwordsError(
                 f"lengths {counts} do not fit {batch} texts of at most {tokens} tokens"
             )
-        longest = max(have + more for have, more in zip(self.lengths, counts, strict=True))
+        longest = max(length + more for length, more in zip(self.lengths, counts, strict=True))
         if longest > self.length:
             raise OwnwordsError(
                 f"a text of {longest} tokens does not fit a cache made for {self.length}",
@@ -77,7 +77,7 @@ class KVCache:
 
     def advance(self, counts: Sequence[int]) -> None:
         """All layers have stored a call's tokens."""
-        self.lengths = [have + more for have, more in zip(self.lengths, counts, strict=True)]
+        self.lengths = [length + more for length, more in zip(self.lengths, counts, strict=True)]
 
     def cut(self, row: int, length: int) -> None:
         """Forget what a row holds beyond its first `length` tokens."""
@@ -92,43 +92,43 @@ class KVCache:
     def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> CacheSlots:
         """Where the next tokens go in the layers of a window, and what they may look at there."""
         alike = len(set(self.lengths)) == 1 and len(set(counts)) == 1
-        have, count = self.lengths[0], counts[0]
-        slots: slice | Tensor = slice(have, have + count)
+        length, count = self.lengths[0], counts[0]
+        slots: slice | Tensor = slice(length, length + count)
         if not alike:
             is_real_BT = torch.arange(tokens) < torch.tensor(counts)[:, None]
             slots = torch.where(is_real_BT.to(self.device), self.positions(tokens), self.length)
         if max(self.lengths) == 0 and (window is None or window >= tokens):
             return CacheSlots(slots, 0, 0, causal=True)
-        ends = [have + count for have, count in zip(self.lengths, counts, strict=True)]
+        ends = [length + count for length, count in zip(self.lengths, counts, strict=True)]
         first, end = 0 if window is None else max(0, min(self.lengths) + 1 - window), max(1, *ends)
         if alike and count == tokens == 1:
             return CacheSlots(slots, first, end)
         # Padding looks where its row's last token does: at something, or it would be no number.
         last_B1 = torch.tensor(ends, device=self.device)[:, None] - 1
-        seeing_BT = torch.minimum(self.positions(tokens), last_B1.clamp(min=first))
+        positions_BT = torch.minimum(self.positions(tokens), last_B1.clamp(min=first))
         slots_1S = torch.arange(first, end, device=self.device)[None]
-        return CacheSlots(slots, first, end, visible(seeing_BT, slots_1S, window))
+        return CacheSlots(slots, first, end, visible(positions_BT, slots_1S, window))
 
 
 class KVCacheRows(KVCache):
     """Some rows of a cache, as one of their own in the same memory, for one call."""
 
-    def __init__(self, whole: KVCache, rows: Sequence[int]) -> None:
-        self._whole, self._rows = whole, rows
-        self.batch, self.length, self.device = len(rows), whole.length, whole.device
-        self.lengths = [whole.lengths[row] for row in rows]
-        self.keys_BKSD, self.values_BKSD = whole.keys_BKSD, whole.values_BKSD
+    def __init__(self, cache: KVCache, rows: Sequence[int]) -> None:
+        self._cache, self._rows = cache, rows
+        self.batch, self.length, self.device = len(rows), cache.length, cache.device
+        self.lengths = [cache.lengths[row] for row in rows]
+        self.keys_BKSD, self.values_BKSD = cache.keys_BKSD, cache.values_BKSD
         first, end = rows[0], rows[0] + len(rows)
         if list(rows) == list(range(first, end)):
-            self.keys_BKSD = [stored_BKSD[first:end] for stored_BKSD in whole.keys_BKSD]
-            self.values_BKSD = [stored_BKSD[first:end] for stored_BKSD in whole.values_BKSD]
+            self.keys_BKSD = [stored_BKSD[first:end] for stored_BKSD in cache.keys_BKSD]
+            self.values_BKSD = [stored_BKSD[first:end] for stored_BKSD in cache.values_BKSD]
         else:
-            self.numbers_B = torch.tensor(rows, device=whole.device)
+            self.numbers_B = torch.tensor(rows, device=cache.device)
 
     def advance(self, counts: Sequence[int]) -> None:
         super().advance(counts)
         for row, length in zip(self._rows, self.lengths, strict=True):
-            self._whole.lengths[row] = length
+            self._cache.lengths[row] = length
 
 
 class StaticKVCache(KVCache):
@@ -138,9 +138,9 @@ class StaticKVCache(KVCache):
     around among the first `span` slots. The lengths of the cache are left to the caller.
     """
 
-    def __init__(self, whole: KVCache, slots_BT: Tensor, span: int) -> None:
-        self.batch, self.length, self.device = whole.batch, whole.length, whole.device
-        self.keys_BKSD, self.values_BKSD = whole.keys_BKSD, whole.values_BKSD
+    def __init__(self, cache: KVCache, slots_BT: Tensor, span: int) -> None:
+        self.batch, self.length, self.device = cache.batch, cache.length, cache.device
+        self.keys_BKSD, self.values_BKSD = cache.keys_BKSD, cache.values_BKSD
         self._slots_BT, self._span = slots_BT, span
 
     def counts(self, batch: int, tokens: int, lengths_B: Tensor | None) -> list[int]:
@@ -154,8 +154,8 @@ class StaticKVCache(KVCache):
 
     def place(self, window: int | None, tokens: int, counts: Sequence[int]) -> CacheSlots:
         slots_1S = torch.arange(self._span, device=self.device)[None]
-        seeing_BT = self._slots_BT.clamp(max=self._span - 1)
-        return CacheSlots(self._slots_BT, 0, self._span, visible(seeing_BT, slots_1S, window))
+        positions_BT = self._slots_BT.clamp(max=self._span - 1)
+        return CacheSlots(self._slots_BT, 0, self._span, visible(positions_BT, slots_1S, window))
 
 
 class KVCacheView:
@@ -186,11 +186,11 @@ class KVCacheView:
 
     def _extend(self, stored_BKSD: Tensor, new_BKTD: Tensor) -> Tensor:
         slots, first, end = self.place.slots, self.place.first, self.place.end
-        kept_BKTD = new_BKTD.detach().to(stored_BKSD.dtype)  # no gradient outlives a call
+        detached_BKTD = new_BKTD.detach().to(stored_BKSD.dtype)  # no gradient outlives a call
         if isinstance(slots, slice):
-            stored_BKSD[self._rows_B, :, slots] = kept_BKTD[:, :, : slots.stop - slots.start]
+            stored_BKSD[self._rows_B, :, slots] = detached_BKTD[:, :, : slots.stop - slots.start]
         else:
-            stored_BKSD[self._rows_B1, :, slots] = kept_BKTD.transpose(1, 2)
+            stored_BKSD[self._rows_B1, :, slots] = detached_BKTD.transpose(1, 2)
         if self.causal:
             return new_BKTD
         return stored_BKSD[self._rows_B, :, first:end].to(new_BKTD.dtype)
@@ -203,5 +203,5 @@ def visible(queries_BT: Tensor, keys_BS: Tensor, window: int | None) -> Tensor:
     """
     query = queries_BT[:, None, :, None]
     key = keys_BS[:, None, None, :]
-    seen = key <= query
-    return seen if window is None else seen & (key > query - window)
+    allowed = key <= query
+    return allowed if window is None else allowed & (key > query - window)

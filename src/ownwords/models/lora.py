@@ -136,7 +136,7 @@ def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
     """
     check_no_adapter(model)
     linear = [name for name, module in model.named_modules() if can_be_adapted(name, module)]
-    found: dict[str, tuple[int, float]] = {}
+    layer_ranks: dict[str, tuple[int, float]] = {}
     for pattern in settings.targets:
         matching = [name for name in linear if fnmatchcase(name, pattern)]
         if not matching:
@@ -144,17 +144,22 @@ def attach(model: CausalLM, settings: AdapterConfig, seed: int) -> LoraAdapter:
                 f"no layer is called {pattern!r}",
                 hint=f"patterns are held to names like {preview(linear)}",
             )
-        found |= dict.fromkeys(matching, (settings.rank, settings.alpha))
-    return attach_to_layers(model, settings, {n: found[n] for n in linear if n in found}, seed)
+        layer_ranks |= dict.fromkeys(matching, (settings.rank, settings.alpha))
+    return attach_to_layers(
+        model, settings, {n: layer_ranks[n] for n in linear if n in layer_ranks}, seed
+    )
 
 
 def attach_to_layers(
-    model: CausalLM, settings: AdapterConfig, found: Mapping[str, tuple[int, float]], seed: int
+    model: CausalLM,
+    settings: AdapterConfig,
+    layer_ranks: Mapping[str, tuple[int, float]],
+    seed: int,
 ) -> LoraAdapter:
-    """The same for the layers of `found`, each with its rank and alpha."""
+    """Attach adapters to the layers of `layer_ranks`, each with its rank and alpha."""
     model.requires_grad_(False)
     layers = {}
-    for name, (rank, alpha) in found.items():
+    for name, (rank, alpha) in layer_ranks.items():
         base = model.get_submodule(name)
         layers[name] = LoraLinear(base, settings, rank, alpha, _seed_of(seed, name))
         model.set_submodule(name, layers[name].train(model.training))

@@ -72,18 +72,20 @@ def save(folder: Path, adapter: LoraAdapter, base: str = "") -> None:
     """Write PEFT's directory, whole or not at all; `base` names the model it belongs to."""
     theirs = _theirs(adapter.model)
     layers = {theirs[name]: layer for name, layer in adapter.layers.items()}
-    said = adapter.settings
+    settings = adapter.settings
     config: dict[str, object] = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base or None,
-        "r": said.rank,
-        "lora_alpha": said.alpha,
-        "lora_dropout": said.dropout,
-        "use_rslora": said.rank_stabilised,
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
+        "lora_dropout": settings.dropout,
+        "use_rslora": settings.rank_stabilised,
         "target_modules": _targets(set(layers), set(theirs.values())),
-        "rank_pattern": {n: each.rank for n, each in layers.items() if each.rank != said.rank},
-        "alpha_pattern": {n: each.alpha for n, each in layers.items() if each.alpha != said.alpha},
+        "rank_pattern": {n: each.rank for n, each in layers.items() if each.rank != settings.rank},
+        "alpha_pattern": {
+            n: each.alpha for n, each in layers.items() if each.alpha != settings.alpha
+        },
         "fan_in_fan_out": any(transposed for *_, transposed in hf_names(adapter.model.config)),
         "bias": "none",
         "init_lora_weights": True,
@@ -95,10 +97,10 @@ def save(folder: Path, adapter: LoraAdapter, base: str = "") -> None:
         for end, attribute in _PARTS.items()
         for part in [getattr(layer, attribute).detach()]
     ]
-    strange = {path.name for path in folder.glob("*")} - {CONFIG, WEIGHTS, "README.md"}
-    if strange:
+    unsupported = {path.name for path in folder.glob("*")} - {CONFIG, WEIGHTS, "README.md"}
+    if unsupported:
         raise ModelError(
-            f"{folder} holds {preview(strange)}, which no adapter has",
+            f"{folder} holds {preview(unsupported)}, which no adapter has",
             hint="save the adapter into a folder of its own",
         )
     with atomic_dir.replace_dir(folder) as beside:
@@ -114,15 +116,15 @@ def load(folder: Path, model: CausalLM) -> LoraAdapter:
     adapter is left out in silence.
     """
     check_no_adapter(model)
-    said = read_json(folder / CONFIG, _MAX_CONFIG_BYTES)
+    fields = read_json(folder / CONFIG, _MAX_CONFIG_BYTES)
     try:
-        settings, ranks, alphas = _understood(said)
+        settings, ranks, alphas = _read_settings(fields)
     except ModelError as error:
         raise ModelError(f"{folder / CONFIG} {error.message}", hint=error.hint) from error
     ours = {theirs: name for name, theirs in _theirs(model).items()}
     pairs = _pairs(folder / WEIGHTS, ours)
-    _check_targets(folder, said, pairs.keys(), ours.keys())
-    found = {}
+    _check_targets(folder, fields, pairs.keys(), ours.keys())
+    ranks_alphas = {}
     for name, pair in pairs.items():
         outputs, inputs = layer_size(model.get_submodule(ours[name]))
         rank = _matching(ranks, name, settings.rank)
@@ -133,13 +135,13 @@ def load(folder: Path, model: CausalLM) -> LoraAdapter:
                     f" {list(pair[part].shape)}, and the model and {CONFIG} ask for {list(shape)}",
                     hint="the adapter is of another model",
                 )
-        found[ours[name]] = (int(rank), _matching(alphas, name, settings.alpha))
+        ranks_alphas[ours[name]] = (int(rank), _matching(alphas, name, settings.alpha))
     values = {
         (ours[name], part): _read(stored)
         for name, pair in pairs.items()
         for part, stored in pair.items()
     }
-    adapter = attach_to_layers(model, settings, found, seed=0)
+    adapter = attach_to_layers(model, settings, ranks_alphas, seed=0)
     with torch.no_grad():
         for (name, part), value in values.items():
             getattr(adapter.layers[name], part).copy_(value)
@@ -172,47 +174,51 @@ def _targets(chosen: set[str], every: set[str]) -> list[str]:
     return sorted(chosen)
 
 
-def _understood(
-    said: Mapping[str, object],
+def _read_settings(
+    fields: Mapping[str, object],
 ) -> tuple[AdapterConfig, Mapping[str, float], Mapping[str, float]]:
     """Settings, and the ranks and alphas of single layers by pattern; ModelError by name."""
-    if said.get("peft_type") != "LORA":
-        raise ModelError(f"is of the kind {said.get('peft_type')!r:.40}, and LORA is the one known")
-    strange = [name for name in said.keys() - _HONOURED - _WITHOUT_EFFECT if said[name]]
-    if said.get("bias", "none") != "none":
-        strange.append("bias")
-    if not any(said.get("init_lora_weights") is each for each in _BEGINNINGS[:3]) and (
-        said.get("init_lora_weights") not in _BEGINNINGS[3:]
-    ):
-        strange.append("init_lora_weights")
-    if strange:
-        told = ", ".join(f"{name} = {str(said[name])[:60]!r}" for name in sorted(strange)[:3])
+    if fields.get("peft_type") != "LORA":
         raise ModelError(
-            f"asks for what is not implemented here: {told}",
+            f"is of the kind {fields.get('peft_type')!r:.40}, and LORA is the one known"
+        )
+    unsupported = [name for name in fields.keys() - _HONOURED - _WITHOUT_EFFECT if fields[name]]
+    if fields.get("bias", "none") != "none":
+        unsupported.append("bias")
+    if not any(fields.get("init_lora_weights") is each for each in _BEGINNINGS[:3]) and (
+        fields.get("init_lora_weights") not in _BEGINNINGS[3:]
+    ):
+        unsupported.append("init_lora_weights")
+    if unsupported:
+        details = ", ".join(
+            f"{name} = {str(fields[name])[:60]!r}" for name in sorted(unsupported)[:3]
+        )
+        raise ModelError(
+            f"asks for what is not implemented: {details}",
             hint="merge it into its model with PEFT, and open the merged model",
         )
-    rank, alpha = _number(said, "r"), _number(said, "lora_alpha")
-    dropout = _number({"lora_dropout": 0.0, **said}, "lora_dropout")
-    ranks, alphas = _numbers(said, "rank_pattern"), _numbers(said, "alpha_pattern")
+    rank, alpha = _number(fields, "r"), _number(fields, "lora_alpha")
+    dropout = _number({"lora_dropout": 0.0, **fields}, "lora_dropout")
+    ranks, alphas = _numbers(fields, "rank_pattern"), _numbers(fields, "alpha_pattern")
     for value in (rank, *ranks.values()):
         if not 1 <= value <= 1 << 20 or value != int(value):
             raise ModelError(f"asks for a rank of {value}")
     try:
-        settings = AdapterConfig(int(rank), alpha, dropout, (), bool(said.get("use_rslora")))
+        settings = AdapterConfig(int(rank), alpha, dropout, (), bool(fields.get("use_rslora")))
     except ConfigError as error:
         raise ModelError(f"cannot be honoured: {error.message}") from error
     return settings, ranks, alphas
 
 
-def _number(said: Mapping[str, object], name: str) -> float:
-    value = said.get(name)
+def _number(fields: Mapping[str, object], name: str) -> float:
+    value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1 << 53:
         raise ModelError(f"has {name} = {str(value)[:40]!r}, where a number is needed")
     return value
 
 
-def _numbers(said: Mapping[str, object], name: str) -> dict[str, float]:
-    table = said.get(name) or {}
+def _numbers(fields: Mapping[str, object], name: str) -> dict[str, float]:
+    table = fields.get(name) or {}
     if not isinstance(table, dict):
         raise ModelError(f"has {name} = {str(table)[:40]!r}, where a table is needed")
     for key in table:  # to PEFT a regular expression; what is more than a name is refused
@@ -251,19 +257,19 @@ def _pairs(path: Path, known: Mapping[str, str]) -> dict[str, dict[str, TensorIn
 
 
 def _check_targets(
-    folder: Path, said: Mapping[str, object], found: Set[str], every: Set[str]
+    folder: Path, fields: Mapping[str, object], stored: Set[str], every: Set[str]
 ) -> None:
     """All that `target_modules` lists must be there, unless the config leaves some out."""
-    targets = said.get("target_modules")
+    targets = fields.get("target_modules")
     if (
         isinstance(targets, list)
-        and not said.get("layers_to_transform")
-        and not said.get("exclude_modules")
+        and not fields.get("layers_to_transform")
+        and not fields.get("exclude_modules")
     ):
         wanted = {name for name in every if any(_ends_in(name, str(end)) for end in targets)}
-        if wanted - found:
+        if wanted - stored:
             raise ModelError(
-                f"{folder / WEIGHTS} has no matrices for {preview(wanted - found)}, which"
+                f"{folder / WEIGHTS} has no matrices for {preview(wanted - stored)}, which"
                 f" {CONFIG} lists",
                 hint="is it whole, and of this model?",
             )

@@ -58,27 +58,27 @@ def schemes(header: Mapping[str, object]) -> tuple[QuantizationScheme, Quantizat
     """The schemes of the matrices and of the ends; ModelError for what this version cannot read."""
     if FIELD not in header:
         raise ModelError(f"its header has no field {FIELD}", hint="it is not a quantised model")
-    said = parse_json(str(header[FIELD]).encode(), FIELD)
-    if said.get("version") != VERSION:
+    fields = parse_json(str(header[FIELD]).encode(), FIELD)
+    if fields.get("version") != VERSION:
         raise ModelError(
-            f"{FIELD} has version {str(said.get('version'))[:20]}, and this reads {VERSION}",
+            f"{FIELD} has version {str(fields.get('version'))[:20]}, and this reads {VERSION}",
             hint="a newer ownwords may have written it",
         )
-    return _scheme(said), _scheme(said.get("ends"))
+    return _scheme(fields), _scheme(fields.get("ends"))
 
 
 def metadata_of(body: QuantizationScheme, ends: QuantizationScheme) -> dict[str, str]:
     """What `schemes` reads."""
-    return {FIELD: json.dumps({"version": VERSION, **_said(body), "ends": _said(ends)})}
+    return {FIELD: json.dumps({"version": VERSION, **_to_fields(body), "ends": _to_fields(ends)})}
 
 
-def _said(scheme: QuantizationScheme) -> dict[str, object]:
+def _to_fields(scheme: QuantizationScheme) -> dict[str, object]:
     return {"scheme": scheme.name, "group": scheme.group}
 
 
-def _scheme(said: object) -> QuantizationScheme:
-    if isinstance(said, dict):
+def _scheme(fields: object) -> QuantizationScheme:
+    if isinstance(fields, dict):
         for bits, group in ((8, 0), (4, 32), (4, 64), (4, 128)):
-            if (said.get("scheme"), said.get("group")) == (f"int{bits}", group):
+            if (fields.get("scheme"), fields.get("group")) == (f"int{bits}", group):
                 return QuantizationScheme(bits, group)
-    raise ModelError(f"{FIELD} names no scheme of ours: {str(said)[:80]}")
+    raise ModelError(f"{FIELD} names an unknown scheme: {str(fields)[:80]}")
