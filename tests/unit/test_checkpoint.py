@@ -125,7 +125,7 @@ def test_a_damaged_one_is_noted_and_the_one_before_is_taken(
     assert len(notes) == (0 if gone else 1)
     if notes:
         assert "step-00000002" in notes[0] and "damaged" in notes[0]
-        assert notes[0].endswith("it is left out, and the one before it is used.")
+        assert notes[0].endswith("the one before it is used.")
         assert "\n" not in notes[0]
 
 
@@ -146,7 +146,7 @@ def test_one_of_another_version_is_refused(checkpoints: Checkpoints) -> None:
     path = checkpoints.path(1) / "checkpoint.json"
     content = json.loads(path.read_text())["content"] | {"format": 99}
     path.write_text(json.dumps({"content": content, "checksum": checkpoint._digest(content)}))
-    with pytest.raises(CheckpointError, match="is of format 99, this is 1"):
+    with pytest.raises(CheckpointError, match="has the format 99, and this version reads 1"):
         checkpoints.load(1)
 
 

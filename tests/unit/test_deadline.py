@@ -138,7 +138,7 @@ def test_a_shortened_run_is_resumed_to_the_bit(
     whole = job(tmp_path, LONG, key="whole", seconds=60.0, progress=Progress(hear))
     outcome = train(whole)
     assert (outcome.steps, outcome.shortened, outcome.stopped) == (15, True, "done")
-    assert sum("15 steps in place of 24" in note for note in notes) == 1
+    assert sum("15 steps instead of 24" in note for note in notes) == 1
     assert [each.step for each in outcome.evaluations] == [6, 10, 12, 15]
     assert rates[-1] < 0.3 * max(rates)
 
