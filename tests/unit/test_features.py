@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ownwords.archive.document import OWN_KINDS, Document, Segment, SegmentKind
 from ownwords.archive.features import (
     MAX_STYLE_WORDS,
+    MIN_STYLE_WORDS,
     SKETCH_FEW,
     SKETCH_MANY,
     VOCABULARY,
@@ -187,3 +188,13 @@ def test_what_is_private_is_remembered_masked() -> None:
     )
     assert found.private.emails == 1
     assert b"jane" not in encode_features(extract_features(document(("code", "jane@example.org"))))
+
+
+def test_a_short_post_remembers_no_style() -> None:
+    """It would not be judged, and an archive may hold very many short posts."""
+    sizes = []
+    for words in (MIN_STYLE_WORDS - 1, MIN_STYLE_WORDS):
+        document = Document("a", "", (Segment("prose", "word " * words),))
+        features = decode_features(encode_features(extract_features(document)))
+        sizes.append(features.style.nbytes + features.vocabulary.nbytes + features.counts.nbytes)
+    assert sizes[0] == 0 < sizes[1]
