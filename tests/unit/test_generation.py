@@ -311,7 +311,8 @@ def test_requests_come_and_go_from_other_threads_while_texts_are_written() -> No
             thread.start()
         all_in.wait()
         texts: dict[RequestHandle, list[int]] = {}
-        while scheduler.busy or any(thread.is_alive() for thread in threads):
+        # In this order: a thread may hand in its last request and end in between.
+        while any(thread.is_alive() for thread in threads) or scheduler.busy:
             for handle, drawn, finished in scheduler.step():
                 assert handle.finish_reason == finished
                 texts.setdefault(handle, []).extend(ids_of(drawn))

@@ -1,7 +1,6 @@
-"""The copy guard: what is written never repeats a long passage of the texts learned from.
+"""The copy guard: generated text never repeats a long passage of the training texts.
 
-Two promises, on whatever is written, greedily or by chance, also where the passage begins in the
-prompt:
+Two guarantees, however tokens are sampled, also where the passage begins in the prompt:
 
 - of tokens: never `longest` or more in a row as they stand in a document;
 - of text: never `words` or more words in a row as they stand in a document, whatever their capitals
@@ -40,8 +39,8 @@ from ownwords.inference.ngram_index import (
     MASK,
     MOST_BITS,
     Array,
-    Beginnings,
     Numbers,
+    PrefixTrie,
     Table,
     contexts,
     hash_of,
@@ -71,7 +70,7 @@ _TABLE = ("offsets", "marks", "values")
 
 
 class CopyGuard:
-    """What must not come next; made by `build` or `load`."""
+    """An index of what must not come next, from `build` or `load`."""
 
     def __init__(self, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
         self.longest: int = header["longest"]
@@ -87,7 +86,7 @@ class CopyGuard:
         )
 
     def banned(self, history: Sequence[int] | npt.NDArray[np.int32]) -> Sequence[int]:
-        """The ids of which none may follow this history, the prompt included."""
+        """The ids that must not follow this history, the prompt included."""
         if self.native is not None:
             return self.native(history)
         return self.banned_plainly(history)
@@ -112,7 +111,7 @@ class CopyGuard:
         return sorted(banned_ids)
 
     def save(self, path: Path) -> None:
-        """Write the index; a file that stands there is replaced whole or not at all."""
+        """Write the index atomically."""
         with writing_atomically(path) as file:
             for block in self.blocks():
                 file.write(block)
@@ -137,7 +136,7 @@ class CopyGuard:
     def _last_words(
         self, history: Sequence[int] | npt.NDArray[np.int32]
     ) -> tuple[list[bytes], bool]:
-        """The last words of the text, as many as are looked at or all; does the last go on yet?"""
+        """The last words of the text, as many as matter, and whether the last may continue."""
         offsets, pieces, breaks = (
             self.arrays[name] for name in ("pieces.offsets", "pieces.bytes", "pieces.breaks")
         )
@@ -164,7 +163,7 @@ class CopyGuard:
         return self._hashes[word]
 
     def _beginning(self, node: int, is_open: bool) -> list[int]:
-        """The ids of all tokens that a word could begin with; after a letter, those with a gap."""
+        """Ids of all tokens that the word could begin with; after a letter, those with a gap."""
         parents, offsets, ids = (
             self.arrays[name] for name in ("nodes.parents", "nodes.offsets", "nodes.ids")
         )
@@ -183,12 +182,12 @@ def build(
     words: int = WORDS,
     longest: int | None = None,
 ) -> CopyGuard:
-    """The index of these documents, given as ids; special tokens in them divide them."""
+    """Index these documents, given as ids; special tokens divide them."""
     for name, number in (("words", words), ("longest", longest)):
         if number is not None and not 2 <= number <= _MOST:
             raise ConfigError(f"{name} should be from 2 to {_MOST:,}, and is {number}")
     pieces = _pieces(tokenizer)
-    nodes = Beginnings(pieces)
+    nodes = PrefixTrie(pieces)
     breaks_V = np.array([piece is None for piece in pieces], np.uint8)
     types: dict[bytes, int] = {}
     runs: list[tuple[Array, Array]] = []  # the ids and words of each stretch of text
@@ -199,7 +198,7 @@ def build(
             numbers = [types.setdefault(word, len(types)) for word in words_]
             runs.append((ids, np.array(numbers, np.int32)))
     if longest is None:
-        longest = _as_long(words, runs, types)
+        longest = _default_longest(words, runs, types)
     hashes_T = np.array([hash_of(word) for word in types], np.uint64)
     nodes_T = np.array([nodes.of(word) for word in types], np.int32)
     of_tokens = [(contexts(mixed_all(ids), longest), ids[longest - 1 :]) for ids, _ in runs]
@@ -222,9 +221,9 @@ def build(
 
 
 def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
-    """An index that `save` wrote, mapped into memory: only what is looked at is read.
+    """Memory-map an index that `save` wrote.
 
-    ModelError if it is damaged, or of another tokenizer than that of `fingerprint`.
+    Raises ModelError if it is damaged, or of another tokenizer than that of `fingerprint`.
     """
     arrays = {}
     header = read_header(path)
@@ -239,7 +238,7 @@ def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
         version = header["format"]
         if version != FORMAT:
             raise ModelError(
-                f"{path} is of format {version!r:.40}, and this ownwords knows {FORMAT}",
+                f"{path} has format {version!r:.40}, and this version of ownwords reads {FORMAT}",
                 hint="upgrade ownwords",
             )
         _check(header, arrays)
@@ -248,14 +247,14 @@ def load(path: Path, fingerprint: str | None = None) -> CopyGuard:
         raise _damaged(path, f"{type(error).__name__}: {error}"[:120]) from error
     if fingerprint is not None and guard.fingerprint != fingerprint:
         raise ModelError(
-            f"{path} was made with another tokenizer than the model's, and would guard nothing",
+            f"{path} was made with another tokenizer than the model's, so it would not work",
             hint="copy the model's folder whole, or make the model again",
         )
     return guard
 
 
 def _check(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """ValueError if the arrays do not fit together. What they hold is checked where it is used."""
+    """Raise ValueError if the arrays do not fit together; their values are checked at each use."""
     for name, least, most in (
         ("longest", 2, _MOST),
         ("words", 2, _MOST),
@@ -290,7 +289,7 @@ def _check(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
 
 
 def _pieces(tokenizer: Tokenizer) -> list[bytes | None]:
-    """The bytes of each token; None for those that stand for no text."""
+    """Bytes of each token; None for tokens without text."""
     special = set(tokenizer.special.values())
     before: list[int] = []  # some tokenizers take a space off what a text begins with
     skip = 0
@@ -308,14 +307,16 @@ def _pieces(tokenizer: Tokenizer) -> list[bytes | None]:
 
 
 def _stretches(ids_N: Array, breaks_V: Array) -> list[Array]:
-    """A document without what stands for no text, divided there."""
+    """Split a document at tokens without text."""
     at = np.flatnonzero(breaks_V[ids_N])
     parts = np.split(ids_N, at)
     return [part for part in (parts[0], *(part[1:] for part in parts[1:])) if len(part)]
 
 
-def _as_long(words: int, runs: Sequence[tuple[Array, Array]], types: Mapping[bytes, int]) -> int:
-    """So many tokens as `words` words take, and some more."""
+def _default_longest(
+    words: int, runs: Sequence[tuple[Array, Array]], types: Mapping[bytes, int]
+) -> int:
+    """Number of tokens that `words` words take, and some more."""
     counts = np.zeros(len(types), np.int64)
     for _, numbers in runs:
         counts += np.bincount(numbers, minlength=len(types))
@@ -340,6 +341,6 @@ def _named(name: str, table: Table) -> dict[str, Array]:
 
 def _damaged(path: Path, seen: str) -> ModelError:
     return ModelError(
-        f"{path} is damaged or no copy guard of ours: {seen}",
+        f"{path} is damaged or not a copy guard: {seen}",
         hint="copy the model's folder again, or delete this file to write without a guard",
     )

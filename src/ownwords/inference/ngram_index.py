@@ -1,4 +1,4 @@
-"""Passages of text and what follows them: words, hashes of runs, tables that find by hash.
+"""N-gram index of texts: words, hashes of n-grams, and tables of what follows each.
 
 Shapes: N tokens or words of a document.
 """
@@ -31,7 +31,7 @@ _WORD = re.compile(rb"[0-9a-z\x80-\xff]+")
 
 
 class Table:
-    """What follows which hash: sorted by hash, found through its first bits, told by 16 more."""
+    """A hash table of continuations: buckets by the first bits of a hash, told apart by 16 more."""
 
     def __init__(self, offsets: Array, marks: Array, values: Array) -> None:
         self.arrays = (offsets, marks, values)
@@ -62,7 +62,7 @@ class Table:
         )
 
     def find(self, key: int) -> list[int]:
-        """What follows this hash."""
+        """Return what follows this hash."""
         bucket = key >> (64 - self.bits)
         mark = key >> (64 - _MARK_BITS - self.bits) & ((1 << _MARK_BITS) - 1)
         begin, end = self._offsets[bucket], min(self._offsets[bucket + 1], len(self._marks))
@@ -70,8 +70,8 @@ class Table:
         return [values[i] for i in range(begin, end) if marks[i] == mark]
 
 
-class Beginnings:
-    """The tokens by what they begin a word with, each such beginning below the shorter ones."""
+class PrefixTrie:
+    """A trie of word prefixes, with the tokens that begin a word with each."""
 
     def __init__(self, pieces: Sequence[bytes | None]) -> None:
         groups: dict[bytes, tuple[list[int], list[int]]] = {}
@@ -88,14 +88,14 @@ class Beginnings:
         self._lists = [ids for beginning in ordered for ids in groups[beginning]]
 
     def of(self, word: bytes, most: int | None = None) -> int:
-        """The longest beginning of a word that a token has, of so many bytes at most; or -1."""
+        """The node of the longest prefix of a word, of at most so many bytes; or -1."""
         for size in range(min(len(word) if most is None else most, self._longest), 0, -1):
             if (number := self._numbers.get(word[:size])) is not None:
                 return number
         return -1
 
     def arrays(self) -> dict[str, Array]:
-        """Of each beginning its parent and two lists of ids: after a gap, and at once."""
+        """Arrays of each node's parent and two lists of ids: with and without a gap before."""
         return {
             "nodes.parents": np.array(self._parents, np.int32),
             "nodes.offsets": offsets_of([len(ids) for ids in self._lists]),
@@ -104,18 +104,18 @@ class Beginnings:
 
 
 def spaced(text: bytes) -> bytes:
-    """A text in small letters, as far as they are ASCII, without the punctuation beyond it."""
+    """Lower-case ASCII letters and turn punctuation beyond ASCII into spaces."""
     return _PUNCTUATION.sub(b" ", text.lower())
 
 
 def words_of(text: bytes) -> list[bytes]:
-    """The words of such a text."""
+    """The words of a normalized text."""
     words: list[bytes] = _WORD.findall(text)
     return words
 
 
 def contexts(hashes_N: Numbers, run: int) -> Numbers:
-    """For each place that `run - 1` others precede, the hash of these."""
+    """The hash of the `run - 1` items before each place that has so many."""
     count = max(0, len(hashes_N) - run + 1)
     keys = np.zeros(count, np.uint64)
     for i in range(run - 1):
@@ -124,7 +124,7 @@ def contexts(hashes_N: Numbers, run: int) -> Numbers:
 
 
 def hash_of(word: bytes) -> int:
-    """A hash of a word: FNV-1a, stirred."""
+    """Hash a word: FNV-1a, then splitmix64."""
     hash_ = _FNV
     for byte in word:
         hash_ = (hash_ ^ byte) * _FNV_PRIME & MASK
@@ -132,7 +132,7 @@ def hash_of(word: bytes) -> int:
 
 
 def mixed(number: int) -> int:
-    """A number of 64 bits in which each bit of the given one has stirred all (splitmix64)."""
+    """Mix the bits of a 64-bit number (splitmix64)."""
     number = number + FACTOR & MASK
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & MASK
     number = (number ^ number >> 27) * 0x94D049BB133111EB & MASK
@@ -140,7 +140,7 @@ def mixed(number: int) -> int:
 
 
 def mixed_all(numbers_N: Array) -> Numbers:
-    """The same of many."""
+    """Mix the bits of many numbers."""
     numbers = numbers_N.astype(np.uint64) + np.uint64(FACTOR)
     numbers = (numbers ^ numbers >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ numbers >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
@@ -149,5 +149,5 @@ def mixed_all(numbers_N: Array) -> Numbers:
 
 
 def offsets_of(sizes: Sequence[int]) -> Array:
-    """Where each of so large parts begins, and the end."""
+    """Offsets of consecutive parts of these sizes, and the end."""
     return np.concatenate(([0], np.cumsum(sizes))).astype(np.uint32)
