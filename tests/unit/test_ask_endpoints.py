@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -60,15 +59,12 @@ def test_what_is_no_list_of_models_is_no_endpoint(
             endpoints.with_models(bare)
 
 
-def test_looking_takes_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_never_answers_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port that takes a connection and never answers."""
     with allowed(monkeypatch), socket.socket() as mute:
         mute.bind((HERE, 0))
         mute.listen()
-        began = time.monotonic()
-        there = discover({mute.getsockname()[1]: "Mute"}, 0.1)
-        assert time.monotonic() - began < 3.0
-        assert there == []
+        assert discover({mute.getsockname()[1]: "Mute"}, 0.1) == []
         for thread in threading.enumerate():
             if thread.name == endpoints._PROBE_THREAD:
                 thread.join()  # what it does next must not happen in another test

@@ -1,5 +1,4 @@
 import re
-import time
 from itertools import pairwise
 
 import pytest
@@ -217,9 +216,7 @@ def contrast(one: str, other: str) -> float:
 
 def test_long_lists_are_cut_and_say_so() -> None:
     report = sample_report.huge()
-    started = time.process_time()
     page = render_report(report)
-    assert time.process_time() - started < 2
     assert len(page.encode("utf-8")) < 1_000_000
     said = words(report)
     assert "10,000" in said

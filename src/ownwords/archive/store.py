@@ -416,7 +416,7 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
         if "full" in message or "disk I/O" in message:
             raise WorkspaceError(
                 f"the disk is full or failing: {path} could not be written ({message})",
-                hint="free some space, then run the same command again; nothing was lost",
+                hint="free some space and run the command again; the archive is as it was",
             ) from error
         if "locked" in message:
             raise InUseError(
