@@ -125,7 +125,7 @@ def measure(
 
     The model is changed. OwnwordsError where a batch does not fit its context.
     """
-    optimizer = Optimizer(model, optim, masters=precision == "bf16")
+    optimizer = Optimizer(model, optim, master_weights=precision == "bf16")
     model.train()
     model.dropout = dropout
     with tempfile.TemporaryDirectory() as folder:

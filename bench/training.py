@@ -278,13 +278,13 @@ def _ours(row: Row) -> tuple[Callable[[int], object], int, float]:
     per_token = flops.per_token(model, row.context)
     parameters = sum(p.numel() for p in model.parameters())
     model.train()
-    masters = row.precision == "bf16"
+    master_weights = row.precision == "bf16"
     exact = {}
-    if masters:
+    if master_weights:
         exact = {name: p.detach() for name, p in model.named_parameters()}
         model.to(torch.bfloat16)
     kind = OptimConfig().kind if row.optimizer == "muon" else "adamw"
-    optimizer = Optimizer(model, OptimConfig(kind=kind), masters=masters, exact=exact)
+    optimizer = Optimizer(model, OptimConfig(kind=kind), master_weights=master_weights, exact=exact)
     exact.clear()
     note = device.try_compile(model, row.compiled, where)
     if note:

@@ -57,7 +57,7 @@ EXCERPTS = tuple(Excerpt(number, one, one.text) for number, one in enumerate(PAS
 
 
 @dataclass
-class SearchResult:
+class RetrievalResult:
     passages: tuple[RetrievedPassage, ...]
     is_weak: bool = False
     why: str = ""
@@ -72,10 +72,10 @@ class SearchResult:
 class PlayedSearcher:
     """Finds what it is given, and remembers what it was asked."""
 
-    found: SearchResult
+    found: RetrievalResult
     index: Any = None
     asked: list[tuple[str, int]] = field(default_factory=list)
 
-    def find(self, question: str, limit: int = 8, how: str = "") -> SearchResult:
+    def find(self, question: str, limit: int = 8, how: str = "") -> RetrievalResult:
         self.asked.append((question, limit))
         return self.found

@@ -108,7 +108,7 @@ class Played:
             tokens=1000,
             seconds=self.seconds,
             setbacks=0,
-            micro_rows=1,
+            micro_batch_size=1,
         )
         return TrainedModel(work.folder, run, plan, outcome, score, ())
 

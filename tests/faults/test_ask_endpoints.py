@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asked_passages import BACKUPS, PASSAGES, PlayedSearcher, SearchResult, passage
+from asked_passages import BACKUPS, PASSAGES, PlayedSearcher, RetrievalResult, passage
 from ownwords.ask import date_questions
 from ownwords.ask.answer import Answer, answer
 from ownwords.ask.endpoints import Endpoint, ServedModel
@@ -51,7 +51,7 @@ def writer_of(
 
 
 def ask(writer: EndpointBackend, passages: Any = PASSAGES) -> Answer:  # noqa: ANN401
-    return answer(QUESTION, PlayedSearcher(SearchResult(tuple(passages))), writer)  # type: ignore[arg-type]
+    return answer(QUESTION, PlayedSearcher(RetrievalResult(tuple(passages))), writer)  # type: ignore[arg-type]
 
 
 def shows_passages(told: Answer, why: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asked_passages import PASSAGES, PlayedSearcher, SearchResult, passage
+from asked_passages import PASSAGES, PlayedSearcher, RetrievalResult, passage
 from ownwords.ask import date_questions
 from ownwords.ask.answer import NOT_THERE, SEED, Answer, answer
 from ownwords.ask.answer_builder import CHECKED
@@ -68,7 +68,7 @@ def ask(
     passages: tuple[RetrievedPassage, ...] = PASSAGES,
     **how: Any,  # noqa: ANN401
 ) -> Answer:
-    searcher: Any = PlayedSearcher(SearchResult(passages))
+    searcher: Any = PlayedSearcher(RetrievalResult(passages))
     return answer(how.pop("question", QUESTION), searcher, writer, **how)
 
 
@@ -108,7 +108,7 @@ def test_what_is_not_in_the_archive_is_refused_and_no_model_asked() -> None:
     writer = PlayedWriter()
     near = (passage(3, "About bread.", title="Bread"),)
     weak = PlayedSearcher(
-        SearchResult(PASSAGES, is_weak=True, why="no post contains “volcano”", nearest=near)
+        RetrievalResult(PASSAGES, is_weak=True, why="no post contains “volcano”", nearest=near)
     )
     seen: list[int] = []
     told = answer(
@@ -129,7 +129,7 @@ def test_without_a_model_the_passages_speak() -> None:
     told = ask(None, limit=5)
     assert (told.answer, told.why, told.model, told.refused) == ("", "", "", False)
     assert told.passages == PASSAGES
-    searcher = PlayedSearcher(SearchResult(PASSAGES))
+    searcher = PlayedSearcher(RetrievalResult(PASSAGES))
     answer("  How   many? ", searcher, None, limit=5)  # type: ignore[arg-type]
     assert searcher.asked == [("How many?", 5)]
 

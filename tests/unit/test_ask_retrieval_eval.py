@@ -170,7 +170,7 @@ def test_an_excerpt_is_known_by_six_words_in_a_row(text: str, words: str, does: 
 
 
 @dataclass
-class SearchResult:
+class RetrievalResult:
     passages: tuple[RetrievedPassage, ...]
     is_weak: bool = False
 
@@ -179,13 +179,13 @@ class SearchResult:
 class Played:
     """A searcher that answers as a test says; it keeps what it was asked."""
 
-    answer: Callable[[str, str], SearchResult]
+    answer: Callable[[str, str], RetrievalResult]
     embedder: Any = None
     asked: list[tuple[str, int, str, bool]] = field(default_factory=list)
 
     def find(
         self, question: str, limit: int = 8, how: str = "", *, titles: bool = True
-    ) -> SearchResult:
+    ) -> RetrievalResult:
         self.asked.append((question, limit, how, titles))
         return self.answer(question, how)
 
@@ -209,17 +209,17 @@ def test_places_are_counted_without_where_the_question_came_from(
 ) -> None:
     kettle, bus, garden = (named(asked, name) for name in ("kettle", "bus", "garden"))
 
-    def answer(question: str, how: str) -> SearchResult:
+    def answer(question: str, how: str) -> RetrievalResult:
         if question == "the limescale":  # the second counts as first, and so on: third of four
             own = passage(bus, "I thought of the limescale again")
-            return SearchResult(
+            return RetrievalResult(
                 (passage(garden), own, passage(bus), passage(kettle), passage(kettle))
             )
         if question == "the first frost of the year":
-            return SearchResult((passage(garden),), is_weak=True)
+            return RetrievalResult((passage(garden),), is_weak=True)
         if question == "Leeks":
-            return SearchResult(tuple([passage(bus)] * 6 + [passage(garden)]))
-        return SearchResult((), is_weak=question.startswith("How"))
+            return RetrievalResult(tuple([passage(bus)] * 6 + [passage(garden)]))
+        return RetrievalResult((), is_weak=question.startswith("How"))
 
     searcher = Played(answer)
     judgement = judge(archive, searcher)
@@ -246,10 +246,10 @@ def test_ways_to_search_stand_side_by_side(archive: Path, asked: EvalQuestions) 
     kettle = named(asked, "kettle")
     events: list[Event] = []
 
-    def answer(question: str, how: str) -> SearchResult:
+    def answer(question: str, how: str) -> RetrievalResult:
         if how == "text":
-            return SearchResult((), is_weak=True)
-        return SearchResult(
+            return RetrievalResult((), is_weak=True)
+        return RetrievalResult(
             (passage(kettle),) if how == "both" else (passage("other"), passage(kettle))
         )
 
@@ -274,7 +274,7 @@ def test_ways_to_search_stand_side_by_side(archive: Path, asked: EvalQuestions) 
 
 
 def test_without_an_embedder_only_text_is_judged(archive: Path) -> None:
-    judgement = judge(archive, Played(lambda *_: SearchResult((), is_weak=True)))
+    judgement = judge(archive, Played(lambda *_: RetrievalResult((), is_weak=True)))
     assert {row.how for row in judgement.rows} == {"text"}
     assert "vectors" not in judgement.as_text()
 

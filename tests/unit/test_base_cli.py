@@ -148,7 +148,7 @@ OUTCOME = TrainOutcome(
     tokens=27,
     seconds=12.5,
     setbacks=0,
-    micro_rows=4,
+    micro_batch_size=4,
 )
 
 

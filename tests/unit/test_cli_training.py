@@ -58,7 +58,7 @@ OUTCOME = TrainOutcome(
     tokens=27,
     seconds=12.5,
     setbacks=1,
-    micro_rows=4,
+    micro_batch_size=4,
 )
 
 

@@ -242,8 +242,8 @@ def test_a_run_is_as_long_as_its_words_however_small_the_tokens(documents: list[
     per_word = sum(len(text.encode()) for text in TEXTS) / sum(len(words(text)) for text in TEXTS)
     assert watching.longest == pytest.approx(12 * per_word, rel=0.05)
     assert list(copy_guard.build([], small).banned([1, 2, 3] * 30)) == []
-    undivided = "".join(chr(0x4E00 + i) for i in range(3000))
-    assert copy_guard.build([np.array(small.encode(undivided))], small).longest == 24
+    ablation = "".join(chr(0x4E00 + i) for i in range(3000))
+    assert copy_guard.build([np.array(small.encode(ablation))], small).longest == 24
 
 
 @pytest.mark.shared

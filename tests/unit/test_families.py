@@ -97,7 +97,7 @@ def test_checkpointing_changes_memory_only(name: str) -> None:
     documents = torch.tensor([[0] * 10 + [1] * 20] * 2)
     grads = []
     for checkpointing in (False, True):
-        model.checkpointing = checkpointing
+        model.gradient_checkpointing = checkpointing
         total, _ = model.loss(ids, ids, documents_BT=documents)
         backward(total)
         grads.append([total, *(p.grad for p in model.parameters())])
@@ -122,7 +122,7 @@ def test_dropout_follows_the_random_state_and_ends_with_training(name: str) -> N
     assert dropped != pytest.approx(plain, rel=1e-4)
     assert loss(1) == dropped
     assert loss(2) != pytest.approx(dropped, rel=1e-4)
-    model.checkpointing = True
+    model.gradient_checkpointing = True
     assert loss(1) == dropped
     model.eval()
     assert loss(1) == pytest.approx(plain, rel=1e-6)

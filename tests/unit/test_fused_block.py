@@ -149,7 +149,7 @@ def test_neither_threads_nor_checkpointing_change_a_bit(dropout: float) -> None:
         torch.set_num_threads(threads)
         torch.manual_seed(5)
         model = _model("qwen3")
-        model.dropout, model.checkpointing = dropout, checkpointing
+        model.dropout, model.gradient_checkpointing = dropout, checkpointing
         # What comes before and after the blocks is PyTorch's, and does change.
         x_BTC = torch.randn(5, 64, 64, generator=torch.Generator().manual_seed(1)).requires_grad_()
         angles = RotaryEmbedding(32, 10_000.0).angles(torch.arange(64)[None], torch.float32)
@@ -228,21 +228,23 @@ def test_weights_changed_before_the_way_back_are_found_out() -> None:
 
 @pytest.mark.parametrize("masters", [False, True])
 @pytest.mark.parametrize("name", ["qwen3", "gpt2"])
-def test_fifty_steps_learn(name: str, masters: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fifty_steps_learn(
+    name: str, master_weights: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At weights along the way the loss and its gradients are those of the plain layers.
 
     From the same weights each time: two trajectories part, however small their differences.
     """
     model = build(SHAPES[name])
     model.init_weights(3)
-    exact = {key: p.detach() for key, p in model.named_parameters()} if masters else {}
-    model.to(torch.bfloat16 if masters else torch.float32).train()
+    exact = {key: p.detach() for key, p in model.named_parameters()} if master_weights else {}
+    model.to(torch.bfloat16 if master_weights else torch.float32).train()
     optim = OptimConfig(kind="muon" if name == "qwen3" else "adamw")
-    optimizer = Optimizer(model, optim, masters=masters, exact=exact)
+    optimizer = Optimizer(model, optim, master_weights=master_weights, exact=exact)
 
     def backpropagated(step: int) -> float:
         ids = some_ids(4, 33, step % 5)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not masters):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not master_weights):
             total, count = model.loss(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
         backward(total / count)
         return float(total.detach() / count)

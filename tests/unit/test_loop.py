@@ -230,7 +230,7 @@ def test_out_of_memory_is_met_once(tmp_path: Path) -> None:
     heard = Heard()
     first = job(tmp_path, objective=limited(1), row_limits=cache, progress=heard.progress())
     outcome = train(first)
-    assert outcome.micro_rows == 1
+    assert outcome.micro_batch_size == 1
     assert first.objective.rows[:2] == [4, 2] and set(first.objective.rows[2:]) == {1}  # type: ignore[attr-defined]
     assert "4 rows at once do not fit into memory; from now on 2" in heard.notes()
     by_one = job(tmp_path, replace(LOOP, micro_batch_size=1), key="by-one")
@@ -458,9 +458,9 @@ def test_bfloat16_learns_and_resumes_to_the_bit(precision: Precision, tmp_path: 
     train(resumed)
     parameters = [dict(each.model.named_parameters()) for each in (whole, resumed)]
     assert all(torch.equal(p, parameters[1][name]) for name, p in parameters[0].items())
-    masters = [each.run.checkpoints.load(12).groups["weights"] for each in (whole, resumed)]
-    assert checksum(masters[0]) == checksum(masters[1])
-    assert {each.dtype for each in masters[0].values()} == {torch.float32}
+    master_weights = [each.run.checkpoints.load(12).groups["weights"] for each in (whole, resumed)]
+    assert checksum(master_weights[0]) == checksum(master_weights[1])
+    assert {each.dtype for each in master_weights[0].values()} == {torch.float32}
 
 
 def test_dropout_is_off_when_it_is_over(tmp_path: Path) -> None:
@@ -532,4 +532,4 @@ def test_more_free_memory_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
             free = 3 * 10**9
         objective = Spoilt(change)
         outcome = train(job(tmp_path, key=key, objective=objective, row_limits=cache))
-        assert outcome.micro_rows == rows
+        assert outcome.micro_batch_size == rows

@@ -151,7 +151,7 @@ def test_unmerged_weights_are_the_old_ones_to_rounding() -> None:
 def _gradient(checkpointing: bool, seed: int) -> Tensor:
     model = _model().train()
     adapter = _filled(lora.attach(model, AdapterConfig(4, dropout=0.5), seed=1))
-    model.checkpointing = checkpointing
+    model.gradient_checkpointing = checkpointing
     torch.manual_seed(seed)
     loss, _ = model.loss(_ids()[:, :-1], _ids()[:, 1:])
     torch.autograd.backward(loss)

@@ -53,7 +53,7 @@ def long_post(blog: Path) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str], MakeResult]]:
-    folder = tmp_path_factory.mktemp("undivided")
+    folder = tmp_path_factory.mktemp("ablation")
     with pytest.MonkeyPatch.context() as patch:
         makings.quick(patch, tmp_path_factory.getbasetemp())
         makings.blog(folder / "blog")
@@ -137,12 +137,12 @@ def test_score_finds_it_again_unless_it_was_made_for_another(
         key = corpus.load_corpus(archive).key
     beside = place.runs / "in-full" / "model"
     found = score._comparison_models(result.model, str(folder / "base" / "model"), place, key)
-    assert found.undivided == beside
-    assert score._comparison_models(result.model, "none", place, key).undivided == beside
-    assert score._comparison_models(result.model, "none", place, "other texts").undivided is None
+    assert found.ablation == beside
+    assert score._comparison_models(result.model, "none", place, key).ablation == beside
+    assert score._comparison_models(result.model, "none", place, "other texts").ablation is None
     # The model from nothing was trained otherwise, so the one in full says nothing about it.
     nothing = place.runs / "from-nothing" / "model"
-    assert score._comparison_models(nothing, "none", place, key).undivided is None
+    assert score._comparison_models(nothing, "none", place, key).ablation is None
 
 
 def report(*posts: PostSummary) -> Report:

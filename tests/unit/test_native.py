@@ -148,7 +148,7 @@ def _slopes(name: str, way: str, exactly: bool = False) -> list[Tensor]:
     documents = torch.tensor([[0] * 11 + [1] * 22] * 2)
     model = tiny(name, torch.bfloat16 if way == "bfloat16" else torch.float32)
     model = model.double() if exactly else model
-    model.checkpointing = way == "checkpointing"
+    model.gradient_checkpointing = way == "checkpointing"
     mixed = way == "autocast" and not exactly
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
         total, _ = model.loss(some_ids(2, 33), some_ids(2, 33, 1), documents_BT=documents)

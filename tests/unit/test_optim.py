@@ -190,13 +190,15 @@ def test_an_adapter_beside_bfloat16_weights_needs_no_masters() -> None:
 @pytest.mark.parametrize("masters", [False, True])
 @pytest.mark.parametrize("iteration", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
-def test_resumed_is_not_stopped(kind: str, iteration: str, masters: bool, tmp_path: Path) -> None:
+def test_resumed_is_not_stopped(
+    kind: str, iteration: str, master_weights: bool, tmp_path: Path
+) -> None:
     config = OptimConfig(kind=kind, newton_schulz_dtype=iteration, momentum_warmup_steps=7)  # type: ignore[arg-type]
-    dtype = torch.bfloat16 if masters else torch.float32
+    dtype = torch.bfloat16 if master_weights else torch.float32
 
     def fresh() -> tuple[nn.Module, Optimizer, EMA]:
         model = tiny("gemma3", dtype)
-        optimizer = Optimizer(model, config, masters=masters)
+        optimizer = Optimizer(model, config, master_weights=master_weights)
         return model, optimizer, EMA(optimizer.weights(), 3)
 
     def go(parts: tuple[nn.Module, Optimizer, EMA], steps: range) -> None:
@@ -233,13 +235,13 @@ def test_a_run_goes_on_in_the_precision_it_began_with() -> None:
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("masters", [False, True])
 def test_a_step_that_is_not_finite_changes_nothing(
-    bad: float, waits: bool, fused: bool, masters: bool, monkeypatch: pytest.MonkeyPatch
+    bad: float, waits: bool, fused: bool, master_weights: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not fused:
         monkeypatch.setattr("ownwords.training.adamw.FUSED", ())
-    dtype = torch.bfloat16 if masters else torch.float32
+    dtype = torch.bfloat16 if master_weights else torch.float32
     model = tiny("qwen3", dtype)
-    optimizer = Optimizer(model, F32, masters=masters, waits=waits)
+    optimizer = Optimizer(model, F32, master_weights=master_weights, waits=waits)
     pretend(model, 0)
     next(model.parameters()).grad[0, 0] = bad  # type: ignore[index]
     untouched = parameters(model)
@@ -273,7 +275,7 @@ def test_masters_keep_what_bfloat16_would_lose() -> None:
     model = nn.Linear(4, 4, bias=False, dtype=torch.bfloat16)
     nn.init.ones_(model.weight)
     config = OptimConfig(kind="adamw", learning_rate=1e-4, weight_decay=0.0)
-    optimizer = Optimizer(model, config, masters=True)
+    optimizer = Optimizer(model, config, master_weights=True)
     for step in range(100):
         model.weight.grad = torch.ones_like(model.weight)
         optimizer.step(1.0, step)
@@ -283,7 +285,7 @@ def test_masters_keep_what_bfloat16_would_lose() -> None:
 
 def test_masters_follow_a_float32_run() -> None:
     wide, narrow = tiny("qwen3"), tiny("qwen3", torch.bfloat16)
-    one, other = Optimizer(wide, F32), Optimizer(narrow, F32, masters=True)
+    one, other = Optimizer(wide, F32), Optimizer(narrow, F32, master_weights=True)
     other.load_weights(one.weights())
     for step in range(5):
         pretend(narrow, step)
@@ -309,8 +311,8 @@ def test_the_part_in_cpp_changes_nothing(
         learning_rate=1e-2,
     )
     with_it, without = tiny("gpt2", torch.bfloat16), tiny("gpt2", torch.bfloat16)
-    one = Optimizer(with_it, config, masters=True, waits=waits)
-    other = Optimizer(without, config, masters=True, waits=waits)
+    one = Optimizer(with_it, config, master_weights=True, waits=waits)
+    other = Optimizer(without, config, master_weights=True, waits=waits)
     for step in range(10):
         run(one, with_it, range(step, step + 1))
         with monkeypatch.context() as patched:
@@ -329,7 +331,7 @@ def test_the_norm_of_many_narrow_gradients_is_exact() -> None:
     model = nn.Module()
     for i, size in enumerate(sizes):
         model.register_parameter(f"p{i}", nn.Parameter(torch.zeros(size, dtype=torch.bfloat16)))
-    optimizer = Optimizer(model, OptimConfig(kind="adamw"), masters=True)
+    optimizer = Optimizer(model, OptimConfig(kind="adamw"), master_weights=True)
     squares = 0.0
     for parameter in model.parameters():
         gradient = torch.randn(parameter.shape, generator=source).bfloat16()
@@ -348,7 +350,7 @@ def test_gradients_may_lie_in_any_order() -> None:
             if turned:
                 assert model.weight.grad is not None
                 model.weight.grad = model.weight.grad.t().contiguous().t()
-    optimizers = [Optimizer(model, F32, masters=True) for model in models]
+    optimizers = [Optimizer(model, F32, master_weights=True) for model in models]
     for optimizer in optimizers:
         optimizer.step(1.0, 0)
     alike(optimizers[0].weights(), optimizers[1].weights())
@@ -357,9 +359,9 @@ def test_gradients_may_lie_in_any_order() -> None:
 @pytest.mark.parametrize("masters", [False, True])
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 @pytest.mark.parametrize("bad", [False, True])
-def test_nothing_holds_on_to_the_gradients(kind: str, masters: bool, bad: bool) -> None:
-    model = tiny("qwen3", torch.bfloat16 if masters else torch.float32)
-    optimizer = Optimizer(model, OptimConfig(kind=kind), masters=masters)  # type: ignore[arg-type]
+def test_nothing_holds_on_to_the_gradients(kind: str, master_weights: bool, bad: bool) -> None:
+    model = tiny("qwen3", torch.bfloat16 if master_weights else torch.float32)
+    optimizer = Optimizer(model, OptimConfig(kind=kind), master_weights=master_weights)  # type: ignore[arg-type]
     pretend(model, 1, math.nan if bad else 0.01)
     held = [weakref.ref(parameter.grad) for parameter in model.parameters()]
     optimizer.step(1.0, 0)
@@ -374,11 +376,11 @@ def test_exact_weights_are_taken_over(kind: str) -> None:
     exact = {name: each.detach() for name, each in narrow.named_parameters()}
     for model in (narrow, loaded):
         model.to(torch.bfloat16)
-    optimizer = Optimizer(narrow, config, masters=True, exact=exact)
+    optimizer = Optimizer(narrow, config, master_weights=True, exact=exact)
     alike(optimizer.weights(), parameters(wide))
     places = {name: each.data_ptr() for name, each in optimizer.weights().items()}
     assert places == {name: each.data_ptr() for name, each in exact.items()}
-    other = Optimizer(loaded, config, masters=True)
+    other = Optimizer(loaded, config, master_weights=True)
     other.load_weights(parameters(wide))
     run(optimizer, narrow, range(4))
     run(other, loaded, range(4))

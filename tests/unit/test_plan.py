@@ -155,11 +155,11 @@ def test_compiling_pays_in_long_runs_only() -> None:
 
 
 def test_the_fastest_precision_is_taken_a_less_exact_one_only_by_a_margin() -> None:
-    def of(autocast: float, masters: float) -> str:
+    def of(autocast: float, master_weights: float) -> str:
         step_times: dict[Precision, float] = {
             "float32": 1e11,
             "autocast": autocast,
-            "bf16": masters,
+            "bf16": master_weights,
         }
         models = {name: StepTimeModel(0, flops, MEASURED) for name, flops in step_times.items()}
         speeds = DeviceSpeeds("cpu", "x", models)

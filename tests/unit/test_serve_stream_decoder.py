@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import foreign_tokenizers as foreign
 from ownwords.inference.detokenizer import IncrementalDetokenizer
 from ownwords.inference.generation import GeneratedToken
-from ownwords.serve.openai.formatters import ChatFormatter, CompletionFormatter, TokenUsage
+from ownwords.serve.openai.formatters import ChatFormatter, CompletionFormatter, CompletionUsage
 from ownwords.serve.stream_decoder import StreamDecoder, TextChunk, join_chunks
 from ownwords.tokenizers.bpe import BPETokenizer
 from ownwords.tokenizers.byte_tokenizer import ByteTokenizer
@@ -122,12 +122,16 @@ def test_ids_that_stand_for_nothing_are_not_told_among_the_likeliest() -> None:
 
 def test_parts_of_characters_are_named_by_their_bytes() -> None:
     piece = join_chunks(follow(BYTES, "é".encode(), top=1)[0])
-    chat = ChatFormatter("m", "fp", has_logprobs=True).response([(piece, "stop")], TokenUsage(1, 2))
+    chat = ChatFormatter("m", "fp", has_logprobs=True).response(
+        [(piece, "stop")], CompletionUsage(1, 2)
+    )
     told = chat["choices"][0]["logprobs"]["content"]  # type: ignore[index]
     assert [one["token"] for one in told] == ["\\xc3", "\\xa9"]
     assert [one["bytes"] for one in told] == [[0xC3], [0xA9]]
     assert told[0]["top_logprobs"] == [{"token": "\0", "logprob": 0.0, "bytes": [0]}]
-    older = CompletionFormatter("m", "fp", True, [""]).response([(piece, "stop")], TokenUsage(1, 2))
+    older = CompletionFormatter("m", "fp", True, [""]).response(
+        [(piece, "stop")], CompletionUsage(1, 2)
+    )
     lists = older["choices"][0]["logprobs"]  # type: ignore[index]
     assert lists["tokens"] == ["bytes:\\xc3", "bytes:\\xa9"]
     assert lists["text_offset"] == [0, 0]
@@ -142,7 +146,7 @@ def test_a_chance_of_nothing_is_a_number_that_json_has() -> None:
 def test_offsets_count_what_is_echoed() -> None:
     piece = join_chunks(follow(BYTES, b"bc")[0])
     shape = CompletionFormatter("m", "fp", True, ["Once a"]).response(
-        [(piece, "length")], TokenUsage(7, 2)
+        [(piece, "length")], CompletionUsage(7, 2)
     )
     choice = shape["choices"][0]  # type: ignore[index]
     assert choice["text"] == "Once abc"

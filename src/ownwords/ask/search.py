@@ -78,7 +78,7 @@ class WordSubstitution:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
+class RetrievalResult:
     """The passages of a search, best first; even a weak result may have some.
 
     If `is_weak`, nothing relevant was found: `why` gives the reason, and `nearest` has a passage of
@@ -107,7 +107,7 @@ class ArchiveSearcher:
 
     def find(
         self, question: str, limit: int = 8, how: SearchMode = "", *, titles: bool = True
-    ) -> SearchResult:
+    ) -> RetrievalResult:
         """The passages that answer a question best, at most `limit`, three of a post.
 
         A post whose title is in the question comes first. `how` is "text", "vectors" or "both"; ""
@@ -143,12 +143,12 @@ class ArchiveSearcher:
         )
         substitutions = self._substitutions(counts)
         if why and asks_for_overview(question):
-            return SearchResult((), True, OVERVIEW)
+            return RetrievalResult((), True, OVERVIEW)
         if not why:
-            return SearchResult(tuple(passages), substitutions=substitutions)
+            return RetrievalResult(tuple(passages), substitutions=substitutions)
         firsts = {passage.document: passage for passage in reversed(passages)}
         near = [passage for passage in passages if firsts[passage.document] is passage][:_NEAREST]
-        return SearchResult(
+        return RetrievalResult(
             tuple(passages), True, why, tuple(near if terms.has_subject else ()), substitutions
         )
 

@@ -96,12 +96,12 @@ def _comparison_models(
         path = place.runs / name / "model"
         return path if path != folder and provenance_of(path).get("corpus") == texts else None
 
-    scratch, undivided = trained_here("from-nothing"), trained_here("in-full")
-    if undivided and provenance_of(undivided).get("recipe") != provenance_of(folder).get("recipe"):
-        undivided = None  # it was trained to compare with another model
+    scratch, ablation = trained_here("from-nothing"), trained_here("in-full")
+    if ablation and provenance_of(ablation).get("recipe") != provenance_of(folder).get("recipe"):
+        ablation = None  # it was trained to compare with another model
     name = base if base is not None else base_of(folder) or _NONE
     if name == _NONE:
-        return ComparisonModels(scratch=scratch, undivided=undivided)
+        return ComparisonModels(scratch=scratch, ablation=ablation)
     try:
         base_folder = catalogue.find(name)
     except OwnwordsError as error:
@@ -111,7 +111,7 @@ def _comparison_models(
             f"{folder} was fine-tuned from {name}, which is not here",
             hint="give its folder with --base PATH, or leave it out with --base none",
         ) from error
-    return ComparisonModels(base_folder, catalogue.called(base_folder), scratch, undivided)
+    return ComparisonModels(base_folder, catalogue.called(base_folder), scratch, ablation)
 
 
 def _report(archive: "Archive") -> "Report":

@@ -54,7 +54,7 @@ class Measurements:
     ours: Score | None
     base: Score | None
     scratch: Score | None
-    undivided: Score | None
+    ablation: Score | None
     adaptive: Score | None
     baselines: Baselines | None
     baseline_bytes: int
@@ -93,7 +93,7 @@ def build_scorecard(measured: Measurements, context: ScorecardContext) -> Scorec
         fluency=measured.fluency,
         memorised=_memorised(measured),
         samples=_samples(measured),
-        dominant=dominant(report, measured.ours, measured.undivided) if report else None,
+        dominant=dominant(report, measured.ours, measured.ablation) if report else None,
         plan=context.plan,
         seconds=tuple(StageTime(name, seconds) for name, seconds in context.spent.items()),
         notes=tuple(_notes(measured, context)),

@@ -48,7 +48,7 @@ _NAMES = {
     "ours": "your model",
     "base": "its base",
     "scratch": "the model trained from scratch",
-    "undivided": "the model with the dominant post",
+    "ablation": "the model with the dominant post",
 }
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ class ComparisonModels:
     base: Path | None = None
     base_name: str = ""  # for people; by default the folder's
     scratch: Path | None = None  # trained from scratch on the same posts
-    undivided: Path | None = None  # trained like ours, but on the full dominant post
+    ablation: Path | None = None  # trained like ours, but on the full dominant post
 
 
 def score_model(
@@ -58,15 +58,15 @@ def score_model(
     cache = MetricCache(workspace / FOLDER)
     suite = MetricSuite(posts, reference, cache, config or ScoreConfig(), progress or Progress())
     ours = Candidate(model, "ours")
-    base, scratch, undivided = (
+    base, scratch, ablation = (
         Candidate(folder, role) if folder else None
         for folder, role in (
             (rivals.base, "base"),
             (rivals.scratch, "scratch"),
-            (rivals.undivided, "undivided"),
+            (rivals.ablation, "ablation"),
         )
     )
-    with suite.stage(ours, (base, scratch, undivided)):
+    with suite.stage(ours, (base, scratch, ablation)):
         samples = suite.samples(ours, suite.prompts)
         # What the guard holds back is still memorised, and the author should know.
         unguarded = samples
@@ -78,7 +78,7 @@ def score_model(
             ours=suite.bits_per_byte(ours),
             base=suite.bits_per_byte(base),
             scratch=suite.bits_per_byte(scratch),
-            undivided=suite.bits_per_byte(undivided),
+            ablation=suite.bits_per_byte(ablation),
             adaptive=suite.adaptive_bits_per_byte(ours),
             baselines=suite.baselines(),
             baseline_bytes=sum(post.bytes for post in suite.baseline_posts),

@@ -260,7 +260,7 @@ class MakeStages:
                     base=base,
                     base_name=catalogue.called(base) if base else "",
                     scratch=self.scratch_model if scratch else None,
-                    undivided=self.ablation_model if ablated else None,
+                    ablation=self.ablation_model if ablated else None,
                 ),
                 archive,
                 texts,

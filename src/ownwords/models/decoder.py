@@ -42,8 +42,8 @@ class CausalLM(nn.Module):
     A module that replaces `embedding` or `head` (a quantised one, say) must implement `as_head()`
     and `weight`, which the loss multiplies by.
 
-    `checkpointing` (gradient checkpointing) trades time for memory in training: blocks are run
-    again in the backward pass. `dropout` applies to the embedded ids and to what each block adds,
+    `gradient_checkpointing` trades time for memory in training: blocks are run again in the
+    backward pass. `dropout` applies to the embedded ids and to what each block adds,
     drawn from PyTorch's random state.
     """
 
@@ -62,7 +62,7 @@ class CausalLM(nn.Module):
         """Allocate the parameters and leave them unfilled; on "meta" not even that."""
         super().__init__()
         self.config = config
-        self.checkpointing = False
+        self.gradient_checkpointing = False
         self._dropout = 0.0
         # PyTorch's layers fill themselves from the global random state; on "meta" they cannot.
         with torch.device("meta"):
@@ -228,8 +228,8 @@ class CausalLM(nn.Module):
         return F.dropout(x_BTC, self._dropout, self.training)
 
     def run_block(self, block: nn.Module, *inputs: object) -> Tensor:
-        """The output of a block; in training with `checkpointing` its activations are not kept."""
-        if self.checkpointing and torch.is_grad_enabled():
+        """The output of a block; with gradient checkpointing its activations are not saved."""
+        if self.gradient_checkpointing and torch.is_grad_enabled():
             out_BTC: Tensor = checkpoint(block, *inputs, use_reentrant=False)
         else:
             out_BTC = block(*inputs)

@@ -111,7 +111,7 @@ class TrainOutcome:
     tokens: int
     seconds: float  # evaluations included, interruptions excluded
     setbacks: int
-    micro_rows: int  # at the end
+    micro_batch_size: int  # at the end
     shortened: bool = False  # to fewer steps than planned, to end in time
 
 

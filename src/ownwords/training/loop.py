@@ -73,7 +73,7 @@ class _TrainingLoop:
         free_memory = self.device.free_memory()
         self.model.to(self.device.torch_device).train()
         self.model.dropout = self.loop.dropout
-        self.model.checkpointing = self.loop.gradient_checkpointing
+        self.model.gradient_checkpointing = self.loop.gradient_checkpointing
         self.state = TrainingState(job, progress.note)
         # Compiled as a whole, FSDP could not assemble the blocks one at a time.
         compiles = self.loop.compile and not self.world.is_sharded
@@ -392,7 +392,7 @@ class _TrainingLoop:
             tokens=record.tokens,
             seconds=record.seconds,
             setbacks=record.setbacks,
-            micro_rows=self.micro_batch_size,
+            micro_batch_size=self.micro_batch_size,
             shortened=record.shortened is not None,
         )
 

@@ -26,10 +26,10 @@ _FAST_BFLOAT16 = ("AMX BF16", "AVX-512 BF16")
 class Optimizer:
     """The trainable parameters of a model and their optimizer state.
 
-    Make it after the model is on its device and sharded. With `masters` the parameters are narrower
-    than float32, and float32 master weights are kept here. A step whose gradients are not finite
-    changes nothing and is counted in `skipped`. `gradient_norm` is that of the last step, before
-    clipping. Both stay on the device.
+    Make it after the model is on its device and sharded. With `master_weights` the parameters are
+    narrower than float32, and float32 copies of them are kept here. A step whose gradients are
+    not finite changes nothing and is counted in `skipped`. `gradient_norm` is that of the last
+    step, before clipping. Both stay on the device.
 
     `exact`: the float32 weights that the narrow parameters were rounded from. They become the
     master weights without a copy, which would need more memory than training does.
@@ -42,7 +42,7 @@ class Optimizer:
         model: nn.Module,
         config: OptimConfig,
         *,
-        masters: bool = False,
+        master_weights: bool = False,
         waits: bool | None = None,
         exact: Mapping[str, Tensor] | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class Optimizer:
         device = next(iter(self._parameters.values())).device
         self._waits = device.type == "cpu" if waits is None else waits
         self._split = any(is_sharded(each) for each in self._parameters.values())
-        self._masters = self._make_masters(masters, exact or {})
+        self._master_weights = self._make_master_weights(master_weights, exact or {})
         self.skipped = torch.zeros((), dtype=torch.float32, device=device)
         self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
         matrices = _matrices(model) if config.kind == "muon" else set()
@@ -78,9 +78,11 @@ class Optimizer:
             for decay in dict.fromkeys(decays[name] for name in rest)
         ]
 
-    def _make_masters(self, masters: bool, exact: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _make_master_weights(
+        self, master_weights: bool, exact: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
         narrow = {n: p for n, p in self._parameters.items() if p.dtype != torch.float32}
-        if narrow and not masters:
+        if narrow and not master_weights:
             kind = str(next(iter(narrow.values())).dtype).removeprefix("torch.")
             raise OwnwordsError(
                 f"weights are trained in float32; these are {kind}, too coarse for small steps",
@@ -136,7 +138,7 @@ class Optimizer:
                 decay=config.weight_decay,
                 clip=clip,
             )
-        narrow = self._narrow(self._masters)
+        narrow = self._narrow(self._master_weights)
         for group in self._adamw:
             group.step(weights, lr=self.config.learning_rate * scale, clip=clip, narrow=narrow)
         self._round_masters({name for group in self._adamw for name in group.written})
@@ -166,8 +168,8 @@ class Optimizer:
         """What a step updates: master weights or parameters; the local shards of them."""
         if self._split:
             here = {name: local_shard(p.detach()) for name, p in self._parameters.items()}
-            return here | self._masters
-        return self._parameters | self._masters
+            return here | self._master_weights
+        return self._parameters | self._master_weights
 
     def _narrow(self, names: Iterable[str]) -> dict[str, Tensor]:
         """The parameters of master weights; the local shards of them."""
@@ -175,9 +177,9 @@ class Optimizer:
 
     def _round_masters(self, written: Set[str] = frozenset()) -> None:
         """Round the master weights into their parameters, but for those already written."""
-        left = self._narrow(name for name in self._masters if name not in written)
+        left = self._narrow(name for name in self._master_weights if name not in written)
         if left:
-            torch._foreach_copy_(list(left.values()), [self._masters[name] for name in left])
+            torch._foreach_copy_(list(left.values()), [self._master_weights[name] for name in left])
 
     def zero_grad(self) -> None:
         for parameter in self._parameters.values():
@@ -186,7 +188,9 @@ class Optimizer:
     def weights(self) -> dict[str, Tensor]:
         """The float32 weights by parameter name; not copies."""
         weights = {name: p.detach() for name, p in self._parameters.items()}
-        return weights | {n: as_sharded(each, weights[n]) for n, each in self._masters.items()}
+        return weights | {
+            n: as_sharded(each, weights[n]) for n, each in self._master_weights.items()
+        }
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:

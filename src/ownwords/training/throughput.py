@@ -247,10 +247,10 @@ def _steps(
     optim: OptimConfig,
     seconds: float,
 ) -> list[float]:
-    masters = precision == "bf16"
-    model = build(shape, device=device.torch_device, dtype=_dtype(masters))
+    master_weights = precision == "bf16"
+    model = build(shape, device=device.torch_device, dtype=_dtype(master_weights))
     model.init_weights(1)
-    optimizer = Optimizer(model, optim, masters=masters)
+    optimizer = Optimizer(model, optim, master_weights=master_weights)
     generator = torch.Generator().manual_seed(1)
     ids_BT = torch.randint(0, shape.vocabulary, (rows, context + 1), generator=generator)
     # Texts end within rows, and the attention then has to look where.
@@ -283,8 +283,8 @@ def _step(
     device.synchronize()
 
 
-def _dtype(masters: bool) -> torch.dtype:
-    return torch.bfloat16 if masters else torch.float32
+def _dtype(master_weights: bool) -> torch.dtype:
+    return torch.bfloat16 if master_weights else torch.float32
 
 
 _known_costs: dict[tuple[str, int], float] = {}

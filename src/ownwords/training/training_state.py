@@ -45,7 +45,9 @@ class TrainingState:
             exact = self._world.scatter(exact, job.model)
         self._float32_weights = {}
         is_bf16 = loop.precision == "bf16"
-        self.optimizer = Optimizer(job.model, job.optim, masters=is_bf16, exact=exact or None)
+        self.optimizer = Optimizer(
+            job.model, job.optim, master_weights=is_bf16, exact=exact or None
+        )
         if loop.ema_half_life:
             self.ema = EMA(self.optimizer.weights(), loop.ema_half_life * loop.steps)
 

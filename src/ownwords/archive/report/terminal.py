@@ -148,7 +148,7 @@ class _ReportPrinter(TerminalWriter):
             titles = f"{quoted(pair.title, 60)} and {quoted(pair.other_title, 60)}"
             self.line(f"{titles}: {summary.duplicate_extent(pair)}")
             for passage in pair.passages[:1]:
-                self.side_by_side(*passage)
+                self.two_columns(*passage)
         self.rest(len(report.duplicates), _FEW, "pair")
 
     def _style(self, report: Report) -> None:

@@ -86,7 +86,7 @@ class TerminalWriter:
             grid.add_row(self.text(plain(left, 200), QUIET), self.text(plain(right, 300)))
         self.put(grid)
 
-    def side_by_side(self, left: str, right: str) -> None:
+    def two_columns(self, left: str, right: str) -> None:
         """Two passages in two columns, or one below the other."""
         if self.width < 60:
             self.line(left, indent=2)

@@ -78,7 +78,7 @@ class _Printer(TerminalWriter):
             if sample.base is None:
                 self.line(ours, indent=2)
                 continue
-            self.side_by_side(ours, plain(" ".join(say.paragraphs(sample.base)), _SAMPLE_LETTERS))
+            self.two_columns(ours, plain(" ".join(say.paragraphs(sample.base)), _SAMPLE_LETTERS))
         if shown[0].base is not None:
             order = "Left: your model; right:" if self.width >= 60 else "First your model, then"
             self.line(f"{order} its base, with the same seed. Unedited.", QUIET)

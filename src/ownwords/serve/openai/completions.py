@@ -24,8 +24,8 @@ from ownwords.serve.openai import prompts
 from ownwords.serve.openai.formatters import (
     ChatFormatter,
     CompletionFormatter,
+    CompletionUsage,
     JsonObject,
-    TokenUsage,
 )
 from ownwords.serve.openai.prompts import TokenizedPrompt
 from ownwords.serve.openai.request_params import ChatRequest, CompletionRequest, GenerationParams
@@ -37,13 +37,13 @@ class Formatter(Protocol):
     """The JSON of one of the two APIs."""
 
     def response(
-        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: TokenUsage
+        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: CompletionUsage
     ) -> JsonObject: ...
     def first_chunk(self, index: int) -> JsonObject | None: ...
     def chunk(
         self, index: int, chunk: TextChunk, finish_reason: FinishReason | None
     ) -> JsonObject: ...
-    def usage_chunk(self, usage: TokenUsage) -> JsonObject: ...
+    def usage_chunk(self, usage: CompletionUsage) -> JsonObject: ...
 
 
 class ChunkHandler(Protocol):
@@ -64,7 +64,7 @@ class GenerationTask:
     prompt_tokens: int
     formatter: Formatter
 
-    async def run(self, handle: ChunkHandler) -> TokenUsage:
+    async def run(self, handle: ChunkHandler) -> CompletionUsage:
         """Generate all texts at once. Raises TooManyRequestsError if the queue is too full."""
         tokens = 0
         errors: list[OwnwordsError] = []
@@ -93,7 +93,7 @@ class GenerationTask:
                 group.start_soon(generate, index, request)
         if errors:
             raise errors[0]
-        return TokenUsage(self.prompt_tokens, tokens)
+        return CompletionUsage(self.prompt_tokens, tokens)
 
 
 async def create_completion(state: AppState, request: Request) -> Response:

@@ -12,7 +12,7 @@ JsonObject = dict[str, object]
 
 
 @dataclass(frozen=True)
-class TokenUsage:
+class CompletionUsage:
     """Tokens read and generated; a prompt counts once, however many texts continue it."""
 
     prompt: int
@@ -39,7 +39,7 @@ class CompletionFormatter:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def response(
-        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: TokenUsage
+        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: CompletionUsage
     ) -> JsonObject:
         """The whole response."""
         choices = [
@@ -58,7 +58,7 @@ class CompletionFormatter:
         """A streamed chunk of one text."""
         return self._object([self._choice(index, "", chunk, finish_reason)])
 
-    def usage_chunk(self, usage: TokenUsage) -> JsonObject:
+    def usage_chunk(self, usage: CompletionUsage) -> JsonObject:
         """The last chunk of a stream with usage."""
         return self._object([]) | {"usage": usage.to_dict()}
 
@@ -97,7 +97,7 @@ class ChatFormatter:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def response(
-        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: TokenUsage
+        self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: CompletionUsage
     ) -> JsonObject:
         """The whole response."""
         choices: list[JsonObject] = [
@@ -121,7 +121,7 @@ class ChatFormatter:
         logprobs = self._logprobs(chunk) if chunk.tokens else None
         return self._chunk(index, delta, logprobs, finish_reason)
 
-    def usage_chunk(self, usage: TokenUsage) -> JsonObject:
+    def usage_chunk(self, usage: CompletionUsage) -> JsonObject:
         """The last chunk of a stream with usage."""
         return self._object("chat.completion.chunk", []) | {"usage": usage.to_dict()}
 
