@@ -67,7 +67,7 @@ def table(shape: str, rows: int, context: int, *, compiled: bool, every: bool) -
         ("nanoGPT autocast", "autocast", "", "adamw"),
         ("ours GPT-2 float32", "float32", "gpt2", "adamw"),
         ("ours GPT-2 autocast", "autocast", "gpt2", "adamw"),
-        ("ours GPT-2 masters", "bf16", "gpt2", "adamw"),
+        ("ours GPT-2 bf16", "bf16", "gpt2", "adamw"),
     ]
     if context >= LONG and not every:
         names = [each for each in names if each[1] != "float32" or each[0] == BASELINE]

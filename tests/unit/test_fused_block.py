@@ -226,7 +226,7 @@ def test_weights_changed_before_the_way_back_are_found_out() -> None:
         backward(total)
 
 
-@pytest.mark.parametrize("masters", [False, True])
+@pytest.mark.parametrize("master_weights", [False, True])
 @pytest.mark.parametrize("name", ["qwen3", "gpt2"])
 def test_fifty_steps_learn(
     name: str, master_weights: bool, monkeypatch: pytest.MonkeyPatch

@@ -187,7 +187,7 @@ def test_an_adapter_beside_bfloat16_weights_needs_no_masters() -> None:
     run(Optimizer(model, OptimConfig()), model, range(2))
 
 
-@pytest.mark.parametrize("masters", [False, True])
+@pytest.mark.parametrize("master_weights", [False, True])
 @pytest.mark.parametrize("iteration", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 def test_resumed_is_not_stopped(
@@ -233,7 +233,7 @@ def test_a_run_goes_on_in_the_precision_it_began_with() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("masters", [False, True])
+@pytest.mark.parametrize("master_weights", [False, True])
 def test_a_step_that_is_not_finite_changes_nothing(
     bad: float, waits: bool, fused: bool, master_weights: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,7 +356,7 @@ def test_gradients_may_lie_in_any_order() -> None:
     alike(optimizers[0].weights(), optimizers[1].weights())
 
 
-@pytest.mark.parametrize("masters", [False, True])
+@pytest.mark.parametrize("master_weights", [False, True])
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 @pytest.mark.parametrize("bad", [False, True])
 def test_nothing_holds_on_to_the_gradients(kind: str, master_weights: bool, bad: bool) -> None:
