@@ -80,7 +80,7 @@ def main() -> int:
     with watching(DEFAULTS) as (progress, _, _):
         look(folders, workspace=workspace.root, split=HELD_OUT, progress=progress)
         made = trained(workspace, seconds=given.minutes * 60, fixed=fixed, progress=progress)
-    print(f"{made.folder}: {made.bits_per_byte} bits a byte on held-out books")
+    print(f"{made.folder}: {made.bits_per_byte} bits per byte on held-out books")
     return 0
 
 

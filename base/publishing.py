@@ -167,7 +167,7 @@ def put(stored: Path, into: Path) -> int:
 
 
 def curve(runs: Path, said: Mapping[str, Any]) -> list[tuple[int, float]]:
-    """Tokens read and bits a byte at each evaluation of the run that the model is of."""
+    """Tokens read and bits per byte at each evaluation of the run that the model is of."""
     outcome = said["outcome"]
     tokens_per_step = outcome["tokens"] / max(1, outcome["steps"])
     for metrics in sorted(runs.glob("pretrain-*/metrics.jsonl")):
@@ -223,7 +223,7 @@ def card(
         else ""
     )
     good = (
-        f"**{held_out['bits_per_byte']:.3f} bits a byte** on {held_out['texts']:,} whole texts it"
+        f"**{held_out['bits_per_byte']:.3f} bits per byte** on {held_out['texts']:,} whole texts it"
         f" has never seen, {held_out['bytes'] / 1e6:.1f} MB{sure}. Fewer is better; the same texts"
         f" take {held_out['xz_bits_per_byte']:.3f} packed with xz, all at once. The figure is that"
         " of the weights as they are stored here, rounded to bfloat16, read in windows of"
@@ -291,7 +291,7 @@ def progressed(marks: Sequence[tuple[int, float]], texts: int) -> str:
         f"While it learned, on some of {texts:,} other texts held out, which also decided which"
         " weights were kept:"
     )
-    return f"{filled(said)}\n\n| tokens read | bits a byte |\n|---:|---:|\n{table}\n"
+    return f"{filled(said)}\n\n| tokens read | bits per byte |\n|---:|---:|\n{table}\n"
 
 
 def filled(paragraph: str) -> str:

@@ -288,7 +288,7 @@ def shown(case: Case, folder: Path, given: argparse.Namespace, place: Path) -> b
         print(f"  No scorecard. Validation: {found['validation']}")
     else:
         bits = ", ".join(f"{name} {value:.3f}" for name, value in found["bits"].items())
-        print(f"  Bits a byte of {found['judged'][0]} posts: {bits}")
+        print(f"  Bits per byte of {found['judged'][0]} posts: {bits}")
         if "non_words" in found:
             ours, real = found["non_words"]
             print(f"  Non-words: {ours:.2%}" + (f", the author's {real:.2%}" if real else ""))

@@ -9,7 +9,7 @@
 
 `columnist` are the posts that `ownwords look` finds for training and validation (the test posts are
 left alone), `shakespeare` the first 90% of the characters and the rest, `books` the first so many
-megabytes of the books and the last 40 of them. Bits a byte, sliding by half a context, each
+megabytes of the books and the last 40 of them. Bits per byte, sliding by half a context, each
 document's end included; the weights are the last ones: nothing is chosen by what is measured.
 """
 

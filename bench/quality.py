@@ -116,7 +116,7 @@ def gguf_files(model: Path, folder: Path) -> dict[str, Path]:
 
 
 def bits(model: Path, engine: str, source: str, documents: Sequence[str]) -> float:
-    """Bits a byte of these documents, read by an engine."""
+    """Bits per byte of these documents, read by an engine."""
     from ownwords.models import directory
     from ownwords.tokenizers import tokenizer
 

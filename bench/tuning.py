@@ -6,7 +6,7 @@
     python bench/tuning.py BASE --blog PATH                        another author
 
 Each line is `recipes.finetune` as users have it, on the columnist's training posts; its share of
-the way from the base's weights is chosen on the validation posts. Bits a byte of the test posts,
+the way from the base's weights is chosen on the validation posts. Bits per byte of the test posts,
 sliding by half a context, each document's end included, and of the base itself. "rehearsal" is text
 the base writes itself; "books" are --books megabytes of what it was trained on.
 """

@@ -103,7 +103,7 @@ def test_a_training_begun_in_a_terminal_is_shown_as_it_goes(page: "Page", place:
         # A reload loses nothing.
         page.reload()
         until(page, "document.querySelector('.totals')?.innerText.includes('2.010')")
-        assert "bits a byte on held-out posts" in page.locator(".log").inner_text()
+        assert "bits per byte on held-out posts" in page.locator(".log").inner_text()
     log.close()
     until_heading(page, "Paused")
     assert page.get_by_role("button", name="Start training").count() == 1

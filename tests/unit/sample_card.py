@@ -205,7 +205,7 @@ def unjudged() -> Scorecard:
             0.05,
             0.11,
         ),
-        plan=("Bits a byte: 1.480, expected 1.40 to 1.55: as expected.",),
+        plan=("Bits per byte: 1.480, expected 1.40 to 1.55: as expected.",),
         seconds=(StageTime("training", 240.0), StageTime("scoring", 41.0)),
         notes=("60 of 120 held-out posts, chosen at random, were scored: 198 kB.",),
     )

@@ -182,7 +182,7 @@ def test_what_is_published_is_whole_and_says_what_is_so(
     assert card.startswith("---\nlicense: mit\n")
     plain = " ".join(card.split())
     for words in (
-        f"**{figure:.3f} bits a byte**",
+        f"**{figure:.3f} bits per byte**",
         "12 books of the public domain",
         "and 2 of the Python Enhancement Proposals",
         "| 10,000 | 2.500 |",

@@ -91,7 +91,7 @@ class Play:
             stage.metric(step=300, bits_per_byte=2.5)
             if self.fails:
                 raise self.fails
-        judged = ("Bits a byte: 2.250, expected 2.00 to 2.50: as expected.",)
+        judged = ("Bits per byte: 2.250, expected 2.00 to 2.50: as expected.",)
         run = Run(work.workspace / "runs" / "r")
         return TrainedModel(work.folder, run, PLAN, OUTCOME, 2.25, judged, share)
 
@@ -132,8 +132,8 @@ def test_the_plan_is_shown_and_then_what_came_of_it(
         "The plan",
         "that fills the time  measured here",
         "as you set it",
-        "2.00 to 2.50 bits a byte on held-out texts",
-        "2.250 bits a byte on held-out posts",
+        "2.00 to 2.50 bits per byte on held-out texts",
+        "2.250 bits per byte on held-out posts",
         "as expected",
         "Training ended early: more steps no longer helped",
         "from step 200, averaged with earlier ones",

@@ -236,7 +236,7 @@ def searched(folder: Path, **more: object) -> str:
 
 
 FOUND = (
-    "`ownwords tune` found the model that is here: trial 7 has 2.1% fewer bits a byte than the"
+    "`ownwords tune` found the model that is here: trial 7 has 2.1% fewer bits per byte than the"
     " plan. It is kept; other --minutes train a new one."
 )
 

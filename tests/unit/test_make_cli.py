@@ -172,20 +172,20 @@ def test_each_stage_is_a_line_and_the_end_says_where_things_are(
         "Left out “What it says in the night”. A machine wrote it.",
         "Trains on 43 texts, picks the best checkpoint on 5, is judged on 6.",
         "fine-tuned from the English base in the box: 3 min, reading your texts 6.0 times.",
-        "1.53 bits a byte on held-out posts; the base had 1.81.",
+        "1.53 bits per byte on held-out posts; the base had 1.81.",
         "Your post “The gutter in March” was held out. From its title alone, the model writes:",
         "The gutter was full, and so was I.",
-        "From scratch 2.40 bits a byte on held-out posts.",
+        "From scratch 2.40 bits per byte on held-out posts.",
         "Training again on all of “What it says in the night”, to see whether it was right to leave"
         " it out: about 3 min.",
-        "In full 1.62 bits a byte on held-out posts; the base had 1.81.",
+        "In full 1.62 bits per byte on held-out posts; the base had 1.81.",
         "It writes like you. Because of this.",
         "Your model blog.ownwords/model",
         "Its scorecard blog.ownwords/scorecard.html",
         "ownwords chat --model blog.ownwords",
     ):
         assert words in said
-    assert said.count("Bits a byte say") == 1
+    assert said.count("Bits per byte say") == 1
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 80
     (read,) = [line for line in lines if line.startswith("  Read ")]

@@ -110,7 +110,7 @@ def test_a_model_is_made_and_says_where_it_comes_from(tmp_path: Path) -> None:
     recipe = found.provenance["recipe"]
     assert isinstance(recipe, dict)
     assert recipe["train"]["steps"] == 24
-    assert "bits a byte on whole held-out texts" in found.card
+    assert "bits per byte on whole held-out texts" in found.card
     assert "| train.batch_size | 8 | as you set it | setting |" in found.card
     assert read_plan((made.run.folder / "plan.toml").read_text()) == made.plan
     assert "steps = 24  # setting" in made.run.config.read_text()

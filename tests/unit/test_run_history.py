@@ -40,7 +40,7 @@ def test_a_history_knows_steps_evaluations_and_the_best_of_them() -> None:
     assert history.sample == "A text."
     texts = [text for _, text in history.notes]
     assert texts[0] == "Training starts: 40 steps to go."
-    assert "Step 10: 2.050 bits a byte on held-out posts." in texts
+    assert "Step 10: 2.050 bits per byte on held-out posts." in texts
 
 
 def test_the_time_left_follows_the_pace() -> None:

@@ -158,8 +158,8 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     view.close()
     lines = told.getvalue().splitlines()
     assert lines[0].startswith("Reading: 2 posts, done in")
-    assert "training: step 25: 2.250 bits a byte on held-out posts" in lines
-    assert "training: step 50: 2.500 bits a byte on held-out posts" in lines
+    assert "training: step 25: 2.250 bits per byte on held-out posts" in lines
+    assert "training: step 50: 2.500 bits per byte on held-out posts" in lines
     assert lines.count("training: sample: Das Meer. Es rauscht.") == 1  # the same text again
     assert "The rate was halved." in lines
     assert any(

@@ -178,7 +178,7 @@ def test_a_better_model_of_the_same_texts_stays(
     (model / PROVENANCE).write_text(json.dumps({"corpus": texts.key, "score": 1.0}))
     found = tuned(tmp_path, texts, play)
     assert score_of(model) == 1.0
-    assert "is better (1.000 bits a byte" in found.note
+    assert "is better (1.000 bits per byte" in found.note
     assert found.model is not None and found.model != model
     # Of other texts it says nothing about these.
     (model / PROVENANCE).write_text(json.dumps({"corpus": "others", "score": 1.0}))

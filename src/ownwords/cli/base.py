@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from ownwords.base.catalogue import Entry
 
-_HEADINGS = ("name", "parameters", "family", "size", "bits a byte", "from")
+_HEADINGS = ("name", "parameters", "family", "size", "bits per byte", "from")
 _RESUMES = "what was downloaded is saved; the same command resumes"
-_FIGURES = frozenset({"parameters", "size", "bits a byte"})
+_FIGURES = frozenset({"parameters", "size", "bits per byte"})
 
 app = App(
     name="base",
@@ -226,7 +226,7 @@ def _print_list(found: Sequence["Entry"], console: "Console") -> None:
         text = f"To start from one: ownwords make PATH --base {usable[-1]}"
         console.print(Text(text, style=QUIET), soft_wrap=True)
     if any(entry.bits_per_byte is not None for entry in found):
-        text = "Bits a byte: on the held-out texts of each base, so not comparable between bases."
+        text = "Bits per byte: on the held-out texts of each base, so not comparable between bases."
         console.print(Text(text, style=QUIET))
 
 

@@ -27,7 +27,7 @@ _LABEL, _TIME = 12, 7
 _FEW = 3
 _INDENT = 4
 _BITS_PER_BYTE = (
-    "Bits a byte say how much each letter surprises the model: the fewer, the better it predicts"
+    "Bits per byte say how much each letter surprises the model: the fewer, the better it predicts"
     " what you write."
 )
 _NEW_LANGUAGE = (
@@ -95,7 +95,7 @@ class MakeView(TerminalWriter, MakeCallbacks):
         self.stage(
             "Plan",
             f"{what}: {duration(expected.seconds)}, reading your texts {times(expected.epochs)}."
-            f" Expect {expected.bits_low:.2f} to {expected.bits_high:.2f} bits a byte.",
+            f" Expect {expected.bits_low:.2f} to {expected.bits_high:.2f} bits per byte.",
         )
         self._explain()
 
@@ -239,7 +239,7 @@ def _outcome(trained: TrainingSummary) -> str:
         text = "No text was held out, so the quality is unknown."
     else:
         before = "" if trained.before is None else f"; the base had {trained.before:.2f}"
-        text = f"{trained.bits_per_byte:.2f} bits a byte on held-out posts{before}."
+        text = f"{trained.bits_per_byte:.2f} bits per byte on held-out posts{before}."
     if trained.stopped == "early":
         return f"{text} Ended early: more steps no longer helped."
     if trained.stopped == "memorised":

@@ -85,7 +85,7 @@ def print_made(
         say("The model is trained. No text was held out, so its quality is unknown.", LOUD)
     else:
         before = "" if made.before is None else f"; the base had {made.before:.3f}"
-        say(f"{made.bits_per_byte:.3f} bits a byte on held-out posts{before}", LOUD)
+        say(f"{made.bits_per_byte:.3f} bits per byte on held-out posts{before}", LOUD)
     marks = [(float(e.step), e.best) for e in outcome.evaluations if e.best is not None]
     # Steps cut for lack of time are not drawn; steps saved by ending early are.
     steps = outcome.steps if outcome.stopped == "done" else made.plan.recipe.train.steps

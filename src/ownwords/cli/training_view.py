@@ -135,7 +135,7 @@ class TrainingView:
             point = history.evaluations[-1]
             best = " (the best so far)" if history.is_best_so_far else ""
             self._say(
-                f"training: step {point.step:,}: {point.best:.3f} bits a byte on held-out"
+                f"training: step {point.step:,}: {point.best:.3f} bits per byte on held-out"
                 f" posts{best}"
             )
         if history.sample != before[1]:
@@ -179,7 +179,7 @@ def _in_a_line(run: LiveRun) -> Iterator[str]:
     of = f" of {history.total:,}" if history.total else ""
     yield f"step {history.step:,}{of}"
     if math.isfinite(history.smooth):
-        yield f"{history.smooth:.3f} bits a byte"
+        yield f"{history.smooth:.3f} bits per byte"
     if speed := history.latest.get("tokens_per_s"):
         yield f"{speed:,.0f} tokens/s"
     if share := history.latest.get("share_of_limit"):
@@ -254,7 +254,7 @@ def _figures(history: RunHistory, width: int, plain: bool) -> Table:
         rows.append((mark.append("training", style="default"), f"{history.smooth:.3f}", nats))
     best, point = history.best, history.evaluations[-1] if history.evaluations else None
     if best and point and point.best is not None and best.best is not None:
-        meaning = "bits a byte on held-out posts"
+        meaning = "bits per byte on held-out posts"
         if best.best < point.best:
             meaning = f"best {best.best:.3f} at step {best.step:,}"
         mark = Text("o " if plain else "● ", style=VALIDATED)

@@ -177,7 +177,7 @@ def _table(tuned: "TuneResult", width: int) -> Table:
     for _ in range(3):
         grid.add_column(no_wrap=True, justify="right", style=LOUD)
     grid.add_column(overflow="fold", max_width=max(20, width - 34))
-    heads = ("trial", "bits a byte", "other seeds", "what")
+    heads = ("trial", "bits per byte", "other seeds", "what")
     grid.add_row(*(Text(head, style=f"not bold {QUIET}") for head in heads))
     for trial in rows:
         again = [other.score for other in scored if other.repeats == trial.number and other.score]

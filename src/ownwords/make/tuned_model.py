@@ -71,7 +71,7 @@ def _summary(
 def _sentence(search: Mapping[str, Any]) -> str:
     trial, trials = search["trial"], search["trials"]
     if search["verdict"] == "better":
-        what = f"trial {trial} has {percent(search['gain'])} fewer bits a byte than the plan"
+        what = f"trial {trial} has {percent(search['gain'])} fewer bits per byte than the plan"
     elif search["verdict"] == "instead":
         what = f"trial {trial} is the best of {trials}"
     else:

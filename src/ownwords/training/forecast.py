@@ -7,7 +7,7 @@ from ownwords.core.progress import duration
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the plan expects; bits a byte are those of held-out text."""
+    """What the plan expects; bits per byte are those of held-out text."""
 
     bits_low: float
     bits_high: float
@@ -24,7 +24,7 @@ class Forecast:
             f"About {duration(self.seconds)}, including start and saving: {number(self.tokens)}"
             f" tokens at {number(self.tokens_per_s)} a second, which reads the text"
             f" {times(self.epochs)}.",
-            f"{self.bits_low:.2f} to {self.bits_high:.2f} bits a byte on held-out texts, and"
+            f"{self.bits_low:.2f} to {self.bits_high:.2f} bits per byte on held-out texts, and"
             f" about {size(self.memory_bytes)} of memory.",
         )
 
@@ -53,7 +53,7 @@ def compare_forecast(expected: Forecast, actual: ActualResult) -> tuple[str, ...
             judged = f"better than expected, by {low - bits:.2f}"
         else:
             judged = f"worse than expected, by {bits - high:.2f}"
-        sentences.append(f"Bits a byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
+        sentences.append(f"Bits per byte: {bits:.3f}, expected {low:.2f} to {high:.2f}: {judged}.")
     early = ", because it stopped early" if actual.stopped_early else ""
     fewer = early or (", because the machine became slower" if actual.shortened else "")
     sentences.append(

@@ -42,7 +42,7 @@ def card(
         "",
         "No text was held out, so there is no score."
         if bits is None
-        else f"{bits:.3f} bits a byte on whole held-out texts, which also decided when to stop."
+        else f"{bits:.3f} bits per byte on whole held-out texts, which also decided when to stop."
         + (f" The base had {before:.3f} on the same texts." if before is not None else ""),
         "",
         *(f"- {sentence}" for sentence in judged),

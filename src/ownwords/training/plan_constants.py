@@ -25,8 +25,8 @@ def _constant(value: float, source: str) -> float:
 class PlanConstants:
     """Every constant of the plan. `source(name)` says where one comes from."""
 
-    # --- what a model of a size learns from so much text, in bits a byte ------------------------
-    loss_floor: float = _constant(0.72, LOG)  # bits a byte no model of this kind goes below
+    # --- what a model of a size learns from so much text, in bits per byte ------------------------
+    loss_floor: float = _constant(0.72, LOG)  # bits per byte no model of this kind goes below
     size_scale: float = _constant(28.0, LOG)  # how much a small model costs: scale / N^power
     size_power: float = _constant(0.30, LOG)  # see size_scale; Hoffmann et al. have .34
     text_scale: float = _constant(19.0, LOG)  # how much little text costs: scale / D^power
@@ -177,7 +177,7 @@ class PlanConstants:
         )
 
     def tuned_share(self, different: float) -> float:
-        """What is left of a base's bits a byte after tuning on so much text."""
+        """What is left of a base's bits per byte after tuning on so much text."""
         gain = self.tune_gain * math.pow(different / self.tune_gain_bytes, self.tune_gain_power)
         return 1 - min(self.tune_gain_most, gain)
 

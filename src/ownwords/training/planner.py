@@ -204,7 +204,7 @@ class Planner:
         self.choose(
             key,
             wanted,
-            f"the lowest expected loss ({chosen.bits:.2f} bits a byte) of all sizes that this"
+            f"the lowest expected loss ({chosen.bits:.2f} bits per byte) of all sizes that this"
             f" machine can train in {duration(max(self.train_s, 0))}: {shape.layers} layers of"
             f" width {shape.width}, {of:,} parameters",
             f"arXiv 2203.15556, 2305.16264, refitted: {constants.source('size_scale')}",

@@ -44,7 +44,7 @@ class TrainedModel:
     bits_per_byte: float | None  # on the held-out texts
     judged: tuple[str, ...]  # the plan's forecast compared with the outcome
     share: float = 1.0  # of the way from the base's weights to the trained ones
-    before: float | None = None  # the base's own bits a byte on the held-out texts
+    before: float | None = None  # the base's own bits per byte on the held-out texts
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,9 @@ class RunHistory:
         self.evaluations = [each for each in self.evaluations if each.step < self.step] + [point]
         if point.best is not None:
             best = ", the best so far" if self.is_best_so_far else ""
-            self._note(f"Step {self.step:,}: {point.best:.3f} bits a byte on held-out posts{best}.")
+            self._note(
+                f"Step {self.step:,}: {point.best:.3f} bits per byte on held-out posts{best}."
+            )
 
     def _add_note(self, event: Event) -> None:
         if event.message.startswith(SAMPLE):

@@ -350,7 +350,7 @@ class TrainingSession:
     def bits_per_byte(
         self, model: CausalLM, recipe: Recipe, held_out: Shards | None
     ) -> float | None:
-        """Bits a byte of an unsharded model on held-out texts."""
+        """Bits per byte of an unsharded model on held-out texts."""
         if held_out is None:
             return None
         return validation.bits_per_byte(
@@ -369,7 +369,7 @@ class TrainingSession:
     ) -> tuple[float, float | None, float | None]:
         """Give the model the best weights between the base's and the trained ones.
 
-        Returns their position (0: the base's), their bits a byte, and the base's bits a byte.
+        Returns their position (0: the base's), their bits per byte, and the base's bits per byte.
         """
         model, recipe = result.model, result.plan.recipe
         if self.held_out is None or self.world.is_sharded:

@@ -67,7 +67,7 @@ def history(trials: Sequence[TrialRecord], winner: int) -> Html:
     parts += [_point(trial, x(trial.number), scale, winner) for trial in trials]
     for number in _few(count):
         parts.append(_text(str(number), x(number), _ABOVE + _HEIGHT + 18, "middle"))
-    title = "Bits a byte of every trial, in order"
+    title = "Bits per byte of every trial, in order"
     return _svg("history", title, _description(trials), parts)
 
 
@@ -86,7 +86,7 @@ def by_axis(axis: SearchAxis, trials: Sequence[TrialRecord], winner: int) -> Htm
         label = f"×{value:.2g}" if axis.is_ratio else f"{value:.2g}"
         place = _across(axis.share(value))
         parts.append(_text(label, place, _ABOVE + _HEIGHT + 18, "middle"))
-    title = f"Bits a byte by {axis.means}"
+    title = f"Bits per byte by {axis.means}"
     return _svg(f"by-{axis.name}", title, _description(trials), parts)
 
 
@@ -164,7 +164,7 @@ def _description(trials: Sequence[TrialRecord]) -> str:
     scored = scored_trials(trials)
     return (
         f"{len(scored)} trials with a score, from {_score(scored[0]):.3f} to"
-        f" {_score(scored[-1]):.3f} bits a byte. The table below has them all."
+        f" {_score(scored[-1]):.3f} bits per byte. The table below has them all."
     )
 
 

@@ -69,8 +69,8 @@ def _totals(trials: Sequence[TrialRecord], verdict: TuneVerdict | None) -> Html:
     figures = [
         (str(len(choices)), "choices tried", f"and {again} repetitions" if again else ""),
         (spent, "of training", ""),
-        (f"{plan.score:.3f}" if plan else "–", "bits a byte, the plan's first", ""),
-        (f"{choices[0].score:.3f}" if choices else "–", "bits a byte at best", "with one seed"),
+        (f"{plan.score:.3f}" if plan else "–", "bits per byte, the plan's first", ""),
+        (f"{choices[0].score:.3f}" if choices else "–", "bits per byte at best", "with one seed"),
     ]
     if verdict and verdict.gain is not None and verdict.low is not None:
         assert verdict.high is not None
@@ -94,8 +94,8 @@ def _history(trials: Sequence[TrialRecord], verdict: TuneVerdict | None) -> Html
         tag(
             "p",
             "Lower is better. Each point is a whole training; the line shows the best so far, the"
-            " dashed line the plan's own settings. Scores are bits a byte on the validation posts;"
-            " the test posts were not read.",
+            " dashed line the plan's own settings. Scores are bits per byte on the validation"
+            " posts; the test posts were not read.",
         ),
         tag("figure", plot.history(trials, verdict.winner if verdict else 0)),
         plot.key(),
@@ -132,7 +132,7 @@ def _lines(text: str) -> list[Html]:
 
 
 def _table(axes: Sequence[SearchAxis], trials: Sequence[TrialRecord]) -> Html:
-    heads = ["Trial", "Bits a byte", *(axis.name for axis in axes), "Seed", "Time", "What"]
+    heads = ["Trial", "Bits per byte", *(axis.name for axis in axes), "Seed", "Time", "What"]
     rows = [_row(axes, trial) for trial in trials]
     more = rows[_OPEN_ROWS:]
     parts = [tag("div", table("All trials", heads, rows[:_OPEN_ROWS], ""), class_="across")]

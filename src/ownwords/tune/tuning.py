@@ -217,7 +217,7 @@ class _TuneRun:
         scored = [other for other in scored_trials(trials) if other.kind != "again"]
         best = "; the best so far" if scored[0].number == trial.number and len(scored) > 1 else ""
         self.progress.note(
-            f"Trial {trial.number} ({what}): {trial.score:.4f} bits a byte after"
+            f"Trial {trial.number} ({what}): {trial.score:.4f} bits per byte after"
             f" {duration(trial.seconds)}{best}"
         )
         if trial.kind == "plan" and trial.seconds:
@@ -284,9 +284,9 @@ class _TuneRun:
         if better is not None:
             return (
                 folder / best.model,
-                f"The model in {self.target} is better ({better:.3f} bits a byte on the same posts)"
-                " and stays. With the settings below and as much time, a new one may be better"
-                " still.",
+                f"The model in {self.target} is better ({better:.3f} bits per byte on the same"
+                " posts) and stays. With the settings below and as much time, a new one may be"
+                " better still.",
             )
         self.trainer.install(best, self._provenance(result, name, best), self.target)
         self.trainer.tidy(result.trials, set(), self.worker)

@@ -135,7 +135,7 @@ def percent(share: float) -> str:
 def _better(v: TuneVerdict) -> tuple[str, ...]:
     assert v.gain is not None and v.low is not None and v.score is not None
     first = (
-        f"Trial {v.winner} is better than the plan: {percent(v.gain)} fewer bits a byte,"
+        f"Trial {v.winner} is better than the plan: {percent(v.gain)} fewer bits per byte,"
         f" {v.score:.3f} against {v.plan:.3f}."
     )
     if v.gain < _NEGLIGIBLE:
@@ -147,9 +147,9 @@ def _plan(v: TuneVerdict) -> tuple[str, ...]:
     assert v.gain is not None
     others = v.trials - 1
     what = "the one other choice" if others == 1 else f"the best of {others} other choices"
-    reason = f"{what} has {percent(v.gain)} fewer bits a byte, no more than luck explains."
+    reason = f"{what} has {percent(v.gain)} fewer bits per byte, no more than luck explains."
     if v.gain < 0:
-        reason = f"repeated, {what} has {percent(-v.gain)} more bits a byte."
+        reason = f"repeated, {what} has {percent(-v.gain)} more bits per byte."
     return (f"The plan was already best: {reason}", _interval(v))
 
 
@@ -175,7 +175,7 @@ def _unsure(v: TuneVerdict) -> tuple[str, ...]:
         )
     return (
         "There was no time to tell a gain from luck, so the plan is kept. Trial"
-        f" {v.runner_up} had {percent(v.gain)} fewer bits a byte, with a single seed.",
+        f" {v.runner_up} had {percent(v.gain)} fewer bits per byte, with a single seed.",
         more,
     )
 
@@ -183,7 +183,7 @@ def _unsure(v: TuneVerdict) -> tuple[str, ...]:
 def _instead(v: TuneVerdict) -> tuple[str, ...]:
     return (
         "The plan's own settings could not be trained. The best other trial wins:"
-        f" {v.winner}, with {v.score:.3f} bits a byte.",
+        f" {v.winner}, with {v.score:.3f} bits per byte.",
     )
 
 
