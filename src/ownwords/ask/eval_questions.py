@@ -1,8 +1,8 @@
-"""Questions whose answers an archive knows by itself: what its author linked, titled, summed up.
+"""Generates evaluation questions with known answers from an archive's links, titles and summaries.
 
-And questions that it cannot answer, for what is to be refused. None of these was judged by hand:
-a link's words were not written to be searched for, and a title may be of a word that its text has
-nowhere. So the figures tell one search from another better than they tell how good it is.
+It also generates questions that the archive cannot answer and the search should refuse. No answer
+is judged by hand: link texts were not written as queries, and a title may use a word that its text
+lacks. The results are therefore better for comparing searches than as absolute quality.
 """
 
 import random
@@ -22,9 +22,9 @@ Kind = Literal["links", "titles", "bodies", "summaries", "unanswerable"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 UNANSWERABLE = 50
-MOST = 300  # of a kind: more would take minutes, and hardly narrow an interval
-_COMMON = 1 / 3  # of the posts: a word that so many have does not say which is meant
-_RUN = 6  # words in a row by which an excerpt is known where it came from
+MOST = 300  # per kind; more would take minutes and barely narrow the intervals
+_COMMON = 1 / 3  # of the posts; a word in more posts than this does not identify one
+_RUN = 6  # consecutive words that identify the text a question was taken from
 _WORD = re.compile(r"\w+")
 
 _ABOUT_NAMES = (
@@ -34,15 +34,15 @@ _ABOUT_NAMES = (
     "Where does {} live now?",
     "What did {} give me for my birthday?",
 )
-_SYLLABLE = ("bdfghklmnprstvz", "aeiou", "lnrsxk")  # a letter of each
+_SYLLABLE = ("bdfghklmnprstvz", "aeiou", "lnrsxk")  # one letter from each
 
 
 @dataclass(frozen=True, slots=True)
 class EvalQuestion:
-    """What is asked, and the documents that answer it; none of them if nothing does.
+    """A question and the ids of the documents that answer it; none if it is unanswerable.
 
-    Passages of a document that hold the words beside it in `apart` do not count: they are where
-    the question was taken from.
+    `apart` holds pairs of a document id and words: passages of that document with these words are
+    excluded from the ranking, because the question was taken from them.
     """
 
     kind: Kind
@@ -51,7 +51,7 @@ class EvalQuestion:
     apart: tuple[tuple[str, str], ...] = ()
 
     def counts(self, document: str, text: str) -> bool:
-        """Whether a passage may stand in the ranking that is judged."""
+        """Whether a passage counts in the ranking, which excludes the source of the question."""
         return not any(
             document == source and shares_a_run(text, words) for source, words in self.apart
         )
@@ -59,20 +59,20 @@ class EvalQuestion:
 
 @dataclass(slots=True)
 class EvalQuestions:
-    """The questions of an archive, and what could not be asked, for the reader of the figures."""
+    """The questions generated from an archive, and counts of what was left out, for the report."""
 
     questions: list[EvalQuestion] = field(default_factory=list)
-    vague_links: Counter[str] = field(default_factory=Counter)  # by their words
-    title_summaries: int = 0  # that say no more than the title
-    topics: int = 0  # of the unanswerable, those about things
-    names: int = 0  # and those about names that were made up
+    vague_links: Counter[str] = field(default_factory=Counter)  # by link text
+    title_summaries: int = 0  # summaries that only repeat the title
+    topics: int = 0  # number of unanswerable questions about things
+    names: int = 0  # number of unanswerable questions about invented names
 
     def of(self, kind: Kind) -> list[EvalQuestion]:
         return [question for question in self.questions if question.kind == kind]
 
 
 def eval_questions_of(archive: Archive, searchable: Iterable[str]) -> EvalQuestions:
-    """All that can be asked of the documents that are searched."""
+    """Generate the questions of all kinds from the searchable documents."""
     asked = EvalQuestions()
     heads: list[Document] = []
     frequencies: Counter[str] = Counter()
@@ -90,7 +90,7 @@ def eval_questions_of(archive: Archive, searchable: Iterable[str]) -> EvalQuesti
 
 
 def shares_a_run(text: str, words: str) -> bool:
-    """Whether some words in a row, six or all there are, stand in both."""
+    """Whether the text contains six consecutive words of `words`, or all of them if fewer."""
     sought, here = _words(words), f" {' '.join(_words(text))} "
     length = min(_RUN, len(sought))
     return length > 0 and any(
@@ -101,7 +101,7 @@ def shares_a_run(text: str, words: str) -> bool:
 def _links(
     archive: Archive, documents: Sequence[Document], frequencies: Counter[str], asked: EvalQuestions
 ) -> Iterator[EvalQuestion]:
-    """The words of a link ask for the post that it leads to, if they say which one that is."""
+    """Yield each link text as a question for the linked post, if the text identifies one post."""
     known = {document.id for document in documents}
     targets: dict[str, set[str]] = defaultdict(set)
     sources: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
@@ -131,11 +131,11 @@ def _titles(documents: Sequence[Document], kind: Kind) -> Iterator[EvalQuestion]
 
 
 def _summary(document: Document, asked: EvalQuestions) -> Iterator[EvalQuestion]:
-    """A summary asks for the rest of its post: not for the passage that it was taken from."""
+    """Yield the summary as a question for its post, without the passage it was taken from."""
     words = Counter(_words(document.summary))
     if not words:
         return
-    # "A paper: <title>": what two words add is no summary.
+    # "A paper: <title>": one or two words beside the title are no summary.
     if (words - Counter(_words(document.title))).total() < 3:
         asked.title_summaries += 1
         return
@@ -146,7 +146,7 @@ def _summary(document: Document, asked: EvalQuestions) -> Iterator[EvalQuestion]
 
 
 def _unanswerable(frequencies: Counter[str], asked: EvalQuestions) -> Iterator[EvalQuestion]:
-    there = "\n".join(["", *frequencies])  # each word behind a newline, to look for beginnings
+    there = "\n".join(["", *frequencies])  # a newline before each word, to search for prefixes
     for topic, said in their_topics():
         if f"\n{topic}" in there or asked.topics == UNANSWERABLE:
             continue
@@ -160,16 +160,16 @@ def _unanswerable(frequencies: Counter[str], asked: EvalQuestions) -> Iterator[E
 
 
 def their_topics() -> list[tuple[str, str]]:
-    """The beginning of the word that each question in the box is about, and the question."""
+    """The packaged unanswerable questions, each after the prefix of its topic word."""
     text = files("ownwords.ask").joinpath("unanswerable.txt").read_text(encoding="utf-8")
     parts = (line.partition(" | ") for line in text.splitlines())
     return [(topic, said) for topic, bar, said in parts if bar]
 
 
 def _names(there: str) -> Iterator[str]:
-    """Names that nobody has, of words that begin none of the archive's; always the same ones."""
+    """Yield invented names whose parts begin no word of the archive, in a fixed order."""
     for seed in count():
-        # Nothing secret is drawn here.
+        # Not used for anything secret.
         lot = random.Random(seed)  # noqa: S311
         name = ["".join(lot.choice(letters) for letters in 2 * _SYLLABLE) for _ in range(2)]
         if not any(f"\n{part}" in there for part in name):
@@ -177,7 +177,7 @@ def _names(there: str) -> Iterator[str]:
 
 
 def _drawn(questions: Iterable[EvalQuestion]) -> list[EvalQuestion]:
-    """At most so many of a kind, always the same of the same archive."""
+    """At most `MOST` of the questions; the choice is the same for the same archive."""
     every = list(questions)
     if len(every) <= MOST:
         return every

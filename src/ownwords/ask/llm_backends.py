@@ -41,10 +41,10 @@ _NEXT_IN_TEXT = ("\nQuestion:", "\nPassage", "\n===")
 class LLMBackend(Protocol):
     """A model that continues a conversation. `context` is in tokens, 0 if unknown.
 
-    `is_local` means that nothing leaves this machine. `used`, `ended` and `thought` (in words that
-    are no answer) are of the last answer, known when it is at an end. Whoever finds the context to
-    be smaller sets it. `write` sends nothing before its first piece is asked for, and raises
-    OwnwordsError, of it ContextError where the messages are too long.
+    `is_local` means that nothing leaves this machine. `used`, `ended` and `thought` (whether it
+    wrote reasoning) describe the last answer and are known when it has ended. A caller that finds
+    the context to be smaller sets `context`. `write` sends nothing before its first piece is
+    requested. It raises OwnwordsError, or ContextLengthError if the messages are too long.
     """
 
     context: int
@@ -71,8 +71,8 @@ def default_backend(
 ) -> "EndpointBackend | None":
     """A model of an endpoint on this machine; None if none is large enough.
 
-    Nothing but the list of models has been asked for: whether it may get passages is for the user
-    to decide (`consent`).
+    Only the list of models has been requested; the user decides whether the endpoint may get
+    passages (`consent`).
     """
     for endpoint in discover():
         fit = [model for model in endpoint.models if not 0 < model.parameters < LEAST_PARAMETERS]

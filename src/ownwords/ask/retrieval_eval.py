@@ -1,4 +1,4 @@
-"""How well an archive is searched, by questions that it answers itself; and how well it refuses."""
+"""Evaluates the search on an archive's own questions: ranking metrics and the share refused."""
 
 import math
 import statistics
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 SearchMode = Literal["text", "vectors", "both"]
 Measure = Literal["hit@1", "hit@5", "MRR@10", "nDCG@10", "refused"]
 
-DEPTH = 10  # places of a ranking that are looked at
-_SPARE = 3  # passages of one post at most: those that may have to be left out
-_Z = 1.96  # 19 times of 20
+DEPTH = 10  # ranks evaluated
+_SPARE = 3  # extra passages to request for each excluded source; a post has at most 3
+_Z = 1.96  # for 95% intervals
 
 _HEADINGS: Final[Mapping[Kind, str]] = {
     "links": "The words of your links, for the post they lead to",
@@ -42,7 +42,7 @@ _COLUMN, _LABEL, _WIDE = 18, 26, 78
 
 @dataclass(frozen=True, slots=True)
 class RetrievalFigure:
-    """A figure, and where it would lie with other questions of the kind, 19 times of 20."""
+    """A metric's value and the bounds of its 95% confidence interval."""
 
     value: float
     low: float
@@ -51,7 +51,7 @@ class RetrievalFigure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of one kind of question, searched for in one way."""
+    """The metrics for one kind of question and one search mode."""
 
     kind: Kind
     how: SearchMode
@@ -63,20 +63,20 @@ class Row:
 
 @dataclass(frozen=True)
 class RetrievalReport:
-    """What an archive's own questions say of the search in it."""
+    """The evaluation of the search in one archive, a row for each kind and search mode."""
 
     posts: int
     passages: int
-    vectors: str  # what made them; empty if there are none
+    vectors: str  # name of the embedder; empty if there is none
     rows: tuple[Row, ...]
     asked: EvalQuestions = field(repr=False)
 
     def row(self, kind: Kind, how: SearchMode) -> Row | None:
-        """The figures of a kind of question; None where nothing was asked in this way."""
+        """The row of a kind of question and a search mode; None if there is none."""
         return next((row for row in self.rows if (row.kind, row.how) == (kind, how)), None)
 
     def to_dict(self) -> dict[str, object]:
-        """For a program: every figure with its interval."""
+        """The report as data for JSON, every metric with its interval."""
         return {
             "posts": self.posts,
             "passages": self.passages,
@@ -107,7 +107,7 @@ class RetrievalReport:
         }
 
     def as_text(self) -> str:
-        """The figures as a table, the ways to search side by side."""
+        """The metrics as a table with a column for each search mode."""
         hows = [how for how in _hows(self.vectors) if any(row.how == how for row in self.rows)]
         lines = [
             f"How well these {self.posts:,} posts are searched, in {self.passages:,} passages",
@@ -173,7 +173,7 @@ def evaluate_retrieval(
     searcher: "ArchiveSearcher",
     progress: Progress | None = None,
 ) -> RetrievalReport:
-    """Ask the archive's own questions, with text and, where there is an embedder, with vectors."""
+    """Ask the archive's own questions by text and, if there is an embedder, by vectors too."""
     documents = index.documents()
     asked = eval_questions_of(archive, documents)
     vectors = searcher.embedder.name if searcher.embedder else ""
@@ -194,7 +194,7 @@ def evaluate_retrieval(
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    place: int  # of the first passage that answers, from 1; 0 if none of the first ones does
+    place: int  # rank of the first passage that answers, from 1; 0 if none in the first `DEPTH` does
     refused: bool
     seconds: float
 
@@ -237,19 +237,20 @@ def _row(
 
 
 def reciprocal(place: int) -> float:
-    """1 for a first place, 1/2 for a second; 0 for none."""
+    """The reciprocal rank: 1 for the first place, 1/2 for the second; 0 without a place."""
     return 1 / place if place else 0.0
 
 
 def gain(place: int) -> float:
-    """The discounted gain of a place where one passage is wanted: 1 for a first; 0 for none."""
+    """The nDCG of a rank with one relevant passage: 1 for the first place; 0 without a place."""
     return 1 / math.log2(1 + place) if place else 0.0
 
 
 def mean(values: Sequence[float]) -> RetrievalFigure:
-    """The mean of numbers from 0 to 1, with Wilson's interval: right for few of them, and near 1.
+    """The mean of numbers from 0 to 1, with Wilson's 95% score interval.
 
-    Made for shares, it is never too narrow for other numbers: none spread as far as 0 and 1 do.
+    The interval is accurate for few values and near 0 or 1. It is made for shares and conservative
+    for other numbers, since no numbers of the same mean vary more than zeros and ones.
     """
     part, squared = sum(values) / len(values), _Z * _Z / len(values)
     middle = (part + squared / 2) / (1 + squared)
@@ -262,7 +263,7 @@ def _hows(vectors: str) -> tuple[SearchMode, ...]:
 
 
 def _fair(kind: Kind, how: SearchMode) -> bool:
-    """Vectors are made of a passage and its title: without the title there are none."""
+    """Whether a mode suits a kind: vectors include the title, so they cannot search bodies alone."""
     return kind != "bodies" or how == "text"
 
 

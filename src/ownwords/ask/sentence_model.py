@@ -1,13 +1,13 @@
-"""A folder in sentence-transformers' layout, whose BERT makes a vector of a text.
+"""Embeds texts with a BERT model from a folder in sentence-transformers' layout.
 
-    modules.json                      which parts there are: the model, how its states are pooled
+    modules.json                      the list of parts: the model, the pooling
     config.json  model.safetensors    the model
     tokenizer.json                    its tokenizer
-    sentence_bert_config.json         how many tokens of a text it reads
+    sentence_bert_config.json         the maximum number of tokens of a text
     1_Pooling/config.json             mean of all tokens, or the first one
 
-What is there is checked when the folder is opened; PyTorch is imported and the weights are read
-when the first text comes.
+The folder is checked when it is opened; PyTorch is imported and the weights are read when the
+first text is embedded.
 """
 
 import re
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 MODULES = "modules.json"
 _TRANSFORMER, _POOLING, _NORMALIZE = "Transformer", "Pooling", "Normalize"
-_KINDS = frozenset({"WordPiece", "Unigram"})  # that models of this kind have
+_KINDS = frozenset({"WordPiece", "Unigram"})  # of sentence-transformers' BERT models
 _MOST_TOKENIZER_BYTES = 64 << 20
-_TOKENS_AT_ONCE = 4096  # of a batch: enough to fill a processor, little enough for its cache
-_FEW_TOKENS = 256  # of a question, say: too few to be divided among threads
-_SAMPLES, _SAMPLE_BYTES = 64, 1024  # of the weights, which tell one model from another
+_TOKENS_AT_ONCE = 4096  # per batch: enough for all cores, few enough for the cache
+_FEW_TOKENS = 256  # a question, for example; too few to share among threads
+_SAMPLES, _SAMPLE_BYTES = 64, 1024  # of the weights, for the fingerprint
 _FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ELSEWHERE = "sentence-transformers/all-MiniLM-L6-v2 is one that can be used"
 
@@ -56,14 +56,14 @@ Pooling = Literal["mean", "cls"]
 
 
 class SentenceModel:
-    """Vectors of unit length, the same as sentence-transformers makes with this folder.
+    """Makes unit vectors of texts, equal to those of sentence-transformers with this folder.
 
-    `name` says which model it is: whoever keeps vectors keeps them by it. Of a text only the first
-    `max_tokens` tokens count.
+    `name` identifies the model; stored vectors are keyed by it. Only the first `max_tokens` tokens
+    of a text are used.
     """
 
     def __init__(self, folder: Path, name: str = "") -> None:
-        """ModelError or ConfigError says what is missing, damaged or not known here."""
+        """Raise ModelError or ConfigError if a file is missing, damaged or unsupported."""
         if not (folder / MODULES).is_file():
             raise ModelError(
                 f"{folder} holds no {MODULES}: it is no folder of a sentence-embedding model",
@@ -90,7 +90,7 @@ class SentenceModel:
             )
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """A row for each text, in their order."""
+        """A unit vector for each text, as rows in order."""
         if not texts:
             return np.empty((0, self.dimensions), np.float32)
         ids = self._ids(texts)
@@ -101,7 +101,7 @@ class SentenceModel:
         return self._rows(model, ids)
 
     def count(self, texts: Sequence[str]) -> int:
-        """How many tokens it reads of these texts: no more than `max_tokens` of each."""
+        """The number of tokens used of these texts, at most `max_tokens` of each."""
         return sum(map(len, self._ids(texts)))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -131,7 +131,7 @@ class SentenceModel:
         rows = np.empty((len(ids), self.dimensions), np.float32)
         for which in _batches([len(one) for one in ids]):
             max_tokens = len(ids[which[0]])
-            # Padding is hidden from the rest, so that any id will do.
+            # Padding is masked by `lengths`, so any id will do.
             padded = [[*ids[at], *[0] * (max_tokens - len(ids[at]))] for at in which]
             lengths = torch.tensor([len(ids[at]) for at in which])
             rows[which] = model.vectors(torch.tensor(padded), lengths, self._pooling).numpy()
@@ -139,24 +139,24 @@ class SentenceModel:
 
     @cached_property
     def _loaded(self) -> "Bert":
-        # Seconds, which who asks for no vectors does not wait.
+        # Importing takes seconds, so it waits until vectors are needed.
         from ownwords.models.bert import Bert  # noqa: PLC0415
 
-        # Not on a GPU: a training may need all of its memory.
+        # Not on a GPU: a training run may need all of its memory.
         return Bert.load(self._folder)
 
     @property
     def _model(self) -> "Bert":
-        with self._lock:  # two requests of a server may be the first ones
+        with self._lock:  # a server may start with two requests at once
             return self._loaded
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let PyTorch compute on this thread alone.
+    """Make PyTorch use one thread within the block.
 
-    Beside a training, threads that wait for each other at every layer take far longer than one
-    that does it all: a question took 3 s with two, and 17 ms with one.
+    While a training run uses the cores, threads that synchronize at every layer are far slower
+    than a single one: embedding a question took 3 s with two threads and 17 ms with one.
     """
     import torch  # noqa: PLC0415
 
@@ -169,7 +169,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Texts of about the same length together, the longest first."""
+    """Yield the indices of each batch, texts of similar length together, longest first."""
     order = sorted(range(len(lengths)), key=lambda at: -lengths[at])
     start = 0
     while start < len(order):
@@ -179,9 +179,9 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _pooling_folder(folder: Path) -> str:
-    """Where the pooling is described; ModelError if the folder has parts that are not known."""
+    """The name of the pooling folder; ModelError if modules.json lists unsupported parts."""
     data = read_bytes(folder / MODULES, 1 << 20)
-    # A list, where every other file is an object.
+    # This file holds a list, but `parse_json` expects an object.
     modules = parse_json(b'{"modules":' + data + b"}", str(folder / MODULES))["modules"]
     listed = modules if isinstance(modules, list) else []
     listed = [each for each in listed if isinstance(each, dict)]
@@ -200,7 +200,7 @@ def _pooling_folder(folder: Path) -> str:
 
 def _pooling(data: dict[str, object], where: Path) -> Pooling:
     modes = {name: value for name, value in data.items() if name.startswith("pooling_mode")}
-    newer = modes.pop("pooling_mode", None)  # what later versions write in place of the flags
+    newer = modes.pop("pooling_mode", None)  # later versions write this instead of the flags
     chosen = [name.removeprefix("pooling_mode_") for name, value in modes.items() if value is True]
     named = [newer] if isinstance(newer, str) else chosen
     if named in (["mean"], ["mean_tokens"]):
@@ -215,7 +215,7 @@ def _pooling(data: dict[str, object], where: Path) -> Pooling:
 
 
 def _sequence_length(folder: Path, config: BertConfig) -> tuple[int, bool]:
-    """How many tokens of a text are read, and whether it is put into small letters before."""
+    """The maximum number of tokens of a text, and whether texts are lower-cased first."""
     path = folder / "sentence_bert_config.json"
     data = read_json(path) if path.exists() else {}
     max_tokens = data.get("max_seq_length")
@@ -229,7 +229,7 @@ def _sequence_length(folder: Path, config: BertConfig) -> tuple[int, bool]:
         or not max_tokens >= 3
     ):
         raise ModelError(f"{path} has max_seq_length = {max_tokens!r:.40}")
-    # tokenizer_config.json of old models names a number of 31 digits for "no limit".
+    # tokenizer_config.json of old models has a number of 31 digits for "no limit".
     return int(min(max_tokens, config.context)), data.get("do_lower_case") is True
 
 
@@ -262,7 +262,8 @@ def _tokenizer(data: bytes, max_tokens: int, folder: Path) -> "Tokenizer":
         ) from error
     with _translate_tokenizer_errors(folder):
         tokenizer = Tokenizer.from_str(data.decode("utf-8"))
-        # The file's own settings are of whoever wrote it last: 128 tokens, say, whatever is read.
+        # Replace the padding and truncation stored in the file, such as 128 tokens: they may be
+        # left over from an earlier use.
         tokenizer.no_padding()
         tokenizer.enable_truncation(max_tokens)
     return tokenizer
@@ -270,11 +271,11 @@ def _tokenizer(data: bytes, max_tokens: int, folder: Path) -> "Tokenizer":
 
 @contextmanager
 def _translate_tokenizer_errors(folder: Path) -> Iterator[None]:
-    """Turn what the library raises, its panics included, into a sentence."""
+    """Turn the library's exceptions and panics into a ModelError."""
     try:
         yield
     except BaseException as error:
-        # A panic of the library is no Exception, and its class has no name to import.
+        # The library's panics derive from BaseException, and their class cannot be imported.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise ModelError(
                 f"the `tokenizers` library cannot use {folder / 'tokenizer.json'}:"
@@ -285,7 +286,7 @@ def _translate_tokenizer_errors(folder: Path) -> Iterator[None]:
 
 
 def _fingerprint(stored: dict[str, TensorInfo]) -> str:
-    """A key of the weights: what is there, and samples of it; whole, they take a second to read."""
+    """A key of the weights from their names, types, shapes and samples; all would take a second."""
     parts: list[bytes] = []
     for path in sorted({each.path for each in stored.values()}):
         here = [each for each in stored.values() if each.path == path]
