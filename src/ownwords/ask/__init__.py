@@ -1,1 +1,1 @@
-"""Questions to the archive, answered with what stands in it."""
+"""Answers questions about the archive from its posts, with verified citations."""

@@ -31,7 +31,7 @@ PASSAGES: Final = 8
 TEMPERATURE: Final = 0.2
 SEED: Final = 1
 _LONGEST_QUESTION = 2000  # characters
-_TRIES = 3  # of a prompt, each shorter than the one before
+_TRIES = 3  # attempts, each with a shorter prompt than the one before
 _SHORTER = 0.7
 _FEW = 3
 
@@ -177,7 +177,7 @@ def _date_answer(question: str, sentence: str, passages: Sequence[RetrievedPassa
     numbers = "".join(f"[{number}]" for number in range(1, len(quotes) + 1))
     return Answer(
         question,
-        # Numbers for a few posts only; a longer list speaks for itself.
+        # The sentence refers to the citations by number only if they are few.
         answer=with_marks(sentence, f" {numbers}") if 0 < len(quotes) <= _FEW else sentence,
         citations=tuple(citation(number, quote) for number, quote in enumerate(quotes, 1)),
         passages=tuple(passages),
@@ -253,7 +253,7 @@ class _AnswerSession:
         before = self._writer.context or DEFAULT_PROMPT_TOKENS + ANSWER
         limit = error.context or before
         if error.sent:
-            # Correct our estimate by the count of the endpoint.
+            # Scale the limit by how far our count is below the endpoint's.
             limit = int(error.context * min(1.0, prompt.tokens / error.sent)) or before
         context = min(limit, int(before * _SHORTER))
         shorter = self._prompt_for(context)
@@ -294,7 +294,7 @@ class _AnswerSession:
         )
 
     def _failed_answer(self, builder: AnswerBuilder) -> Answer:
-        """The answer where nothing of what the model wrote can be shown."""
+        """The answer if no sentence of the model can be shown: the passages and the reason."""
         name, reasons = self._writer.name, builder.reasons()
         if builder.has_no_answer:
             why = f"{name} finds no answer in these passages."
@@ -323,5 +323,5 @@ def _sentence_of(error: OwnwordsError) -> str:
 
 
 def _sentence(text: str) -> str:
-    """The text as a sentence: with a capital and a full stop."""
+    """The text as a sentence, with a capital letter and a full stop."""
     return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".?!" else ".")

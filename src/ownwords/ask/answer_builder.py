@@ -25,7 +25,7 @@ CHECKED = (
     "Checked: every quote is in its post, word for word. Not checked: whether the sentences"
     " around the quotes say what the post means."
 )
-_MOST_REASONS = 2  # given for sentences left out
+_MOST_REASONS = 2  # reasons named for sentences left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +62,20 @@ class AnswerBuilder:
         self._excerpts, self._question, self._on_text = excerpts, question, on_text
         self._text = ""
         self._judged = 0  # number of statements judged
-        self._pending: list[Statement] = []  # without citations, until one that has some
+        self._pending: list[Statement] = []  # without citations, until one with citations follows
         self._cited: list[VerifiedQuote] = []
         self._parts: list[str] = []
         self._reasons: Counter[str] = Counter()
         self._left_out = self._moved = 0
         self._contradictions: tuple[tuple[VerifiedQuote, VerifiedQuote], ...] = ()
-        self._unchecked: dict[str, None] = {}  # words of sentences that are not in their quotes
+        self._unchecked: dict[str, None] = {}  # words of shown sentences that their quotes lack
         self.has_no_answer = False
 
     def add(self, piece: str) -> None:
         """Add a piece of the model's text."""
         self._text += piece
         if self._on_text and ("]" in piece or "\n" in piece):
-            # The last sentence may go on, and a list of sources may still complete a citation.
+            # The last sentence may be unfinished; a list of sources may still complete citations.
             for statement in self._read().statements[self._judged : -1]:
                 if statement.failed:
                     return

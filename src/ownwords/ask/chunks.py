@@ -9,14 +9,14 @@ from ownwords.archive.document import Document, Segment, SegmentKind
 from ownwords.archive.selection import Decision
 from ownwords.ask.passage import Whose, as_quoted
 
-# Increase it whenever chunking changes, so that archives are indexed again.
+# Increase this whenever chunking changes, so that archives are indexed again.
 CHUNKS_VERSION = "1"
 
-# Least and most words of a chunk, if its section has so many. Eight chunks fit into 4,096 tokens.
+# Minimum and maximum words of a chunk of a long section. Eight chunks fit into 4,096 tokens.
 LEAST, MOST = 200, 350
-# A shorter section is joined to the one before it.
+# Sections shorter than this are joined to a neighbour.
 _SHORT_SECTION = 100
-# Code is split only above this length, as data files are.
+# Code is split only above this length, which only data files reach.
 _LONGEST_CODE = 20_000  # characters
 _BETWEEN_HEADINGS = " › "
 _QUOTED_KINDS = frozenset({"quote", "log"})
@@ -25,7 +25,7 @@ _QUOTED_KINDS = frozenset({"quote", "log"})
 _ALONE = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 # A longer run is an address, a key, or a sentence of a script without spaces.
 _LONGEST_WORD = 24  # characters
-_LETTERS = 6  # so many then count as one word
+_LETTERS = 6  # this many characters of such a run count as one word
 _WORD = re.compile(_ALONE.pattern + r"|[^\s\u3005-\u3007\u3040-\u30ff\u3400-\u9fff]{1,24}")
 _SENTENCE_END = re.compile(
     r"""[.!?…]['"”’»)\]]*\s+(?=["'“‘„«(\[]*[^\W\d_a-z])|[。！？][」』”’）]*|\n"""
@@ -36,7 +36,8 @@ _ANY_SPACE = re.compile(r"\s+")
 # could be hidden in runs of these.
 _FILLERS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\U0001d173-\U0001d17a]+")
 _VARIATIONS = re.compile("[\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]+")
-_VARIED = frozenset("0123456789#*©®")  # and all that comes after the alphabets: signs, ideographs
+# Characters with variants, besides all from `_AFTER_ALPHABETS` on: symbols, ideographs.
+_VARIED = frozenset("0123456789#*©®")
 _AFTER_ALPHABETS = "\u1800"
 _BLANKS = re.compile("[\u2800\u2000-\u200a\u3000]")
 _TAGS = re.compile("[\U000e0000-\U000e007f]+")
@@ -49,7 +50,7 @@ class Chunk:
     """A part of one document that is searched, shown and quoted on its own.
 
     `number` counts the document's chunks from 0; `segments` are the positions of the document's
-    segments that stand in it. `heading` names the section it begins in, outer headings first.
+    segments it contains. `heading` names the section it begins in, outer headings first.
     """
 
     document: str
@@ -65,7 +66,7 @@ class Chunk:
 class _Piece:
     """An indivisible part: a paragraph, a sentence of a long one, a block of code.
 
-    `text` ends with the space that parts it from the next piece of the same segment.
+    `text` ends with the space that separates it from the next piece of the same segment.
     """
 
     kind: SegmentKind
@@ -88,7 +89,7 @@ class _Section:
 def chunks_of(document: Document, decision: Decision | str = "keep") -> list[Chunk]:
     """The chunks of a document, in order; at least one, so that its title can be found.
 
-    The `decision` "leave out" means that the document is somebody else's.
+    With the `decision` "leave out", the chunks are marked as somebody else's words.
     """
     left_out = decision == "leave out"
     chunks: list[Chunk] = []
@@ -136,20 +137,20 @@ def count_words(text: str) -> int:
 
 
 def _variation(run: re.Match[str]) -> str:
-    """The first of a run of variation selectors, if the character before has variants."""
+    """The first variation selector of a run, or nothing if the character before has no variants."""
     before = run.string[run.start() - 1 : run.start()]
     return run[0][0] if before in _VARIED or before >= _AFTER_ALPHABETS else ""
 
 
 def _flag(tags: re.Match[str]) -> str:
-    """The tag characters of a flag such as Scotland's; any others are dropped."""
+    """The tag characters if they form a flag such as Scotland's, otherwise nothing."""
     before = tags.string[tags.start() - 1 : tags.start()]
     flag = _FLAG_TAGS.match(tags[0]) if before == _FLAG else None
     return flag[0] if flag else ""
 
 
 def _sections(segments: Iterable[Segment]) -> Iterator[_Section]:
-    path: list[tuple[int, str]] = []  # level and text of the headings now open
+    path: list[tuple[int, str]] = []  # levels and texts of the enclosing headings
     pieces: list[_Piece] = []
     for position, segment in enumerate(segments):
         text = visible(segment.text)
@@ -183,7 +184,7 @@ def _pieces(segment: Segment, position: int) -> Iterator[_Piece]:
 
 
 def _put_together(pieces: list[_Piece]) -> str:
-    """The text of the pieces, with quotations marked and code fenced."""
+    """Join the texts of the pieces, with quotations marked and code fenced."""
     parts: list[str] = []
     for (_, kind), group in groupby(pieces, key=lambda piece: (piece.segment, piece.kind)):
         same = list(group)

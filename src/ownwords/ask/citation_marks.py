@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ownwords.ask.sentence_matching import content_stems, sentences
 
-# A shorter quote occurs in any text; 12 bytes are four characters of scripts without spaces.
+# Shorter quotes match by chance; 12 bytes are four characters of scripts without spaces.
 LEAST_QUOTE = 12  # bytes
 
 _DISAGREES = re.compile(r"^\W*(?:they )?disagree[sd]?\b[\s:*–—-]*", re.IGNORECASE)
@@ -77,7 +77,7 @@ def strip_reasoning(text: str) -> str:
 
 
 def parse_sentences(text: str) -> list[AnswerSentence]:
-    """The sentences of an answer with their marks, completed from a list of sources."""
+    """The sentences of an answer with their marks, completed from its list of sources."""
     parsed: list[AnswerSentence] = []
     sources: dict[int, list[str]] = {}
     begins = True
@@ -104,7 +104,7 @@ def parse_sentences(text: str) -> list[AnswerSentence]:
                 if parsed and not parsed[-1].marks and not parsed[-1].disagrees:
                     parsed[-1].marks += sentence.marks
             elif _CUT in sentence.text:
-                continue  # cut within its citation
+                continue  # the answer was cut within this citation
             elif sentence.text or sentence.marks:
                 parsed.append(sentence)
                 begins = False

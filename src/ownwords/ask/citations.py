@@ -64,7 +64,7 @@ class Statement:
     text: str
     cited: tuple[VerifiedQuote, ...] = ()
     failed: tuple[str, ...] = ()  # the reason for each citation that failed
-    moved: int = 0  # citations whose words are in another passage than they name
+    moved: int = 0  # citations whose words were found in another passage than the cited one
     begins_paragraph: bool = False
 
 
@@ -127,9 +127,10 @@ def find_quote(quote: str, text: str) -> Span | None:
 def unsupported_reason(statement: str, cited: Sequence[VerifiedQuote], question: str) -> str:
     """Why the cited passages cannot support a sentence; empty if they may.
 
-    A sentence is unsupported if most of its words, or one of its years, occur neither there nor in
-    the question, or if no word that is not in the question is in a quoted sentence. Sentences that
-    look like prompt injections support nothing.
+    A sentence is unsupported if too few of its content words occur in the passages or the
+    question, or if one of its numbers of three or more digits, such as a year, does not. It is also
+    unsupported if it has words that are not in the question and no quoted sentence contains any of
+    them. Sentences that look like prompt injections support nothing.
     """
     context = " ".join(
         f"{quote.passage.title} {quote.passage.heading} {quote.passage.date or ''}"
@@ -200,7 +201,7 @@ def _unknown_number(statement: str, known: str) -> str:
 def _cited(
     sentence: AnswerSentence, numbered: dict[int, Excerpt], question: str
 ) -> tuple[list[VerifiedQuote], list[str], int]:
-    """The verified citations of a sentence, the reasons for the failed ones, the number moved."""
+    """The verified citations of a sentence, the reasons for failed ones, the number reassigned."""
     cited: list[VerifiedQuote] = []
     failed: list[str] = []
     moved = 0

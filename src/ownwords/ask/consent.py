@@ -22,12 +22,12 @@ class EndpointConsent:
 
     @classmethod
     def read(cls) -> "EndpointConsent":
-        """The decisions so far. ConfigError if the file is damaged."""
+        """The stored decisions; ConfigError if the file is damaged."""
         path = consent_file()
         return resolve(cls, toml=[path] if path.exists() else []).settings
 
     def with_decision(self, url: str, may_send: bool) -> "EndpointConsent":
-        """Remember a decision; returns all of them."""
+        """Store a decision about an address; returns all decisions."""
         if may_send:
             decided = replace(self, allowed=(*self.allowed, url))
         else:

@@ -14,9 +14,9 @@ from ownwords.ask.post_counts import PostCounts, Topic
 from ownwords.ask.query_terms import normalized_question
 
 _LONGEST = 300  # characters; longer questions ask for more than a date
-_TIES = 3  # months or years that are named if several have the most
+_TIES = 3  # ties named one by one; above that, only their number is given
 _RECENT = 3  # posts for "lately"
-_MOST_MONTHS = 24  # listed one by one; above that, years are listed
+_MOST_MONTHS = 24  # months listed one by one; above that, years are listed
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _COUNTED = {word: number for number, word in enumerate(_NUMBERS, 2)}
 
@@ -122,7 +122,7 @@ def _nth(counting: PostCounts, groups: Groups) -> DateAnswer | None:
 
 
 def _when_about(counting: PostCounts, groups: Groups) -> DateAnswer | None:
-    """When posts mention something; None if none does in these words."""
+    """The answer about when posts mention a topic; None if no post contains these words."""
     topic = counting.topic(groups.get("topic"))
     return _how_many(counting, groups) if counting.posts(topic) else None
 
@@ -191,7 +191,7 @@ def _in_a_period(counting: PostCounts, groups: Groups) -> DateAnswer | None:
     topic = counting.topic(groups.get("topic"))
     posts = counting.posts(topic)
     if counting.period is None or (topic and not posts):
-        # It may have happened then and been written about later.
+        # The author may have written about it later: leave the question to the search.
         return None
     if not posts:
         return _no_posts(counting, None)
@@ -202,7 +202,7 @@ def _in_a_period(counting: PostCounts, groups: Groups) -> DateAnswer | None:
 
 
 def _when_written(counting: PostCounts, groups: Groups) -> DateAnswer | None:
-    """When the post with the title in the question was written."""
+    """The date of the post whose title is in the question; None if there is no such post."""
     documents = counting.titled(_group(groups, "title"))
     posts = [post for post in counting.posts() if post.document in documents and post.day]
     if not posts:
@@ -255,7 +255,7 @@ def _about(topic: Topic | None, posts: int) -> str:
 
 
 def _span(posts: Sequence[IndexedPost]) -> str:
-    """The dates of the first and the last post, and how many have none."""
+    """The dates of the first and the last post, and the number of undated ones."""
     days = [post.day for post in posts if post.day]
     undated = len(posts) - len(days)
     parts: list[str] = []

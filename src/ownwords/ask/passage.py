@@ -5,18 +5,18 @@ from typing import Literal
 
 Whose = Literal["own", "quoted", "other"]
 
-QUOTED_LINE = "> "  # begins each line of somebody else's words, as in Markdown
+QUOTED_LINE = "> "  # prefix of each line of somebody else's words, as in Markdown
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievedPassage:
     """A chunk of a post with its title, date, address and score.
 
-    `date` is an ISO day, or None where the post has none. `url` is a web address, a path on the
+    `date` is an ISO day, or None if the post has no date. `url` is a web address, a path on the
     site, or empty. `heading` names the section ("Rain › Gauges"). In `text`, lines that begin with
     "> " are quoted. `whose` is "other" for a post that was left out as somebody else's, "quoted"
     where most of the passage is a quotation or a machine's output. `score` orders the passages of
-    one search and means nothing beside those of another. `found_by` holds "title", "phrase",
+    one search and cannot be compared across searches. `found_by` holds "title", "phrase",
     "text", "vectors", "date".
     """
 

@@ -149,7 +149,7 @@ def _of_season(year: int, season: str) -> Period:
 
 
 def _back(today: date, unit: str, many: int) -> str:
-    """The day so many units before today, at most the last day of its month."""
+    """The day `many` units before today, clipped to the last day of its month."""
     if unit in ("day", "week"):
         return (today - timedelta(days=many * (7 if unit == "week" else 1))).isoformat()
     months = today.year * 12 + today.month - 1 - many * (12 if unit == "year" else 1)

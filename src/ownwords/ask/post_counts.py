@@ -47,7 +47,7 @@ class PostCounts:
         return PostCounts(self.index, None, self._limit).posts()
 
     def titled(self, title: str) -> set[str]:
-        """The documents of this title, whatever its case and punctuation."""
+        """The documents with this title, ignoring case and punctuation."""
         return {document for _, document in self.index.documents_titled({folded(title)} - {""})}
 
     def topic(self, label: str | None) -> Topic | None:
@@ -88,7 +88,7 @@ class PostCounts:
     def passages(
         self, posts: Sequence[IndexedPost], topic: Topic | None = None
     ) -> tuple[RetrievedPassage, ...]:
-        """A passage of each post: its first one, or the one with the best score for the topic."""
+        """One passage of each post: the best for the topic, or else the first."""
         best: dict[str, int] = {}
         if topic:
             with self.index.reading() as db:

@@ -19,11 +19,11 @@ from ownwords.core.fingerprint import digest
 # By default Ollama silently cuts prompts at 4,096 tokens: this leaves 1,000 for the answer.
 DEFAULT_PROMPT_TOKENS: Final = 3000
 ANSWER: Final = 1000  # tokens
-# In a small context the answer gets one part in so many.
+# In a small context, the answer gets 1 / `_ANSWER_SHARE` of the tokens.
 _ANSWER_SHARE = 4
-# Below so many prompt tokens, short rules leave more for passages.
+# Below this many prompt tokens, short rules leave more room for passages.
 _SMALL = 1200
-_LEAST_PART = 120  # bytes of a shortened excerpt; less is no evidence
+_LEAST_PART = 120  # bytes of a shortened excerpt; a shorter one is no evidence
 _PER_MESSAGE = 8  # tokens of a chat template around each message
 
 NOT_THERE = "NOT IN THE PASSAGES"
@@ -71,9 +71,9 @@ def build_prompt(
     count: Callable[[str], int],
     context: int = 0,
 ) -> Prompt:
-    """The prompt with as many passages, the best first, as fit; 0 is a context nobody knows.
+    """Build the prompt with as many passages as fit, best first; a context of 0 is unknown.
 
-    ContextError where there is no room for a part of even one.
+    ContextLengthError if not even a part of one passage fits.
     """
     room, answer = _room(context)
     rules = _RULES if room >= _SMALL else _SHORT_RULES
@@ -114,7 +114,7 @@ def build_prompt(
 
 
 def _room(context: int) -> tuple[int, int]:
-    """Tokens for the prompt, and for the answer."""
+    """The numbers of tokens for the prompt and for the answer."""
     if not context:
         return DEFAULT_PROMPT_TOKENS, ANSWER
     answer = min(ANSWER, context // _ANSWER_SHARE)
@@ -147,7 +147,7 @@ def _line(text: str) -> str:
 
 
 def _fence(passages: Sequence[RetrievedPassage]) -> str:
-    """A line that occurs in no passage; their authors cannot have known it."""
+    """A fence line that occurs in no passage and that their authors could not predict."""
     everything = "\n".join(
         f"{passage.title}\n{passage.heading}\n{passage.text}" for passage in passages
     )
@@ -158,7 +158,7 @@ def _fence(passages: Sequence[RetrievedPassage]) -> str:
 
 
 def _part(question: str, text: str, count: Callable[[str], int], room: int) -> str:
-    """The text, or the sentences around its best one that fit; "" if too little fits.
+    """The text, or as many sentences around its best one as fit; "" if too little fits.
 
     The part is contiguous, so that a quote from it is a quote from the passage.
     """

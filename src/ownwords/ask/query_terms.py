@@ -9,7 +9,7 @@ from ownwords.archive.text_repair import repair_text
 from ownwords.ask.chunks import visible
 from ownwords.ask.stop_words import is_written_out, language_stop_words, without_particles
 
-# A longer text is no question; its beginning says what it is about.
+# Longer texts are cut; their beginning says what they are about.
 _LONGEST = 10_000  # characters
 MOST_WORDS = 64
 
@@ -62,7 +62,7 @@ _OF_ANY_POST = frozenset(
 )
 
 
-# Irregular English forms, which the stemmer of the index does not unite.
+# Irregular English forms, which the stemmer of the index does not conflate.
 _FORMS = """
     beat beaten, become became, begin began begun, bend bent, bet, bind bound, bite bit bitten,
     bleed bled, blow blew blown, break broke broken, bring brought, build built, burn burnt,
@@ -154,7 +154,7 @@ def normalized_question(question: str) -> str:
 
 
 def is_content_word(word: str) -> bool:
-    """Whether it is not a stop word."""
+    """Whether a word is neither a stop word nor a word about posts in general."""
     return word.casefold() not in _EMPTY | _OF_ANY_POST
 
 

@@ -9,9 +9,9 @@ K = 60
 def reciprocal_rank_fusion(
     rankings: Iterable[Sequence[int]], k: int = K
 ) -> list[tuple[int, float]]:
-    """Every id with the sum of 1 / (k + place) over the rankings it is in, the best first.
+    """Each id with the sum of 1 / (k + rank) over the rankings that contain it, best first.
 
-    The first place of an id in a ranking counts. Ids with equal sums keep their order.
+    Only the first occurrence in a ranking counts. Ids with equal sums keep their order.
     """
     sums: dict[int, float] = {}
     for ranking in rankings:

@@ -194,7 +194,7 @@ def evaluate_retrieval(
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    place: int  # rank of the first passage that answers, from 1; 0 if none in the first `DEPTH` does
+    place: int  # rank of the first passage that answers, from 1; 0 if none of `DEPTH` does
     refused: bool
     seconds: float
 
@@ -263,7 +263,7 @@ def _hows(vectors: str) -> tuple[SearchMode, ...]:
 
 
 def _fair(kind: Kind, how: SearchMode) -> bool:
-    """Whether a mode suits a kind: vectors include the title, so they cannot search bodies alone."""
+    """Whether a mode suits a kind: vectors include titles, so they cannot search bodies alone."""
     return kind != "bodies" or how == "text"
 
 

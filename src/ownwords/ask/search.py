@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ownwords.ask.embedders import Embedder
 
 SearchMode = Literal["text", "vectors", "both", ""]
-Ranking = list[tuple[int, float]]  # chunks and their scores, the best first
+Ranking = list[tuple[int, float]]  # ids of chunks and their scores, best first
 
 MOST_OF_A_POST = 3  # passages, so that one long post cannot push out the others
 
@@ -37,11 +37,12 @@ _WEIGHTS = (5.0, 2.0, 1.0, 1.0)
 _WITHOUT_TITLES = "{heading date text} : "
 _RANKED = 60  # chunks of a ranking
 _AT_ONCE = 16
-# Chunks are looked up by the rarest words until so many match: BM25 is computed for each, and a
-# common word says little.
+# Chunks are looked up by the rarest words, up to this many matches in all: BM25 is computed for
+# each match, and common words say little.
 _MOST_HELD = 6000
 _MOST_WORDS = 24
-_TITLE_WORDS, _QUESTION_WORDS = 24, 48  # considered when titles are looked for in a question
+# Maximum words of a title, and of a question, when looking for titles in a question.
+_TITLE_WORDS, _QUESTION_WORDS = 24, 48
 # A passage is a copy if this share of its runs of 5 words occurs in those before it.
 _COPY_SHARE, _RUN = 0.6, 5
 # Score factor of somebody else's words.
@@ -57,9 +58,9 @@ _ENOUGH = 0.45
 _NEAR_ENOUGH = 0.4
 # With fewer than 50 chunks IDF means little: half of the words in one chunk are enough.
 _FEW, _HALF = 50, 0.5
-_MOST_NAMED = 4  # words in the reason why a search is weak
+_MOST_NAMED = 4  # terms named in the reason for a weak result
 _LONGEST_NAMED = 40  # characters of each
-_MOST_SUBSTITUTED = 12  # words that no post contains
+_MOST_SUBSTITUTED = 12  # words without a match to substitute
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class ArchiveSearcher:
         )
 
     def _counts(self, terms: QueryTerms) -> dict[QueryTerm, int]:
-        """The number of chunks with each word; words that none has are replaced by likely ones."""
+        """The number of chunks with each word; absent words are substituted if possible."""
         counted: dict[QueryTerm, int] = {}
         unmatched = 0
         for term, number in self._occurrences.counts(terms.words).items():
@@ -189,7 +190,7 @@ class ArchiveSearcher:
             return []
         wanted = _any(rare)
         if common:
-            # Chunks without a rare word are skipped; in the others common words count too.
+            # A chunk must contain a rare word; common words then add to its score.
             wanted = f"({_any(rare)}) AND ({_any((*rare, *common))})"
         with self.index.reading() as db:
             rows = db.execute(
@@ -217,7 +218,10 @@ class ArchiveSearcher:
         return [(int(ids[at]), cosine) for at, cosine in zip(places, cosines, strict=True)]
 
     def _title_matches(self, question: str, ranking: Ranking) -> tuple[list[int], bool]:
-        """The best chunk of each post whose title is in the question; whether it is all of it."""
+        """The best chunk of each post whose title is in the question, and whether one is exact.
+
+        A title is exact if it is the whole question or a quoted part of it.
+        """
         whole = folded(normalized_question(question))
         quoted = {folded(phrase_chunks) for phrase_chunks in quotations(question)}
         titles = self.index.documents_titled({whole, *quoted, *_titles_within(whole)} - {""})
@@ -231,7 +235,7 @@ class ArchiveSearcher:
                 continue
             matched.add(title)
             if not (chunks := self.index.chunks(document)):
-                continue  # just deleted
+                continue  # deleted since the titles were read
             chosen.append(min(chunks, key=lambda id_: places.get(id_, len(places))))
         return chosen, bool(matched & {whole, *quoted})
 
@@ -301,7 +305,7 @@ class ArchiveSearcher:
 
 
 def _split_by_frequency(counts: Mapping[QueryTerm, int]) -> tuple[list[QueryTerm], list[QueryTerm]]:
-    """The rare words by which chunks are looked up, and the common ones that only add to scores."""
+    """The rare terms that select chunks, and the common ones that only add to their scores."""
     ordered = sorted((term for term in counts if counts[term]), key=lambda term: counts[term])
     ordered = ordered[:_MOST_WORDS]
     rare: list[QueryTerm] = []

@@ -20,7 +20,7 @@ _SHORTENED = (
     "mr mrs ms dr st prof gen col capt rev no nos vol fig ch vs eg ie cf etc ca approx jr sr"
 )
 _BEFORE = re.compile(r"[\w.'’]*$")
-_STEM = 3  # least letters of a stem
+_STEM = 3  # minimum letters of a stem
 _ENDINGS = ("ings", "ing", "edly", "ed", "ies", "es", "ly", "s", "e", "y")
 # Scripts without spaces: every two adjacent characters count as a word.
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
@@ -58,7 +58,7 @@ def sentences(text: str) -> list[Span]:
 def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
     """The sentences of a text that match a question best, in order; none if none matches.
 
-    A word counts the more, the fewer sentences have it.
+    Each word is weighted by 1 / the number of sentences that contain it.
     """
     query_stems = _query_stems(question)
     spans = sentences(text)
@@ -69,7 +69,7 @@ def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
     chosen: list[int] = []
     covered: set[str] = set()
     for at in order:
-        # Each further sentence must add a word.
+        # Each further sentence must contain a query word not yet covered.
         if len(chosen) < limit and not words[at] <= covered:
             chosen.append(at)
             covered |= words[at]
@@ -77,7 +77,7 @@ def best_sentences(question: str, text: str, limit: int = 2) -> list[Span]:
 
 
 def covered_share(words: Iterable[str], known: set[str]) -> float:
-    """The share of the words that is known; 1 if there are none."""
+    """The share of the words that are in `known`; 1 if there are no words."""
     stems_to_check = list(words)
     return (
         sum(word in known for word in stems_to_check) / len(stems_to_check)

@@ -181,7 +181,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 def _pooling_folder(folder: Path) -> str:
     """The name of the pooling folder; ModelError if modules.json lists unsupported parts."""
     data = read_bytes(folder / MODULES, 1 << 20)
-    # This file holds a list, but `parse_json` expects an object.
+    # The file holds a list, but `parse_json` takes an object.
     modules = parse_json(b'{"modules":' + data + b"}", str(folder / MODULES))["modules"]
     listed = modules if isinstance(modules, list) else []
     listed = [each for each in listed if isinstance(each, dict)]
@@ -286,7 +286,7 @@ def _translate_tokenizer_errors(folder: Path) -> Iterator[None]:
 
 
 def _fingerprint(stored: dict[str, TensorInfo]) -> str:
-    """A key of the weights from their names, types, shapes and samples; all would take a second."""
+    """A key of the weights: names, types, shapes and samples; reading them all takes a second."""
     parts: list[bytes] = []
     for path in sorted({each.path for each in stored.values()}):
         here = [each for each in stored.values() if each.path == path]

@@ -1,4 +1,4 @@
-"""Stop words of questions in languages other than English, whose list is in `query_terms`."""
+"""Stop words of questions in languages other than English; `query_terms` has the English ones."""
 
 import re
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ _LISTS: Final[dict[str, str]] = {
 _WORDS: Final = {name: frozenset(words.split()) for name, words in _LISTS.items()}
 OTHERS: Final = tuple(_WORDS.values())
 
-# Chinese has no spaces around them. Single characters only if few other words contain them.
+# Chinese stop words, which no spaces delimit; single characters only if few words contain them.
 _PARTICLES = re.compile(
     "为什么|为何|什么时候|什么|怎么样|怎么|怎样|如何|哪里|哪儿|哪个|哪些|哪|谁|多少|有没有|没有|"
     "是不是|关于|对于|我们|你们|他们|我|你|您|的|了|吗|呢|是|说过|写过|说了|写了|提到|看法|文章|博客"
@@ -108,5 +108,5 @@ def without_particles(text: str) -> str:
 
 
 def is_written_out(unit: Sequence[str]) -> bool:
-    """Whether a pair of characters includes kana: an ending or a word like "about"."""
+    """Whether single characters include hiragana, as Japanese endings and particles do."""
     return all(len(sign) == 1 for sign in unit) and any(map(_KANA.match, unit))

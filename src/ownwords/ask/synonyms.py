@@ -1,12 +1,13 @@
 """Everyday English synonyms, British and American: "bicycle" and "bike".
 
-Only words that are interchangeable in nearly any sentence, since queries use one for the other.
+The list has only words that are interchangeable in nearly any sentence, since a search replaces
+one by the other.
 """
 
 from typing import Final
 
 _ENDINGS = (("ies", "y"), ("s", ""), ("es", ""), ("ed", ""), ("d", ""), ("ing", ""), ("ing", "e"))
-_LEAST = 3  # least letters of a word without its ending
+_LEAST = 3  # minimum letters of a word without its ending
 
 _GROUPS: Final = """
     airplane aeroplane plane aircraft, aluminium aluminum, apartment flat, attic loft garret,
@@ -50,7 +51,7 @@ for _group in _GROUPS.split(","):
 
 
 def synonyms_of(word: str) -> tuple[str, ...]:
-    """Synonyms of a word in any number or tense."""
+    """The synonyms of a word, which may be in any number or tense."""
     return next((_ALIKE[form] for form in _plain_forms(word) if form in _ALIKE), ())
 
 

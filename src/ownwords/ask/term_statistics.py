@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from ownwords.ask.index import SearchIndex
 from ownwords.ask.query_terms import QueryTerm
 
-_LEAST = 1e-6  # IDF of a term in half of the chunks or more
-_MOST_FOUND = 1000  # chunks with a phrase
+_LEAST = 1e-6  # minimum IDF, for terms in half of the chunks or more
+_MOST_FOUND = 1000  # chunks returned by `chunks_with_all`
 _MARKED = re.compile("\x01([^\x02]+)\x02")
-_MOST_KEPT = 50_000  # counts in memory
+_MOST_KEPT = 50_000  # counts cached in memory
 
 
 class TermStatistics:
@@ -50,12 +50,12 @@ class TermStatistics:
         return max(_LEAST, math.log((self._chunks - count + 0.5) / (count + 0.5)))
 
     def chunks(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks in the index."""
         self._refresh()
         return self._chunks
 
     def chunks_with(self, term: QueryTerm, ids: Iterable[int]) -> set[int]:
-        """Those of these chunks that contain a term."""
+        """The subset of these chunks that contain a term."""
         with self._index.reading() as db:
             rows = db.execute(
                 "SELECT rowid FROM chunk_search WHERE chunk_search MATCH ?"
@@ -65,7 +65,7 @@ class TermStatistics:
             return {row[0] for row in rows}
 
     def chunks_with_all(self, terms: Iterable[QueryTerm]) -> list[int]:
-        """The chunks that contain all of the terms."""
+        """The chunks that contain all of the terms, at most `_MOST_FOUND`."""
         query = " AND ".join(term.match for term in terms)
         with self._index.reading() as db:
             rows = db.execute(
@@ -75,7 +75,7 @@ class TermStatistics:
             return [row[0] for row in rows]
 
     def spellings_of(self, terms: Iterable[QueryTerm]) -> tuple[str, ...]:
-        """How a post spells each term that occurs."""
+        """The spelling of each term that occurs, in lower case, as found in a post."""
         spellings: dict[str, None] = {}
         with self._index.reading() as db:
             for term in terms:

@@ -13,9 +13,9 @@ from ownwords.ask.index_schema import meta
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 
-# One more than the current: going back to the embedder before costs nothing.
+# The current embedder and the one before, so that switching back costs nothing.
 NAMES_KEPT: Final = 2
-_NAMES = "ask_embedders"  # the most recent first
+_NAMES = "ask_embedders"  # key of the names in `meta`, most recent first
 
 
 def put(db: sqlite3.Connection, name: str, ids: Sequence[int] | Ids, rows: Floats) -> None:
@@ -42,7 +42,7 @@ def load(db: sqlite3.Connection, name: str) -> tuple[Ids, Floats]:
 
 
 def keep(db: sqlite3.Connection, name: str) -> int:
-    """Delete all but those of this name and the one used before; returns how many."""
+    """Delete all vectors but those of this name and the one used before; returns how many."""
     before = json.loads(meta(db, _NAMES) or "[]")
     names = {row[0] for row in db.execute("SELECT DISTINCT name FROM vectors")}
     by_age = dict.fromkeys([name, *before, *sorted(names)])

@@ -17,7 +17,7 @@ from ownwords.ask.query_terms import detect_stop_words
 from ownwords.ask.stop_words import OTHERS
 from ownwords.evaluation.lexicon import Lexicon
 
-_MOST = 6  # substitutes for a word
+_MOST = 6  # maximum number of substitutes for a word
 # Letters that many keyboards lack, and that Unicode does not decompose.
 _TYPED = str.maketrans(
     {"ß": "ss", "ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"}
@@ -25,10 +25,10 @@ _TYPED = str.maketrans(
 _UMLAUTS = (("ae", "a"), ("oe", "o"), ("ue", "u"))
 # Forms of a word share at least 4 letters and differ in at most 3 at the end.
 _BEGINNING, _ENDING = 4, 3
-_COMPOUND = 5  # letters of a word that is looked for in compounds
+_COMPOUND = 5  # minimum letters of a word to look for in compounds
 # Shorter words are too often one letter away from another word.
 _MISTYPED = 7
-# An archive is in another language if it has this share of its stop words.
+# An archive is taken to be in a language if it has this share of that language's stop words.
 _PRESENT = 0.25
 
 
@@ -51,7 +51,7 @@ class IndexVocabulary:
         self._snapshot: _VocabularySnapshot | None = None
 
     def substitutes(self, word: str, language: str = "en") -> tuple[str, ...]:
-        """The words of the archive that may be meant by a word it lacks.
+        """The words of the archive to search for in place of a word that it lacks.
 
         Other spellings first ("strasse", "email"); in languages other than English, other forms and
         compounds; last, words at one typo's distance.
@@ -107,7 +107,7 @@ def _read(index: SearchIndex, generation: str) -> _VocabularySnapshot:
 
 
 def _share_present(words: Iterable[str], terms_present: Set[str]) -> float:
-    """The share of a language's stop words that occur."""
+    """The share of these stop words that occur in the archive."""
     stems = set(_stems(sorted(words)))
     return len(stems & terms_present) / len(stems)
 
@@ -118,7 +118,7 @@ def _lexicon() -> Lexicon:
 
 
 def _is_english_word(word: str) -> bool:
-    """Whether it is an English word: "drought" is not a typo of "draught"."""
+    """Whether a word is English ("drought" is no typo of "draught") or too short to be a typo."""
     return len(word) < _MISTYPED or _lexicon().knows(word)
 
 
@@ -156,7 +156,7 @@ def _with_prefix(ordered: Sequence[str], start: str) -> Iterator[str]:
 
 
 def _forms(stem: str, ordered: Sequence[str]) -> list[str]:
-    """Words that differ only in a few last letters, with the longest common prefix."""
+    """The words with the longest common prefix that differ only in a few last letters."""
     start = stem[: max(_BEGINNING, len(stem) - _ENDING)]
     if len(start) < _BEGINNING:
         return []

@@ -1,1 +1,1 @@
-"""The model in the box, and others one may begin with."""
+"""Base models to train from: the shipped one, and others that the user adds."""

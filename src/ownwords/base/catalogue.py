@@ -21,7 +21,7 @@ from ownwords.models.weight_mapping import INDEX, SINGLE, weight_shapes
 
 SHIPPED: Final = "shipped"
 BOXED: Final = "the base in the box"  # its display name
-# Names with a meaning of their own.
+# Names with a special meaning, which no added base may have.
 RESERVED = frozenset({SHIPPED, "none"})
 
 _BOX = Path(__file__).parent / "shipped"
@@ -40,8 +40,8 @@ class Entry:
     bytes: int
     parameters: int
     family: str
-    bits_per_byte: float | None  # on its own held-out texts
-    problem: str = ""  # why it cannot be used
+    bits_per_byte: float | None  # on held-out or validation texts; None if unknown
+    problem: str = ""  # why the base cannot be used; empty if it can
 
 
 def bases_folder(home: Path | None = None) -> Path:
@@ -60,7 +60,7 @@ def shipped() -> Path:
 
 
 def has_shipped() -> bool:
-    """Whether the shipped base exists."""
+    """Whether this installation has the shipped base."""
     return _is_model(_BOX)
 
 
@@ -93,8 +93,8 @@ def entry(name: str, folder: Path, origin: Literal["shipped", "added"]) -> Entry
 def find(name: str, home: Path | None = None) -> Path:
     """The model directory of a base: "" or "shipped", the name of an added base, or a path.
 
-    A name takes precedence over a path; a folder with the name of a base is `./NAME`. OwnwordsError
-    if there is none, with similar names.
+    A name takes precedence over a path; write `./NAME` for a folder with the name of a base. Raises
+    OwnwordsError, which suggests a similar name, if there is none.
     """
     if name in ("", SHIPPED):
         return shipped()
@@ -102,7 +102,7 @@ def find(name: str, home: Path | None = None) -> Path:
     if _NAME.fullmatch(name) and atomic_dir.readable_dir(added).is_dir():
         return atomic_dir.readable_dir(added)
     given = Path(name).expanduser()
-    for folder in (given, given / "model"):  # that of a workspace
+    for folder in (given, given / "model"):  # a workspace has its model in `model`
         if _is_model(folder):
             return folder
     if given.is_dir():
@@ -132,7 +132,7 @@ def is_hub_name(text: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """OwnwordsError if a base may not have this name."""
+    """Raise OwnwordsError if this is not a valid name for a base."""
     if not _NAME.fullmatch(name) or name.endswith("."):
         raise OwnwordsError(
             f"{name!r:.80} cannot be the name of a base",
@@ -152,7 +152,7 @@ def name_for(source: str) -> str:
 
 
 def find_models(sources: Sequence[str]) -> dict[str, Path]:
-    """Folders by name of several bases, model directories or workspaces with a model."""
+    """The folders of several bases, model directories or workspaces with a model, by name."""
     folders: dict[str, Path] = {}
     for source in sources:
         folder = find(source)
@@ -172,7 +172,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def _bits_of(folder: Path) -> float | None:
-    """The bits per byte on held-out or validation texts, from ownwords.json."""
+    """The bits per byte on held-out or else validation texts, from ownwords.json."""
     if not (folder / PROVENANCE).exists():
         return None
     said = read_json(folder / PROVENANCE)

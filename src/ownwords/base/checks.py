@@ -1,6 +1,6 @@
 """Checks that a base is complete, unchanged and readable, before anything is trained from it.
 
-Nothing here needs torch where the part in C++ is compiled.
+Nothing here needs torch if the C++ library is compiled.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from ownwords.models import directory, weight_mapping
 from ownwords.models.untrusted_files import ModelError
 from ownwords.tokenizers import tokenizer
 
-_SAMPLE_TEXT = "The trouble with the world"  # any text: the logits must be finite
+_SAMPLE_TEXT = "The trouble with the world"  # any text will do to check that the logits are finite
 
 
 def verify(folder: Path) -> list[str]:
@@ -31,7 +31,7 @@ def verify(folder: Path) -> list[str]:
 
 
 def changed_files(folder: Path) -> list[str]:
-    """The files that differ from the manifest; none where there is no manifest."""
+    """The files that differ from the manifest, one sentence each; empty without a manifest."""
     known = Manifest.read(folder)
     if known is None:
         return []
@@ -46,9 +46,9 @@ def changed_files(folder: Path) -> list[str]:
 
 
 def check_fits(folder: Path) -> None:
-    """ModelError unless weights, config and tokenizer belong together and can be trained on.
+    """Raise ModelError unless weights, config and tokenizer match and can be trained further.
 
-    Only the heads of the files of weights are read.
+    Only the headers of the weight files are read.
     """
     model_files = directory.read(folder)
     stored = weight_mapping.find_tensors(folder)
@@ -64,13 +64,13 @@ def check_fits(folder: Path) -> None:
 
 
 def check_usable(folder: Path) -> None:
-    """OwnwordsError unless the base in this folder can be opened and read."""
+    """Raise OwnwordsError if `verify` finds a problem with the base in this folder."""
     if problems := verify(folder):
         raise OwnwordsError(f"the model was not added: {'; '.join(problems)}")
 
 
 def check_disk_space(folder: Path, needed: int) -> None:
-    """OwnwordsError if the disk of a folder has fewer free bytes than needed."""
+    """Raise OwnwordsError if the disk of a folder has fewer free bytes than needed."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise OwnwordsError(

@@ -1,7 +1,8 @@
 """Downloads a model from the Hugging Face Hub: its weights, settings and tokenizer, never code.
 
-`huggingface_hub` does the work: HF_ENDPOINT names another hub, HF_TOKEN or `hf auth login` give a
-token for models that need one, a broken connection is resumed. What arrives is checked here.
+`huggingface_hub` downloads the files: HF_ENDPOINT selects another hub, HF_TOKEN or `hf auth login`
+provides a token for models that need one, and interrupted downloads are resumed. This module checks
+the downloaded files.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ _OPTIONAL = frozenset({GENERATION, CARD, PROVENANCE, "LICENSE", "LICENSE.txt", *
 _SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.safetensors")
 _PICKLE = re.compile(r"[^/]*\.(bin|pt|pth|ckpt|pkl|h5|msgpack)")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-_SMALL_BYTES = 64 << 20  # any file without weights: Gemma's tokenizer has 33 MB
+_SMALL_BYTES = 64 << 20  # limit for files without weights; Gemma's tokenizer has 33 MB
 _PARTIAL = ".fetching"
 _CACHE = ".cache"  # where huggingface_hub keeps what it needs to resume
 _WORKERS = 4
@@ -41,20 +42,20 @@ _TRANSPORT = frozenset({"httpx", "httpx2", "httpcore", "requests", "urllib3"})
 
 
 class HubError(OwnwordsError):
-    """The hub did not send what was asked of it."""
+    """The hub cannot be reached, refuses a request, or sends something unexpected."""
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file in the hub's listing, with as much as the hub says about it."""
+    """A file in the hub's listing, with its size and checksum where the hub gives them."""
 
     name: str
     bytes: int | None
-    sha256: str | None  # of weights
-    git_sha1: str | None  # of small files: their name as an object of git
+    sha256: str | None  # of files in Git LFS, such as weights
+    git_sha1: str | None  # of other files: the SHA-1 of the git blob
 
     def problem(self, path: Path) -> str:
-        """Why the file at `path` is not this one; empty if it is."""
+        """How the file at `path` differs from the listing; empty if it matches."""
         size = path.stat().st_size
         if self.bytes not in (None, size):
             return f"it has {size:,} bytes instead of {self.bytes:,}"
@@ -68,9 +69,9 @@ class RemoteFile:
 
 
 def fetch(name: str, folder: Path, progress: Progress) -> Manifest:
-    """Download the model ORG/NAME to `folder`, which appears complete and checked, or not at all.
+    """Download the model ORG/NAME to `folder`, which is created only once all files are checked.
 
-    The files that arrived before an interruption are kept beside it for the next call.
+    Files that arrived before an interruption are kept in a folder beside it for the next call.
     """
     endpoint = endpoint_in_force()
     with translate_os_errors(folder):
@@ -78,7 +79,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> Manifest:
         _check_usable(name, files)
         draft = folder.with_name(f".{folder.name}.{commit[:12]}{_PARTIAL}")
         for other in partial_downloads(folder):
-            if other != draft:  # of an older version
+            if other != draft:  # of another version of the model
                 shutil.rmtree(other)
         draft.mkdir(parents=True, exist_ok=True)
         # Settings first: an unknown family is refused before gigabytes are downloaded.
@@ -116,12 +117,12 @@ def endpoint_in_force() -> str:
 
 
 def token_for(endpoint: str) -> bool | None:
-    """What huggingface_hub takes as a token: None (the user's), or False over plain HTTP."""
+    """The token argument for huggingface_hub: None (the user's), or False over plain HTTP."""
     return None if endpoint.startswith("https://") else False
 
 
 def _listing(endpoint: str, name: str) -> tuple[str, dict[str, RemoteFile]]:
-    """The newest commit of a model, and the files of its top folder by name."""
+    """The newest commit of a model, and the files in its top folder by name."""
     with _hub_errors(endpoint, name):
         from huggingface_hub import HfApi  # noqa: PLC0415 - half a second
 
@@ -149,7 +150,7 @@ def _download(
     draft: Path,
     stage: Stage | None = None,
 ) -> None:
-    """Download these files into `draft`; HubError for one that is not as the hub lists it."""
+    """Download these files into `draft`; HubError if one differs from the hub's listing."""
     with _hub_errors(endpoint, name):
         from huggingface_hub import snapshot_download  # noqa: PLC0415
 
@@ -171,7 +172,7 @@ def _download(
         if not problem and not _SHARD.fullmatch(file.name) and path.stat().st_size > _SMALL_BYTES:
             problem = f"it is larger than {_SMALL_BYTES >> 20} MiB"
         if problem:
-            shutil.rmtree(draft)  # nothing of it can be trusted
+            shutil.rmtree(draft)  # none of its files can be trusted
             raise HubError(
                 f"{file.name} of {name} did not arrive as listed: {problem}",
                 hint="it was changed on the way, or the hub is out of order: try again later",
@@ -186,7 +187,7 @@ def _progress_bar(stage: Stage | None) -> Any:  # noqa: ANN401 - a subclass of t
 
     class StageBar(tqdm):  # type: ignore[type-arg,misc,unused-ignore]
         def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401
-            # Of two bars for bytes, this one counts what is written, not what is received.
+            # There are two bars for bytes: count the bytes written, not the bytes received.
             is_transfer = "Downloading bytes" in str(options.get("desc"))
             self._counts = options.get("unit") == "B" and not is_transfer
             options.pop("name", None)
@@ -205,7 +206,7 @@ def _progress_bar(stage: Stage | None) -> Any:  # noqa: ANN401 - a subclass of t
 
 @contextmanager
 def _hub_errors(endpoint: str, name: str) -> Iterator[None]:
-    """Turn what huggingface_hub raises into one sentence, and keep it from printing its own."""
+    """Turn exceptions of huggingface_hub into HubError, and keep it from printing its own."""
     try:
         from huggingface_hub.utils import logging  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -228,7 +229,7 @@ def _hub_errors(endpoint: str, name: str) -> Iterator[None]:
 
 
 def _explained(error: BaseException, endpoint: str, name: str) -> HubError | None:
-    """The error as a sentence; None where it does not come from the hub or the network."""
+    """The HubError for an exception; None if it does not come from the hub or the network."""
     from huggingface_hub import errors  # noqa: PLC0415
 
     page = f"{endpoint}/{name}"
@@ -241,7 +242,7 @@ def _explained(error: BaseException, endpoint: str, name: str) -> HubError | Non
     if isinstance(error, errors.OfflineModeIsEnabled):
         return HubError("HF_HUB_OFFLINE forbids downloads", hint="unset it, or add a folder")
     if isinstance(error, errors.LocalEntryNotFoundError):
-        # What huggingface_hub says when it finds no hub, and no earlier download either.
+        # huggingface_hub raises this if it reaches no hub and finds no earlier download.
         cause = error.__cause__ and _explained(error.__cause__, endpoint, name)
         return cause or HubError(f"{endpoint} cannot be reached", hint=_RESUMES)
     if isinstance(error, errors.RepositoryNotFoundError) or status == 401:
@@ -265,7 +266,7 @@ def _explained(error: BaseException, endpoint: str, name: str) -> HubError | Non
 
 
 def _check_usable(name: str, files: dict[str, RemoteFile]) -> None:
-    """OwnwordsError unless there are settings, a tokenizer, and weights that can do no harm."""
+    """Raise OwnwordsError unless there are a config, a tokenizer, and weights as safetensors."""
     if CONFIG not in files:
         raise OwnwordsError(f"{name} has no {CONFIG}", hint="look for another copy of the model")
     if SINGLE not in files and INDEX not in files:
@@ -290,7 +291,7 @@ def _check_usable(name: str, files: dict[str, RemoteFile]) -> None:
 
 
 def _shards(index: Path, name: str, files: dict[str, RemoteFile]) -> list[str]:
-    """The files of weights that an index names, all of which the hub must list."""
+    """The weight files named in an index; OwnwordsError unless the hub lists them all."""
     places = read_json(index).get("weight_map")
     shards = sorted({str(each) for each in places.values()}) if isinstance(places, dict) else []
     strange = [each for each in shards if not _SHARD.fullmatch(each) or each not in files]

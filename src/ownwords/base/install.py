@@ -32,15 +32,15 @@ def add(
 ) -> Path:
     """Add a model directory, or ORG/NAME of a hub, to the bases; returns its folder.
 
-    A model directory is copied. Of a hub's model, weights, settings and tokenizer are downloaded.
-    The model is opened once before it is added. Files that arrived before an interruption are kept.
+    A model directory is copied. From a hub, the weights, config and tokenizer are downloaded; files
+    that arrived before an interruption are kept. The model is opened once before it is added.
     """
     progress = progress or Progress()
     path = Path(source).expanduser()
     local = _model_in(path)
     name = name or catalogue.name_for(str(local) if local else source)
     check_free(name, home)
-    # An existing folder is never looked up on a hub.
+    # An existing path is never looked up on a hub.
     if local is None and (path.exists() or not catalogue.is_hub_name(source)):
         raise _not_a_model(source, path)
     bases = catalogue.bases_folder(home)
@@ -55,7 +55,7 @@ def add(
 
 
 def check_free(name: str, home: Path | None = None) -> None:
-    """OwnwordsError if the name is not allowed, or taken."""
+    """Raise OwnwordsError if the name is not allowed or already taken."""
     catalogue.check_name(name)
     if atomic_dir.readable_dir(catalogue.bases_folder(home) / name).exists():
         raise OwnwordsError(
@@ -86,7 +86,7 @@ def remove(name: str, home: Path | None = None) -> int:
 
 
 def _model_in(path: Path) -> Path | None:
-    """The model directory that a path is, or that of the workspace it is."""
+    """The model directory at a path: the folder itself, or `model` in it for a workspace."""
     for folder in (path, path / "model"):
         if (folder / CONFIG).exists():
             return folder
@@ -127,7 +127,7 @@ def _copy(source: Path, folder: Path, progress: Progress) -> None:
 
 
 def _copy_file(source: Path, target: Path, stage: Stage) -> str:
-    """Copy a file; returns its SHA-256. A link is followed only within a model directory."""
+    """Copy a file; returns its SHA-256. Links are followed only within a model directory."""
     hasher = sha256()
     with open_file(source) as file, target.open("xb") as copy:
         while block := file.read(_BLOCK_BYTES):

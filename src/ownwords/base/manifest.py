@@ -16,13 +16,13 @@ _FORMAT = 1
 class Manifest:
     """Source, revision and checksums of a base at the time it was added."""
 
-    source: str  # "openai-community/gpt2", the folder it was copied from, or what made it
+    source: str  # the model on the hub, the folder it was copied from, or what made it
     revision: str  # the commit on the hub; empty otherwise
-    files: Mapping[str, str]  # the SHA-256 of each, by name
+    files: Mapping[str, str]  # the SHA-256 of each file, by name
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest | None":
-        """The manifest in a folder; None where there is none. OwnwordsError if it is damaged."""
+        """The manifest in a folder; None if there is none. OwnwordsError if it is damaged."""
         path = folder / FILE
         if not path.exists():
             return None
@@ -35,6 +35,6 @@ class Manifest:
         return decode(cls, data, source=str(path), unknown="ignore")
 
     def to_bytes(self) -> bytes:
-        """The content of the file."""
+        """The manifest as the content of base.json."""
         data = {"format": _FORMAT, **encode(self), "files": dict(sorted(self.files.items()))}
         return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode("utf-8")

@@ -1,7 +1,7 @@
 """Settings: dataclasses filled from TOML files, the environment, `--set` and flags.
 
 A settings class is a frozen dataclass whose fields are sections (further dataclasses) or values.
-The dataclass field is the only default there is. A setting's name is its path: `archive.drafts`.
+Defaults are defined only by the dataclass fields. A setting's name is its path: `archive.drafts`.
 """
 
 import dataclasses
@@ -32,15 +32,16 @@ from ownwords.core.safe_toml import parse_toml
 from ownwords.core.validation import decode, shown, unknown_name
 
 PREFIX = "OWNWORDS_"
-# Variables of ours that are no settings: native and base look at these.
+# Environment variables of ownwords that are not settings; the native library and the data folder
+# read them.
 _OTHERS = ("OWNWORDS_ISA", "OWNWORDS_HOME", "OWNWORDS_LEVELS")
-NONE = "none"  # TOML has no null: this word stands for it, where a setting may have no value
+NONE = "none"  # the word for None in optional settings, since TOML has no null
 
 _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True)
 _BOOLEANS |= dict.fromkeys(("false", "no", "off", "0"), False)
 
-# Old names of settings and the new ones; "" for a setting that is gone. An old name is refused
-# with a sentence that says so.
+# Old names of settings and the new ones; "" for a removed setting. An old name is refused with an
+# error that gives the new one.
 RENAMED: Mapping[str, str] = {
     "model.vocabulary": "model.vocab_size",
     "model.context": "model.context_length",
@@ -62,7 +63,7 @@ RENAMED: Mapping[str, str] = {
     "train.z_weight": "train.z_loss_weight",
     "train.average_half_life": "train.ema_half_life",
 }
-# The same for values.
+# Old values of settings and the new ones.
 _RENAMED_VALUES: Mapping[str, Mapping[object, str]] = {"train.precision": {"masters": "bf16"}}
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ S = TypeVar("S", bound="DataclassInstance")
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a settings class: its name, its type, its default."""
+    """A setting of a settings class: its dotted name, type and default."""
 
     key: str
     type: object
@@ -82,14 +83,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Resolved(Generic[S]):
-    """The settings in force, and for each name where its value comes from."""
+    """The resolved settings, and for each name the origin of its value."""
 
     settings: S
     origins: Mapping[str, str]
 
     def to_toml(self) -> str:
-        """As a file that `resolve` reads back to equal settings; the origins stand as comments."""
-        # What stands outside of any section has to come first: TOML has no way back.
+        """The settings as TOML that `resolve` reads back unchanged, with origins as comments."""
+        # Settings without a section must come first: TOML cannot leave a section again.
         lines: dict[str, list[str]] = {"": []}
         for setting in settings_of(self.settings):
             section, _, name = setting.key.rpartition(".")
@@ -107,10 +108,11 @@ def resolve(
     sets: Sequence[str] = (),
     flags: Mapping[str, object] = types.MappingProxyType({}),
 ) -> Resolved[S]:
-    """Settings of that class. The later wins: default, files in order, environment, sets, flags.
+    """Resolve the settings of a class from defaults, files, environment, sets and flags.
 
-    `sets` are "key=value"; a flag that is None was not given. Raises ConfigError for an unknown
-    name or a value of the wrong kind, naming the place, what was seen and what was expected.
+    Later sources in this order override earlier ones, as do later files. `sets` are "key=value"; a
+    flag that is None was not given. Raises ConfigError for an unknown name or an invalid value; the
+    message gives the place, the value and what was expected.
     """
     known = {setting.key: setting for setting in settings_of(kind())}
     values: dict[str, object] = {}
@@ -122,7 +124,7 @@ def resolve(
 
 
 def settings_of(settings: "DataclassInstance", prefix: str = "") -> Iterator[Setting]:
-    """Every setting of a settings object, in order, its value there as the default."""
+    """Yield every setting of a settings object in order, with its current value as the default."""
     hints = get_type_hints(type(settings), include_extras=True)
     for field in dataclasses.fields(settings):
         key, value = prefix + field.name, getattr(settings, field.name)
@@ -133,17 +135,17 @@ def settings_of(settings: "DataclassInstance", prefix: str = "") -> Iterator[Set
 
 
 def environment_name(key: str) -> str:
-    """`archive.drafts` -> `OWNWORDS_ARCHIVE__DRAFTS`."""
+    """The environment variable of a setting: `archive.drafts` -> `OWNWORDS_ARCHIVE__DRAFTS`."""
     return PREFIX + key.upper().replace(".", "__")
 
 
 def flag_name(key: str, value: object) -> str:
-    """`archive.drafts` -> `--drafts`, or `--no-drafts` where it was switched off."""
+    """The flag of a setting: `archive.drafts` -> `--drafts`, or `--no-drafts` if it is False."""
     name = key.rpartition(".")[2].replace("_", "-")
     return f"--no-{name}" if value is False else f"--{name}"
 
 
-# --- where values come from: (key, value, origin), known keys only -----------------------------
+# --- sources of values: (key, value, origin), known keys only ----------------------------------
 
 
 def _given(
@@ -157,7 +159,7 @@ def _given(
         yield from _from_table(known, _read(path), "", path.as_posix())
     by_variable = {environment_name(key): key for key in known}
     for variable in sorted(env):
-        name = variable.upper()  # Windows knows no lower case here
+        name = variable.upper()  # Windows ignores case in variable names
         if not name.startswith(PREFIX) or name in _OTHERS:
             continue
         if name not in by_variable:
@@ -202,7 +204,7 @@ def _from_table(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # Notepad begins its files with a byte order mark.
+        # utf-8-sig, because Notepad writes a byte order mark.
         return parse_toml(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"the settings file {path} does not exist") from None
@@ -231,11 +233,11 @@ def _unknown(
     raise error
 
 
-# --- values into their types -------------------------------------------------------------------
+# --- conversion of values to their types --------------------------------------------------------
 
 
 class _Text(str):
-    """A value written as bare text, outside TOML: `true`, `0.2`, `a,b`."""
+    """A value given as plain text outside TOML: `true`, `0.2`, `a,b`."""
 
     __slots__ = ()
 
@@ -254,7 +256,7 @@ def _value(kind: Any, value: object, key: str, origin: str) -> object:  # noqa: 
 
 
 def _parsed(kind: Any, text: str) -> object:  # noqa: ANN401 - a type
-    """The text as plain data of that type; ValueError or the text itself where it is none."""
+    """The text as plain data of a type; if it is invalid, ValueError or the text itself."""
     args = get_args(kind)
     match get_origin(kind):
         case origin if origin is Union or origin is types.UnionType:
@@ -279,7 +281,7 @@ def _parsed(kind: Any, text: str) -> object:  # noqa: ANN401 - a type
 def _filled(
     settings: S, prefix: str, values: Mapping[str, object], origins: Mapping[str, str]
 ) -> S:
-    """The object with those values in place; its class may refuse them with a ValueError."""
+    """The settings with these values; ConfigError with their origins if the class refuses them."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         key, value = prefix + field.name, getattr(settings, field.name)
@@ -298,11 +300,11 @@ def _filled(
         raise ConfigError(f"{', '.join(places)}: {message}", hint) from error
 
 
-# --- values into TOML --------------------------------------------------------------------------
+# --- conversion of values to TOML ---------------------------------------------------------------
 
 
 def as_toml(value: object) -> str:
-    """A value as TOML writes it."""
+    """The value in TOML syntax."""
     if value is None:
         return f'"{NONE}"'
     if isinstance(value, bool):
@@ -311,5 +313,5 @@ def as_toml(value: object) -> str:
         return repr(value)
     if isinstance(value, tuple):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
-    # JSON's escapes are among TOML's, but for the delete character.
+    # JSON strings are valid in TOML, except that TOML requires the delete character escaped.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

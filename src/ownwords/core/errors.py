@@ -42,7 +42,7 @@ class ConfigError(OwnwordsError):
 
 @contextmanager
 def resumable(sentence: str) -> Iterator[None]:
-    """Tell whoever interrupts what is saved, unless the interrupted code says it itself."""
+    """Add the sentence to a KeyboardInterrupt in the block, unless it already has a message."""
     try:
         yield
     except KeyboardInterrupt as error:

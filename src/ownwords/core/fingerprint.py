@@ -4,7 +4,7 @@ import hashlib
 
 
 def digest(*parts: str | bytes) -> str:
-    """A 128-bit BLAKE2b key of the parts in order, in hexadecimal; their borders count."""
+    """A 128-bit BLAKE2b key of the parts in order, in hexadecimal; their boundaries matter."""
     hasher = hashlib.blake2b(digest_size=16)
     for part in parts:
         # surrogatepass: a title may hold a lone surrogate

@@ -84,7 +84,7 @@ class ComputeDevice:
     kind: str  # cpu, cuda, rocm, xpu, mps
     name: str
     memory_bytes: int
-    dtypes: tuple[str, ...]  # those in which a matrix product works
+    dtypes: tuple[str, ...]  # those that support a matrix product
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,11 @@ class Machine:
     python: str
     cpu: Cpu
     memory: Capacity
-    disk: Capacity  # of the workspace
+    disk: Capacity  # the disk of the workspace
     sqlite: str
     full_text_search: bool
     threads: int
-    devices: tuple[ComputeDevice, ...]  # the best first; empty without torch
+    devices: tuple[ComputeDevice, ...]  # best first; empty without torch
     speeds: tuple[Speed, ...]
     parts: tuple[OptionalComponent, ...]
 
@@ -146,7 +146,7 @@ def import_torch() -> tuple[ModuleType | None, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import torch  # noqa: PLC0415
-    except Exception as error:  # a broken one raises anything: OSError, RuntimeError, ImportError
+    except Exception as error:  # a broken torch raises any of OSError, RuntimeError, ImportError
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             return None, ""
         first_line = str(error).partition("\n")[0]
@@ -208,7 +208,7 @@ def usable_cores(root: Path = _ROOT) -> int:
     )
     for folder in _cgroups("cpu", root):
         quota, _, period = _text(folder / "cpu.max").partition(" ")
-        if not quota:  # version 1
+        if not quota:  # cgroup version 1
             quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
         if quota.isdigit() and period.isdigit() and int(period):
             cores = min(cores, max(1, round(int(quota) / int(period))))
@@ -216,7 +216,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 
 def _cgroups(controller: str, root: Path) -> Iterator[Path]:
-    """The folders with this process's limits: its own control group and the parents."""
+    """Yield the folders with this process's limits: its own control group and the parents."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -224,7 +224,7 @@ def _cgroups(controller: str, root: Path) -> Iterator[Path]:
         top = root / "sys/fs/cgroup"
         if controllers:
             top /= controller
-        # Within a container the path may be that of the host: then only the top exists.
+        # In a container, the path may be the host's; then only the top folder exists.
         group = top / path.lstrip("/")
         yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(top)]
 
@@ -296,12 +296,12 @@ def _disk(workspace: Path) -> Capacity:
     return Capacity(usage.total, usage.free)
 
 
-# --- devices and their speed -------------------------------------------------------------------
+# --- devices and their speeds ------------------------------------------------------------------
 
 
 def _devices(torch: ModuleType) -> Iterator[ComputeDevice]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about an old driver: the device is then left out
+        warnings.simplefilter("ignore")  # warnings about an old driver; its device is left out
         cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
         xpu = hasattr(torch, "xpu") and torch.xpu.is_available()
     for kind, count in (

@@ -41,10 +41,10 @@ Subscriber = Callable[[Event], None]
 
 
 def parse_event(line: str | bytes) -> Event | None:
-    """Return the event of a line that `JsonLines` wrote; None where the line is damaged."""
+    """Parse a line written by `JsonLines`; None if the line is damaged."""
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError):  # a crash in the middle of a line
+    except (ValueError, RecursionError):  # a line cut by a crash
         return None
     if not isinstance(record, dict) or record.get("kind") not in get_args(EventKind):
         return None
@@ -79,16 +79,16 @@ class Progress:
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator["Stage"]:
-        """A part of the work, from "start" to "done"; stages open at the same time differ in name.
+        """Open a part of the work, from "start" to "done"; concurrent stages must differ in name.
 
-        A total that becomes known later is set as `stage.total`.
+        A total that becomes known later can be set as `stage.total`.
         """
         stage = Stage(self, name, total, unit)
         stage.tell("start")
         try:
             yield stage
         except BaseException:
-            # The error of the work matters, not that it could not be logged.
+            # An error of the log must not hide the error of the job.
             with suppress(WorkspaceError):
                 stage.tell("done", "stopped")
             raise
@@ -180,14 +180,14 @@ class RateEstimator:
 class JsonLines:
     """Appends events to a file, one JSON object a line, unbuffered.
 
-    "advance" events are left out. WorkspaceError where the file cannot be written.
+    "advance" events are left out. Raises WorkspaceError if the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             self._file = path.open("a+b", buffering=0)
-            # After a crash in the middle of a line, begin a new one.
+            # Begin a new line if a crash left an incomplete one.
             if self._file.tell():
                 self._file.seek(-1, 2)
                 if self._file.read(1) != b"\n":
@@ -214,7 +214,7 @@ class JsonLines:
         )
         try:
             data = line.encode("ascii") + b"\n"
-            while data:  # a disk that fills up accepts a part first
+            while data:  # a disk that fills up may write only a part
                 data = data[self._file.write(data) :]
         except OSError as error:
             raise self._failed(error) from error

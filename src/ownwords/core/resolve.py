@@ -1,4 +1,4 @@
-"""Finds the workspace or model that a command means, given a path or nothing at all."""
+"""Finds the workspace or model for a command, from a path or the current folder."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,9 +11,9 @@ _LOOK = "read your posts first: ownwords look PATH"
 
 
 def resolve_workspace(given: Path | None, here: Path) -> Workspace:
-    """The workspace given, `here` if it is one, or the only one in `here`, with an archive in it.
+    """The workspace given, `here` itself, or the only one in `here` that has an archive.
 
-    Raises OwnwordsError where there is none or several.
+    Raises OwnwordsError if there is none or more than one.
     """
     if given is None and _has_archive(here):
         return Workspace(here)
@@ -34,9 +34,9 @@ def resolve_workspace(given: Path | None, here: Path) -> Workspace:
 
 
 def resolve_model(given: Path | None, here: Path) -> Path:
-    """The model directory given, that of the workspace given, or of the only workspace in `here`.
+    """The model directory given, or that of the workspace given or of the only one in `here`.
 
-    Raises OwnwordsError where there is none or several.
+    Raises OwnwordsError if there is none or more than one.
     """
     if given is None:
         make = "make one with `ownwords make PATH`"
@@ -57,16 +57,16 @@ def resolve_model(given: Path | None, here: Path) -> Path:
             f"the workspace {given} holds no model yet",
             hint="make one with `ownwords make PATH`",
         )
-    return given  # reading it reports what is missing
+    return given  # reading it will report missing files
 
 
 def resolve_served(
     paths: Sequence[Path], workspace: Path | None, here: Path
 ) -> tuple[Workspace, tuple[Path, ...]]:
-    """The workspace to serve, which may not exist yet, and the blogs it is or will be made of.
+    """The workspace to serve, which may not exist yet, and the blogs given as its sources.
 
     A path that is a workspace is served; any other is a blog, whose workspace is in `here`. Without
-    paths, it is the only NAME.ownwords in `here`. Raises OwnwordsError where there are several.
+    paths, it is the only NAME.ownwords in `here`. Raises OwnwordsError if there are several.
     """
     for path in paths:
         if not path.exists() and not path.name.endswith(SUFFIX):
@@ -90,13 +90,13 @@ def resolve_served(
         candidates = sorted(path for path in here.glob(f"*{SUFFIX}") if path.is_dir())
         if len(candidates) > 1:
             raise _several("workspace", candidates, f"ownwords serve {candidates[0].name}")
-        # Where there is none yet, the page says how to make one.
+        # If there is no workspace yet, the web page explains how to make one.
         root = (candidates[0] if candidates else here / (source_name(here) + SUFFIX)).absolute()
     return Workspace(root), blogs
 
 
 def _only(here: Path, fits: Callable[[Path], bool], what: str, option: str, hint: str) -> Path:
-    """The only NAME.ownwords in `here` that fits."""
+    """The only NAME.ownwords in `here` for which `fits` is true; OwnwordsError otherwise."""
     candidates = sorted(path for path in here.glob(f"*{SUFFIX}") if fits(path))
     if not candidates:
         raise OwnwordsError(

@@ -1,6 +1,6 @@
 """Decodes plain data (parsed TOML or JSON) into dataclasses, strictly, and encodes them again.
 
-A stdlib dataclass describes the data; msgspec checks it; the error is one sentence of ours.
+A stdlib dataclass describes the data, msgspec checks it, and errors are one sentence each.
 
     @dataclass(frozen=True)
     class GenerationParams:
@@ -17,8 +17,8 @@ A stdlib dataclass describes the data; msgspec checks it; the error is one sente
     some of a config.json    decode(Qwen3Fields, data, source="config.json", unknown="ignore")
     a file of ours           decode(Scorecard, data, source="scorecard.json", complete=True)
 
-Nothing is converted silently: "3" and true are no numbers; a whole number may stand for a float.
-NaN is refused, and text that UTF-8 cannot hold.
+Nothing is converted silently: "3" and true are not numbers. Whole numbers are accepted as floats.
+NaN is refused, and so is text that UTF-8 cannot encode.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ from ownwords.core.errors import ConfigError
 __all__ = ["Meta", "ValidationError", "decode", "encode", "expected", "shown", "unknown_name"]
 
 T = TypeVar("T")
-# "below" and "above" the bounds; "value" where the dataclass itself refuses.
+# "below" and "above" are out of bounds; "value" is refused by the dataclass itself.
 Problem = Literal["unknown", "missing", "type", "below", "above", "value"]
 
 _IN_WORDS: Mapping[object, str] = {
@@ -147,7 +147,7 @@ def unknown_name(
 def _known(
     kind: object, data: object, path: str, ignore: bool, null_is_missing: bool, complete: bool
 ) -> Any:  # noqa: ANN401 - plain data
-    """The data without what is to be ignored; unknown and missing names are refused here."""
+    """The data without ignored fields; raises ValidationError for unknown and missing names."""
     member = _member(kind, data)
     if isinstance(data, Mapping) and _is_record(member):
         fields = _fields(member)
@@ -160,7 +160,7 @@ def _known(
                 raise ValidationError(f"{full} is missing", full, "missing")
         data = {name: data[name] for name in fields if name in data}
     elif get_args(member)[:1] == (int,):
-        return data  # a list of token ids may be long
+        return data  # no check per item: a list of token ids may be long
     elif _is_nan(data) or (isinstance(data, str) and _SURROGATES.search(data)):
         raise _misfit(kind, data, path)
     parts = {
@@ -186,7 +186,7 @@ def _first_problem(kind: object, data: object, path: str) -> ValidationError:
 
 
 def _misfit(kind: object, value: object, path: str) -> ValidationError:
-    """The error for a value of another kind, or out of bounds."""
+    """The error for a value of the wrong type or out of bounds."""
     problem: Problem = "type"
     for member in _members(kind):
         for meta in _metas(member):
@@ -205,7 +205,7 @@ def _parts(
     kind: Any,  # noqa: ANN401 - a type
     data: object,
 ) -> Iterator[tuple[str | int, object, Any]]:
-    """The fields or items of such data: the name or number, type and value of each."""
+    """Yield the name or index, type and value of each field or item of the data."""
     args = get_args(kind)
     if isinstance(data, Mapping):
         if _is_record(kind):
@@ -225,7 +225,7 @@ def _members(kind: object) -> tuple[object, ...]:
 
 
 def _member(kind: object, data: object) -> Any:  # noqa: ANN401 - a type
-    """The type without its bounds; of a union the member that such data is meant for."""
+    """The type without its bounds; for a union, the member that matches the shape of the data."""
     for member in _members(kind):
         bare = _bare(member)
         of_dict = _is_record(bare) or get_origin(bare) in (dict, Mapping)
@@ -250,7 +250,7 @@ def _is_record(kind: object) -> bool:
 
 @functools.cache
 def _fields(kind: Any) -> Mapping[str, tuple[object, bool]]:  # noqa: ANN401 - a dataclass
-    """Of each field that can be given: its type, and whether it is required."""
+    """The type of each init field, and whether it is required, by name."""
     hints = get_type_hints(kind, include_extras=True)
     default = (dataclasses.MISSING, dataclasses.MISSING)
     return {

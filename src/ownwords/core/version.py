@@ -1,3 +1,3 @@
-"""The version of ownwords: here, below everything that states it."""
+"""The version of ownwords, in a module that imports nothing."""
 
 __version__ = "0.1.0"

@@ -43,8 +43,8 @@ class Workspace:
     def default_for(cls, source: Path, folder: Path | None = None) -> "Workspace":
         """The default workspace of a source: `<name>.ownwords` in the folder, or the current one.
 
-        A date that a blog puts into its export's name is no part of the name: the next export
-        belongs to the same workspace, even to one that was named with the date.
+        The date in the name of a blog's export file is ignored, so that the next export belongs to
+        the same workspace, even if that was named with a date.
         """
         folder, name = folder or Path.cwd(), source_name(source)
         exact, undated = folder / (name + SUFFIX), _without_export_date(name)
@@ -99,7 +99,7 @@ class Workspace:
         path = self.root / ".lock"
         with translate_os_errors(path):
             file = path.open("a+", encoding="utf-8")
-        with file:  # outside of the translation: errors of the job are not about the lock
+        with file:  # not translated: errors of the job are not about the lock
             if not try_lock(file.fileno()):
                 raise InUseError(
                     f"another ownwords process is working in {self.root}",
@@ -109,7 +109,7 @@ class Workspace:
 
 
 def data_folder() -> Path:
-    """This user's folder for bases and decisions: OWNWORDS_HOME, or the system's for data."""
+    """The user's folder for bases and decisions: OWNWORDS_HOME, or the system's data folder."""
     if given := os.environ.get(DATA_FOLDER_VARIABLE):
         return Path(given).expanduser()
     if (xdg := os.environ.get("XDG_DATA_HOME")) and Path(xdg).is_absolute():
@@ -130,7 +130,7 @@ def data_folder() -> Path:
 
 
 def source_name(source: Path) -> str:
-    """A short name for a source: that of the site rather than of its `input/db.sqlite`."""
+    """A short name for a source; for `SITE/input/db.sqlite`, the name of the site."""
     path = source.resolve()
     if path.name == "db.sqlite":
         path = path.parent
@@ -141,7 +141,7 @@ def source_name(source: Path) -> str:
 
 
 def _without_export_date(name: str) -> str:
-    """The name of an export file without what differs in each export: WordPress, Ghost, others."""
+    """The name of a blog's export file without the date or key that differs in each export."""
     return re.sub(
         r"(?i)(?<=\.wordpress)\.\d{4}-\d\d-\d\d(\.\d{3})?$|(?<=\.ghost)\.\d{4}-\d\d-\d\d[\d-]*$"
         r"|(?<=^takeout)-\d{8}T\d{6}Z[\d-]*$|(?<=^medium-export)-[0-9a-f]{16,}$",
@@ -151,7 +151,7 @@ def _without_export_date(name: str) -> str:
 
 
 def path_text(path: Path) -> str:
-    """The path as valid UTF-8, whatever its bytes are."""
+    """The path as text, with invalid UTF-8 replaced."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -165,7 +165,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Open a file to be replaced atomically; nothing is replaced if the block raises."""
     with translate_os_errors(path):
-        # In the same folder: a rename works only within one file system.
+        # In the same folder, since a rename works only within one file system.
         handle, name = tempfile.mkstemp(
             dir=path.parent, prefix=f".{path.name}.", suffix=_UNFINISHED
         )
@@ -212,7 +212,7 @@ def _read_umask() -> int:
     return mask
 
 
-# Read once, at import: reading it means changing it for a moment, under other threads too.
+# Read once at import: reading it changes it for a moment, for other threads too.
 UMASK = _read_umask()
 
 
