@@ -111,11 +111,12 @@ def answer(
     limit: int = PASSAGES,
     seed: int = SEED,
 ) -> Answer:
-    """Answer a question from the archive; without a `writer`, with passages alone.
+    """Answer a question from the archive; without a `writer`, only with passages.
 
-    `on_passages` gets the passages before the model is asked. `on_text` gets each sentence once its
-    citations are verified, and "" whenever the model writes more; an exception it raises ends the
-    answer. Errors of the model become part of the answer. ConfigError for an empty question.
+    `on_passages` is called with the passages before the model is asked. `on_text` is called with
+    each sentence once its citations are verified, and with "" whenever the model writes more; an
+    exception it raises ends the answer. Errors of the model become part of the answer. Raises
+    ConfigError for an empty or overlong question.
     """
     question = " ".join(question.split())
     if not question:

@@ -115,7 +115,7 @@ class AnswerBuilder:
         return tuple(citation(number, quote) for number, quote in enumerate(self._cited, 1))
 
     def notes(self) -> list[str]:
-        """Notes on what was left out and why, and on the citations."""
+        """Notes on sentences left out, with the reasons, and on the citations."""
         notes = []
         if self._unchecked:
             words = ", ".join(f"“{word}”" for word in list(self._unchecked)[:_MOST_UNCHECKED])
@@ -143,7 +143,7 @@ class AnswerBuilder:
         return notes
 
     def reasons(self) -> str:
-        """The reasons for what was left out, most frequent first."""
+        """The reasons for left-out sentences and failed citations, most frequent first."""
         common = [why for why, _ in self._reasons.most_common(_MOST_REASONS)]
         more = len(self._reasons) - len(common)
         return "; ".join(common) + (f"; and {count(more, 'more reason')}" if more > 0 else "")
@@ -192,7 +192,7 @@ class AnswerBuilder:
         return " " + "".join(f"[{number}]" for number in numbers)
 
     def _number(self, checked: VerifiedQuote) -> int:
-        """The number of a citation; a quote within another quote shares its number."""
+        """The number of a citation, a new one unless the quote is part of an earlier quote."""
         for number, quote in enumerate(self._cited, 1):
             if quote.passage.id == checked.passage.id and checked.quote in quote.quote:
                 return number

@@ -1,4 +1,4 @@
-"""Answers questions about when and how often by counting the posts, which no search can do."""
+"""Answers questions about when and how often by counting posts, which ranked search cannot do."""
 
 import re
 from collections import Counter
@@ -51,7 +51,7 @@ _PLEASE = r"(?:please )?(?:(?:can|could) you )?(?:(?:tell me|show me|show|list|g
 class DateAnswer:
     """An answer from the dates and counts of the posts, with passages of these posts.
 
-    Unless `is_complete`, the sentence only names the posts that the question is about.
+    If not `is_complete`, the sentence only names the posts that the question is about.
     """
 
     sentence: str

@@ -122,7 +122,7 @@ class SearchIndex:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """This thread's connection; SQLite's errors become OwnwordsErrors."""
+        """Yield this thread's connection; translates SQLite's errors into OwnwordsErrors."""
         with translate_sqlite_errors(self.path):
             db = getattr(self._local, "db", None)
             if db is None:
@@ -202,7 +202,7 @@ class SearchIndex:
     # ---- reading
 
     def generation(self) -> str:
-        """A string that changes with the index, for caches in memory."""
+        """A string that changes whenever the index changes, to invalidate caches."""
         with self.reading() as db:
             return generation(db)
 
@@ -212,7 +212,7 @@ class SearchIndex:
             return [row[0] for row in db.execute("SELECT id FROM chunks ORDER BY id")]
 
     def size(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
         with self.reading() as db:
             return int(db.execute("SELECT count(*) FROM chunks").fetchone()[0])
 
@@ -312,7 +312,7 @@ class SearchIndex:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction; all changes made inside are stored, or none."""
+        """Open a write transaction, which is rolled back if the block raises."""
         with self.reading() as db:
             db.execute("BEGIN IMMEDIATE")
             try:

@@ -162,7 +162,7 @@ class EndpointBackend:
             self.context = self._models[0].context
 
     def count(self, text: str) -> int:
-        """An estimate of the number of tokens, rather too high."""
+        """A conservative (high) estimate of the number of tokens."""
         return estimate_tokens(text)
 
     def write(
@@ -195,10 +195,10 @@ class EndpointBackend:
 
 
 class LocalBackend:
-    """A model directory, a workspace with one, or a GGUF file, run by our own engines.
+    """A local model (directory, workspace or GGUF file), run by ownwords' own engines.
 
-    It is loaded when first needed. A caller that has it loaded passes it as `model`, and as
-    `generate` the function that generates the text of a request.
+    The model is loaded when first needed. A caller that has loaded it already passes it as `model`,
+    and may pass as `generate` the function that generates the text of a request.
     """
 
     is_local = True
@@ -211,7 +211,7 @@ class LocalBackend:
         model: "Model | None" = None,
         generate: "Callable[[GenerationRequest, Sequence[str]], TextGenerator] | None" = None,
     ) -> None:
-        """OwnwordsError if the path is not a model."""
+        """Locate the model; OwnwordsError if there is none at the path."""
         from ownwords.core.resolve import resolve_model  # noqa: PLC0415
 
         self._path = path if path.suffix.lower() == _GGUF else resolve_model(path, path)
@@ -269,7 +269,7 @@ class LocalBackend:
     def _request(
         self, messages: Sequence[Message], *, max_tokens: int, seed: int, temperature: float
     ) -> "GenerationRequest":
-        """A request without the copy guard, since the answer quotes the prompt."""
+        """The generation request, without the copy guard, since the answer quotes the prompt."""
         from ownwords.inference.sampling import SamplingParams  # noqa: PLC0415
 
         prompt: str | Sequence[int]
@@ -284,7 +284,7 @@ class LocalBackend:
 
 
 def _turns(model: "Model", messages: Sequence[Message]) -> list[int]:
-    """The conversation in the model's chat template, with the prompt for an answer."""
+    """The token ids of the conversation in the model's chat template, with the answer's prompt."""
     from ownwords.tokenizers import chat  # noqa: PLC0415 - Jinja
     from ownwords.tokenizers.text import TokenizerError  # noqa: PLC0415
 
@@ -321,7 +321,7 @@ def _from_gguf(path: Path) -> "Model":
 
 
 def estimate_tokens(text: str) -> int:
-    """An estimate of the number of tokens for an unknown tokenizer, rather too high.
+    """A conservative (high) estimate of the number of tokens for an unknown tokenizer.
 
     It counts one token for six letters, two digits, or two bytes of other scripts.
     """

@@ -78,11 +78,11 @@ def decode(
     null_is_missing: bool = False,
     complete: bool = False,
 ) -> T:
-    """The data as a `kind`. Raises ValidationError with one sentence about the first misfit.
+    """Decode data into a `kind`; raises ValidationError with one sentence on the first problem.
 
     Messages begin with `source` (a file, "--set") and name each field by its dotted path, which
-    starts at `path`. `unknown` says what happens to fields that a dataclass does not have. With
-    `complete`, fields that have a default must be there, too.
+    starts at `path`. `unknown` selects whether fields that the dataclass lacks are refused or
+    ignored. With `complete`, fields that have a default are required, too.
     """
     try:
         data = _known(kind, data, path, unknown == "ignore", null_is_missing, complete)
