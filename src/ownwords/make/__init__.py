@@ -1,1 +1,1 @@
-"""`ownwords make`: from a blog to a scored model, in one resumable run."""
+"""`ownwords make`: turns a blog into a trained, scored model in one resumable run."""

@@ -1,4 +1,4 @@
-"""Callbacks of `ownwords make`: what is reported while a model is made."""
+"""Callbacks through which `ownwords make` reports its progress."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,49 +12,49 @@ if TYPE_CHECKING:
 
 
 class MakeCallbacks:
-    """Called as soon as each thing is known; the methods here ignore it.
+    """Base class of the callbacks, whose methods do nothing.
 
-    `seconds` is how long a stage took, None where its result was cached.
+    `seconds` is the duration of a stage, None if its result was cached.
     """
 
     def on_read(self, report: Report, seconds: float) -> None:
-        """The texts are read."""
+        """Called when the texts are read."""
 
     def on_changed(self, sentence: str) -> None:
-        """Something differs from the last time a model was made here."""
+        """Called when the training differs from the last one in this workspace."""
 
     def on_new_language(self) -> None:
-        """The texts are in another language than the built-in base was trained on."""
+        """Called when the texts are in another language than the built-in base's training text."""
 
     def on_planned(self, plan: "Plan", base: str) -> None:
-        """The plan is made; `base` names the model that is fine-tuned, "" for none."""
+        """Called when the plan is made; `base` names the model to fine-tune, "" for none."""
 
     def on_trained(self, trained: "TrainingSummary", seconds: float | None) -> None:
-        """The model is saved."""
+        """Called when the model is saved."""
 
     def on_writing(self, title: str, pieces: Iterator[str]) -> None:
-        """The model writes, from a title if there is one; `pieces` must be consumed."""
+        """Called when the model starts to write, with the title or ""; must consume `pieces`."""
         for _ in pieces:
             pass
 
     def on_comparison_start(self, seconds: float) -> None:
-        """A model from scratch is about to be trained for so long, to compare with."""
+        """Called before a model is trained from scratch for about `seconds`, for comparison."""
 
     def on_comparison_end(
         self, trained: "TrainingSummary | None", error: str, seconds: float | None
     ) -> None:
-        """That model is trained, or `error` says why it cannot be."""
+        """Called when that model is trained; if it cannot be, `error` says why."""
 
     def on_ablation_start(self, post: PostSummary, seconds: float) -> None:
-        """A model is about to be trained on all of the dominant post, to compare with."""
+        """Called before a model is trained on all of the dominant post, for comparison."""
 
     def on_ablation_end(
         self, trained: "TrainingSummary | None", error: str, seconds: float | None
     ) -> None:
-        """That model is trained, or `error` says why it cannot be."""
+        """Called when that model is trained; if it cannot be, `error` says why."""
 
     def on_scoring_start(self) -> None:
-        """Scoring starts; its progress says how long it still takes."""
+        """Called when scoring starts; `Progress` reports how far it is."""
 
     def on_scored(self, card: "Scorecard", seconds: float | None) -> None:
-        """The scorecard is written."""
+        """Called when the scorecard is written."""

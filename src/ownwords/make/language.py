@@ -1,4 +1,4 @@
-"""Whether the texts are in a language that the built-in base does not know."""
+"""Detects texts in a language that the built-in base was not trained on."""
 
 from collections.abc import Iterable
 from itertools import islice

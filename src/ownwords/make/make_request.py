@@ -1,4 +1,4 @@
-"""What `ownwords make` is asked for."""
+"""The inputs of `ownwords make`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,24 +11,24 @@ from ownwords.core.workspace import Workspace
 from ownwords.evaluation.scoring import ScoreConfig
 from ownwords.models import directory
 
-MINUTES = 4.0  # a small blog then has its first paragraph within five, from a cold start
-COMPARED_FROM = 3.0  # minutes; in fewer, a model from scratch says little
-_COMPARISON_SHARE = 0.2  # of the minutes
+MINUTES = 4.0  # gives a small blog its first paragraph within five minutes of a cold start
+COMPARED_FROM = 3.0  # minutes; with less, comparison models are not informative
+_COMPARISON_SHARE = 0.2  # of the minutes, for the model from scratch
 _COMPARISON_MOST_S = 600.0
 _MOST_MINUTES = 10_000_000  # nineteen years
 _QUICK_SCORING = ScoreConfig(seeds=6, prompts=3, max_tokens=300, base_samples=2, passages=96)
-NOTHING = "none"  # the name of no base
+NOTHING = "none"  # the `--base` that stands for training from scratch
 
 
 def base_of(name: str | Path) -> Path | None:
-    """The folder of the named base, the built-in one for ""; None for "none"."""
+    """Find the folder of a base by name: "" is the built-in base, "none" gives None."""
     if isinstance(name, Path):
         return name
     return None if name == NOTHING else catalogue.find(name)
 
 
 def check_minutes(minutes: float) -> None:
-    """Raise ConfigError for minutes that no training can take."""
+    """Raise ConfigError if the minutes are not positive or too many."""
     if not minutes > 0:
         raise ConfigError(f"--minutes should be more than 0, and is {minutes:g}")
     if minutes > _MOST_MINUTES:
@@ -39,22 +39,22 @@ def check_minutes(minutes: float) -> None:
 class MakeRequest:
     """The texts, the base, the time and the settings.
 
-    The minutes cover reading, planning and training, the model from scratch included; scoring comes
-    on top.
+    The minutes cover reading, planning and training, including the model from scratch, but not
+    scoring.
     """
 
     paths: Sequence[Path]
     workspace: Path | None = None  # ./NAME.ownwords unless given
     minutes: float = MINUTES
-    is_timed: bool = False  # the user named the minutes: a model from `ownwords tune` does not do
+    is_timed: bool = False  # the user gave the minutes: do not adopt a tuned model
     base: Path | None = None  # a model directory; None trains from scratch
     fixed: Mapping[str, object] = field(default_factory=dict)  # the user's training settings
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     provenance: ProvenanceConfig = field(default_factory=ProvenanceConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
-    scoring: ScoreConfig | None = None  # None: chosen by the minutes
+    scoring: ScoreConfig | None = None  # None: depends on the minutes
     device: str = "auto"
-    began: float | None = None  # time.perf_counter() when the user began to wait
+    began: float | None = None  # time.perf_counter() when the command started
 
     @property
     def resolved_workspace(self) -> Workspace:
@@ -62,12 +62,12 @@ class MakeRequest:
 
     @property
     def has_time_to_compare(self) -> bool:
-        """Whether there is time for models that only serve as a comparison."""
+        """Whether there is time for comparison models."""
         return self.minutes >= COMPARED_FROM
 
     @property
     def comparison_s(self) -> float:
-        """Seconds for the model from scratch; 0 where none is trained."""
+        """Seconds for the model from scratch; 0 if none is trained."""
         if self.base is None or not self.has_time_to_compare:
             return 0.0
         return min(_COMPARISON_SHARE * self.minutes * 60, _COMPARISON_MOST_S)
@@ -79,13 +79,13 @@ class MakeRequest:
 
     @property
     def score_config(self) -> ScoreConfig:
-        """How much is measured: less where the user has little time."""
+        """How much to measure: less if the user has little time."""
         if self.scoring:
             return self.scoring
         return ScoreConfig() if self.has_time_to_compare else _QUICK_SCORING
 
     def check(self) -> None:
-        """Raise OwnwordsError for what cannot work, before the texts are read."""
+        """Raise OwnwordsError if the minutes or the base are invalid, before any text is read."""
         check_minutes(self.minutes)
         if self.base is not None:
             with directory.open_directory(self.base) as folder:

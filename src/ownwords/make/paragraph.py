@@ -1,4 +1,4 @@
-"""The first paragraph a model writes, from the title of a held-out post."""
+"""The first paragraph that a model generates, prompted with the title of a test post."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from ownwords.archive.report import Report
 from ownwords.core.fingerprint import digest
 
-SEED = 1  # the first seed there is: no text was discarded
+SEED = 1  # the first seed: no other text was generated and discarded
 MOST_TOKENS = 300
-_PARAGRAPH_END_FROM = 350  # characters, after which the end of a paragraph ends the text
-_SENTENCE_END_FROM = 700  # characters, after which the end of a sentence does
-_LEAST_WORDS = 100  # of a post with a usable title
+_PARAGRAPH_END_FROM = 350  # characters; from here on the text ends with its paragraph
+_SENTENCE_END_FROM = 700  # characters; from here on it ends with its sentence
+_LEAST_WORDS = 100  # minimum length of a post whose title is used
 _TITLE_WORDS = range(2, 10)
 _STOPS, _CLOSING = ".!?…", "\"'”’)"
 
 
 @dataclass(frozen=True)
 class FirstParagraph:
-    """A text and the title it continues; "" where no held-out post has a usable title."""
+    """A text and the title it continues; the title is "" if no test post has a usable one."""
 
     title: str
     text: str
@@ -25,7 +25,7 @@ class FirstParagraph:
 
 
 def title_for(report: Report) -> str:
-    """The title of a test post, the same each time; "" where none is usable."""
+    """Choose the title of a test post, always the same one; "" if none is usable."""
     usable = {
         " ".join(post.title.split())
         for post in report.posts
@@ -41,14 +41,14 @@ def title_for(report: Report) -> str:
 
 
 def prompt_of(title: str) -> str:
-    """The beginning of a text with that title, as `training.corpus` writes it."""
+    """The prompt for a text with this title, in the format of `training.corpus`."""
     return f"{title}\n\n" if title else ""
 
 
 def cut_at_paragraph(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield the pieces up to the end of a paragraph, or of a sentence where that is far off.
+    """Yield pieces up to the end of a paragraph, or of a sentence in a long paragraph.
 
-    No trailing space is kept. A text that ends before that is given in full.
+    Leading and trailing whitespace is dropped. A shorter text is yielded in full.
     """
     count, space, last = 0, "", ""
     for piece in pieces:
@@ -61,9 +61,9 @@ def cut_at_paragraph(pieces: Iterable[str]) -> Iterator[str]:
                 if out:
                     yield out
                 return
-            out += (space if count else "") + letter  # leading space is dropped
+            out += (space if count else "") + letter
             count += 1 + (len(space) if count else 0)
-            # A closing quotation mark after a full stop ends the sentence as the stop does.
+            # A closing quotation mark after a full stop still ends the sentence.
             last = last if letter in _CLOSING and last in _STOPS else letter
             space = ""
         if out:

@@ -1,4 +1,4 @@
-"""From a blog to a scored model, stage after stage, none done twice.
+"""Runs the stages of `ownwords make`, from a blog to a scored model; finished stages are cached.
 
 After a kill at any moment the same request resumes: a training from its checkpoint, any other stage
 from its beginning.
@@ -26,11 +26,11 @@ def make(
     ask: "AskAuthor | None" = None,
     callbacks: MakeCallbacks | None = None,
 ) -> MakeResult:
-    """Read, train, write a paragraph, compare, score; finished stages are only reported again.
+    """Read, train, write a paragraph, compare and score; finished stages are only reported again.
 
     `ask` is called about posts that stand out; without it the stated defaults apply. Raises
-    OwnwordsError for what cannot work, keeping what was finished; KeyboardInterrupt says what that
-    is.
+    OwnwordsError if a stage is impossible; finished stages are kept. A KeyboardInterrupt carries a
+    sentence that says what is saved.
     """
     request.check()
     stages = MakeStages(request, progress or Progress(), callbacks or MakeCallbacks())
@@ -58,7 +58,7 @@ def make(
 def plan(
     request: MakeRequest, *, progress: Progress | None = None, ask: "AskAuthor | None" = None
 ) -> "Plan":
-    """The plan of the training alone: of the one under way, or of the one there would be."""
+    """Make the training's plan without training; an unfinished training's plan is loaded."""
     request.check()
     stages = MakeStages(request, progress or Progress(), MakeCallbacks())
     stages.read_texts(ask)

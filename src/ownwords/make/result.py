@@ -1,4 +1,4 @@
-"""The result of `ownwords make`."""
+"""The result of `ownwords make` as dataclasses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True)
 class PlanValue:
-    """A number of the plan, with its reason."""
+    """A value of the training plan, with its reason and source."""
 
     key: str
     value: Value
@@ -30,26 +30,26 @@ class PlanValue:
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """The figures of a finished training; bits per byte are on the validation posts."""
+    """The figures of a finished training; bits per byte are measured on the validation posts."""
 
-    key: str  # of the model directory
-    run: str  # the name of its run
+    key: str  # fingerprint of the model directory
+    run: str  # name of the run
     parameters: int
     steps: int
     tokens: int
-    epochs: float  # readings of the author's texts
+    epochs: float  # passes over the author's texts
     stopped: str  # done | early | memorised
     bits_per_byte: float | None
-    before: float | None  # of the base; None for a model from scratch
-    share: float  # of the way from the base to the tuned weights
+    before: float | None  # bits per byte of the base; None for a model from scratch
+    share: float  # weight of the tuned weights, where they are averaged with the base's
     plan: tuple[PlanValue, ...]
     expected: tuple[str, ...]
-    judged: tuple[str, ...]  # how right the plan was
-    posts: int  # in the archive
+    judged: tuple[str, ...]  # sentences that compare the plan with the outcome
+    posts: int  # number of posts in the archive
 
     @classmethod
     def of(cls, made: "TrainedModel", key: str, posts: int) -> "TrainingSummary":
-        """Summarise a training that has just ended."""
+        """Summarise a training that has just finished; `key` is the model's fingerprint."""
         plan, outcome = made.plan, made.outcome
         epochs = outcome.tokens / max(plan.expected.tokens, 1) * plan.expected.epochs
         return cls(
@@ -72,9 +72,9 @@ class TrainingSummary:
 
 @dataclass(frozen=True)
 class MakeResult:
-    """Where the model is, the result of each stage and the seconds each took.
+    """The paths of the model, the result of each stage and the seconds each took.
 
-    `scorecard` is None where no text was held out for testing.
+    `scorecard` is None if no text was held out for testing.
     """
 
     workspace: Path
@@ -85,7 +85,7 @@ class MakeResult:
     compared: TrainingSummary | None  # the model from scratch
     scorecard: Scorecard | None
     seconds: Mapping[str, float]
-    is_new: bool  # False where every stage was cached
+    is_new: bool  # False if every stage was cached
 
     @property
     def report_page(self) -> Path:
@@ -96,7 +96,7 @@ class MakeResult:
         return self.workspace / scoring.PAGE
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Convert to plain data for JSON."""
         card = self.scorecard
         return {
             "workspace": str(self.workspace),

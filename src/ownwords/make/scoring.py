@@ -1,4 +1,4 @@
-"""The scorecard of a model: measured, written into the workspace, found again."""
+"""Measures, writes and reads the scorecard of a workspace's model."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from ownwords.evaluation.scoring import ComparisonModels, ScoreConfig, score_mod
 from ownwords.training.corpus import Corpus
 
 PAGE = files.PAGE
-VERSION = __version__  # another version may judge otherwise
+VERSION = __version__  # part of the cache key: another version may score differently
 REFERENCE = Path(ownwords.base.__file__).parent / "reference"
 
 
 @dataclass(frozen=True)
 class ScorecardKey:
-    """Digests of the two files of a scorecard."""
+    """The digests of the scorecard's two files, to detect changes."""
 
     data: str
     page: str
@@ -58,12 +58,12 @@ def write_scorecard(
 
 
 def scorecard_key(workspace: Path) -> ScorecardKey:
-    """The key of the scorecard in the workspace."""
+    """Compute the key of the scorecard in the workspace."""
     return ScorecardKey(_digest(workspace / files.DATA), _digest(workspace / files.PAGE))
 
 
 def read_scorecard(workspace: Path, key: ScorecardKey) -> Scorecard | None:
-    """The scorecard in the workspace, if it has that key."""
+    """Read the scorecard in the workspace; None if its key is another one."""
     return files.read(workspace) if scorecard_key(workspace) == key else None
 
 

@@ -1,4 +1,4 @@
-"""runs/make/finished.json: the result of each stage, under all that it depends on."""
+"""runs/make/finished.json: the result of each stage, with the dependencies it was made from."""
 
 import json
 from collections.abc import Mapping
@@ -21,24 +21,24 @@ class _Entry:
 
 
 class StageCache:
-    """The finished stages of a workspace; a damaged file counts as none."""
+    """The finished stages of a workspace; a damaged file is treated as empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._entries = _read(path)
 
     def get(self, stage: str, depends_on: Mapping[str, str], kind: type[T]) -> T | None:
-        """The result of the stage if it was made from just this; `kind` is its dataclass."""
+        """The stage's result if its dependencies are equal, else None; `kind` is its dataclass."""
         entry = self._entries.get(stage)
         if entry is None or entry.depends_on != dict(depends_on):
             return None
         try:
             return decode(kind, entry.figures, complete=True)
-        except ConfigError:  # of another version of ownwords
+        except ConfigError:  # written by another version of ownwords
             return None
 
     def latest(self, stage: str, kind: type[T]) -> T | None:
-        """The result of the stage, whatever it was made from."""
+        """The stage's last result, whatever its dependencies were; None if there is none."""
         entry = self._entries.get(stage)
         return self.get(stage, entry.depends_on, kind) if entry else None
 
@@ -51,14 +51,14 @@ class StageCache:
         return tuple(n for n in names if entry.depends_on.get(n) != depends_on.get(n))
 
     def seconds(self, stage: str) -> float:
-        """How long the stage took; 0 where it was never finished."""
+        """The seconds that the stage took; 0 if it never finished."""
         entry = self._entries.get(stage)
         return entry.seconds if entry else 0.0
 
     def put(
         self, stage: str, depends_on: Mapping[str, str], figures: object, seconds: float
     ) -> None:
-        """Store the result of a stage; the file is replaced atomically."""
+        """Store the result of a stage, replacing the file atomically."""
         self._entries[stage] = _Entry(dict(depends_on), round(seconds, 2), encode(figures))
         data = {name: encode(entry) for name, entry in self._entries.items()}
         with translate_os_errors(self._path):

@@ -1,6 +1,6 @@
-"""The stages of `ownwords make`: what each depends on, whether it is cached, and running it.
+"""The stages of `ownwords make`: their dependencies, their cached results, and running them.
 
-Nothing heavy is imported before there is something to compute.
+PyTorch is imported only when a stage needs it.
 """
 
 import time
@@ -54,7 +54,7 @@ _OnEnd = Callable[[TrainingSummary | None, str, float | None], None]
 
 
 class MakeStages:
-    """The stages of one run, called in order."""
+    """The stages of one run; `pipeline.make` calls them in order."""
 
     def __init__(self, request: MakeRequest, progress: Progress, callbacks: MakeCallbacks) -> None:
         self.request, self.progress, self.callbacks = request, progress, callbacks
@@ -66,7 +66,7 @@ class MakeStages:
         self.base_key = model_fingerprint(request.base, provenance=True) if request.base else ""
         self.cache = StageCache(self.folder / "finished.json")
         self.is_new = False
-        self._asking_s = 0.0  # the author's time to answer questions does not count
+        self._asking_s = 0.0  # excluded: the time the author takes to answer
 
     # --- the stages -------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class MakeStages:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from making a model in the workspace."""
+        """Hold the workspace's lock for the block; InUseError if another process has it."""
         path = self.folder / ".lock"
         with ExitStack() as stack:
             with translate_os_errors(path):
@@ -104,7 +104,7 @@ class MakeStages:
             yield
 
     def train(self, texts: Corpus, report: Report) -> TrainingSummary:
-        """Train the author's model."""
+        """Train the author's model, unless it is cached or `ownwords tune` has installed one."""
         posts = len(report.posts)
         depends_on = {
             "texts": texts.key,
@@ -149,7 +149,7 @@ class MakeStages:
         return self._planned(texts, request.base, request.training_s, None, request.fixed, began)
 
     def write_paragraph(self, trained: TrainingSummary, report: Report) -> FirstParagraph:
-        """Write the first paragraph, and show it as it comes."""
+        """Generate the first paragraph, streaming it to the callbacks."""
         title = title_for(report)
         depends_on = {"model": trained.key, "title": title, "choice": repr(DEFAULT_SAMPLING)}
         cached = self.cache.get("write", depends_on, FirstParagraph)
@@ -176,11 +176,11 @@ class MakeStages:
         return paragraph
 
     def train_from_scratch(self, texts: Corpus, report: Report) -> TrainingSummary | None:
-        """Train a model from scratch on the same texts, to see what the base contributes."""
+        """Train a model from scratch on the same texts, to measure what the base contributes."""
         seconds, out = self.request.comparison_s, self.scratch_model
         if not seconds:
             return None
-        # How to train applies to both; learning rates do not suit both.
+        # The user's train.* settings apply to both models; learning rates do not transfer.
         fixed = {k: v for k, v in self.request.fixed.items() if k.startswith("train.")}
         return self._comparison(
             "compare",
@@ -195,7 +195,7 @@ class MakeStages:
     def ablate_dominant_post(
         self, texts: Corpus, report: Report, trained: TrainingSummary
     ) -> TrainingSummary | None:
-        """Train a model on all of the dominant post, to see whether it was right to cut it."""
+        """Train a model on all of the dominant post, to test the decision to limit it."""
         request, training_s = self.request, self.cache.seconds("train")
         post = dominant_post_ablation.dominant_post(report)
         if post is None or not (request.has_time_to_compare and len(texts.test)):
@@ -215,7 +215,7 @@ class MakeStages:
                 "settings": _settings_key(fixed),
             },
             out,
-            # Its steps are those of the other training, but it must end in time all the same.
+            # The number of steps is fixed, but the training must end in time nevertheless.
             lambda: self._planned(
                 full, request.base, seconds, out, fixed, ends_in_time=True
             ).train(),
@@ -233,7 +233,7 @@ class MakeStages:
         scratch: TrainingSummary | None,
         ablated: TrainingSummary | None,
     ) -> Scorecard | None:
-        """Score the model on whole posts that neither training nor choosing has seen."""
+        """Score the model on the test posts, which neither training nor selection has read."""
         if not len(texts.test):
             return None
         config, base = self.request.score_config, self.request.base
@@ -277,7 +277,7 @@ class MakeStages:
         return card
 
     def seconds(self, *stages: str) -> dict[str, float]:
-        """How long each of the stages took."""
+        """The seconds that each of the stages took."""
         return {stage: self.cache.seconds(stage) for stage in stages}
 
     # --- shared by the stages ---------------------------------------------------------------------
@@ -293,7 +293,7 @@ class MakeStages:
         *,
         ends_in_time: bool = False,
     ) -> "PlannedTraining":
-        """Plan a training from the base or from scratch, or find the plan of one under way."""
+        """Plan a training from the base or from scratch, or load the plan of an unfinished one."""
         from ownwords.training import recipes  # noqa: PLC0415 - it brings PyTorch
 
         request = recipes.TrainRequest(
@@ -322,7 +322,7 @@ class MakeStages:
         on_start: Callable[[], None],
         on_end: _OnEnd,
     ) -> TrainingSummary | None:
-        """Train a model that only serves as a comparison; None where that cannot work."""
+        """Train a model that is only compared with; None if there is too little time or text."""
         cached = self.cache.get(stage, depends_on, TrainingSummary)
         if cached and model_fingerprint(folder) == cached.key:
             on_end(cached, "", None)
@@ -333,7 +333,7 @@ class MakeStages:
             began = time.perf_counter()
             try:
                 made = train()
-            except (ConfigError, CorpusError) as error:  # too little time or text for it
+            except (ConfigError, CorpusError) as error:  # too little time or text
                 on_end(None, error.message, None)
                 return None
             trained = TrainingSummary.of(made, model_fingerprint(folder), len(report.posts))
@@ -347,7 +347,7 @@ class MakeStages:
     def _adopt(
         self, tuned: TunedModel, depends_on: Mapping[str, str], before: TrainingSummary | None
     ) -> TrainingSummary:
-        """Take over the model of a search, which has compared it with the model before."""
+        """Use the tuned model as the result; the search has compared it with the model before."""
         self.callbacks.on_changed(tuned.sentence)
         self.cache.put("train", depends_on, tuned.trained, tuned.seconds)
         self._forget_replaced(before, tuned.trained)
@@ -355,12 +355,12 @@ class MakeStages:
         return tuned.trained
 
     def _forget_replaced(self, before: TrainingSummary | None, after: TrainingSummary) -> None:
-        """Delete the checkpoints of a run whose model was replaced; its logs stay."""
+        """Delete the checkpoints of a run whose model was replaced, but not its logs."""
         if before is None or not before.run or before.run == after.run:
             return
         checkpoints = self.workspace.runs / before.run / "checkpoints"
         if checkpoints.is_dir():
-            with suppress(OwnwordsError, OSError):  # as where Windows has a file of it open
+            with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
                 atomic_dir.delete_dir(checkpoints)
 
     def _timed(self, ask: "AskAuthor") -> "AskAuthor":

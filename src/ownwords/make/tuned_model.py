@@ -1,4 +1,4 @@
-"""The model that `ownwords tune` left in a workspace, which `ownwords make` keeps."""
+"""Finds the model that `ownwords tune` installed in a workspace; `ownwords make` keeps it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.training.forecast import Forecast
 from ownwords.tune.verdict import percent
 
-_SAME = ("base", "settings")  # what the search must share with the request
+_SAME = ("base", "settings")  # inputs that the search and the request must share
 
 
 @dataclass(frozen=True)
 class TunedModel:
-    """The winner of a search, as if it had been trained by `ownwords make`."""
+    """The winner of a search, summarised like a model that `ownwords make` has trained."""
 
     trained: TrainingSummary
-    seconds: float  # that its training took
-    sentence: str  # that tells the user
+    seconds: float  # duration of its training
+    sentence: str  # for the user: where the model comes from
 
 
 def find_tuned_model(folder: Path, wanted: Mapping[str, str], posts: int) -> TunedModel | None:
-    """The model in the folder, if a search of the wanted texts, base and settings left it there."""
+    """The model in the folder if a search with the same texts, base and settings made it."""
     try:
         provenance = read_json(readable_dir(folder) / PROVENANCE)
         search = provenance["tune"]
@@ -40,7 +40,7 @@ def find_tuned_model(folder: Path, wanted: Mapping[str, str], posts: int) -> Tun
         seconds = float(cast("dict[str, Any]", provenance["outcome"])["seconds"])
         return TunedModel(trained, seconds, _sentence(search))
     except (OwnwordsError, OSError, LookupError, TypeError, ValueError):
-        return None  # there is none, or it is of another version
+        return None  # no tuned model, or written by another version
 
 
 def _summary(

@@ -1,7 +1,7 @@
-"""The compiled library: its C interface as ctypes declares it, and the choice of the best build.
+"""Loads the compiled library: declares its C interface with ctypes and chooses the best build.
 
 The environment variable OWNWORDS_ISA names the instruction set to use: none, sse2, avx2, avx512,
-avx512bf16 or amx (on ARM: none, neon or neon-dotprod). By default it is the best.
+avx512bf16 or amx (on ARM: none, neon or neon-dotprod). The default is the best available.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _TYPES = {
     **{f"{kind}_t": getattr(ctypes, f"c_{kind}") for kind in ("int32", "int64", "uint64")},
 }
 _OPENMP = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
-# By the names of Status in api.h.
+# Keyed by the names of Status in api.h.
 _MESSAGES = {
     "NULL_POINTER": "an array is missing",
     "BAD_SHAPE": "no model has these sizes",
@@ -54,7 +54,7 @@ class NativeError(OwnwordsError):
 
 
 class Interface:
-    """The constants, structs and functions that api.h declares."""
+    """The constants, structs and functions that api.h declares, parsed from its text."""
 
     def __init__(self, header: str) -> None:
         code = re.sub(r"//.*|^#.*", "", header, flags=re.MULTILINE)
@@ -83,7 +83,7 @@ class Interface:
         return [key.removeprefix(prefix) for key in self.constants if key.startswith(prefix)]
 
     def _fields(self, declaration: str) -> list[tuple[str, Any]]:
-        """The fields that a declaration such as `const float *a, *b` declares."""
+        """Parse the fields of a declaration such as `const float *a, *b`."""
         base, _, declarators = re.sub(r"const |struct ", "", declaration).strip().partition(" ")
         fields = []
         for each in filter(None, declarators.split(",")):
@@ -101,15 +101,15 @@ class Interface:
 
 @cache
 def interface() -> Interface:
-    """What the library's C interface declares."""
+    """The library's C interface, parsed from api.h."""
     return Interface((SOURCES / "api.h").read_text("utf-8"))
 
 
 class NativeLibrary:
-    """A loaded library. Functions are attributes without the prefix `ownwords_`.
+    """A loaded library, with its functions as attributes without the prefix `ownwords_`.
 
-    A function that returns a Status raises NativeError unless it is OK. `best_isa` is the best
-    instruction set of this processor, whatever `isa` is in use.
+    Functions that return a Status raise NativeError unless it is OK. `best` is the best instruction
+    set of this processor, `isa` the one the library was compiled for.
     """
 
     def __init__(self, path: Path, isa: Isa) -> None:
@@ -124,11 +124,11 @@ class NativeLibrary:
             setattr(self, name.removeprefix("ownwords_"), function)
         self.best = Isa(self.best_isa())
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:  # for the type checker
+    def __getattr__(self, name: str) -> Callable[..., Any]:  # for type checkers
         raise AttributeError(name)
 
     def use_threads_of(self, runtime: ctypes.CDLL) -> None:
-        """Run the training kernels on the OpenMP threads of this library, if it has any."""
+        """Run the training kernels on the OpenMP threads of `runtime`, if it has any."""
         try:
             functions = [ctypes.cast(getattr(runtime, name), ctypes.c_void_p) for name in _OPENMP]
         except AttributeError:
@@ -147,15 +147,15 @@ def _check(status: int, function: object, arguments: object) -> int:
 
 
 def load_library(folder: Path = SOURCES.parent) -> NativeLibrary | None:
-    """The best library for this processor, or the one that OWNWORDS_ISA names; None without one.
+    """Load the best library for this processor, or the one OWNWORDS_ISA names; None without one.
 
-    ConfigError if that names one which does not exist or does not run here.
+    Raises ConfigError if OWNWORDS_ISA names a library that is missing or does not run here.
     """
     return _load(folder, os.environ.get(VARIABLE, "").strip().lower())[0]
 
 
 def missing_reason(folder: Path = SOURCES.parent) -> str:
-    """Why no library is in use, in a few words; "" if one is."""
+    """The reason why no library is in use; "" if one is."""
     return _load(folder, os.environ.get(VARIABLE, "").strip().lower())[1]
 
 
@@ -166,7 +166,7 @@ def _load(folder: Path, choice: str) -> tuple[NativeLibrary | None, str]:
         return None, f"the part in C++ is switched off by {VARIABLE}=none"
     if choice and choice not in labels:
         raise ConfigError(f"{VARIABLE}={choice} is not one of none, {', '.join(labels)}")
-    # The baseline runs anywhere, and knows what the processor can do.
+    # The baseline runs on any processor, and detects its instruction sets.
     baseline, problem = _open(Isa.BASELINE, folder)
     if baseline is None:
         return None, problem
@@ -187,14 +187,14 @@ def _load(folder: Path, choice: str) -> tuple[NativeLibrary | None, str]:
 
 @cache
 def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
-    """A library, or what is wrong with it."""
+    """Load the library of an instruction set; returns it and "", or None and the problem."""
     path = library_path(isa, folder)
     if not path.exists():
         return None, "the part in C++ was not compiled"
     try:
         digest = ctypes.CDLL(str(path)).ownwords_source_hash
         digest.restype = ctypes.c_char_p
-        # Structs of other sources may have another layout.
+        # A library compiled from other sources may have other struct layouts.
         if digest() != source_hash(SOURCES).encode():
             return None, f"{path.name} was compiled from other sources: install ownwords again"
         return NativeLibrary(path, isa), ""
@@ -203,7 +203,7 @@ def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
 
 
 def describe() -> str:
-    """Which library is in use, for people; "" without one."""
+    """Describe the library in use to the user; "" without one."""
     library = load_library()
     if library is None:
         return ""
@@ -219,7 +219,7 @@ def describe() -> str:
 
 
 def isa_advice(folder: Path = SOURCES.parent) -> str:
-    """Whether the library in use is the best for this processor, for people; "" without one."""
+    """Tell the user whether the library in use is the best for this processor; "" without one."""
     library = load_library(folder)
     if library is None:
         return ""

@@ -1,10 +1,9 @@
-"""Compiles the C++ sources: one library per instruction set, with any plain compiler.
+"""Compiles the C++ sources into one library per instruction set, with g++ or clang++.
 
-The build hook runs this at install. A wheel for others contains every instruction set, and the
-best is chosen where it runs. An install from source is for the machine it is compiled on: it
-contains the baseline, which is asked what the processor can do, and the best for this processor.
-The environment variable OWNWORDS_LEVELS=all or own overrides that. `python -m
-ownwords.native.build` builds all in place.
+The build hook runs this at install. A wheel for distribution contains every instruction set, and
+the best is chosen at run time. An install from source contains only the baseline, which detects the
+processor's instruction sets, and the best library for this machine. The environment variable
+OWNWORDS_LEVELS=all or own overrides that. `python -m ownwords.native.build` builds all in place.
 """
 
 import hashlib
@@ -37,22 +36,22 @@ FLAGS = (
     "-Wextra",
     "-fvisibility=hidden",
     "-pthread",
-    "-fopenmp-simd",  # only for `omp simd`: threads are torch's or the engine's
+    "-fopenmp-simd",  # only for `omp simd`: torch or the engine provides the threads
     "-fno-math-errno",
     "-fno-trapping-math",
     *(() if WINDOWS else ("-fPIC",)),
     *(_FOR_MAC if MAC else ()),
     f"-I{SOURCES}",
 )
-# On Windows the library must not need the compiler's own libraries.
+# On Windows the library must not depend on the compiler's runtime libraries.
 _LINKED = ("-shared", "-pthread", *(("-static",) if WINDOWS else ()))
 
-# g++ takes the stack of Windows to be aligned for long vectors, which it is not.
+# g++ assumes that the stack is aligned for long vectors; on Windows it is not.
 _UNALIGNED = ("-Wa,-muse-unaligned-vector-move",) if WINDOWS else ()
 
 
 class Isa(IntEnum):
-    """Instruction sets that libraries are compiled for, by the numbers of `Isa` in api.h."""
+    """Instruction sets that libraries are compiled for, with the values of `Isa` in api.h."""
 
     BASELINE = 0
     NEON_DOTPROD = 1
@@ -63,7 +62,7 @@ class Isa(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name in file names and in OWNWORDS_ISA."""
+        """The name used in file names and in OWNWORDS_ISA."""
         if self == Isa.BASELINE:
             return {"x86_64": "sse2", "aarch64": "neon"}.get(MACHINE, "baseline")
         return self.name.lower().replace("_", "-")
@@ -74,7 +73,7 @@ _AVX512BF16 = (*_AVX512, "-mavx512vnni", "-mavx512bf16")
 
 
 def _isa_flags() -> dict[Isa, tuple[str, ...]]:
-    """The compiler's flags for each instruction set of this kind of processor and system."""
+    """The compiler flags of each instruction set that this architecture and system support."""
     if MACHINE == "x86_64":
         flags = {
             Isa.BASELINE: (),
@@ -87,7 +86,7 @@ def _isa_flags() -> dict[Isa, tuple[str, ...]]:
         return {isa: options for isa, options in flags.items() if isa <= most}
     if MACHINE == "aarch64" and sys.platform == "linux":
         return {Isa.BASELINE: (), Isa.NEON_DOTPROD: ("-march=armv8.2-a+dotprod",)}
-    # On a Mac the compiler's default is the oldest processor of Apple's.
+    # On a Mac the compiler's default target is Apple's oldest processor.
     return {Isa.BASELINE: ()}
 
 
@@ -95,22 +94,22 @@ ISA_FLAGS = _isa_flags()
 
 
 def library_path(isa: Isa, folder: Path = SOURCES.parent) -> Path:
-    """Where the library for an instruction set is, or would be."""
+    """The path of an instruction set's library, whether or not it exists."""
     return folder / f"kernels-{isa.label}.{'dll' if WINDOWS else 'so'}"
 
 
 def libraries(folder: Path = SOURCES.parent) -> list[Path]:
-    """The libraries that have been built."""
+    """The paths of the libraries that have been built."""
     return [path for path in (library_path(isa, folder) for isa in ISA_FLAGS) if path.exists()]
 
 
 @cache
 def source_hash(folder: Path | None = None) -> str:
-    """SHA-256 of all sources, which is compiled into the libraries."""
+    """The SHA-256 of all sources, which is also compiled into the libraries."""
     digest = hashlib.sha256()
     for path, folders, names in os.walk(
         folder or SOURCES
-    ):  # each time it loads: pathlib would take 10 ms
+    ):  # runs at every load: pathlib would take 10 ms
         folders.sort()
         for name in sorted(names):
             if name.endswith((".h", ".cpp")):
@@ -120,16 +119,16 @@ def source_hash(folder: Path | None = None) -> str:
 
 
 def wheel_platform() -> str:
-    """The platform tag of a wheel with these libraries."""
-    if MAC:  # Python itself may be built for several processors, or older systems
+    """The platform tag of a wheel that contains these libraries."""
+    if MAC:  # Python itself may be universal, or target older systems
         major, minor = [*_OLDEST_MAC.split("."), "0"][:2]
-        # From 11 on installers know systems by the major version alone.
+        # From macOS 11 on, platform tags use the major version only.
         return f"macosx_{major}_{minor if major == '10' else '0'}_{platform.machine()}"
     return sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
 def sources() -> list[Path]:
-    """All sources, which are compiled into one library."""
+    """The C++ sources, all of which are compiled into every library."""
     return sorted(SOURCES.rglob("*.cpp"))
 
 
@@ -140,16 +139,16 @@ def compiler() -> str | None:
 
 
 def build(folder: Path = SOURCES.parent, isas: Iterable[Isa] = tuple(ISA_FLAGS)) -> str:
-    """Build the libraries of `isas` in `folder`; returns the first problem in a sentence, or "".
+    """Build the libraries of `isas` in `folder`; return the first problem as a sentence, or "".
 
-    Where a build fails its library is removed, even one of earlier sources.
+    If a build fails, its library is removed, including one from an earlier build.
     """
     cxx = compiler()
     if cxx is None:
         for isa in isas:
             library_path(isa, folder).unlink(missing_ok=True)
         return "no C++ compiler was found (CXX, " + ", ".join(COMPILERS) + ")"
-    # Largest first, or the last of them would leave the other processors idle.
+    # Largest first, so that no long compilation starts last while other cores idle.
     largest_first = sorted(sources(), key=lambda path: -path.stat().st_size)
     with (
         tempfile.TemporaryDirectory(prefix="ownwords-") as scratch,
@@ -164,10 +163,10 @@ def build(folder: Path = SOURCES.parent, isas: Iterable[Isa] = tuple(ISA_FLAGS))
 
 
 def build_for_here(folder: Path = SOURCES.parent) -> str:
-    """Build the baseline and the best library for this processor; otherwise as `build`.
+    """Build the baseline and the best library for this processor; return as `build` does.
 
-    If the compiler is too old for the best, the next one that it can build. Libraries for other
-    instruction sets are removed, since they may be of earlier sources.
+    If the compiler is too old for the best one, the next best that it can build. Libraries for
+    other instruction sets are removed, since they may come from earlier sources.
     """
     best = best_here()
     if best is None:
@@ -190,7 +189,7 @@ def build_for_here(folder: Path = SOURCES.parent) -> str:
 
 
 def best_here() -> Isa | None:
-    """The best instruction set of this processor; None if no program can be compiled to ask it."""
+    """Detect the best instruction set of this processor; None if the probe does not compile."""
     cxx = compiler()
     if cxx is None:
         return None
@@ -203,7 +202,7 @@ def best_here() -> Isa | None:
             subprocess.run(
                 [*command, "-o", str(program)], capture_output=True, timeout=120, check=True
             )
-            # The exit status is the instruction set; anything else is a failure.
+            # The exit status is the number of the instruction set; any other is a failure.
             status = subprocess.run([program], capture_output=True, timeout=20, check=False)
         except (OSError, subprocess.SubprocessError):
             return None
@@ -213,10 +212,10 @@ def best_here() -> Isa | None:
 
 
 def is_for_here(version: str, environment: Mapping[str, str]) -> bool:
-    """Whether the build stays on this machine; `version` is hatchling's name for its kind.
+    """Whether the build is for this machine only; `version` is hatchling's build version.
 
-    That is so for an editable install, and for what pip builds to install; not for a wheel of
-    `python -m build` or of cibuildwheel.
+    True for an editable install and for a build that pip installs; False for a wheel made by
+    `python -m build` or cibuildwheel.
     """
     choice = environment.get("OWNWORDS_LEVELS", "").strip().lower()
     if choice in ("all", "own"):
@@ -227,7 +226,7 @@ def is_for_here(version: str, environment: Mapping[str, str]) -> bool:
 
 
 class _LibraryBuild:
-    """The build of one library; after a problem nothing more is done."""
+    """The build of one library; after a problem the remaining steps do nothing."""
 
     def __init__(self, cxx: str, isa: Isa, folder: Path) -> None:
         self.cxx, self.isa, self.folder = cxx, isa, folder
@@ -238,7 +237,7 @@ class _LibraryBuild:
         folder.mkdir()
 
     def precompile_header(self) -> None:
-        """Read pch.h once for all sources. A compiler that cannot reads it each time."""
+        """Precompile pch.h for all sources; if that fails, each includes the plain header."""
         copy = self.folder / "pch.h"
         shutil.copyfile(self._header, copy)
         self._run(*self._flags, "-x", "c++-header", str(copy), "-o", f"{copy}.gch")
@@ -263,7 +262,7 @@ class _LibraryBuild:
                 return
             temporary.unlink(missing_ok=True)
             into.unlink(missing_ok=True)
-        except OSError as error:  # Windows keeps a library that is in use
+        except OSError as error:  # Windows cannot replace a library that is in use
             self.problem = self.problem or f"{into.name} could not be replaced: {error.strerror}"
 
     def _run(self, *arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""The copy guard's lookup in C++: `ownwords_banned_ids` of the compiled library."""
+"""The copy guard's lookup in C++, by `ownwords_banned_ids` of the compiled library."""
 
 import ctypes
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from ownwords.native.bindings import NativeLibrary, interface, load_library
 from ownwords.native.sampling import pointer
 
 _INT = np.dtype(np.int32)
-_TAIL = 64  # ids of the history that are nearly always enough
+_TAIL = 64  # number of last ids that nearly every lookup needs at most
 _Ids = ctypes.c_int32 * 64
 
 
 class NativeCopyGuard:
-    """An index ready for lookups; it keeps its arrays alive."""
+    """An n-gram index for lookups in C++; it keeps its arrays alive."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class NativeCopyGuard:
         return interface().structs["HashTable"](*places, bits, len(marks), values.itemsize == 4)
 
     def __call__(self, history: Sequence[int] | npt.NDArray[np.int32]) -> Sequence[int]:
-        """The ids that must not follow this history."""
+        """Return the ids that must not follow this history."""
         length = len(history)
         tail = history if isinstance(history, np.ndarray) else history[-_TAIL:]
         ids: ctypes.Array[ctypes.c_int32] = _Ids()
@@ -81,6 +81,6 @@ class NativeCopyGuard:
 def native_copy_guard(
     longest: int, words: int, bits: tuple[int, int], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> NativeCopyGuard | None:
-    """The copy guard's index in C++, or None without the compiled library."""
+    """Create the copy guard's C++ index; None without the compiled library."""
     library = load_library()
     return None if library is None else NativeCopyGuard(library, longest, words, bits, arrays)

@@ -1,8 +1,8 @@
 """The CPU engine of the compiled library, with NumPy arrays in and out; torch is not needed.
 
-`NativeModel` is a model with packed weights, `NativeCache` the texts it has read. Both check what
-the library cannot know: that arrays are as large as they claim. Tensors have our names, as in
-`models`: "blocks.3.mlp.up.weight".
+`NativeModel` holds packed weights, `NativeCache` the KV cache of the texts it has read. Both check
+that arrays are as large as declared, which the library cannot know. Tensors have the names of
+`models`, such as "blocks.3.mlp.up.weight".
 """
 
 import ctypes
@@ -24,17 +24,17 @@ Stored = Literal["f32", "bf16", "f16", "codes8", "codes4"]
 
 KINDS: Final[tuple[Kind, ...]] = ("f32", "bf16", "int8", "int4")
 STORED: Final[tuple[Stored, ...]] = ("f32", "bf16", "f16", "codes8", "codes4")
-# Layer, name and kind of a tensor.
+# Groups: layer, name, and weight or bias.
 _NAME: Final = re.compile(r"(?:blocks\.(\d{1,4})\.)?(?:attention\.|mlp\.)?(\w+)\.(weight|bias)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """A model as the engine sees it, `ModelShape` of api.h: one graph for all families.
+    """The architecture of a model, `ModelShape` of api.h: one graph for all families.
 
-    `windows` and `rope_table` are by layer: how many tokens it sees (0: all), and which row of
-    `frequencies` its rotary positions use (-1: none). Biases, norms of queries and keys, norms
-    after each half, learned positions, a gate and a separate head exist if their tensors do.
+    `windows` and `rope_table` have an entry per layer: the attention window in tokens (0: all), and
+    the row of `frequencies` for its rotary positions (-1: none). Biases, QK norms, norms after
+    attention and MLP, learned positions, an MLP gate and an untied head exist if their tensors do.
     """
 
     vocabulary: int
@@ -46,8 +46,8 @@ class ModelShape:
     head_dim: int
     hidden: int
     block_type: Kind = "f32"
-    embedding_type: Kind = "f32"  # of embedding and head
-    kv_bf16: bool = False  # keys and values are cached as bfloat16
+    embedding_type: Kind = "f32"  # of the embedding and the head
+    kv_bf16: bool = False  # whether keys and values are cached as bfloat16
     layer_norm: bool = False
     gelu: bool = False
     norm_eps: float = 1e-6
@@ -62,10 +62,10 @@ class ModelShape:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceTensor:
-    """One tensor of a model: [rows, columns] of a matrix, whose rows belong to the outputs.
+    """One tensor of a model; a matrix is [rows, columns] = [outputs, inputs].
 
-    `data` may be any contiguous array of the right number of bytes, since NumPy has no bfloat16.
-    Scales of codes are float32, one per row (codes8), or bfloat16, one per `group` (codes4).
+    `data` is any contiguous array with the right number of bytes, since NumPy has no bfloat16.
+    The scales of codes are float32, one per row (codes8), or bfloat16, one per `group` (codes4).
     """
 
     name: str
@@ -76,11 +76,11 @@ class SourceTensor:
     scales: NDArray[Any] | None = None
     group: int = 0
     transposed: bool = False  # stored [columns, rows]
-    mapped: bool = False  # a mapped file, whose pages may be dropped once it is packed
+    mapped: bool = False  # memory-mapped: its pages may be dropped after packing
 
 
 class NativeModel:
-    """A model on the engine's own threads. It packs copies of the tensors."""
+    """A model that runs on the engine's own threads; it holds packed copies of the tensors."""
 
     def __init__(self, shape: ModelShape, tensors: Iterable[SourceTensor], *, threads: int) -> None:
         library = load_library()
@@ -110,7 +110,7 @@ class NativeModel:
         self.threads = count.value
 
     def cache(self, rows: int, length: int) -> "NativeCache":
-        """A cache for `rows` texts of up to `length` tokens each."""
+        """Create a KV cache for `rows` texts of up to `length` tokens each."""
         if not self._end.alive:
             raise OwnwordsError("the model is closed")
         handle = ctypes.c_void_p()
@@ -125,12 +125,12 @@ class NativeModel:
         return NativeCache(self, self._library, handle, rows, length)
 
     def close(self) -> None:
-        """Free the weights, once the last cache is closed too."""
+        """Free the weights as soon as the last cache is closed, too."""
         self._end()
 
 
 class NativeCache:
-    """Texts that a model has read, each in a row; made by `NativeModel.cache`."""
+    """The KV cache of the texts a model has read, one per row; made by `NativeModel.cache`."""
 
     def __init__(
         self,
@@ -145,10 +145,10 @@ class NativeCache:
         self.rows, self.length = rows, length
         self._handle = handle
         self._end = weakref.finalize(self, library.cache_free, handle)
-        self._lock = threading.Lock()  # a cache in use is not freed
+        self._lock = threading.Lock()  # keeps a cache from being freed while it is in use
 
     def held(self, row: int) -> int:
-        """How many tokens the row holds."""
+        """The number of tokens in the row."""
         length = ctypes.c_int64()
         self._call(
             f"row {row} of {self.rows} cannot be asked",
@@ -166,11 +166,11 @@ class NativeCache:
         every: bool = False,
         near: tuple[float, int] | None = None,
     ) -> NDArray[np.float32]:
-        """Append ids to each of these rows: the logits after its last id, [len(rows), V].
+        """Append ids to each of these rows; return the logits after their last ids, [len(rows), V].
 
-        With `every`, those after each id, in the order of the rows: [sum of ids, V]. `near` is a
-        margin and a number of candidates, the first ids: logits further below their maximum may be
-        -inf, and so may those of all other ids.
+        With `every`, return the logits after every id, in the order of the rows: [sum of ids, V].
+        `near` is (margin, candidates), to save work: only the logits of the first `candidates` ids
+        that are within the margin of their maximum are exact; all others may be -inf.
         """
         if len(rows) != len(ids):
             raise OwnwordsError(f"{len(rows)} rows were named, and {len(ids)} texts given")
@@ -202,7 +202,7 @@ class NativeCache:
         return logits
 
     def cut(self, row: int, length: int) -> None:
-        """Forget what the row holds beyond `length`."""
+        """Truncate the row to its first `length` tokens."""
         what = f"row {row} cannot be cut to {length} tokens"
         self._call(what, self._library.cache_truncate, row, length)
 
@@ -212,7 +212,7 @@ class NativeCache:
         self._call(what, self._library.cache_copy, source, row, length)
 
     def close(self) -> None:
-        """Free the cache."""
+        """Free the memory of the cache."""
         with self._lock:
             self._end()
 
@@ -224,12 +224,12 @@ class NativeCache:
 
 
 def available() -> bool:
-    """Whether the compiled library is there."""
+    """Whether the compiled library is available."""
     return load_library() is not None
 
 
 def _call(what: str, function: Callable[..., int], *arguments: object) -> None:
-    """Call the library; its errors say that `what`."""
+    """Call the library; error messages start with `what`."""
     try:
         function(*arguments)
     except NativeError as error:
@@ -238,7 +238,7 @@ def _call(what: str, function: Callable[..., int], *arguments: object) -> None:
 
 
 def _shape_struct(shape: ModelShape) -> Any:  # noqa: ANN401 - a structure of ctypes
-    """Described for the library; the arrays live as long as the structure."""
+    """Build the ModelShape struct of api.h, which keeps its arrays alive."""
     windows = np.array(shape.windows, dtype=np.int64)
     rope_table = np.array(shape.rope_table, dtype=np.int64)
     frequencies = np.ascontiguousarray(shape.frequencies, dtype=np.float32)

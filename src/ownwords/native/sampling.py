@@ -1,4 +1,4 @@
-"""Picks the next token in C++: `ownwords_sample` of the compiled library."""
+"""Samples the next token in C++ with `ownwords_sample` of the compiled library."""
 
 import ctypes
 from collections.abc import Callable, Collection, Mapping
@@ -21,7 +21,7 @@ _PARAMS = (
 
 
 class SamplingSettings(Protocol):
-    """The parameters, as inference/sampling.py explains them."""
+    """The sampling parameters; inference/sampling.py explains them."""
 
     @property
     def temperature(self) -> float: ...
@@ -46,13 +46,13 @@ class SamplingSettings(Protocol):
 
 
 class GuardIndex(Protocol):
-    """An index in C++; native/copy_guard.py."""
+    """An index of the copy guard in C++, at the address `at`; see native/copy_guard.py."""
 
     at: int
 
 
 class NativeSampler:
-    """Samples with one request's parameters."""
+    """Samples tokens with one request's parameters."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class NativeSampler:
         guard: GuardIndex | None,
     ) -> None:
         self._sample = library.sample
-        self._guard = guard  # keeps its address valid
+        self._guard = guard  # keeps the memory at its address alive
         self._guard_at = guard.at if guard else None
         self._vocabulary = vocabulary
         self._bias_ids = np.array([*sampling.bias], np.int32)
@@ -87,11 +87,16 @@ class NativeSampler:
         banned: Collection[int] | npt.NDArray[np.int32],
         prompt: int,
     ) -> int:
-        """The id after the first `length` of the history, or a negative SampleError of api.h."""
+        """Sample the id after the first `length` ids of the history.
+
+        Returns a negative SampleError of api.h on failure; raises MemoryError without memory.
+        `logits` is [vocabulary], `uniform` a random number between 0 and 1. The first
+        `prompt` ids do not count for the frequency and presence penalties.
+        """
         if logits.shape != (self._vocabulary,) or not 0 <= length <= len(history):
             raise ValueError(f"{logits.shape} scores, {length} of {len(history)} ids")
         banned_count = len(banned)
-        # The names keep possible copies alive until the call is over.
+        # Rebinding the names keeps any copies alive during the call.
         logits, logits_at = pointer(logits, _FLOAT)
         history, history_at = pointer(history, _INT) if length else (history, None)
         banned, banned_at = pointer(banned, _INT) if banned_count else (banned, None)
@@ -114,13 +119,13 @@ class NativeSampler:
 def pointer(
     numbers: Collection[int] | npt.NDArray[Any], dtype: np.dtype[Any]
 ) -> tuple[npt.NDArray[Any], object]:
-    """The numbers as a contiguous array of this type, and its address."""
+    """Convert to a contiguous array of this dtype; return it with its address for ctypes."""
     if not isinstance(numbers, np.ndarray):
         numbers = np.array([*numbers], dtype)
     elif numbers.dtype is not dtype and numbers.dtype != dtype:
         numbers = numbers.astype(dtype)
     try:
-        # A fifth of the time that numbers.ctypes.data takes.
+        # Five times as fast as numbers.ctypes.data.
         return numbers, _byref(_byte(numbers))
     except (TypeError, ValueError, BufferError):  # read-only or not contiguous
         numbers = np.ascontiguousarray(numbers)
@@ -130,6 +135,6 @@ def pointer(
 def native_sampler(
     sampling: SamplingSettings, vocabulary: int, guard: GuardIndex | None = None
 ) -> NativeSampler | None:
-    """The sampler in C++, or None without the compiled library."""
+    """Create the C++ sampler; None without the compiled library."""
     library = load_library()
     return None if library is None else NativeSampler(library, sampling, vocabulary, guard)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SearchAxis:
-    """A range of values that includes the plan's own; a ratio is searched by its logarithm."""
+    """A range of values that includes the plan's value; ratios use a logarithmic scale."""
 
     name: str
     low: float
@@ -24,7 +24,7 @@ class SearchAxis:
             raise ValueError(f"{self.name}: a ratio is above 0")
 
     def at(self, share: float) -> float:
-        """The value at that share of the way from low to high."""
+        """Map a share in [0, 1] to a value between low and high."""
         if self.is_ratio:
             value = self.low * math.pow(self.high / self.low, share)
         else:
@@ -32,7 +32,7 @@ class SearchAxis:
         return min(self.high, max(self.low, value))
 
     def share(self, value: float) -> float:
-        """The inverse of `at`: how far a value is from low to high."""
+        """Map a value to its share in [0, 1] of the range, the inverse of `at`."""
         if self.is_ratio:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)

@@ -7,16 +7,16 @@ from ownwords.archive.report.html import Html, join, tag
 from ownwords.tune.axis import SearchAxis
 from ownwords.tune.trial import TrialRecord, choices, scored_trials
 
-_HEIGHT, _ABOVE, _BELOW = 230, 14, 24  # px: of the points, and around them
+_HEIGHT, _ABOVE, _BELOW = 230, 14, 24  # px: the plot area, and the margins above and below it
 _ACROSS = (5.0, 97.0)  # percent of the width: the first and the last point
 _DOT = 5  # px
-_USUAL_SHARE = 0.75  # of the trials; much worse ones are drawn at the upper edge
-_FARTHEST = 1.6  # times as far from the best as those
-_LEAST_RANGE = 0.004  # share of the score; less would magnify noise
+_USUAL_SHARE = 0.75  # quantile of the scores that the scale is fitted to
+_FARTHEST = 1.6  # times the range up to that quantile; worse scores are drawn at the upper edge
+_LEAST_RANGE = 0.004  # share of the best score; a smaller range would magnify noise
 
 
 class Scale:
-    """Scores to heights: the best low on the page, the worst at the upper edge."""
+    """Map scores to y coordinates: lower scores, which are better, are lower on the page."""
 
     def __init__(self, trials: Sequence[TrialRecord]) -> None:
         scores = sorted(_score(trial) for trial in scored_trials(trials))
@@ -28,16 +28,16 @@ class Scale:
         self.low, self.high = self.low - margin, self.high + margin
 
     def y(self, score: float) -> float:
-        """In px from the top."""
+        """The y coordinate of a score, in px from the top."""
         share = (score - self.low) / (self.high - self.low)
         return _ABOVE + _HEIGHT * (1 - min(1.0, max(0.0, share)))
 
     def is_beyond(self, score: float) -> bool:
-        """Whether it is worse than what can be shown."""
+        """Whether the score is above the scale, so that it is drawn at the upper edge."""
         return score > self.high
 
     def marks(self) -> list[float]:
-        """About four round numbers in the range."""
+        """About four round numbers in the range, for the grid lines."""
         step = 10.0 ** math.floor(math.log10((self.high - self.low) / 3))
         while (self.high - self.low) / step > 6:
             step *= 2 if round(step / 10.0 ** math.floor(math.log10(step))) != 2 else 2.5
@@ -47,7 +47,7 @@ class Scale:
 
 
 def history(trials: Sequence[TrialRecord], winner: int) -> Html:
-    """Every trial in order, and the best so far."""
+    """Plot every trial's score in order, with a line for the best so far."""
     scale = Scale(trials)
     count = len(trials)
 
@@ -72,7 +72,7 @@ def history(trials: Sequence[TrialRecord], winner: int) -> Html:
 
 
 def by_axis(axis: SearchAxis, trials: Sequence[TrialRecord], winner: int) -> Html:
-    """Every trial by its value on one axis."""
+    """Plot every trial's score against its value on one axis."""
     scale = Scale(trials)
     parts: list[Html | None] = [*_ground(scale, trials)]
     plan = _across(axis.share(axis.plan))

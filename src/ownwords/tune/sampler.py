@@ -1,7 +1,7 @@
-"""The settings of each trial: the plan's, Sobol points, then TPE.
+"""Samples the settings of each trial: the plan's own, then Sobol points, then TPE.
 
-They follow from the trial's number and the results so far, so that processes that share a storage
-need not agree on anything else.
+The settings depend only on the trial's number and the results so far, so processes that share a
+storage need no other coordination.
 """
 
 import warnings
@@ -18,16 +18,16 @@ from optuna.trial import FrozenTrial
 from ownwords.tune.axis import SearchAxis
 from ownwords.tune.trial import TrialKind
 
-SPREAD = 8  # Sobol points are evenly spread where their number is a power of two
-_SOBOL_SEED = 5  # any would do
+SPREAD = 8  # a power of two: Sobol points are then evenly spread
+_SOBOL_SEED = 5  # arbitrary
 _TPE_STARTS_AFTER = 4  # scored trials
 
 
 class PlanThenTPESampler(BaseSampler):
-    """The plan for trial 1, Sobol points for the next `spread`, TPE for all others.
+    """An Optuna sampler: the plan for trial 1, Sobol points for the next `spread`, then TPE.
 
-    TPE (arXiv 2304.11127) samples where good trials are denser than bad ones; it tolerates noisy
-    scores, and counts running trials as bad ones meanwhile.
+    TPE (arXiv 2304.11127) samples where good trials are denser than bad ones. It tolerates noisy
+    scores; running trials count as bad ones until they end (`constant_liar`).
     """
 
     def __init__(self, axes: Sequence[SearchAxis], spread: int = SPREAD) -> None:
@@ -41,7 +41,7 @@ class PlanThenTPESampler(BaseSampler):
         return "spread" if index <= self._spread else "search"
 
     def distributions(self) -> dict[str, FloatDistribution]:
-        """The ranges, for Optuna."""
+        """The ranges of the axes as Optuna's distributions."""
         return {
             axis.name: FloatDistribution(axis.low, axis.high, log=axis.is_ratio)
             for axis in self._axes
@@ -52,7 +52,7 @@ class PlanThenTPESampler(BaseSampler):
     ) -> dict[str, BaseDistribution]:
         if self.kind(trial.number) != "search":
             return {}
-        self._tpe = _tpe(trial.number)  # its random numbers follow from the number
+        self._tpe = _tpe(trial.number)  # seeded by the trial's number
         return self._tpe.infer_relative_search_space(study, trial)
 
     def sample_relative(
@@ -77,7 +77,7 @@ class PlanThenTPESampler(BaseSampler):
 
     @cached_property
     def _points(self) -> list[list[float]]:
-        # Optuna's own Sobol points need SciPy, which nothing else here does.
+        # Optuna's own Sobol sampler needs SciPy, which is not a dependency.
         from torch.quasirandom import SobolEngine  # noqa: PLC0415 - takes a second
 
         untyped: Any = SobolEngine
@@ -87,7 +87,7 @@ class PlanThenTPESampler(BaseSampler):
 
 
 def _tpe(seed: int) -> TPESampler:
-    with warnings.catch_warnings():  # Optuna 4 calls both options experimental
+    with warnings.catch_warnings():  # Optuna 4 marks multivariate and constant_liar as experimental
         warnings.simplefilter("ignore", ExperimentalWarning)
         return TPESampler(
             n_startup_trials=_TPE_STARTS_AFTER, multivariate=True, constant_liar=True, seed=seed

@@ -1,10 +1,10 @@
-"""The search loop: which trial runs next, as long as there is time; it knows nothing of training.
+"""The search loop: chooses and runs trials until the time is used up, independent of training.
 
-First the plan's own settings, then Sobol points, then what TPE suggests. Every trial has the full
-length: what suits a short training does not suit a longer one. At the end the best two and the plan
-are repeated with fresh seeds, and only those decide.
+Trial 1 has the plan's own settings; Sobol points follow, then suggestions of TPE. Every trial has
+the full length, since the best settings depend on the length of a training. At the end the plan and
+the best one or two trials are repeated with new seeds, and those scores decide.
 
-A killed search resumes from its storage, which several processes may share.
+A killed search resumes from its storage, which several processes can share.
 """
 
 import time
@@ -27,32 +27,32 @@ from ownwords.tune.trial import (
 )
 from ownwords.tune.verdict import TuneVerdict, judge
 
-# (finalists, fresh seeds, least number of trials in the budget): the first that fits is taken.
+# (finalists, new seeds, minimum number of trials in the budget), the most thorough first.
 _REPETITIONS = ((2, 3, 14), (1, 3, 9), (1, 2, 7))
 _LEAST_TRIALS = 2.0
-_MOST_FAILURES = 8  # in a row, which end the search
-_MOST_ATTEMPTS = 3  # at a trial whose process is killed each time
-# A trial of another worker that is this old, in trial lengths plus seconds, is given up.
+_MOST_FAILURES = 8  # consecutive failures that end the search
+_MOST_ATTEMPTS = 3  # per trial, if its process is killed each time
+# A trial of another worker fails after this many trial lengths plus this many seconds.
 _LOST_LENGTHS, _LOST_S = 3.0, 600.0
-_START_TIMEOUT_S = 60.0  # between taking a trial and starting it, however slow the storage is
+_START_TIMEOUT_S = 60.0  # allowed between taking a trial and starting it, for slow storages
 
 
 @dataclass(frozen=True)
 class SearchBudget:
     """Time, number of trials, and the worker that runs them."""
 
-    budget_s: float  # over all sessions of this search here
-    each_s: float  # of one trial, at most
-    worker: str  # the same when the search is resumed, unlike any other worker's
-    folder: Path  # for locks
-    is_shared: bool = False  # with workers elsewhere
-    max_trials: int | None = None  # without repetitions
-    poll_s: float = 2.0  # between looks at what other workers have
+    budget_s: float  # over all sessions of this worker
+    each_s: float  # maximum length of one trial
+    worker: str  # a name unique to this worker, the same when the search is resumed
+    folder: Path  # for the lock files
+    is_shared: bool = False  # whether workers elsewhere use the same storage
+    max_trials: int | None = None  # not counting repetitions
+    poll_s: float = 2.0  # interval between polls of the storage for other workers' trials
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """All trials, and the verdict."""
+    """All trials of a search, and the verdict."""
 
     trials: tuple[TrialRecord, ...]
     verdict: TuneVerdict
@@ -67,10 +67,10 @@ def search(
     clock: Callable[[], float] = time.monotonic,
     began: float | None = None,
 ) -> SearchResult:
-    """Run as many trials as there is time for; ConfigError where there is time for one at most.
+    """Run as many trials as the budget allows. Raises ConfigError if it is too short for two.
 
-    `on_trial_end` gets all trials whenever one has ended. `began` is when the time of this process
-    starts to count, by `clock`.
+    `on_trial_end` is called with all trials whenever one has ended. `began` is the reading of
+    `clock` from which the time of this process counts; by default the time of the call.
     """
     if budget.budget_s < _LEAST_TRIALS * budget.each_s:
         raise ConfigError(
@@ -114,7 +114,7 @@ class _SearchLoop:
     # --- which trial is next ----------------------------------------------------------------------
 
     def run_next(self) -> bool:
-        """Run a trial, or wait for one of another process; False when the search is over."""
+        """Run a trial or wait for another process's trial; return False when the search is over."""
         self.resume_own()
         trials = self.study.trials()
         self.give_up_lost(trials)
@@ -138,7 +138,7 @@ class _SearchLoop:
         return True
 
     def may_search(self, trials: Sequence[TrialRecord]) -> bool:
-        """Whether there is time for another choice and then for the repetitions."""
+        """Whether there is time for another new trial and then for the repetitions."""
         begun = [t for t in choices(trials) if t.state not in ("waiting", "dropped")]
         if self.budget.max_trials is not None and len(begun) >= self.budget.max_trials:
             return False
@@ -150,7 +150,7 @@ class _SearchLoop:
         return self.left_s >= self.longest_s(trials) + self.repetition_s(trials)
 
     def may_wait(self, trials: Sequence[TrialRecord], needed_s: float) -> bool:
-        """Wait a moment for the trial of another process, if one runs and there is time."""
+        """Wait for another process's running trial; False if there is none, or no time."""
         if self.left_s <= needed_s or not any(trial.state == "running" for trial in trials):
             return False
         time.sleep(min(self.budget.poll_s, max(0.0, self.left_s)))
@@ -159,7 +159,7 @@ class _SearchLoop:
     # --- repetitions ------------------------------------------------------------------------------
 
     def enqueue_finalists(self, trials: Sequence[TrialRecord]) -> bool:
-        """Choose the best to repeat, as many as there is time for; False if none."""
+        """Enqueue repetitions of the best trials, as time allows; False if there are none."""
         best = self.best(trials)
         for finalists, seeds in self.affordable(trials):
             chosen = best[:finalists]
@@ -169,7 +169,7 @@ class _SearchLoop:
         return False
 
     def complete_queue(self, trials: Sequence[TrialRecord]) -> None:
-        """Enqueue what is missing where a process was killed while it enqueued the finalists."""
+        """Enqueue the repetitions that are missing after a process was killed while enqueueing."""
         again = repetitions(trials)
         known = {(trial.repeats, trial.seed) for trial in again}
         self.enqueue(trials, again[0].finalists, again[0].seeds, known)
@@ -183,17 +183,17 @@ class _SearchLoop:
     ) -> None:
         settings = {trial.number: trial.settings for trial in trials}
         settings[1] = {axis.name: axis.plan for axis in self.study.axes}
-        # Seed by seed, so that whatever is done when time runs out can be compared.
+        # Seed by seed, so that the finished repetitions are comparable when time runs out.
         for seed in range(FIRST_SEED + 1, FIRST_SEED + 1 + seeds):
             for number in (1, *finalists):
                 if (number, seed) not in known:
                     self.study.enqueue_repetition(number, seed, settings[number], finalists, seeds)
 
     def affordable(self, trials: Sequence[TrialRecord]) -> list[tuple[int, int]]:
-        """(finalists, seeds) that the budget allows, the most thorough first."""
+        """The pairs (finalists, seeds) that the budget allows, the most thorough first."""
         count = self.budget.budget_s / max(self.length_s(trials, 1), 1e-9)
         if self.budget.max_trials is not None:
-            count = float("inf")  # all time beyond the trials asked for is for repetitions
+            count = float("inf")  # all time left after the requested trials goes to repetitions
         return [(best, seeds) for best, seeds, least in _REPETITIONS if count >= least]
 
     def repetition_s(self, trials: Sequence[TrialRecord]) -> float:
@@ -207,7 +207,7 @@ class _SearchLoop:
         return self.cost_s(trials, best, seeds) + missing
 
     def best(self, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """The scored choices but the plan, the best first."""
+        """The scored trials without the plan and the repetitions, the best first."""
         return [trial for trial in scored_trials(trials) if trial.kind in ("spread", "search")]
 
     def cost_s(
@@ -217,12 +217,12 @@ class _SearchLoop:
         return seeds * (plan + sum(self.length_s(trials, trial.number) for trial in best))
 
     def length_s(self, trials: Sequence[TrialRecord], number: int) -> float:
-        """How long it takes to repeat a trial."""
+        """The estimated seconds to repeat a trial."""
         same = [t for t in trials if number in (t.number, t.repeats) and t.state == "done"]
         return max((trial.seconds for trial in same), default=self.longest_s(trials))
 
     def longest_s(self, trials: Sequence[TrialRecord]) -> float:
-        """How long another trial may take."""
+        """The estimated seconds of a new trial: the longest so far, or the maximum length."""
         seconds = (trial.seconds for trial in scored_trials(trials))
         return max(seconds, default=self.budget.each_s)
 
@@ -234,14 +234,14 @@ class _SearchLoop:
             if trial.state != "running" or trial.worker != self.budget.worker:
                 continue
             if not trial.attempts and self.budget.is_shared:
-                # Another worker may have taken it from the queue, and be about to start it.
+                # Another worker may have taken it from the queue, too, and be about to start it.
                 seen = self.first_seen.setdefault(trial.number, time.monotonic())
                 if time.monotonic() - seen < _START_TIMEOUT_S:
                     continue
             self.run(trial.number)
 
     def take(self, number: int) -> None:
-        """Run a trial that was just taken, if it is still wanted."""
+        """Run a trial that was just taken, or drop it if it is no longer wanted."""
         trials = self.study.trials()
         again = {trial.number for trial in repetitions(trials)}
         if number in again or (not again and trials[number - 1].kind != "again"):
@@ -250,7 +250,7 @@ class _SearchLoop:
             self.study.drop(number)
 
     def run(self, number: int) -> None:
-        """Run a trial, unless another process here does."""
+        """Run a trial and store its result, unless another process here is running it."""
         with self.locked(number) as is_ours:
             trial = self.study.trials()[number - 1]
             if not is_ours or trial.state != "running":
@@ -269,19 +269,19 @@ class _SearchLoop:
             except TrialFailedError as error:
                 self.study.fail(number, error.message, self.clock() - began)
             else:
-                # What an earlier process spent on it counts, too.
+                # Time that an earlier process spent on this trial counts against the budget, too.
                 self.earlier_s += max(0.0, result.seconds - (self.clock() - began))
                 self.study.complete(number, result)
             self.on_trial_end(self.study.trials())
 
     def is_still_ours(self, number: int) -> bool:
-        """Whether no other worker took the same trial: SQLite lets two take one from its queue."""
+        """Whether this worker still owns the trial: with SQLite, two can take the same one."""
         time.sleep(self.budget.poll_s)
         return self.study.trials()[number - 1].worker == self.budget.worker
 
     @contextmanager
     def locked(self, number: int) -> Iterator[bool]:
-        """Whether this process alone runs the trial here, from now on."""
+        """Try to lock the trial's lock file for the block; yields whether that succeeded."""
         path = self.budget.folder / f"trial-{number:04d}.lock"
         with ExitStack() as stack:
             with translate_os_errors(path):
@@ -289,7 +289,7 @@ class _SearchLoop:
             yield try_lock(file.fileno())
 
     def give_up_lost(self, trials: Sequence[TrialRecord]) -> None:
-        """Fail the trials of workers that have been silent for long."""
+        """Fail running trials of other workers that started too long ago to be alive."""
         oldest = time.time() - _LOST_LENGTHS * self.budget.each_s - _LOST_S
         for trial in trials:
             is_elsewhere = trial.state == "running" and trial.worker != self.budget.worker

@@ -1,7 +1,7 @@
 """The search space of a training: a few settings, each around the plan's own value.
 
-A trial is the plan with some of its numbers set, as a user would set them; the plan derives the
-rest. All but shares are multiples of the plan's values, so that machines of different speed can
+A trial fixes some of the plan's numbers, as a user's settings would; the plan derives the rest.
+Except for shares, values are multiples of the plan's own, so that machines of different speed can
 search the same ranges.
 """
 
@@ -16,14 +16,14 @@ from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import Recipe
 from ownwords.tune.axis import SearchAxis
 
-TIMES = 4.0  # ranges reach from a fourth of the plan's value to four times as much
+TIMES = 4.0  # ratios range from 1/4 to 4 times the plan's value
 _MOST_DROPOUT = 0.3
 _MOST_REPLAY = 0.75  # more leaves too little of the author's text
-_MOST_EPOCHS = 2.0  # times the plan's; more memorises the text
-_LEAST_RANGE = 1.25  # a smaller range upwards is not worth searching
+_MOST_EPOCHS = 2.0  # times the plan's epochs; more would memorise the text
+_LEAST_RANGE = 1.25  # minimum ratio of the upper limit to the plan; less is not worth searching
 _RATE, _MEMORY, _SIZE = "rate", "memory", "size"
 _DROP, _SHARE, _READ = "dropout", "replay", "readings"
-# The settings that an axis sets; where the user has set one of them, it is not searched.
+# The settings that each axis sets; an axis is not searched if the user has set one of them.
 _SETS: Mapping[str, tuple[str, ...]] = {
     _RATE: ("optim.muon_lr", "optim.learning_rate"),
     _MEMORY: ("optim.weight_decay",),
@@ -36,15 +36,15 @@ _SETS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The axes, and how a trial's values become settings."""
+    """The axes of a search; converts a trial's values into settings."""
 
     axes: tuple[SearchAxis, ...]
     plan: Plan
     has_base: bool
-    seconds: float  # of a trial
+    seconds: float  # per trial
 
     def settings(self, values: Mapping[str, float]) -> dict[str, object]:
-        """The settings of a trial; none for the plan's own values."""
+        """The settings that a trial's values stand for, without those that equal the plan's."""
         changed = {
             axis.name: values[axis.name]
             for axis in self.axes
@@ -56,7 +56,7 @@ class SearchSpace:
         if _MEMORY in {axis.name for axis in self.axes}:
             self._decay(changed, settings)
         if _DROP in changed:
-            # Below that there is none, nor what the plan couples to dropout.
+            # A tiny dropout is set to 0, which also turns off what the plan couples to dropout.
             settings["train.dropout"] = round(changed[_DROP], 3) if changed[_DROP] >= 0.01 else 0.0
         if _SHARE in changed:
             settings["data.replay"] = round(changed[_SHARE], 3)
@@ -74,7 +74,7 @@ class SearchSpace:
         optim = self.plan.recipe.optim
         if optim.kind == "muon":
             settings["optim.muon_lr"] = _short(optim.muon_lr * changed[_RATE])
-        # The plan's own rate depends on the size.
+        # The plan's learning rate depends on the model's size.
         settings["optim.learning_rate"] = _short(
             optim.learning_rate * changed[_RATE] * self._rate_of_size(settings)
         )
@@ -88,7 +88,7 @@ class SearchSpace:
             vocabulary, context = recipe.model.vocab_size or _BYTES, recipe.model.context_length
             before = shape_of(recipe.model.parameters, vocabulary, context)
             after = shape_of(size, vocabulary, context)
-            if before is None or after is None:  # the plan says why that cannot be
+            if before is None or after is None:  # planning reports the reason
                 return 1.0
             return PLAN_CONSTANTS.embedding_lr(after.width) / PLAN_CONSTANTS.embedding_lr(
                 before.width
@@ -105,7 +105,7 @@ class SearchSpace:
             )
 
     def _readings(self, changed: Mapping[str, float], settings: dict[str, object]) -> None:
-        """The number of steps that reads the author's text, without replay, that often."""
+        """Set the number of steps that reads the author's own text the chosen number of times."""
         if _READ not in changed:
             return
         recipe = self.plan.recipe
@@ -123,7 +123,7 @@ _BYTES = 261  # vocabulary of the byte tokenizer
 def search_space(
     plan: Plan, fixed: Mapping[str, object], seconds: float, *, has_base: bool
 ) -> SearchSpace:
-    """The search space around this plan, without what the user has set.
+    """Build the search space around this plan, without the settings that the user has fixed.
 
     From scratch: rate, memory, dropout, size. From a base: rate, dropout, replay, readings.
     """
@@ -152,7 +152,7 @@ def search_space(
 
 
 def settings_toml(settings: Mapping[str, object]) -> str:
-    """Settings as lines of `ownwords.toml`; steps, which only suit one length, commented out."""
+    """Settings as lines of `ownwords.toml`; steps, which suit one length only, commented out."""
     keys = [setting.key for setting in settings_of(Recipe()) if setting.key in settings]
     sections: dict[str, list[str]] = {}
     for key in keys:
@@ -166,7 +166,7 @@ def settings_toml(settings: Mapping[str, object]) -> str:
 
 
 def values_text(axes: Sequence[SearchAxis], values: Mapping[str, float]) -> str:
-    """A trial's values on one line: "rate x1.7, dropout 0.12"."""
+    """Format a trial's values on one line, such as "rate x1.7, dropout 0.12"."""
     parts = []
     for axis in axes:
         if axis.name in values:
@@ -178,7 +178,7 @@ def values_text(axes: Sequence[SearchAxis], values: Mapping[str, float]) -> str:
 
 
 def _most_steps(plan: Plan, seconds: float) -> int:
-    """The number of steps that fit a trial."""
+    """The maximum number of steps that fit into a trial's time."""
     train, expected = plan.recipe.train, plan.expected
     step_s = train.batch_size * train.sequence_length / max(expected.tokens_per_s, 1e-9)
     rest_s = seconds - expected.seconds

@@ -1,4 +1,4 @@
-"""The trials of a search in Optuna's storage: a file, or a database that machines share."""
+"""Stores the trials of a search with Optuna: in a file, or in a database that machines share."""
 
 import os
 import sys
@@ -29,17 +29,17 @@ _STATES: Mapping[TrialState, TrialStatus] = {
     TrialState.PRUNED: "failed",
     TrialState.FAIL: "failed",
 }
-_ATTEMPTS = 5  # to open a storage while other processes create its tables
-_SQLITE_TIMEOUT_S = 60  # for another process that is writing
+_ATTEMPTS = 5  # at opening a storage while other processes create its tables
+_SQLITE_TIMEOUT_S = 60  # to wait for another process that is writing
 
 
 def open_storage(where: str | Path) -> BaseStorage:
-    """Open a storage: a Path is an SQLite file, an address a database, other text a journal file.
+    """Open an SQLite file (a Path), a database (a URL) or a journal file (any other string).
 
-    Raises WorkspaceError where it cannot be opened.
+    Raises WorkspaceError if it cannot be opened.
     """
     if isinstance(where, Path):
-        # As a URI, in which a path may hold any character.
+        # A file URI allows any character in the path.
         address = f"sqlite:///{where.absolute().as_uri()}?uri=true"
         return _database(address, str(where), {"connect_args": {"timeout": _SQLITE_TIMEOUT_S}})
     if "://" in where:
@@ -57,7 +57,7 @@ def open_storage(where: str | Path) -> BaseStorage:
 
 
 class _Lock(JournalFileOpenLock):
-    """A file lock that ends with its process: Optuna's own locks outlive a kill."""
+    """A file lock that is released when its process dies, unlike Optuna's own locks."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -107,7 +107,7 @@ def _database(address: str, name: str, options: dict[str, object]) -> BaseStorag
 class Study:
     """The trials of one search, numbered from 1; several processes may use it at the same time.
 
-    The storage gives out each number once, which decides who does what.
+    The storage assigns each trial number once, so two processes never create the same trial.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Study:
         return [self._record(trial) for trial in self._study.get_trials(deepcopy=False)]
 
     def next_trial(self, worker: str) -> int:
-        """Take a waiting trial or create one, owned by the worker from the start; its number."""
+        """Take a waiting trial or create one that the worker owns; return its number."""
         waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
         if not waiting:
             self._study.enqueue_trial({}, user_attrs={"begun": {"place": worker}})
@@ -139,7 +139,7 @@ class Study:
         finalists: Sequence[int],
         seeds: int,
     ) -> None:
-        """Have trial `of` repeated with another seed."""
+        """Enqueue a repetition of trial `of` with another seed."""
         attributes = {
             "of": of,
             "seed": seed,
@@ -150,9 +150,9 @@ class Study:
         self._study.enqueue_trial(dict(settings), user_attrs=attributes)
 
     def start(self, trial: TrialRecord, worker: str) -> TrialRecord:
-        """Note that the worker runs the trial from now on, and complete its settings."""
+        """Record that the worker now runs the trial, and sample its missing settings."""
         id_ = self._trial_id(trial.number)
-        if len(trial.settings) < len(self.axes):  # killed before all were chosen
+        if len(trial.settings) < len(self.axes):  # its process was killed while sampling
             unfinished = Trial(self._study, id_)
             for name, range_ in self._sampler.distributions().items():
                 unfinished.suggest_float(name, range_.low, range_.high, log=range_.log)
@@ -161,7 +161,7 @@ class Study:
         return self._record(self._storage.get_trial(id_))
 
     def complete(self, number: int, result: TrialResult) -> bool:
-        """Store the result of a trial; False if it was given up meanwhile."""
+        """Store the result of a trial; return False if another process has ended the trial."""
         ended = {"seconds": result.seconds, "kept": result.model, "told": dict(result.figures)}
         return self._note(number, "ended", ended) and self._end(
             number, TrialState.COMPLETE, result.score
@@ -170,18 +170,18 @@ class Study:
     def fail(
         self, number: int, error: str, seconds: float = 0.0, *, by_chance: bool = False
     ) -> bool:
-        """Store that a trial failed; unless by chance, later trials avoid its settings."""
-        # TPE ranks a pruned trial below all scored ones, and ignores a failed one.
+        """Store that a trial failed; later trials avoid its settings unless `by_chance`."""
+        # TPE ranks pruned trials below all scored ones, and ignores failed ones.
         state = TrialState.FAIL if by_chance else TrialState.PRUNED
         ended = {"why": error, "seconds": seconds}
         return self._note(number, "ended", ended) and self._end(number, state, None)
 
     def drop(self, number: int) -> bool:
-        """Store that a trial is not wanted after all."""
+        """Store that a trial is not needed and will not run."""
         return self._note(number, "dropped", True) and self._end(number, TrialState.FAIL, None)
 
     def agree_on(self, name: str, value: int) -> int:
-        """The value that the first process to ask has set."""
+        """Store a value unless one is stored under this name; return the stored value."""
         if name not in self._study.user_attrs:
             self._study.set_user_attr(name, value)
         return cast(int, self._study.user_attrs[name])

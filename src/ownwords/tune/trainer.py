@@ -1,4 +1,4 @@
-"""Runs the trials: each is planned, trained, saved, and scored on the validation posts."""
+"""Runs a trial: plans and trains a model, saves it, and scores it on the validation posts."""
 
 import json
 import shutil
@@ -28,15 +28,15 @@ from ownwords.tune.search_space import SearchSpace
 from ownwords.tune.trial import FIRST_SEED, TrialFailedError, TrialRecord, TrialResult
 
 _CHECKPOINTS = "checkpoints"
-_SCORING_BATCH = 16  # any size gives the same score
-_WARM_UP_SEED = 1_000_003  # no trial has it
+_SCORING_BATCH = 16  # does not change the score
+_WARM_UP_SEED = 1_000_003  # not used by any trial
 
 
 class TrialTrainer:
-    """Trains the trials of one search; their models stay in `folder` until `tidy`.
+    """Trains the trials of one search; their models stay in `folder` until `tidy` deletes them.
 
-    `plan_training` is one of the functions of `recipes` with its texts, `request` what all trials
-    share, `held_out` the validation posts.
+    `plan_training` is a planning function of `recipes` with its texts bound, `request` the part of
+    the request that all trials share, `held_out` the validation posts.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class TrialTrainer:
         self.plan_training, self.request, self.folder = plan_training, request, folder
         self.held_out = held_out
         self.space: SearchSpace | None = None
-        # Trial 1 gets the user's seed, if there is one.
+        # Trial 1 uses the user's seed, if one is set.
         self.first_seed = int(str(request.fixed.get("train.seed", FIRST_SEED)))
 
     def plan(self) -> Plan:
-        """The plan that trial 1 will be trained by."""
-        # What is prepared once (ids, speeds, replay text) must not cost the first trial alone.
+        """Make the plan of trial 1, after preparing what all trials share."""
+        # Token ids, speed measurements and replay text are prepared once: keep that out of trial 1.
         warm_up = self.plan_training(self._request({}, _WARM_UP_SEED))
         shutil.rmtree(warm_up.run.folder, ignore_errors=True)
         return self.plan_training(self._request({}, FIRST_SEED)).plan
@@ -92,7 +92,7 @@ class TrialTrainer:
             self._delete(name, planned)
             raise TrialFailedError("the model's score is not a number")
         if made.plan.is_second and seed == FIRST_SEED and not chosen:
-            # Search around the plan that was trained by, not the one that was replaced.
+            # The plan was replaced during training: search around the plan that was used.
             self.space = replace(self.space, plan=made.plan)
         recipe, outcome = made.plan.recipe, made.outcome
         values = {number.key: number.value for number in made.plan.reasons}
@@ -113,7 +113,7 @@ class TrialTrainer:
         )
 
     def score(self, folder: Path, plan: Plan) -> float:
-        """Bits per byte of a saved model on the held-out texts."""
+        """Measure the bits per byte of a saved model on the held-out texts."""
         loaded = bundle.load(folder)
         device = choose(self.request.device)
         tokenizer = tokenizers.from_files(loaded.tokenizer_files)
@@ -138,14 +138,14 @@ class TrialTrainer:
             self.request,
             fixed=fixed,
             began=time.perf_counter(),
-            # Steps that a trial sets must fit its time as the plan's do; the user's own need not.
+            # Steps chosen by the trial must fit its time; those fixed by the user need not.
             ends_in_time="train.steps" not in self.request.fixed,
         )
 
     # --- models and checkpoints -------------------------------------------------------------------
 
     def tidy(self, trials: Sequence[TrialRecord], keep: set[int], place: str) -> None:
-        """Delete the checkpoints of finished trials of this place, and models not to `keep`."""
+        """Delete the checkpoints of this worker's finished trials, and models not in `keep`."""
         for trial in trials:
             if trial.state == "done" and trial.worker == place:
                 run = self.request.workspace / "runs" / str(trial.figures.get("run", ""))
@@ -154,7 +154,7 @@ class TrialTrainer:
                     _delete_model(self.folder / trial.model)
 
     def install(self, trial: TrialRecord, provenance: Mapping[str, object], target: Path) -> None:
-        """Copy the model of a trial into a folder, atomically, with a note of the search."""
+        """Copy a trial's model to `target`, atomically, and add the search to its provenance."""
         source = self.folder / trial.model
         if target.exists() and any(target.iterdir()) and not (target / CONFIG).exists():
             raise ModelError(
@@ -170,7 +170,7 @@ class TrialTrainer:
                 atomic_dir.write_file(beside / file.name, data)
 
     def better_score_of(self, target: Path, plan: Plan, score: float) -> float | None:
-        """The score of the model in `target`, if it is of these texts and beats `score`."""
+        """The score of the model in `target` if it beats `score` on the same texts, else None."""
         with suppress(OwnwordsError, ValueError, OSError):
             provenance = json.loads((target / PROVENANCE).read_bytes())
             if provenance.get("corpus") == self.request.corpus:
@@ -186,5 +186,5 @@ class TrialTrainer:
 
 def _delete_model(model: Path) -> None:
     if model.exists():
-        with suppress(OwnwordsError, OSError):  # as where Windows has one of its files open
+        with suppress(OwnwordsError, OSError):  # such as when a file is open on Windows
             atomic_dir.delete_dir(model)

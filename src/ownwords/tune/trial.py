@@ -1,4 +1,4 @@
-"""The trials of a search: what is run, its result, and its record."""
+"""The data types of a trial: the function that runs it, its result, and its stored record."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from ownwords.core.errors import OwnwordsError
 # plan: the plan's own settings; spread: a Sobol point; search: chosen from earlier results;
 # again: an earlier trial with another seed.
 TrialKind = Literal["plan", "spread", "search", "again"]
-# dropped: no longer wanted when its turn came.
+# dropped: taken from the queue, but no longer needed.
 TrialStatus = Literal["waiting", "running", "done", "failed", "dropped"]
 
-FIRST_SEED = 1  # of all trials but repetitions
+FIRST_SEED = 1  # the seed of all trials except repetitions
 
 
 class TrialFailedError(OwnwordsError):
-    """These settings cannot be tried, or gave no result; the search continues."""
+    """A trial failed because of its settings; the search continues."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class TrialResult:
 
     score: float
     seconds: float  # over all attempts
-    model: str = ""  # name of the model it left
-    figures: Mapping[str, object] = field(default_factory=dict)  # to show, as JSON has them
+    model: str = ""  # name of the saved model
+    figures: Mapping[str, object] = field(default_factory=dict)  # JSON values for the tables
 
 
 class TrialFunction(Protocol):
-    """Runs a trial in about so many seconds at most, resuming one with the same settings and seed.
+    """Runs a trial within about `seconds`, resuming an interrupted one of the same arguments.
 
-    TrialFailedError is recorded and the search continues; any other error ends it.
+    After TrialFailedError the search continues with the next trial; any other error ends it.
     """
 
     def __call__(self, settings: Mapping[str, float], seconds: float, seed: int) -> TrialResult: ...
@@ -40,7 +40,7 @@ class TrialFunction(Protocol):
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """A trial in the storage, `number` from 1."""
+    """A trial as the storage holds it; `number` starts at 1."""
 
     number: int
     state: TrialStatus
@@ -52,30 +52,30 @@ class TrialRecord:
     model: str = ""
     figures: Mapping[str, object] = field(default_factory=dict)
     error: str = ""
-    worker: str = ""  # which ran or runs it
+    worker: str = ""  # the worker that ran or runs it
     attempts: int = 0
-    started_at: float | None = None  # seconds since 1970
-    repeats: int = 0  # the number of the trial that this one repeats
-    finalists: tuple[int, ...] = ()  # of a repetition: all trials to repeat,
-    seeds: int = 0  # and with how many seeds
+    started_at: float | None = None  # Unix time
+    repeats: int = 0  # number of the trial that this one repeats; 0 if it is no repetition
+    finalists: tuple[int, ...] = ()  # of a repetition: the numbers of all trials to repeat,
+    seeds: int = 0  # and the number of seeds for each
 
 
 def scored_trials(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Those with a score, the best first."""
+    """The finished trials with a score, the best first."""
     scored = [trial for trial in trials if trial.state == "done" and trial.score is not None]
     return sorted(scored, key=lambda trial: (trial.score, trial.number))
 
 
 def choices(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """All but repetitions."""
+    """All trials except repetitions."""
     return [trial for trial in trials if trial.kind != "again"]
 
 
 def repetitions(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The repetitions that count.
+    """The repetitions that count, without duplicates.
 
-    Two processes may close the search at the same moment: the first decides which trials are
-    repeated, and of two equal repetitions the first counts.
+    Two processes may enqueue repetitions at the same time. The choice of the first one applies, and
+    of two repetitions with the same trial and seed the first counts.
     """
     again = [trial for trial in trials if trial.kind == "again" and trial.state != "dropped"]
     first: dict[tuple[int, int], TrialRecord] = {}

@@ -20,9 +20,9 @@ def write(path: Path, axes: Sequence[SearchAxis], trials: Sequence[TrialRecord])
 
 
 def table(axes: Sequence[SearchAxis], trials: Sequence[TrialRecord]) -> str:
-    """A header, and a line for each trial; what is not known of one is empty.
+    """Format the trials as CSV: a header and one line per trial, with unknown values empty.
 
-    `set` are the settings of a trial beside the plan's, as JSON.
+    The column `set` holds the settings in which a trial differs from the plan, as JSON.
     """
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

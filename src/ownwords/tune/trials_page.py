@@ -1,4 +1,4 @@
-"""trials.html: the search as one self-contained page, in the style of the report."""
+"""Renders trials.html: the search as one self-contained page, in the style of the report."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def render(
     verdict: TuneVerdict | None,
     settings: str = "",
 ) -> str:
-    """The page; without a verdict the search is running. `settings` are lines of TOML."""
+    """Render the page; `verdict` is None while the search runs. `settings` are lines of TOML."""
     parts = [PageSection("trials", "Trial by trial", _history(trials, verdict))]
     if scored_trials(trials):
         parts.append(

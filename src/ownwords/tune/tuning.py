@@ -1,4 +1,4 @@
-"""`ownwords tune`: search over trainings of one corpus, and put the winner in place."""
+"""`ownwords tune`: search for better training settings, and install the winner's model."""
 
 import shutil
 import socket
@@ -31,23 +31,23 @@ from ownwords.tune.verdict import TuneVerdict, winning_runs
 
 RECORD, TABLE, PAGE = "trials.db", "trials.csv", "trials.html"
 _FOLDER = "tune"
-_TRIALS_PER_BUDGET = 30  # unless the length of a trial is given
-_EXTRA_TRIALS = 10  # for the repetitions, where a number of trials is given
+_TRIALS_PER_BUDGET = 30  # used if the length of a trial is not given
+_EXTRA_TRIALS = 10  # added for the repetitions if the number of trials is given
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """The search asked for; `each_s` and `trials` are None where they follow from the minutes."""
+    """The options of a search; without `each_s`, the minutes determine a trial's length."""
 
     minutes: float
     each_s: float | None = None
     trials: int | None = None
-    storage: str | None = None  # a journal file or a database address; None: in the workspace
+    storage: str | None = None  # journal file or database URL; None: in the workspace
     keep: bool = False  # leave the workspace's model in place
 
     @property
     def trial_s(self) -> float:
-        """Seconds of one trial."""
+        """The length of one trial, in seconds."""
         if self.each_s is not None:
             return self.each_s
         count = _TRIALS_PER_BUDGET if self.trials is None else self.trials + _EXTRA_TRIALS
@@ -56,14 +56,14 @@ class TuneRequest:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """The search, the winner's settings and where everything is."""
+    """The result of a search: the trials, the winner's settings, and the paths of its files."""
 
     search: SearchResult
     space: SearchSpace
-    settings: Mapping[str, object]  # of the winner, beyond the plan
-    toml: str  # the same, as lines of ownwords.toml
-    model: Path | None  # the winner's
-    note: str  # about the model, where there is something to say
+    settings: Mapping[str, object]  # the winner's settings that differ from the plan
+    toml: str  # the same settings, as lines of ownwords.toml
+    model: Path | None  # the winner's model, if it is on this machine
+    note: str  # a note about the model for the user, or ""
     table: Path
     page: Path
 
@@ -82,8 +82,8 @@ def tune(
 ) -> TuneResult:
     """Search for better settings than the plan's, and install the winner's model.
 
-    `train_request` is as for a single training, but for its seconds. Only the training and the
-    validation posts are read. Raises OwnwordsError where the search cannot work.
+    `train_request` is as for a single training; its seconds are ignored. Only the training and
+    validation posts are read. Raises OwnwordsError if the search is impossible.
     """
     if not len(texts.validation):
         raise CorpusError(
@@ -106,7 +106,7 @@ def search_name(
     trial_s: float,
     axes: Sequence[SearchAxis],
 ) -> str:
-    """The name under which the same texts, base, settings and length find a search again."""
+    """The name of a search, derived from its inputs so that the same inputs resume it."""
     fingerprint = model_fingerprint(base, provenance=True) if base else ""
     ranges = [repr((axis.name, axis.is_ratio)) for axis in axes]
     key = digest(texts, fingerprint, repr(sorted(fixed.items())), f"{trial_s}", *ranges)
@@ -134,7 +134,7 @@ class _TuneRun:
         self.reported: set[int] = set()
         self.space: SearchSpace
         self.worker = "here"
-        if request.storage is not None:  # several machines write to it
+        if request.storage is not None:  # the storage may be shared between machines
             self.worker = f"{socket.gethostname()}:{self.root.resolve()}"
 
     def run(self) -> TuneResult:
@@ -263,7 +263,7 @@ class _TuneRun:
         )
 
     def _place_model(self, result: SearchResult, name: str) -> tuple[Path | None, str]:
-        """Install the winner's model; where it is then, and a note for the user."""
+        """Install the winner's model; return its folder (None if not here) and a user note."""
         runs = winning_runs(result.trials, result.verdict)
         folder = self.trainer.folder
         here = [t for t in runs if t.worker == self.worker and (folder / t.model / CONFIG).exists()]

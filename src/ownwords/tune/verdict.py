@@ -1,4 +1,4 @@
-"""Whether a trial is better than the plan, or was only lucky."""
+"""Decides whether a trial is better than the plan by more than the noise of seeds."""
 
 import math
 import statistics
@@ -8,34 +8,34 @@ from typing import Literal
 
 from ownwords.tune.trial import TrialRecord, repetitions, scored_trials
 
-# better: beyond the noise of seeds; plan: nothing is; unsure: too few seeds to tell;
+# better: a trial beats the plan by more than the noise; plan: none does; unsure: too few seeds;
 # instead: only the plan failed; nothing: every trial failed.
 VerdictKind = Literal["better", "plan", "unsure", "instead", "nothing"]
 
 CONFIDENCE = 0.95
-# Student's t, two-sided: scipy.stats.t.ppf(0.975, df) for df from 1.
+# Two-sided Student's t: scipy.stats.t.ppf(0.975, df) for df = 1, 2, ...
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-_NEGLIGIBLE = 0.01  # gain
+_NEGLIGIBLE = 0.01  # smallest gain worth mentioning
 
 
 @dataclass(frozen=True)
 class TuneVerdict:
-    """The outcome of a search; gains are shares of the plan's score, positive where it is beaten.
+    """The outcome of a search; gains are shares of the plan's score, positive for an improvement.
 
     `noise` is the standard deviation over seeds of the same settings, as a share.
     """
 
     kind: VerdictKind
     winner: int = 0  # number of the trial
-    score: float | None = None  # of the winner, on average
-    plan: float | None = None  # the plan's, on average
-    runner_up: int = 0  # number of the best trial but the plan
+    score: float | None = None  # mean score of the winner
+    plan: float | None = None  # mean score of the plan
+    runner_up: int = 0  # number of the best trial apart from the plan
     gain: float | None = None  # of the runner-up over the plan
     low: float | None = None
     high: float | None = None
     noise: float | None = None
-    seeds: Mapping[int, int] = field(default_factory=dict)  # by trial: how many were compared
-    trials: int = 0  # choices that were scored, the plan included
+    seeds: Mapping[int, int] = field(default_factory=dict)  # number of seeds compared, by trial
+    trials: int = 0  # scored trials, including the plan, without repetitions
     failed: int = 0
 
     def sentences(self) -> tuple[str, ...]:
@@ -48,10 +48,10 @@ class TuneVerdict:
 
 
 def judge(trials: Sequence[TrialRecord]) -> TuneVerdict:
-    """Compare the plan with the repeated trials.
+    """Compare the plan with the repeated trials, by the confidence interval of their difference.
 
-    Those were chosen for a good score, partly by luck: only their fresh seeds count. The plan was
-    not chosen, so all of its seeds count.
+    The repeated trials were selected for a good score, which is biased upwards: only their scores
+    with new seeds count. The plan was not selected, so all of its scores count.
     """
     again = repetitions(trials)
     scored = scored_trials([trial for trial in trials if trial.kind != "again"])
@@ -128,7 +128,7 @@ def _score(trial: TrialRecord) -> float:
 
 
 def percent(share: float) -> str:
-    """To a tenth: "1.3%", "-0.4%"."""
+    """Format a share as a percentage with one decimal, such as "1.3%" or "-0.4%"."""
     return f"{share:.1%}".replace("-0.0%", "0.0%")
 
 
