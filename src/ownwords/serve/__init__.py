@@ -1,1 +1,1 @@
-"""One page and one interface over everything, on this machine alone."""
+"""`ownwords serve`: the local web page, and an HTTP API compatible with OpenAI's."""

@@ -1,6 +1,6 @@
-"""The host names that the server answers to.
+"""The Host headers that the server accepts, as a protection against DNS rebinding.
 
-With DNS rebinding, a foreign page's name leads to this machine, and only the Host header shows it.
+In that attack another site's name resolves to this machine; only the Host header reveals it.
 """
 
 import ipaddress
@@ -39,12 +39,12 @@ class AllowedHosts:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        # An address in the header was not looked up, so it cannot have been rebound.
+        # An IP address needs no DNS lookup, so it cannot be rebound.
         return self._takes_addresses or (self._is_loopback and address.is_loopback)
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Whether an Origin header names the server itself."""
+    """Whether an Origin header names this server itself."""
     scheme, separator, origin_host = origin.partition("://")
     is_web = bool(separator) and scheme in ("http", "https")
     return is_web and origin_host.lower() == host.lower()

@@ -1,4 +1,4 @@
-"""The ASGI app: all routes, behind the security middleware."""
+"""The ASGI app with all routes, behind the security middleware."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -26,7 +26,7 @@ _HEALTH = "/healthz"
 
 
 def create_app(state: AppState) -> Starlette:
-    """The app that serves `state`, which it closes when it ends."""
+    """Create the app that serves `state`, and closes it at shutdown."""
     settings = state.settings
     authenticator = Authenticator(settings.key, port=settings.port)
     files = static_files.read()
@@ -43,7 +43,7 @@ def create_app(state: AppState) -> Starlette:
         settings=settings,
         authenticator=authenticator,
         metrics=state.metrics,
-        # The page's files are the same for everybody; what they show comes from elsewhere.
+        # The page's files are public: they contain no data of the workspace.
         public={f"/{name}" for name in files} | {LOGIN, _HEALTH},
         pages={static_files.FRONT, LOGIN},
     )
@@ -67,7 +67,7 @@ def create_app(state: AppState) -> Starlette:
 
 
 def _monitoring(state: AppState) -> list[BaseRoute]:
-    """/healthz, which needs no key and shows nothing, and /metrics for Prometheus."""
+    """Create /healthz, which needs no key and shows no data, and /metrics for Prometheus."""
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok", "version": __version__})

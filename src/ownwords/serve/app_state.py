@@ -1,4 +1,4 @@
-"""What the server serves: one workspace and its models, opened on first use."""
+"""The state that all routes share: one workspace and its models, opened on first use."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -32,13 +32,13 @@ T = TypeVar("T")
 
 FROM_NOTHING = "from-nothing"
 _LONG_THREADS, _LONG_QUEUE = 4, 16
-_FRESH_S = 1.0  # between two checks on disk whether a model was replaced
+_FRESH_S = 1.0  # interval between checks whether a model on disk was replaced
 
 
 class AppState:
-    """One workspace, shared by all routes. Whatever touches the disk goes through `run`.
+    """The workspace, its models and thread pools; all disk access must go through `run`.
 
-    `models` are further models by name; `sources` the blogs that the workspace is made from.
+    `models` are additional models by name; `sources` are the blogs that the workspace is made from.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class AppState:
     # --- work that would block the event loop ----------------------------------------------------
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run it in a thread that may wait for the disk. Raises TooManyRequestsError."""
+        """Run short work in a thread. Raises TooManyRequestsError if its queue is full."""
         return await self._short.run(work)
 
     async def run_long(self, work: Callable[[], T]) -> T:
-        """Run what may take minutes, such as an answer, without delaying what `run` does."""
+        """Run work of up to minutes, such as an answer, in other threads than those of `run`."""
         self._loop = asyncio.get_running_loop()
         return await self._long.run(work)
 
     async def sleep(self, seconds: float) -> bool:
-        """Sleep, but not beyond the server's shutdown; return False at shutdown."""
+        """Sleep until the time is over or the server shuts down; return False at shutdown."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._shutdown.wait(), seconds)
         return not self._shutdown.is_set()
@@ -87,7 +87,7 @@ class AppState:
 
     @property
     def own_model(self) -> str:
-        """The name of the workspace's own model; empty while there is none."""
+        """The name of the workspace's own model; "" if there is none."""
         return self._own_name if _is_model(self._own_folder) else ""
 
     def models(self) -> dict[str, Path]:
@@ -102,9 +102,9 @@ class AppState:
         return models
 
     async def get_model(self, name: str = "") -> LoadedModel:
-        """A model, loaded on first use and whenever it was replaced on disk.
+        """Get a model by name, loading it on first use and again after it was replaced on disk.
 
-        Raises ApiError if there is none of that name, OwnwordsError if it cannot be loaded.
+        Raises ApiError if the name is unknown, OwnwordsError if the model cannot be loaded.
         """
         now = asyncio.get_running_loop().time()
         loaded = self._loaded.get(name)
@@ -121,14 +121,14 @@ class AppState:
         return self._touch(loaded)
 
     def queue_lengths(self) -> Iterator[tuple[str, int, int]]:
-        """The name, waiting and running requests of each loaded model."""
+        """Yield (name, waiting requests, running requests) for each loaded model."""
         for loaded in self._loaded.values():
             yield loaded.name, loaded.worker.waiting, loaded.worker.running
 
     def generate_text(
         self, loaded: LoadedModel, request: GenerationRequest, stops: Sequence[str] = ()
     ) -> TextGenerator:
-        """Generate text, chunk by chunk; for work in `run_long`, which cannot await it."""
+        """Generate text in chunks, synchronously, for work inside `run_long`."""
         assert self._loop is not None
         outcomes: list[TextOutcome] = []
         chunks, loop = _chunks(loaded, request, stops, outcomes.append), self._loop
@@ -209,7 +209,7 @@ class AppState:
         return self.workspace.runs / FROM_NOTHING / "model"
 
     def _base(self) -> tuple[str, Path]:
-        """The base that the workspace's model was tuned from if it is installed, else ours."""
+        """The name and folder of the base of the workspace's model, or of the built-in base."""
         with suppress(OwnwordsError):
             provenance = read_json(atomic_dir.readable_dir(self._own_folder) / PROVENANCE)
             name = base_name(provenance)
@@ -223,17 +223,17 @@ class AppState:
     # --- the archive, for work in `run` ----------------------------------------------------------
 
     def archive(self) -> Archive:
-        """The archive, by the calling thread's own connection. Raises ApiError without one."""
+        """The archive, on the calling thread's own connection. Raises ApiError if there is none."""
         return self._archive_pool.archive()
 
     def searcher(self) -> ArchiveSearcher:
-        """The search, with an up-to-date index. Raises ApiError without an archive."""
+        """The search, with an up-to-date index. Raises ApiError if there is no archive."""
         return self._archive_pool.searcher()
 
     async def embedder(self) -> Embedder | None:
-        """What computes embeddings; None without the setting."""
+        """The embedder; None if the setting `embed` is empty."""
         if not self.settings.embed:
-            return None  # not in the queue behind long answers
+            return None  # returns at once, without queueing behind long answers
         if self._embedder is None:
             self._embedder = await self.run_long(self._archive_pool.embedder)
         return self._embedder

@@ -1,4 +1,4 @@
-"""The archive on disk, for many threads: opened on first use, and again when it is replaced."""
+"""Access to the archive from many threads; reopened when the file on disk is replaced."""
 
 import logging
 import threading
@@ -16,15 +16,15 @@ from ownwords.serve.errors import ApiError
 
 _log = logging.getLogger("ownwords.serve")
 
-_HEADER, _USER_VERSION = 64, slice(60, 64)  # of SQLite's file format
+_HEADER, _USER_VERSION = 64, slice(60, 64)  # offsets in SQLite's file header
 
 _FileId = tuple[int, int]  # device and inode
 
 
 class ArchivePool:
-    """The archive, its index, and the search. Raises ApiError while there is no archive.
+    """Opens the archive, its index and its search. Raises ApiError while there is no archive.
 
-    Thread-safe; not for the event loop, since each call may wait for the disk.
+    Thread-safe. Do not call it on the event loop: every call may wait for the disk.
     """
 
     def __init__(self, path: Path, embed: str = "") -> None:
@@ -43,7 +43,7 @@ class ArchivePool:
         self._is_closed = False
 
     def archive(self) -> Archive:
-        """The calling thread's connection, which stays open."""
+        """The archive on the calling thread's connection, which stays open."""
         file = self._check_file()
         cached: tuple[_FileId, Archive] | None = getattr(self._local, "archive", None)
         if cached is None or cached[0] != file:
@@ -53,7 +53,7 @@ class ArchivePool:
         return cached[1]
 
     def index(self) -> SearchIndex:
-        """The passages, as they were last indexed."""
+        """The search index of passages, as of the last indexing."""
         file = self._check_file()
         with self._opening:
             if self._index is None or self._index_file != file:
@@ -63,7 +63,7 @@ class ArchivePool:
             return self._index
 
     def searcher(self) -> ArchiveSearcher:
-        """The search in the archive as it is now."""
+        """The search, after updating the index to the archive's current state."""
         index = self.index()
         with self._refreshing:
             if self._searcher is None or self._searcher.index is not index:
@@ -75,7 +75,7 @@ class ArchivePool:
             return self._searcher
 
     def embedder(self) -> Embedder | None:
-        """What computes embeddings; None without the setting. Raises OwnwordsError if it fails."""
+        """The embedder; None without the setting. Raises OwnwordsError if it cannot be opened."""
         with self._embedding:
             if not self._has_embedder:
                 self._embedder = embedders.open_embedder(self._embed)
@@ -83,7 +83,7 @@ class ArchivePool:
             return self._embedder
 
     def close(self) -> None:
-        """Close the index; a thread's own connection ends with the thread."""
+        """Close the index; each thread's connection is closed when the thread ends."""
         with self._opening:
             self._is_closed = True
             for index in [*self._stale, *([self._index] if self._index else [])]:
@@ -98,14 +98,14 @@ class ArchivePool:
                 version = int.from_bytes(file.read(_HEADER)[_USER_VERSION])
         except FileNotFoundError:
             version = 0
-        if not version:  # also of a file that its first `look` is still writing
+        if not version:  # also 0 while the first `look` is writing the file
             raise ApiError(
                 HTTPStatus.NOT_FOUND,
                 "no posts have been read yet",
                 hint="read them with `ownwords look PATH`, or make a model: ownwords make PATH",
             )
         if version != store.VERSION:
-            # Opening it would rebuild it, which is for `look` to do.
+            # Opening it would rebuild it; only `look` should do that.
             raise ApiError(
                 HTTPStatus.CONFLICT,
                 f"{self.path.name} was made by another version of ownwords",
@@ -114,7 +114,7 @@ class ArchivePool:
         return stat.st_dev, stat.st_ino
 
     def _start_vectors(self, index: SearchIndex) -> None:
-        """Compute missing vectors in the background; questions are answered without them."""
+        """Compute missing vectors in the background; until then, searches work without them."""
         embedder = self.embedder()
         if embedder is None or (self._vector_thread is not None and self._vector_thread.is_alive()):
             return

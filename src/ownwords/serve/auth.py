@@ -1,4 +1,4 @@
-"""Who may use the server: the key, the cookie that a browser gets for it, and the login form."""
+"""Authentication: the key, the session cookie that a browser gets for it, and the login form."""
 
 import hashlib
 import hmac
@@ -25,22 +25,22 @@ from ownwords.serve.static_files import FRONT, StaticFile
 LOGIN: Final = "/login"
 SESSION_S: Final = 30 * 24 * 3600
 _MAX_SESSIONS = 256
-# So many wrong keys a minute from one address are answered; then wrong ones are told to wait.
+# Wrong keys per minute and address before TooManyRequestsError.
 _MAX_WRONG, _WINDOW_S = 10, 60.0
 _MAX_CLIENTS = 4096
 _MAX_FIELDS = 8
 _WRONG_KEY = "That is not the key. It is printed where the server was started."
-_NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # the form's place for an error
+_NO_PROBLEM, _PROBLEM = b" hidden></p>", b">%s</p>"  # placeholder for an error message in the form
 
 
 class Authenticator:
-    """Checks keys and sessions. Without a key, everybody is admitted."""
+    """Checks keys and sessions; if the server has no key, all requests are admitted."""
 
     def __init__(
         self, key: str, *, port: int = 0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.is_needed = bool(key)
-        # Cookies ignore ports, so two servers on one machine would overwrite each other's.
+        # Cookies ignore ports: two servers on one machine need cookies of different names.
         self.cookie = f"ownwords-{port}"
         self._key = _digest(key)
         self._clock = clock
@@ -48,17 +48,17 @@ class Authenticator:
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def admits(self, authorization: str, cookies: str, client: str) -> bool:
-        """Whether these headers have the key or a session. May raise as `is_key` does."""
+        """Whether the headers hold the key or a valid session. Raises as `is_key` does."""
         if not self.is_needed or self._has_session(cookies):
             return True
         kind, _, key = authorization.partition(" ")
         return kind.lower() == "bearer" and self.is_key(key.strip(), client)
 
     def is_key(self, key: str, client: str) -> bool:
-        """Whether it is the key. Raises TooManyRequestsError for too many wrong ones.
+        """Whether the key is right. Raises TooManyRequestsError after too many wrong keys.
 
-        The right key is admitted whatever was tried before from the same address: on a shared
-        machine, all accounts have the same one.
+        The right key is always accepted: on a shared machine, all accounts have the same address,
+        so others' wrong keys must not lock its owner out.
         """
         if hmac.compare_digest(_digest(key), self._key):
             return True
@@ -74,12 +74,12 @@ class Authenticator:
         return False
 
     def log_in(self, response: Response, *, is_https: bool) -> Response:
-        """Begin a session and add its cookie to the response."""
+        """Start a session and set its cookie on the response."""
         token = secrets.token_urlsafe(32)
         self._sessions[_digest(token)] = self._clock() + SESSION_S
         if len(self._sessions) > _MAX_SESSIONS:
             self._sessions.popitem(last=False)
-        # Lax: a link from elsewhere shows the page; the middleware checks where requests come from.
+        # Lax: links from other sites work; the middleware checks the origin of requests.
         response.set_cookie(
             self.cookie, token, SESSION_S, httponly=True, samesite="lax", secure=is_https
         )
@@ -90,7 +90,7 @@ class Authenticator:
         self._sessions.pop(_digest(self._token(cookies)), None)
 
     def _has_session(self, cookies: str) -> bool:
-        # Looked up by its digest, so that the time it takes says nothing about the token.
+        # Looked up by digest, so that timing reveals nothing about the token.
         digest = _digest(self._token(cookies))
         expires_at = self._sessions.get(digest)
         if expires_at is not None and self._clock() > expires_at:
@@ -107,7 +107,7 @@ class Authenticator:
 
 
 def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute]:
-    """The login form, its submission, and logging out."""
+    """The routes of the login form, its submission, and logging out."""
 
     async def show_form(request: Request) -> Response:
         return form.response(request) if authenticator.is_needed else _to_front()
@@ -139,7 +139,7 @@ def routes(authenticator: Authenticator, form: StaticFile) -> Sequence[BaseRoute
 
 
 def _key_of(body: bytes) -> str:
-    """The key in the submitted form; empty if there is none."""
+    """Read the key from the submitted form; "" if there is none."""
     try:
         fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
     except ValueError:  # too many fields
@@ -161,7 +161,7 @@ def _digest(text: str) -> bytes:
 
 
 def _network(client: str) -> str:
-    """The client's address; for IPv6 its /64, since one machine may use all of it."""
+    """The client's address, for IPv6 its /64 network, since one machine may use all of it."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:

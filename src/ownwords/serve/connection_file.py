@@ -1,4 +1,4 @@
-"""The file by which local programs find a running server and its key, as Jupyter's do."""
+"""A file by which local programs find a running server and its key, as with Jupyter."""
 
 import json
 import os
@@ -12,18 +12,18 @@ NAME = "server.json"
 
 @contextmanager
 def connection_file(workspace: Workspace, address: str, key: str) -> Iterator[None]:
-    """Write `runs/serve/server.json` for the block's duration, readable by its owner only.
+    """Write `runs/serve/server.json` for the duration of the block, readable by its owner only.
 
-    Without a workspace on disk there is no file: a server makes none before the first training.
+    Does nothing if the workspace does not exist yet; the server does not create it.
     """
     if not workspace.archive.exists():
         yield
         return
     path = workspace.runs / "serve" / NAME
     content = json.dumps({"url": address, "api": f"{address}v1", "key": key, "pid": os.getpid()})
-    with suppress(OSError):  # such as on a read-only disk: the key is printed, too
+    with suppress(OSError):  # such as a read-only disk; the key is also printed
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # or its permissions would stay
+        path.unlink(missing_ok=True)  # an existing file would keep its permissions
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(content + "\n")
     try:

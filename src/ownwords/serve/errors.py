@@ -1,4 +1,4 @@
-"""API errors: a status, one sentence, and what to do about it."""
+"""API errors: an HTTP status, a message of one sentence, and a hint."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -9,9 +9,9 @@ from starlette.responses import JSONResponse
 from ownwords.archive.store import DamagedArchiveError
 from ownwords.core.errors import InUseError, OwnwordsError
 
-_IN_USE_RETRY_S = 5  # another process writes the archive
+_IN_USE_RETRY_S = 5  # while another process writes the archive
 
-# Type and code of OpenAI's API for each status.
+# OpenAI's error type and code for each status.
 _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
     HTTPStatus.UNAUTHORIZED: ("invalid_request_error", "invalid_api_key"),
     HTTPStatus.FORBIDDEN: ("invalid_request_error", "forbidden"),
@@ -22,9 +22,9 @@ _OPENAI_TYPES: Mapping[int, tuple[str, str | None]] = {
 
 
 class ApiError(OwnwordsError):
-    """A request that is answered with this status.
+    """An error that is sent to the client with this HTTP status.
 
-    `param` and `code` appear under /v1 only: the field to blame, and OpenAI's name for the problem.
+    `param` and `code` are sent under /v1 only: the invalid field, and OpenAI's code of the error.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ApiError(OwnwordsError):
 
 
 class TooManyRequestsError(ApiError):
-    """There is no capacity for one more request now."""
+    """The server has no capacity for another request now (status 429)."""
 
     def __init__(self, message: str, retry_after_s: int) -> None:
         super().__init__(
@@ -59,22 +59,22 @@ class TooManyRequestsError(ApiError):
 def invalid(
     message: str, *, hint: str = "", param: str | None = None, code: str | None = None
 ) -> ApiError:
-    """The error for a request that cannot be answered as it is."""
+    """Create the error for an invalid request (status 400)."""
     return ApiError(HTTPStatus.BAD_REQUEST, message, hint, param=param, code=code)
 
 
 def unsupported(name: str, reason: str) -> ApiError:
-    """The error for a field of OpenAI's API that would change the answer, and that we cannot do."""
+    """Create the error for an unsupported field of OpenAI's API that would change the answer."""
     return invalid(f"{name} is not supported: {reason}", param=name, code="unsupported_parameter")
 
 
 def no_such_model(message: str, hint: str) -> ApiError:
-    """The error for a model's name that does not exist."""
+    """Create the error for an unknown model name (status 404)."""
     return ApiError(HTTPStatus.NOT_FOUND, message, hint, param="model", code="model_not_found")
 
 
 def internal_error() -> ApiError:
-    """The error for a bug."""
+    """Create the error for a bug in the server (status 500)."""
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "something went wrong in the server; this is a bug in ownwords",
@@ -83,7 +83,7 @@ def internal_error() -> ApiError:
 
 
 def engine_failed() -> ApiError:
-    """The error for a bug of an engine."""
+    """Create the error for a bug in an inference engine (status 500)."""
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "the engine failed; this is a bug in ownwords",
@@ -92,7 +92,7 @@ def engine_failed() -> ApiError:
 
 
 def status_of(error: OwnwordsError) -> int:
-    """The status that an error is answered with; 400 unless it has its own."""
+    """The HTTP status for an error; 400 unless it has its own."""
     if isinstance(error, InUseError):
         return HTTPStatus.SERVICE_UNAVAILABLE
     if isinstance(error, DamagedArchiveError):
@@ -101,7 +101,7 @@ def status_of(error: OwnwordsError) -> int:
 
 
 def error_response(path: str, error: OwnwordsError) -> JSONResponse:
-    """The answer to a failed request, in the form that clients of this path expect."""
+    """Create the response to a failed request, in the format of the path's API."""
     status = status_of(error)
     headers = {}
     in_use_s = _IN_USE_RETRY_S if isinstance(error, InUseError) else None
@@ -113,7 +113,7 @@ def error_response(path: str, error: OwnwordsError) -> JSONResponse:
 
 
 def error_body(path: str, error: OwnwordsError) -> dict[str, Any]:
-    """The JSON of an error, also in the middle of a stream."""
+    """The JSON of an error, for a response or an event in a stream."""
     if path != "/v1" and not path.startswith("/v1/"):
         return {"error": {"message": error.message, "hint": error.hint}}
     status = status_of(error)

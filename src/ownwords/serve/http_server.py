@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from ownwords.serve.app_state import AppState
 
 PORTS_TRIED: Final = 20
-_GRACE_S = 0.2  # for streams to send that they end
-_UNREAD_S = 1  # that shutdown waits for responses nobody reads
+_GRACE_S = 0.2  # for streams to send their final event
+_UNREAD_S = 1  # wait at shutdown for responses that nobody reads
 _BACKLOG = 256
-_CONNECTIONS_PER_REQUEST = 2  # browsers keep some open in between
+_CONNECTIONS_PER_REQUEST = 2  # browsers keep idle connections open
 
 
 def bind(settings: ServeSettings, tries: int = 1) -> socket.socket:
-    """A listening socket at the settings' port, or the next free one of `tries`.
+    """Create a listening socket at the configured port, or the next free one of `tries` ports.
 
-    Raises OwnwordsError if there is none, or if the host is not one of this machine.
+    Raises OwnwordsError if none is free, or if the host is not an address of this machine.
     """
     family, address = _address(settings.host)
     last = min(65535, settings.port + tries - 1)
     for port in range(settings.port, last + 1):
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
-            if sys.platform == "win32":  # SO_REUSEADDR would share a port that is in use
+            if sys.platform == "win32":  # here SO_REUSEADDR would share a port that is in use
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
             else:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -54,12 +54,12 @@ def bind(settings: ServeSettings, tries: int = 1) -> socket.socket:
 
 
 def serve(app: "Starlette", state: "AppState", sockets: Sequence[socket.socket]) -> None:
-    """Serve until interrupted; all streams are closed then. Raises KeyboardInterrupt."""
+    """Serve until interrupted, then close all streams and raise KeyboardInterrupt."""
     http_server(app, state).run(list(sockets))
 
 
 def http_server(app: "Starlette", state: "AppState") -> "HttpServer":
-    """A server for the app with the limits of the settings."""
+    """Create a server for the app with the limits of the settings."""
     settings = state.settings
     connection = type(
         "_ServerConnection",
@@ -86,7 +86,7 @@ def http_server(app: "Starlette", state: "AppState") -> "HttpServer":
 
 
 class HttpServer(uvicorn.Server):
-    """Shuts down at once: streams are told to end, and cancelled if they do not."""
+    """A uvicorn server that shuts down at once: streams get a moment to end, then are cancelled."""
 
     def __init__(self, config: uvicorn.Config, state: "AppState") -> None:
         super().__init__(config)
@@ -104,7 +104,7 @@ class HttpServer(uvicorn.Server):
 
 
 class BoundedConnection(H11Protocol):
-    """Aborts when a request's head arrives too slowly, or a response is not read."""
+    """A connection that aborts if a request's head arrives too slowly or a response is not read."""
 
     header_s = 10.0
     stalled_s = 60.0
@@ -133,7 +133,7 @@ class BoundedConnection(H11Protocol):
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        if self._stall_timer is None:  # closing waits for unsent data, which may never be read
+        if self._stall_timer is None:  # close() would wait for unsent data that may never be read
             self._stall_timer = self.loop.call_later(self.stalled_s, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -142,7 +142,7 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _await_head(self) -> None:
-        """Start the timer at the head's first byte, so that sending byte by byte gains nothing."""
+        """Start one timer per head at its first byte, so later bytes do not extend the time."""
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(self.header_s, self.transport.abort)
 
@@ -154,7 +154,7 @@ def _cancel(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
 
 
 def _address(host: str) -> tuple[socket.AddressFamily, str]:
-    if host == "localhost":  # the one of its addresses that all programs try
+    if host == "localhost":  # IPv4: every program tries this address of localhost
         return socket.AF_INET, "127.0.0.1"
     with suppress(ValueError):
         is_ipv6 = ipaddress.ip_address(host).version == 6
@@ -170,7 +170,7 @@ def _address(host: str) -> tuple[socket.AddressFamily, str]:
 
 
 def _bind_error(error: OSError, settings: ServeSettings, port: int) -> Exception:
-    """The error as a sentence, where we know one."""
+    """Convert a socket error into an OwnwordsError with a sentence, where there is one."""
     if error.errno == errno.EADDRINUSE:
         ports = f"port {port} is" if port == settings.port else f"ports {settings.port}-{port} are"
         return OwnwordsError(

@@ -1,4 +1,4 @@
-"""JSON request bodies: within bounds, unambiguous, each field as a dataclass says."""
+"""Parses JSON request bodies into dataclasses, with limits and without ambiguities."""
 
 import json
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from ownwords.serve.errors import ApiError, invalid
 
 T = TypeVar("T")
 
-# A parsed value takes up to 80 bytes: within these limits a body stays under 200 MB. Brackets and
-# commas within texts count, too, which is why the limits are high.
+# A parsed value takes up to 80 bytes, so these limits keep a body under 200 MB. They are high,
+# since brackets and commas within strings count, too.
 _MAX_BRACKETS, _MAX_COMMAS = 200_000, 2_000_000
 _EXAMPLE = 'send an object like {"model": "...", "prompt": "..."} in UTF-8'
 
 
 async def read_body(state: AppState, request: Request, kind: type[T]) -> T:
-    """The body of a request as a `kind`, parsed in a thread; an empty body is an empty object."""
+    """Parse a request's body into a `kind`, in a thread; an empty body is an empty object."""
     data = await request.body()
     return await state.run(lambda: decode_fields(kind, parse_json(data.strip() or b"{}")))
 
 
 def parse_json(data: bytes) -> dict[str, object]:
-    """The JSON object of a body. Raises ApiError if it is none, or could be read in two ways."""
+    """Parse a body as a JSON object. Raises ApiError if it is invalid, ambiguous or too large."""
     if data.count(b"[") + data.count(b"{") > _MAX_BRACKETS or data.count(b",") > _MAX_COMMAS:
         raise ApiError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -40,7 +40,7 @@ def parse_json(data: bytes) -> dict[str, object]:
             parse_constant=_refuse,
             object_pairs_hook=_object,
         )
-        if b"\\u" in data:  # the parser lets lone surrogates pass, which UTF-8 cannot hold
+        if b"\\u" in data:  # json accepts lone surrogates, which UTF-8 cannot encode
             json.dumps(parsed, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise invalid(
@@ -54,7 +54,7 @@ def parse_json(data: bytes) -> dict[str, object]:
 
 
 def decode_fields(kind: type[T], fields: object, path: str = "") -> T:
-    """The fields as a `kind`; unknown ones are ignored, and null is as if not given."""
+    """Decode the fields into a `kind`; unknown ones are ignored, null counts as missing."""
     try:
         return decode(kind, fields, path=path, unknown="ignore", null_is_missing=True)
     except ValidationError as error:
@@ -64,12 +64,12 @@ def decode_fields(kind: type[T], fields: object, path: str = "") -> T:
 
 
 def wrong_type(name: str, expected: str, seen: object) -> ApiError:
-    """The error for a field of another type than it must have."""
+    """Create the error for a field of the wrong type."""
     return invalid(f"{name} must be {expected}, not {shown(seen)}", param=name, code="invalid_type")
 
 
 def _code(error: ValidationError) -> str:
-    """OpenAI's code for the problem."""
+    """OpenAI's error code for the problem."""
     if error.problem == "missing":
         return "missing_required_parameter"
     if error.problem == "type":
@@ -83,7 +83,7 @@ def _code(error: ValidationError) -> str:
 
 
 def _parse_float(text: str) -> float:
-    """A number; 3.0 becomes 3, since some clients write whole numbers so."""
+    """Parse a number; 3.0 becomes 3, since some clients send integers in this form."""
     number = float(text)
     return int(number) if number.is_integer() and abs(number) < 1 << 53 else number
 

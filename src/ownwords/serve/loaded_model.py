@@ -1,4 +1,4 @@
-"""A model in memory, with the worker that generates with it."""
+"""A model in memory and its worker; loading a model and sizing its KV cache."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from ownwords.models.fingerprint import Stamp, model_stamp
 from ownwords.serve.model_worker import ModelWorker
 from ownwords.serve.settings import ServeSettings
 
-_GRACE_S = 5.0  # in which a request that has just got the model begins to use it
+_GRACE_S = 5.0  # time for a request that has just got the model to start using it
 
 
 @dataclass(eq=False)
 class LoadedModel:
-    """A model in memory; `stamp` is that of its folder when it was loaded."""
+    """A model in memory; `stamp` is its folder's stamp at the time of loading."""
 
     name: str
     folder: Path
@@ -27,7 +27,7 @@ class LoadedModel:
     stamp: Stamp = field(repr=False, default=())
 
     async def close_when_idle(self) -> None:
-        """Close the worker as soon as nobody reads from it."""
+        """Close the worker as soon as it has no readers."""
         await asyncio.sleep(_GRACE_S)
         while not self.worker.is_idle:
             await asyncio.sleep(1.0)
@@ -35,7 +35,7 @@ class LoadedModel:
 
 
 def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
-    """Load a model; again if a training replaces it meanwhile."""
+    """Load a model, and load it again if a training has replaced it meanwhile."""
     while True:
         stamp = model_stamp(folder)
         with directory.open_directory(folder) as path:
@@ -48,9 +48,9 @@ def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, 
 
 
 def cache_size(config: ModelConfig, settings: ServeSettings) -> tuple[int, int]:
-    """Rows and tokens per row that the KV cache may have in the free memory."""
+    """The rows and tokens per row of a KV cache that fits into the free memory."""
     length = min(config.context, settings.context)
-    token_bytes = 2 * config.kv_width * config.layers * 4  # keys and values, at most float32
+    token_bytes = 2 * config.kv_width * config.layers * 4  # keys and values, float32 at most
     free = hardware.read_memory().available_bytes
     rows = int(free * settings.memory_share) // (token_bytes * length) if free else settings.rows
     return max(1, min(settings.rows, rows)), length

@@ -1,4 +1,4 @@
-"""What the server counts, in Prometheus' text format."""
+"""The server's metrics in Prometheus' text format."""
 
 import time
 from collections import Counter, defaultdict
@@ -11,7 +11,7 @@ _FIRST_TOKEN_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Metrics:
-    """Counts since the start of the server. Only its event loop may call it."""
+    """Counters since the start of the server; to be used on its event loop only."""
 
     def __init__(self) -> None:
         self.requests_in_flight = 0
@@ -21,7 +21,7 @@ class Metrics:
         self._first_token_s: defaultdict[str, float] = defaultdict(float)
 
     def response(self, method: str, route: str, status: int) -> None:
-        """Count a response; `route` is the route's own path."""
+        """Count a response; `route` is the path pattern of the route."""
         self._requests["_total" + _labels(method=method, route=route, status=str(status))] += 1
 
     def tokens(self, model: str, count: int) -> None:
@@ -29,7 +29,7 @@ class Metrics:
         self._tokens["_total" + _labels(model=model)] += count
 
     def first_token(self, seconds: float) -> None:
-        """Count a request's time to its first token."""
+        """Record a request's time to its first token."""
         for bound in (*_FIRST_TOKEN_BUCKETS_S, float("inf")):
             le = "+Inf" if bound == float("inf") else f"{bound:g}"
             self._first_token_s[f"_bucket{_labels(le=le)}"] += seconds <= bound
@@ -37,7 +37,7 @@ class Metrics:
         self._first_token_s["_count"] += 1
 
     def page(self, queues: Iterable[tuple[str, int, int]]) -> str:
-        """All metrics; `queues` has each model's name, waiting and running requests."""
+        """Format all metrics; `queues` holds (model name, waiting, running requests)."""
         queues = list(queues)
         families: list[tuple[str, str, str, Mapping[str, float]]] = [
             ("build_info", "gauge", "Version.", {_labels(version=__version__): 1}),

@@ -1,7 +1,7 @@
-"""What every request passes first: checks of who asks, from where, how much and how long.
+"""Security middleware: checks each request's host, origin, key, size and duration.
 
-No request reaches a route that was not meant for this server, that a foreign page has sent, that
-lacks the key where one is needed, or that is too large or too slow.
+It rejects requests for another host (DNS rebinding), requests sent by another site's page, requests
+without a required key, and requests that are too large or too slow.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ _log = logging.getLogger("ownwords.serve")
 
 _READS = ("GET", "HEAD")
 _METHODS = (*_READS, "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_CSRF_HEADER = "x-ownwords"  # a form of another page cannot send it
+_CSRF_HEADER = "x-ownwords"  # an HTML form of another site cannot send it
 _RETRY_AFTER_S = 1
-_CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that did not wait
+_CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that closed the connection
 
-# No scripts or styles but our own files, nothing from other sites, and no framing by them.
+# Scripts and styles from our own files only, nothing from other sites, and no framing.
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self';"
     " img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none';"
@@ -43,9 +43,9 @@ HEADERS: Mapping[str, str] = {
 
 
 class SecurityMiddleware:
-    """Checks each request before the app. `public` paths need no key and show nothing of yours.
+    """ASGI middleware that checks each request before the app.
 
-    `pages` are the paths that a link on another site may open.
+    `public` paths need no key and show no private data; links on other sites may open `pages`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SecurityMiddleware:
         self._hosts = AllowedHosts(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, or pass it on to the app."""
+        """Check the request, then pass it on to the app or send an error."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -99,7 +99,7 @@ class SecurityMiddleware:
     async def _send_error(
         self, scope: Scope, receive: Receive, response: "_ResponseSender", error: ApiError
     ) -> None:
-        if response.has_started:  # too late: the client sees that the response is incomplete
+        if response.has_started:  # the response has started: the client sees that it is incomplete
             _log.debug("%s broke off: %s", scope["path"], error)
             return
         await error_response(scope["path"], error)(scope, receive, response.send)
@@ -107,7 +107,7 @@ class SecurityMiddleware:
     # --- who, and from where ---------------------------------------------------------------------
 
     def _check(self, scope: Scope) -> Response | None:
-        """Raise ApiError for a request that is not allowed; return a redirect if it needs one."""
+        """Raise ApiError if the request is not allowed; return a redirect if it needs one."""
         headers, path = Headers(scope=scope), scope["path"]
         reads = scope["method"] in _READS
         is_visit = reads and path in self._pages
@@ -137,7 +137,7 @@ class SecurityMiddleware:
         return None
 
     def _log_in_by_link(self, scope: Scope, key: str) -> Response:
-        """Redirect to the page without the key in its address, with a cookie if it is right."""
+        """Redirect to the address without the key, and set a cookie if the key is right."""
         redirect = RedirectResponse(FRONT, HTTPStatus.SEE_OTHER)
         if self._authenticator.is_needed and self._authenticator.is_key(key, _client_of(scope)):
             return self._authenticator.log_in(redirect, is_https=scope["scheme"] == "https")
@@ -165,7 +165,7 @@ class SecurityMiddleware:
                 response.timeout = None
 
     async def _read_body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """The whole body; None if the client went away. Raises ApiError if too large or slow."""
+        """Read the whole body; None if the client left. Raises ApiError if too large or slow."""
         length = headers.get("content-length", "")
         if length == "" and "transfer-encoding" not in headers:
             return b""
@@ -198,12 +198,12 @@ class SecurityMiddleware:
 
 
 class _ResponseSender:
-    """Sends a response, with the headers that all responses have."""
+    """Sends a response with the common headers."""
 
     def __init__(self, send: Send) -> None:
         self.status = _CLIENT_CLOSED_REQUEST
         self.has_started = False
-        self.timeout: asyncio.Timeout | None = None  # until it starts
+        self.timeout: asyncio.Timeout | None = None  # limits the time until the response starts
         self._send = send
 
     async def send(self, message: Message) -> None:
@@ -225,7 +225,7 @@ def _client_of(scope: Scope) -> str:
 
 
 def _check_origin(headers: Headers, *, is_visit: bool) -> None:
-    """Raise ApiError for a request that another site's page has sent."""
+    """Raise ApiError if another site's page sent the request."""
     origin = headers.get("origin")
     if origin is not None:
         if is_same_origin(origin, headers.get("host", "")):
@@ -238,7 +238,10 @@ def _check_origin(headers: Headers, *, is_visit: bool) -> None:
 
 
 def _check_json(headers: Headers, *, needs_header: bool) -> None:
-    """Raise ApiError for what a form or an image of another page could send."""
+    """Raise ApiError unless the request is JSON, with our own header where `needs_header`.
+
+    Forms and images of other sites' pages can send neither.
+    """
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise ApiError(

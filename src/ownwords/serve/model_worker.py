@@ -1,8 +1,8 @@
-"""Generation for many readers at once: one thread per model, which steps the batch scheduler.
+"""Generates for many readers at once: one thread per model steps the batch scheduler.
 
-The thread hands tokens to the event loop once per step, and each reader takes them from its own
-`GenerationStream`. A reader that falls behind pauses its row, so that its buffer stays bounded. A
-row that stays paused for `stalled_s` while other requests wait is taken from its reader.
+The thread passes tokens to the event loop once per step, and each reader takes them from its own
+`GenerationStream`. The row of a reader that falls behind is paused, which bounds its buffer. A row
+that stays paused for `stalled_s` while other requests wait is ended to free its place.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ _STALL_CHECK_S = 1.0
 
 
 class FairLock:
-    """A first-come, first-served lock, also against a thread that asks again at once.
+    """A first-come, first-served lock: a thread that reacquires it at once must wait its turn.
 
-    Engines share the same cores, and two at once would be slower than one after the other.
+    Engines share the same cores, so running two at once is slower than one after the other.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class FairLock:
                 self._waiting.append(turn)
             self._is_taken = True
         if turn is not None:
-            turn.acquire()  # released by the holder before
+            turn.acquire()  # blocks until the previous holder releases it
         try:
             yield
         finally:
@@ -71,20 +71,20 @@ class GenerationStream:
     ) -> None:
         self.request = request
         self.finish_reason: FinishReason | None = None
-        self.token_count = 0  # that the reader has taken
+        self.token_count = 0  # number of tokens that the reader has taken
         self.requested_at = time.monotonic()
         self.has_begun = False
         self._taken = taken
         self._buffer: list[GeneratedToken] = []
         self._end: StreamEnd = None
         self._ready = asyncio.Event()
-        # Of the worker, under its lock.
+        # Used by the worker only, under its lock.
         self.handle: RequestHandle | None = None
-        self.backlog = 0  # tokens generated and not yet taken
+        self.backlog = 0  # tokens generated, but not yet taken
         self.paused_at = math.inf
 
     async def __aiter__(self) -> AsyncIterator[list[GeneratedToken]]:
-        """Yield tokens in batches: all that came since the last batch."""
+        """Yield tokens in batches: all that were generated since the last batch."""
         while batch := await self.take():
             yield batch
 
@@ -103,7 +103,7 @@ class GenerationStream:
         return batch
 
     def push(self, tokens: list[GeneratedToken], end: StreamEnd) -> None:
-        """Append what a step generated; `end` where it was the last."""
+        """Append the tokens of a step; `end` is not None if it was the last one."""
         self._buffer += tokens
         self._end = end
         self._ready.set()
@@ -113,7 +113,7 @@ _Updates = list[tuple[GenerationStream, list[GeneratedToken], StreamEnd]]
 
 
 class ModelWorker:
-    """One model's thread. `generate` and `close` belong to the event loop it was made in."""
+    """The thread of one model; call `generate` and `close` on the loop that created it."""
 
     def __init__(
         self,
@@ -136,9 +136,9 @@ class ModelWorker:
         self._metrics, self._compute_lock = metrics, compute_lock
         self._loop = asyncio.get_running_loop()
         self._readers = 0
-        self._average_s = 1.0  # duration of a request
+        self._average_s = 1.0  # moving average of a request's duration
         self._lock = threading.Condition()
-        # Shared by the event loop and the thread, under the lock.
+        # Shared by the event loop and the thread; protected by the lock.
         self._waiting: dict[GenerationStream, None] = {}
         self._running: dict[RequestHandle, GenerationStream] = {}
         self._is_closed = False
@@ -148,17 +148,17 @@ class ModelWorker:
 
     @property
     def running(self) -> int:
-        """Requests that have a row."""
+        """The number of requests that have a row."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a row."""
+        """The number of requests that wait for a row."""
         return len(self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no reader."""
+        """Whether the worker has no readers."""
         return self._readers == 0
 
     @asynccontextmanager
@@ -185,13 +185,13 @@ class ModelWorker:
             self._average_s += _SMOOTHING * (elapsed_s - self._average_s)
 
     async def close(self) -> None:
-        """End the thread; readers get an error."""
+        """End the thread; remaining readers get an error."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
             self._lock.notify()
-        # Not for ever: an engine may be in the middle of a long prompt, and the program is to end.
+        # Bounded: the engine may be processing a long prompt while the program shuts down.
         await asyncio.to_thread(self._thread.join, 2.0)
 
     def _retry_after_s(self) -> int:
@@ -223,7 +223,7 @@ class ModelWorker:
                         self._engine, rows=self.rows, length=self.length
                     )
                 self._step(self._scheduler)
-            except Exception as error:  # of the engine: none of these requests can go on
+            except Exception as error:  # an engine error: none of these requests can continue
                 self._close_scheduler()
                 self._fail(error)
         self._close_scheduler()
@@ -235,7 +235,7 @@ class ModelWorker:
             self._scheduler = None
 
     def _wait_for_work(self) -> bool:
-        """Sleep until there is something to compute; return False once closed."""
+        """Sleep until there is something to compute; return False if the worker is closed."""
         with self._lock:
             while not self._is_closed and not self._has_work():
                 self._lock.wait(_STALL_CHECK_S if self._waiting else None)
@@ -248,7 +248,7 @@ class ModelWorker:
         )
 
     def _stalled(self) -> list[GenerationStream]:
-        """Running requests whose reader has not read for too long."""
+        """The running requests that have been paused for more than `stalled_s`."""
         limit = time.monotonic() - self._stalled_s
         return [stream for stream in self._running.values() if stream.paused_at < limit]
 
@@ -259,7 +259,7 @@ class ModelWorker:
         with self._lock:
             for handle, tokens, finish_reason in results:
                 stream = self._running.get(handle)
-                if stream is None:  # its reader has left
+                if stream is None:  # the reader has left
                     continue
                 updates.append((stream, tokens, handle.error or finish_reason))
                 stream.backlog += len(tokens)
@@ -271,7 +271,7 @@ class ModelWorker:
             self._send(updates)
 
     def _admit(self, scheduler: BatchScheduler) -> _Updates:
-        """Give rows to waiting requests; return errors for those that end here."""
+        """Give rows to waiting requests; return errors for those that are stalled or rejected."""
         updates: _Updates = []
         with self._lock:
             if self._waiting and len(self._running) >= self.rows:
@@ -292,7 +292,7 @@ class ModelWorker:
         return updates
 
     def _fail(self, error: Exception) -> None:
-        """End all requests with an error."""
+        """End all requests with this error."""
         if not isinstance(error, OwnwordsError):
             _log.error("the engine of %s failed", self._name, exc_info=error)
             error = engine_failed()
@@ -305,7 +305,7 @@ class ModelWorker:
     def _send(self, updates: _Updates) -> None:
         try:
             self._loop.call_soon_threadsafe(self._deliver, updates)
-        except RuntimeError:  # the event loop has ended
+        except RuntimeError:  # the event loop is closed
             self._is_closed = True
 
     # --- in the event loop -----------------------------------------------------------------------

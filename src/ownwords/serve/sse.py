@@ -1,4 +1,4 @@
-"""Server-sent events: a response that may fail with a status of its own until the first event."""
+"""Server-sent events; until the first event, a response can still fail with its own status."""
 
 import json
 import logging
@@ -18,17 +18,17 @@ _log = logging.getLogger("ownwords.serve")
 _HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # or nginx would collect events before it passes them on
+    "X-Accel-Buffering": "no",  # keeps nginx from buffering events
 }
 
 
 def to_json(value: object) -> bytes:
-    """Compact JSON in UTF-8."""
+    """Encode as compact JSON in UTF-8."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 class EventSender:
-    """Sends events; several tasks may send at once. The response starts with the first event."""
+    """Sends events, also from several tasks; the response starts with the first event."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -41,11 +41,11 @@ class EventSender:
         await self.send_bytes(name + b"data: " + to_json(value) + b"\n\n")
 
     async def keep_alive(self) -> None:
-        """Send a comment, which readers skip."""
+        """Send a comment, which clients ignore, to keep the connection open."""
         await self.send_bytes(b": keep-alive\n\n")
 
     async def send_bytes(self, data: bytes, *, more: bool = True) -> None:
-        """Send part of the response as it is."""
+        """Send raw bytes as part of the response."""
         async with self._lock:
             if not self.has_started:
                 self.has_started = True
@@ -56,9 +56,10 @@ class EventSender:
 
 
 class EventStreamResponse(Response):
-    """The events that `produce` sends; closes `resources` at the end, or when the reader leaves.
+    """A response of the events that `produce` sends; closes `resources` when it ends.
 
-    An error before the first event has its own status; later ones become an event.
+    It also ends when the client disconnects. An error before the first event is sent with its own
+    HTTP status; a later one is sent as an event.
     """
 
     def __init__(
@@ -101,9 +102,9 @@ async def _send_error(sender: EventSender, path: str, error: OwnwordsError) -> N
 
 
 async def run_until_disconnect(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
-    """Run the work, and cancel it when the client disconnects.
+    """Run the work, and cancel it if the client disconnects.
 
-    The request's body must have been read before.
+    The request's body must already have been read.
     """
     async with anyio.create_task_group() as group:
 

@@ -1,6 +1,6 @@
-"""The page's files, read once when the server starts.
+"""The static files of the web page, read once when the server starts.
 
-Requests are looked up in a table of them, so no path from a request reaches the file system.
+Each file has its own route, so no path from a request reaches the file system.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _INDEX = "index.html"
 
 @dataclass(frozen=True)
 class StaticFile:
-    """A file and what its response needs."""
+    """A static file with its response headers."""
 
     data: bytes
     media_type: str
@@ -40,7 +40,7 @@ class StaticFile:
         status: int = HTTPStatus.OK,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """The file, or 304 if the browser has it."""
+        """Create the response: the file, or 304 if the browser's copy is current."""
         headers = {"ETag": self.etag, "Cache-Control": "no-cache", **(headers or {})}
         if status == HTTPStatus.OK and self.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -48,7 +48,7 @@ class StaticFile:
 
 
 def read(folder: Path = _FOLDER) -> dict[str, StaticFile]:
-    """All files of the page by name."""
+    """Read all files of the page, by name."""
     files = {}
     for path in sorted(folder.iterdir()):
         if media_type := _MEDIA_TYPES.get(path.suffix):
@@ -59,7 +59,7 @@ def read(folder: Path = _FOLDER) -> dict[str, StaticFile]:
 
 
 def routes(files: Mapping[str, StaticFile]) -> list[BaseRoute]:
-    """A route for each file; the index is at `/`."""
+    """Create a route for each file; the index is at `/`."""
 
     def route(name: str, file: StaticFile) -> Route:
         async def respond(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Generated tokens as text: whole characters, up to a stop string, with logprobs if asked for."""
+"""Decodes generated tokens to text: whole characters, up to a stop string, with logprobs."""
 
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -9,12 +9,12 @@ from ownwords.inference.generation import FinishReason, GeneratedToken
 from ownwords.serve.model_worker import GenerationStream
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-_LOWEST_LOGPROB = -9999.0  # OpenAI's value for minus infinity, which JSON does not have
+_LOWEST_LOGPROB = -9999.0  # OpenAI's value for -inf, which JSON lacks
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token's bytes and the logarithm of its probability."""
+    """A token's bytes and its log probability."""
 
     data: bytes
     logprob: float
@@ -22,29 +22,29 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """A sampled token, the likeliest tokens at its position, and where its text begins."""
+    """A sampled token, the most likely tokens at its position, and its offset in the text."""
 
     sampled: TokenLogprob
     top: tuple[TokenLogprob, ...]
-    offset: int  # in characters of the generated text
+    offset: int  # in characters from the start of the generated text
 
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """Some more of a text; `tokens` only where logprobs were asked for."""
+    """The next part of a text; `tokens` is empty unless logprobs were requested."""
 
     text: str
     tokens: tuple[SampledToken, ...] = ()
-    ids: tuple[int, ...] = ()  # of all tokens read for it; text of the last may be held back
+    ids: tuple[int, ...] = ()  # all tokens read so far; the text of the last ones may be held back
 
     def __bool__(self) -> bool:
         return bool(self.text or self.tokens)
 
 
 class StreamDecoder:
-    """Decodes one text token by token, and keeps the tokens' logprobs beside their text.
+    """Decodes one text token by token, aligning the tokens' logprobs with the text.
 
-    A token is returned with the first of its characters; tokens of a stop string are not returned.
+    A token is returned with its first character; tokens of a stop string are not returned.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class StreamDecoder:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a stop string was found; nothing comes after it."""
+        """Whether a stop string was found, which ends the text."""
         return self._detokenizer.stop is not None
 
     def feed(self, token: GeneratedToken) -> TextChunk:
-        """Return what can be shown now."""
+        """Decode the next token; return the text that no later token can change."""
         if token.logprob is not None:
             top = tuple(
                 self._logprob(i, logprob)
@@ -74,7 +74,7 @@ class StreamDecoder:
         return self._chunk(self._detokenizer.feed(token.id))
 
     def finish(self) -> TextChunk:
-        """Return what was held back, where the text ends without a stop string."""
+        """Return the text that was held back, at the end of a text without a stop string."""
         chunk = self._chunk(self._detokenizer.finish())
         if self.is_stopped:
             return chunk
@@ -94,9 +94,9 @@ class StreamDecoder:
 
 
 class DecodedStream:
-    """The text of a GenerationStream, in chunks. Raises ConfigError for invalid stop strings.
+    """Decodes a GenerationStream in chunks. Raises ConfigError for invalid stop strings.
 
-    Leave `ModelWorker.generate` when it ends: at a stop string, generation would go on.
+    When it ends, exit `ModelWorker.generate`: after a stop string, generation would continue.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class DecodedStream:
         top: int = 0,
     ) -> None:
         self.finish_reason: FinishReason | None = None
-        self.token_count = 0  # up to the stop string
+        self.token_count = 0  # tokens up to and including the stop string
         self._stream = stream
         self._decoder = StreamDecoder(tokenizer, stream.request.ids, stops, top=top)
 
@@ -132,7 +132,7 @@ class DecodedStream:
 
 
 def join_chunks(chunks: Sequence[TextChunk], ids: Sequence[int] = ()) -> TextChunk:
-    """Consecutive chunks of one text as one."""
+    """Join consecutive chunks of one text."""
     return TextChunk(
         "".join(chunk.text for chunk in chunks),
         tuple(token for chunk in chunks for token in chunk.tokens),

@@ -1,4 +1,4 @@
-"""A few threads for what would block the event loop: the disk, SQLite, search."""
+"""A thread pool for work that would block the event loop: the disk, SQLite, search."""
 
 import asyncio
 import queue
@@ -14,9 +14,9 @@ _RETRY_AFTER_S = 1
 
 
 class ThreadPool:
-    """Daemon threads that run tasks in order, behind a bounded queue.
+    """Daemon threads that run tasks in order from a bounded queue.
 
-    Not a ThreadPoolExecutor: the interpreter waits for an executor's threads before it ends.
+    Unlike with ThreadPoolExecutor, the interpreter does not wait for the threads at exit.
     """
 
     def __init__(self, name: str, threads: int, queue_size: int) -> None:
@@ -30,9 +30,9 @@ class ThreadPool:
             thread.start()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns. Raises TooManyRequestsError if the queue is full.
+        """Run `work` in a thread and return its result; TooManyRequestsError if the queue is full.
 
-        Cancelling does not stop work that has begun.
+        Cancelling does not stop work that has started.
         """
         if self._tasks.qsize() >= self._queue_size:
             raise TooManyRequestsError("too many requests are waiting", _RETRY_AFTER_S)
@@ -48,7 +48,7 @@ class ThreadPool:
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             _run(*task)
-            del task  # or its result would stay in memory until the next one
+            del task  # frees the result before waiting for the next task
 
 
 def _run(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
@@ -58,7 +58,7 @@ def _run(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
     error: BaseException | None = None
     try:
         result = work()
-    except StopIteration as stop:  # a future does not take it, and the caller would wait for ever
+    except StopIteration as stop:  # a future refuses StopIteration, and the caller would hang
         error = RuntimeError("an iterator ended too early")
         error.__cause__ = stop
     except BaseException as raised:
@@ -74,5 +74,5 @@ def _run(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
 
     try:
         future.get_loop().call_soon_threadsafe(resolve)
-    except RuntimeError:  # the loop has ended
+    except RuntimeError:  # the event loop is closed
         return

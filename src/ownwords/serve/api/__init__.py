@@ -1,1 +1,1 @@
-"""What the page asks for."""
+"""The JSON API of the web page."""

@@ -1,4 +1,4 @@
-"""The Ask page: an answer, sentence by sentence, and the passages it rests on."""
+"""The Ask page: streams an answer sentence by sentence, with the passages it is based on."""
 
 import asyncio
 import threading
@@ -25,31 +25,31 @@ from ownwords.serve.json_body import read_body
 from ownwords.serve.loaded_model import LoadedModel
 from ownwords.serve.sse import EventSender, EventStreamResponse
 
-NO_BACKEND = "none"  # passages only
+NO_BACKEND = "none"  # no answer, passages only
 _KEEP_ALIVE_S = 10.0
-_FRESH_S = 15.0  # that the list of endpoints is cached
-_OWN, _ENDPOINT = "own:", "at:"  # prefixes of a backend's name
+_FRESH_S = 15.0  # how long the list of endpoints is cached
+_OWN, _ENDPOINT = "own:", "at:"  # prefixes of backend names
 
 
 @dataclass(frozen=True)
 class AskRequest:
     """The body of a POST to /api/ask."""
 
-    question: Annotated[str, Meta(max_length=2000)] = ""  # as ask.answer has it
+    question: Annotated[str, Meta(max_length=2000)] = ""  # the default of ask.answer
     backend: Annotated[str, Meta(max_length=500)] = NO_BACKEND
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 1
 
 
 class _ReaderLeftError(Exception):
-    """Nobody reads the answer any more."""
+    """The reader of the answer has disconnected."""
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The Ask page's routes."""
+    """Create the routes of the Ask page."""
     found = _EndpointCache()
 
     async def backends(request: Request) -> Response:
-        """The models that can phrase an answer; with `refresh`, endpoints are looked for again."""
+        """List the models that can write an answer; `refresh` searches for endpoints again."""
         refresh = "refresh" in request.query_params
         listed = await state.run(partial(found.get, refresh=refresh))
         own = await state.run(state.models)
@@ -61,13 +61,13 @@ def routes(state: AppState) -> list[BaseRoute]:
         )
 
     async def ask(request: Request) -> Response:
-        """Events: `passages`, then `text` by sentences, then the whole `answer`."""
+        """Stream the events `passages`, `text` for each sentence, and the whole `answer`."""
         asked = await read_body(state, request, AskRequest)
         question = " ".join(asked.question.split())
         if not question:
             raise invalid("there is no question", hint="type one, then ask")
         backend = await _backend(state, found, asked.backend)
-        await state.run(state.archive)  # a missing archive is refused here
+        await state.run(state.archive)  # raises ApiError if the archive is missing
         return EventStreamResponse(partial(_send_answer, state, question, backend, asked.seed))
 
     return [Route("/api/ask", backends), Route("/api/ask", ask, methods=["POST"])]
@@ -107,7 +107,7 @@ async def _send_answer(
     has_left = threading.Event()
 
     def emit(event: str, value: object) -> None:
-        """Hand an event to the loop, from the thread that answers."""
+        """Pass an event from the answering thread to the event loop."""
         if has_left.is_set():
             raise _ReaderLeftError
         loop.call_soon_threadsafe(queue.put_nowait, (event, value))
@@ -129,7 +129,7 @@ async def _send_answer(
 
     def on_done(task: asyncio.Task[Answer]) -> None:
         if not task.cancelled():
-            task.exception()  # retrieved, as nobody may await it any more
+            task.exception()  # mark the exception as retrieved, if nobody awaits the task
         queue.put_nowait(None)
 
     task = asyncio.create_task(state.run_long(work))
@@ -151,7 +151,7 @@ async def _send_answer(
 
 
 class _EndpointCache:
-    """The model servers on this machine, looked for at most every few seconds."""
+    """Caches the list of model servers on this machine for a few seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -159,7 +159,7 @@ class _EndpointCache:
         self._found_at = float("-inf")
 
     def get(self, *, refresh: bool = False) -> list[Endpoint]:
-        """The endpoints there are; may wait for them."""
+        """Return the available endpoints; may block while probing them."""
         with self._lock:
             if refresh or time.monotonic() - self._found_at > _FRESH_S:
                 self._endpoints, self._found_at = endpoints.discover(), time.monotonic()
@@ -172,7 +172,7 @@ def _rows(endpoint: Endpoint) -> list[dict[str, Any]]:
             "name": _name_of(endpoint, model.name),
             "label": model.name,
             "where": endpoint.name,
-            # A small model learns the form of an answer, but not its content.
+            # Smaller models produce the form of an answer, but not reliable content.
             "is_fit": not 0 < model.parameters < LEAST_PARAMETERS,
         }
         for model in endpoint.models

@@ -31,14 +31,14 @@ from ownwords.training.corpus import training_text
 
 _MAX_PASSAGES = 20
 _WORD = re.compile(r"[^\W_]+")
-_MAX_QUESTION = 1000  # characters of a search that count
+_MAX_QUESTION = 1000  # characters of a search query that are used
 _MAX_TWINS = 20
-# Whose the segments are that are not the author's own words.
+# Labels of the segments that are not the author's own words.
 _ORIGINS = {"quote": "quoted", "code": "code", "table": "table", "log": "machine"}
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The routes under /api/corpus, and /api/workspace."""
+    """Create the routes under /api/corpus, and /api/workspace."""
     corpus = _Corpus(state)
 
     def get(path: str, work: Callable[[Request], Any]) -> Route:
@@ -65,7 +65,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 
 class _Corpus:
-    """The answers of each route, computed in the state's threads."""
+    """Computes the responses of the routes, in the threads of `AppState.run`."""
 
     def __init__(self, state: AppState) -> None:
         self._state = state
@@ -116,7 +116,7 @@ class _Corpus:
         try:
             inputs = self._inputs(archive)
             return decisions.decision_about(self._state.workspace, cached, inputs, id_)
-        except OwnwordsError as error:  # a mistake in choices.toml must not hide the post
+        except OwnwordsError as error:  # show the post even if choices.toml is invalid
             return {"error": {"message": error.message, "hint": error.hint}}
 
     def passage(self, request: Request) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _passage(passage: RetrievedPassage) -> dict[str, Any]:
 
 
 def _matching_words(text: str, wanted: set[str]) -> list[str]:
-    """The words of a text, as they are written there, that a question asks for."""
+    """The words of the text, in its own spelling, that match the query."""
     return sorted({word for word in _WORD.findall(text) if wanted & set(stems(word))})
 
 
@@ -202,7 +202,7 @@ def _segments(document: Document, words: int, decision: str) -> list[dict[str, A
 
 
 def _is_learned(segment: Segment, learned: str, position: int) -> tuple[bool, int]:
-    """Whether a segment is in the training text, and where the next one may begin."""
+    """Return whether the segment is in the training text, and where to search for the next."""
     if segment.kind not in OWN_KINDS:
         return False, position
     start = learned.find(segment.text, position)
@@ -230,7 +230,7 @@ def _findings(cached: CachedReport, id_: str) -> dict[str, Any]:
 
 
 def _neighbours(cached: CachedReport, id_: str) -> dict[str, Any]:
-    """The posts before and after this one by date."""
+    """The previous and the next post by date."""
     dated = sorted((post for post in cached.report.posts if post.day), key=lambda p: (p.day, p.id))
     position = next((i for i, post in enumerate(dated) if post.id == id_), None)
 

@@ -1,4 +1,4 @@
-"""The posts of an archive as rows: sorted, filtered, a page at a time."""
+"""The posts of an archive as table rows: filtered, sorted, and in pages."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ _SORT_KEYS: Mapping[Sort, Callable[[PostSummary], tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class PostQuery:
-    """Which rows, in which order; empty filters match everything."""
+    """The filters, order and page of a query for posts; empty filters match everything."""
 
     sort: Sort = "date"
     descending: bool = True
@@ -35,10 +35,10 @@ class PostQuery:
     decision: str = ""
     split: str = ""  # train, validation, test
     tag: str = ""
-    year: str = ""  # "2014", or "none" for posts without a date
+    year: str = ""  # a year such as "2014", or "none" for posts without a date
     kind: str = ""  # post, page
     flag: str = ""
-    title: str = ""  # words in it, in any order
+    title: str = ""  # words that must occur, in any order
 
     def matches(self, post: PostSummary, tags: tuple[str, ...]) -> bool:
         """Whether the post passes all filters."""
@@ -57,7 +57,7 @@ class PostQuery:
 
 
 def parse_query(query: Mapping[str, str]) -> PostQuery:
-    """The query of an address; what cannot be understood is ignored."""
+    """Parse the query string of a URL; invalid values are ignored."""
     sorts = [sort for sort in get_args(Sort) if sort == query.get("sort")]
     filters = ("decision", "split", "tag", "year", "kind", "flag")
     return PostQuery(
@@ -71,9 +71,9 @@ def parse_query(query: Mapping[str, str]) -> PostQuery:
 
 
 def find_posts(cached: CachedReport, query: PostQuery) -> dict[str, Any]:
-    """A page of rows, how many there are in all, and their words."""
+    """A page of rows, with the totals of posts and words that match."""
     posts = [x for x in cached.report.posts if query.matches(x, cached.tags.get(x.id, ()))]
-    # Posts without a date come last. Equal ones keep the report's order, longest first.
+    # Posts without a date come last. Ties keep the report's order, longest first.
     undated = [post for post in posts if not post.day] if query.sort == "date" else []
     dated = [post for post in posts if post.day] if query.sort == "date" else posts
     rows = sorted(dated, key=_SORT_KEYS[query.sort], reverse=query.descending) + undated
@@ -98,7 +98,7 @@ def row(post: PostSummary, tags: Mapping[str, tuple[str, ...]]) -> dict[str, Any
 
 
 def facets(cached: CachedReport) -> dict[str, list[tuple[str, int]]]:
-    """The values of each filter, with how many posts match."""
+    """The values of each filter, with the number of posts that match."""
     posts = cached.report.posts
     tags = Counter(tag for post in posts for tag in cached.tags.get(post.id, ()))
     return {
@@ -112,5 +112,5 @@ def facets(cached: CachedReport) -> dict[str, list[tuple[str, int]]]:
 
 
 def _number(text: str, default: int, most: int) -> int:
-    # isdecimal, since int() refuses superscript digits; nine digits, since int() of many is slow.
+    # isdecimal: int() rejects superscript digits; at most nine: int() of many digits is slow.
     return min(int(text), most) if text.isdecimal() and len(text) < 10 else default

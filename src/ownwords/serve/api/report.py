@@ -1,4 +1,4 @@
-"""The report as JSON: the figures and words of report.html."""
+"""Converts the report to JSON, with the figures and texts of report.html."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,11 +8,11 @@ from ownwords.archive.report import formatting as fmt
 from ownwords.archive.report.summary import LONGEST, PAIRS, PASSAGES, SIDES
 from ownwords.serve.api.report_cache import CachedReport
 
-_MAX_ROWS = 40  # findings of a kind
+_MAX_ROWS = 40  # maximum number of findings of each kind
 
 
 def report_json(cached: CachedReport) -> dict[str, Any]:
-    """Everything but the rows of all posts, which come a page at a time."""
+    """The report without the rows of the posts, which `api/posts.py` returns in pages."""
     report = cached.report
     lede, follow = summary.lede(report)
     return {

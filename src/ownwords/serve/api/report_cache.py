@@ -1,4 +1,4 @@
-"""The report of the last look, kept in memory until the next."""
+"""Caches the report of the last `ownwords look` in memory until the next one."""
 
 import threading
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from ownwords.serve.errors import ApiError
 
 @dataclass(frozen=True)
 class CachedReport:
-    """The report of one look, and the tags of every post."""
+    """The report of one `look`, with the tags of every post."""
 
-    state: str  # of the archive: changes with every look that finds something new
+    state: str  # the archive's state: changes with every look that finds changes
     report: Report
     tags: dict[str, tuple[str, ...]]
 
@@ -37,7 +37,7 @@ class ReportCache:
         self._derived: dict[str, tuple[str, Any]] = {}
 
     def __call__(self) -> CachedReport:
-        """The report of the archive as it is now; inside `state.run`."""
+        """Return the archive's current report; must be called inside `state.run`."""
         archive = self._state.archive()
         with self._lock:
             state = archive.get_meta("state")
@@ -46,7 +46,7 @@ class ReportCache:
             return self._cached
 
     def derived(self, name: str, derive: Callable[[CachedReport], Any]) -> Any:  # noqa: ANN401 - JSON
-        """What `derive` makes of the report, computed once per look."""
+        """Return `derive(report)`, computed once per look."""
         cached = self()
         state, value = self._derived.get(name, ("", None))
         if not state or state != cached.state:
@@ -58,7 +58,7 @@ class ReportCache:
 def _read(archive: Archive, state: str) -> CachedReport:
     try:
         report = Report.from_json(archive.get_meta("report"))
-    except (ValueError, TypeError, KeyError):  # none yet, or of another version of ownwords
+    except (ValueError, TypeError, KeyError):  # missing, or written by another version of ownwords
         raise ApiError(
             HTTPStatus.NOT_FOUND,
             "the archive has no report that this version of ownwords can read",

@@ -1,7 +1,7 @@
-"""The files of a workspace's trainings, read as they grow.
+"""Reads the files of a workspace's trainings as they grow.
 
-Nothing is stored beside those files: a training started in a terminal is shown as well, and a
-restarted server knows what the one before it knew.
+These files are the only state, so trainings started in a terminal are shown, too, and a restarted
+server shows the same as before.
 """
 
 import os
@@ -16,12 +16,12 @@ from ownwords.training.run_history import RunHistory
 
 _MAX_RUNS = 30
 _MAX_SAMPLES = 40
-_MAX_BYTES = 16 << 20  # of a file with samples, or a plan
+_MAX_BYTES = 16 << 20  # read at most of samples.txt, plan.toml or config.toml
 _STEP = re.compile(r"^--- step (\d+)\n", re.MULTILINE)
 
 
 class MetricsTail:
-    """The events of a `metrics.jsonl`: each call returns those written since the last."""
+    """Reads the events of a `metrics.jsonl` incrementally."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class MetricsTail:
         self._inode = -1
 
     def read(self) -> tuple[bool, list[Event]]:
-        """Whether the file was replaced, and its new events."""
+        """Return whether the file was replaced, and the events since the last call."""
         try:
             with self._path.open("rb") as file:
                 stat = os.fstat(file.fileno())
@@ -41,14 +41,14 @@ class MetricsTail:
         except OSError:  # not there yet, or deleted
             was_there, self._inode, self._offset = self._inode != -1, -1, 0
             return was_there, []
-        complete = data.rfind(b"\n") + 1  # the last line may be half written
+        complete = data.rfind(b"\n") + 1  # the last line may be incomplete
         self._offset += complete
         events = map(parse_event, data[:complete].splitlines())
         return is_replaced, [event for event in events if event is not None]
 
 
 class RunFiles:
-    """The trainings in a workspace's `runs`; not thread-safe."""
+    """Reads the trainings in a workspace's `runs`; not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,7 +75,7 @@ class RunFiles:
         return [name for _, name in sorted(runs, reverse=True)[:_MAX_RUNS]]
 
     def history(self, name: str) -> RunHistory:
-        """The history of a training, one of `names`, up to now."""
+        """The history of a training so far; `name` is one of `names()`."""
         if name not in self._histories:
             tail = MetricsTail(self._folder / name / "metrics.jsonl")
             self._histories[name] = tail, RunHistory()
@@ -89,22 +89,22 @@ class RunFiles:
         return history
 
     def look_notes(self) -> list[tuple[float, str]]:
-        """Time and text of each note of the last `look`."""
+        """The time and text of each note of the last `ownwords look`."""
         is_replaced, events = self._look.read()
         self._look_events = ([] if is_replaced else self._look_events) + events
         return list(_notes(self._look_events))
 
     def samples(self, name: str) -> list[dict[str, Any]]:
-        """What the model wrote during the training, the newest last."""
+        """The sample texts generated during the training, the newest last."""
         parts = _STEP.split(self._text(self._folder / name / "samples.txt"))
         pairs = zip(parts[1::2], parts[2::2], strict=True)
         samples = [{"step": int(step), "text": text.strip("\n")} for step, text in pairs]
         return samples[-_MAX_SAMPLES:]
 
     def plan(self, name: str) -> dict[str, Any] | None:
-        """The plan's numbers with their reasons, and what was expected; None without a plan.
+        """The plan's values with their reasons, and its forecast; None without a readable plan.
 
-        Read as plain TOML: the plan's own reader would import PyTorch.
+        Parsed as plain TOML, since the plan's own reader imports PyTorch.
         """
         try:
             plan = tomllib.loads(self._text(self._folder / name / "plan.toml"))
@@ -124,11 +124,11 @@ class RunFiles:
         }
 
     def settings(self, name: str) -> str:
-        """The run's `config.toml`."""
+        """The text of the run's `config.toml`."""
         return self._text(self._folder / name / "config.toml")
 
     def _text(self, path: Path) -> str:
-        """The file's text, read again only when it has changed; empty if it cannot be read."""
+        """The file's text, cached until the file changes; "" if it cannot be read."""
         try:
             with path.open("rb") as file:
                 stat = os.fstat(file.fileno())

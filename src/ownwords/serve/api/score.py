@@ -1,4 +1,4 @@
-"""The Score page: the scorecard as JSON, with the words and figures of scorecard.html."""
+"""The Score page: the scorecard as JSON, with the texts and figures of scorecard.html."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -29,14 +29,14 @@ def routes(state: AppState) -> list[BaseRoute]:
 def _read(folder: Path, has_model: bool) -> dict[str, Any]:
     card = files.read(folder)
     if card is None:
-        # From another version of ownwords, or damaged; scoring again helps in both cases.
+        # Written by another version of ownwords, or damaged: scoring again fixes both.
         is_there = (folder / files.DATA).exists()
         return {"card": None, "has_model": has_model, "unreadable": is_there}
     return {"card": _plain(scorecard_json(card)), "has_model": has_model, "unreadable": False}
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """The value with every text on one line, without control characters that reorder text."""
+    """The value with all strings on one line, without control characters that reorder text."""
     if isinstance(value, str):
         return fmt.plain(value)
     if isinstance(value, dict):
@@ -47,7 +47,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def scorecard_json(card: Scorecard) -> dict[str, Any]:
-    """A scorecard in words."""
+    """Convert a scorecard to JSON, with its texts."""
     verdict, about = card.verdict, card.about
     return {
         "name": wording.name(card),

@@ -1,4 +1,4 @@
-"""The Train page: starts, shows and stops a training; every figure comes from its files."""
+"""The Train page: starts, shows and stops a training, reading all figures from its files."""
 
 import importlib.util
 import json
@@ -45,7 +45,7 @@ class StartRequest:
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The Train page's routes."""
+    """Create the routes of the Train page."""
     train = _Train(state)
     return [
         Route("/api/train", train.show),
@@ -64,24 +64,24 @@ class _Train:
         self._options_at = -_OPTIONS_FRESH_S
 
     async def show(self, request: Request) -> Response:
-        """Everything, once."""
+        """Return the full state once."""
         return JSONResponse(await self._snapshot(_run_of(request)))
 
     async def events(self, request: Request) -> Response:
-        """An event for each part of it, whenever that changes."""
+        """Stream the state: an event per part, whenever that part changes."""
         if self._watchers >= _MAX_WATCHERS:
             raise TooManyRequestsError(f"{_MAX_WATCHERS} pages already watch the training", 10)
         return EventStreamResponse(partial(self._send_changes, _run_of(request)))
 
     async def start(self, request: Request) -> Response:
-        """Start a training, or continue the one that was stopped."""
+        """Start a training, or resume the one that was stopped."""
         asked = await read_body(self._state, request, StartRequest)
         command = self._stopped_command if asked.resume else partial(self._new_command, asked)
         await self._state.run(partial(self._start, command))
         return JSONResponse(await self._snapshot(""))
 
     async def stop(self, _: Request) -> Response:
-        """Ask the training that was started here to save and end."""
+        """Ask the training that this page has started to save and end."""
         await self._state.run(self._monitor.process.stop)
         return JSONResponse(await self._snapshot(""))
 
@@ -97,7 +97,7 @@ class _Train:
                 try:
                     parts = await self._snapshot(run)
                 except TooManyRequestsError:
-                    parts = {}  # the next second will do
+                    parts = {}  # try again at the next poll
                 for name, value in parts.items():
                     data = to_json(value)
                     if sent.get(name) != data:
@@ -114,7 +114,7 @@ class _Train:
     # --- in a thread -----------------------------------------------------------------------------
 
     def _parts(self, run: str) -> dict[str, Any]:
-        # The options are read from many files, and seldom change.
+        # Cached: the options are read from many files and rarely change.
         if time.monotonic() - self._options_at >= _OPTIONS_FRESH_S:
             self._options, self._options_at = self._read_options(), time.monotonic()
         return {**self._monitor.snapshot(run), "options": self._options}
@@ -166,7 +166,7 @@ class _Train:
         return MakeCommand(minutes, asked.base, tuple(map(str, paths)), flags, is_timed)
 
     def _sources(self) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-        """What is read and how: what the server was started with, or what was last read."""
+        """The paths that the server was started with, or the last look's; and the look's flags."""
         try:
             report = json.loads(self._state.archive().get_meta("report") or "{}")
             paths, flags = parse_look_command(str(report.get("command", "")))
@@ -175,7 +175,7 @@ class _Train:
         return self._state.sources or tuple(map(Path, paths)), flags
 
     def _read_options(self) -> dict[str, Any]:
-        """What a training can be started with."""
+        """Read the options for starting a training."""
         paths, _ = self._sources()
         return {
             "minutes": MINUTES,
@@ -190,12 +190,12 @@ class _Train:
 
 
 def _run_of(request: Request) -> str:
-    """The run that is asked for; empty for the newest."""
+    """The requested run's name; "" stands for the newest."""
     return request.query_params.get("run", "")[:200]
 
 
 def parse_look_command(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The paths of an `ownwords look` as it was typed, and its flags as flags of `make`."""
+    """Parse an `ownwords look` command: its paths, and its flags as flags of `make`."""
     words = shlex.split(command)[2:]
     first_flag = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
     flags = words[first_flag:]
@@ -209,7 +209,7 @@ def parse_look_command(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _bases() -> list[tuple[str, int | None, float | None]]:
     try:
         entries = catalogue.entries()
-    except OwnwordsError:  # no folder of added ones can be had
+    except OwnwordsError:  # the folder of installed bases is not available
         entries = []
     usable = [(x.name, x.parameters, x.bits_per_byte) for x in entries if not x.problem]
     return [*usable, (NOTHING, None, None)]

@@ -1,4 +1,4 @@
-"""What is going on in a workspace's trainings, from their files and locks."""
+"""Monitors a workspace's trainings by reading their files and locks."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from ownwords.serve.api.training_process import TrainingProcess, TrainingStatus
 from ownwords.training.run_history import CurvePoint, RunHistory
 
 _MAX_LOG = 200
-_CLOCK_SKEW_S = 1.0  # the disk's clock is some milliseconds behind
+_CLOCK_SKEW_S = 1.0  # file times can lag some milliseconds behind the clock
 _CHECK_S = 2.0  # between two checks of the locks
 
 Status = Literal[
@@ -22,7 +22,7 @@ Status = Literal[
 
 
 class TrainingMonitor:
-    """The state of the workspace's trainings. Thread-safe."""
+    """Reads the state of the workspace's trainings. Thread-safe."""
 
     def __init__(self, folder: Path, process: TrainingProcess) -> None:
         self.process = process
@@ -34,11 +34,11 @@ class TrainingMonitor:
         self._in_training: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
-        """Check the locks at the next call, since something was just started."""
+        """Make the next call check the locks again, after a training was started."""
         self._checked_at = -_CHECK_S
 
     def snapshot(self, chosen: str) -> dict[str, Any]:
-        """Everything about the chosen run, or about the newest."""
+        """The full state of the chosen run, or of the newest one."""
         with self._mutex:
             return self._snapshot(chosen)
 
@@ -61,7 +61,7 @@ class TrainingMonitor:
         }
 
     def _check_locks(self, names: list[str]) -> None:
-        # Not each time: a process that wants a lock while it is checked would be turned away.
+        # Not at every call: a check holds each lock briefly, and a process asking then would fail.
         if time.monotonic() - self._checked_at < _CHECK_S:
             return
         self._checked_at = time.monotonic()
@@ -69,7 +69,7 @@ class TrainingMonitor:
         self._in_training = frozenset(n for n in names[:3] if self.process.is_training(n))
 
     def _current(self, names: list[str], process: TrainingStatus | None) -> str:
-        """The newest run; empty if the running process has not begun one yet."""
+        """The name of the newest run; "" if the running process has not started one yet."""
         if not names:
             return ""
         newest = names[0]
@@ -168,14 +168,14 @@ def _curve(history: RunHistory) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float | int | None:
-    """In as many digits as a screen shows; None for NaN."""
+    """Round to five significant digits, for the page; None for NaN."""
     if value != value:  # noqa: PLR0124 - only NaN differs from itself
         return None
     return value if isinstance(value, int) else float(f"{value:.5g}")
 
 
 def _read_finished(runs: Path) -> dict[str, Any]:
-    """What `ownwords make` has finished; empty if that cannot be read."""
+    """Read the finished stages of `ownwords make`; empty if the file cannot be read."""
     try:
         finished = json.loads((runs / "make" / "finished.json").read_bytes())
     except (OSError, ValueError):
@@ -184,7 +184,7 @@ def _read_finished(runs: Path) -> dict[str, Any]:
 
 
 def _outcome(finished: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The result of a run, if `ownwords make` has recorded it."""
+    """The result of a run, if `ownwords make` has stored one."""
     for stage in ("train", "compare"):
         entry = finished.get(stage)
         figures = entry.get("figures") if isinstance(entry, dict) else None

@@ -1,8 +1,7 @@
-"""The training that the page starts: `ownwords make` in a process of its own.
+"""Runs the training that the page starts: `ownwords make` in a separate process.
 
-It goes on when the server ends, and a restarted server finds it again by the files in `runs/serve`:
-a lock, which the process inherits and holds as long as it lives; the command it was started with;
-and its output.
+The process survives the server. A restarted server finds it by the files in `runs/serve`: a lock,
+which the process inherits and holds as long as it lives; its command; and its output.
 """
 
 import json
@@ -23,40 +22,40 @@ from ownwords.core.errors import InUseError, OwnwordsError
 from ownwords.core.validation import decode, encode
 from ownwords.core.workspace import Workspace, translate_os_errors, try_lock, write_atomically
 
-_MAX_OUTPUT = 1 << 20  # bytes that are read again
+_MAX_OUTPUT = 1 << 20  # bytes read from the end of the output
 _MAX_LINES = 60
-_INTERRUPTED = "interrupted"  # how the error of an interrupted process begins
-_KILL_AFTER = 2  # requests to stop; what is saved stays whole
-# A training must not inherit secrets, nor the variables of a launcher of several processes.
+_INTERRUPTED = "interrupted"  # prefix of the error message of an interrupted process
+_KILL_AFTER = 2  # requests to stop; a kill does not damage what is saved
+# A training must not inherit secrets, or the variables of a distributed launcher (torchrun).
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _LAUNCHER = re.compile(r"(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 
 
 @dataclass(frozen=True)
 class MakeCommand:
-    """The arguments of `ownwords make`; `flags` say how the posts are read."""
+    """The arguments of `ownwords make`; `flags` set how the posts are read."""
 
     minutes: float
     base: str
     paths: tuple[str, ...]
     flags: tuple[str, ...] = ()
-    is_timed: bool = True  # else make uses its own default
+    is_timed: bool = True  # False: omit --minutes, so that make uses its default
 
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """How a training ended: a sentence, what to do, and its last lines of output."""
+    """How a training ended: a message, a hint, and the last lines of its output."""
 
     kind: Literal["done", "stopped", "failed", "killed"]
     message: str = ""
     hint: str = ""
     output: tuple[str, ...] = ()
-    time: float = 0.0  # of its last output
+    time: float = 0.0  # time of its last output
 
 
 @dataclass(frozen=True)
 class TrainingStatus:
-    """The state of the training that was started here."""
+    """The state of the training that this page has started."""
 
     command: MakeCommand
     started_at: float
@@ -67,7 +66,7 @@ class TrainingStatus:
 
 @dataclass(frozen=True)
 class _StartRecord:
-    """What `started.json` holds."""
+    """The contents of `started.json`."""
 
     command: MakeCommand
     started_at: float
@@ -80,7 +79,7 @@ class TrainingProcess:
 
     def __init__(self, workspace: Workspace, command: Sequence[str] = ()) -> None:
         self._workspace = workspace
-        # -P: not with the current folder on the module path.
+        # -P keeps the current folder off sys.path.
         self._command = tuple(command) or (sys.executable, "-P", "-m", "ownwords")
         self._folder = workspace.runs / "serve"
         self._lock_path = self._folder / ".lock"
@@ -91,11 +90,11 @@ class TrainingProcess:
         self._mutex = threading.RLock()
 
     def start(self, command: MakeCommand) -> None:
-        """Start it. Raises InUseError while another training runs, wherever it was started."""
+        """Start the training. Raises InUseError if any process is working in the workspace."""
         with self._mutex:
             if holder := self.find_worker():
                 raise InUseError(holder, hint="wait until it ends, or stop it")
-            # The workspace first: a folder with nothing but `runs` would not be taken for one.
+            # Create the workspace first: a folder with only `runs` is not recognised as one.
             with self._workspace.opened(), translate_os_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 lock = self._lock_path.open("a+b")
@@ -104,7 +103,7 @@ class TrainingProcess:
                     raise InUseError(
                         "a training that was started here is still running", hint="stop it first"
                     )
-                # Without the record, nobody takes another process for this one.
+                # Remove the old record, so that its process is not mistaken for the new one.
                 self._record_path.unlink(missing_ok=True)
                 self._result_path.unlink(missing_ok=True)
                 self._launch(command, lock)
@@ -130,7 +129,7 @@ class TrainingProcess:
         self._write_record(_StartRecord(command, time.time(), self._child.pid))
 
     def stop(self) -> None:
-        """Ask it to save and end; a second request ends it at once, a third one kills it."""
+        """Ask the training to save and end; a second call ends it at once, a third one kills it."""
         with self._mutex:
             record = self._read_record()
             if record is None or not self._is_alive():
@@ -139,11 +138,11 @@ class TrainingProcess:
                     hint="stop one that was started in a terminal there, with Ctrl-C",
                 )
             self._write_record(replace(record, stop_requests=record.stop_requests + 1))
-            with suppress(ProcessLookupError):  # it has just ended
+            with suppress(ProcessLookupError):  # the process has just ended
                 _interrupt(record.pid, kill=record.stop_requests >= _KILL_AFTER)
 
     def status(self) -> TrainingStatus | None:
-        """The state of the training; None if none was started here."""
+        """The state of the training; None if the page has not started one."""
         with self._mutex:
             record = self._read_record()
             if record is None:
@@ -155,7 +154,7 @@ class TrainingProcess:
         )
 
     def find_worker(self) -> str:
-        """A sentence about the process that works in the workspace; empty if there is none."""
+        """Describe the process that works in the workspace in a sentence; "" if there is none."""
         with self._mutex:
             if self._is_alive():
                 return "a training that was started here is still running"
@@ -167,12 +166,12 @@ class TrainingProcess:
             return ""
 
     def is_training(self, run: str) -> bool:
-        """Whether a process is training the run of that name."""
+        """Whether a process is training this run."""
         with self._mutex:
             return _is_held(self._workspace.runs / run / ".lock")
 
     def last_line(self) -> str:
-        """The last line of its output."""
+        """The last line of the training's output."""
         return next(reversed(_read_lines(self._output_path)), "")
 
     def _is_alive(self) -> bool:
@@ -180,7 +179,7 @@ class TrainingProcess:
             self._child = None
         if self._child is not None:
             return True
-        # After a restart of the server, the lock tells.
+        # After a restart of the server, only the lock shows whether it is alive.
         return sys.platform != "win32" and _is_held(self._lock_path)
 
     def _outcome(self, stop_requests: int) -> TrainingOutcome:
@@ -219,7 +218,7 @@ class TrainingProcess:
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a training: no secrets, no part of another launch."""
+    """The environment for a training, without secrets and launcher variables."""
     inherited = {
         name: value
         for name, value in environment.items()
@@ -229,7 +228,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a process holds that lock; asking holds it for a moment."""
+    """Whether a process holds the lock; the check itself holds it for a moment."""
     try:
         with path.open("r+b") as file:
             return not try_lock(file.fileno())
@@ -250,7 +249,7 @@ def _read_lines(path: Path) -> list[str]:
 if sys.platform == "win32":
 
     def _detached(_: IO[bytes]) -> dict[str, Any]:
-        """A process group of its own, which alone can be interrupted."""
+        """Popen options for a separate process group, which can be interrupted alone."""
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
 
     def _interrupt(pid: int, *, kill: bool) -> None:
@@ -259,11 +258,11 @@ if sys.platform == "win32":
 else:
 
     def _detached(lock: IO[bytes]) -> dict[str, Any]:
-        """A session of its own, so that the server's Ctrl-C does not reach it; with the lock."""
+        """Popen options for a separate session, out of reach of Ctrl-C, that inherits the lock."""
         return {"start_new_session": True, "pass_fds": (lock.fileno(),)}
 
     def _interrupt(pid: int, *, kill: bool) -> None:
-        if os.getpgid(pid) != pid:  # not the process that was started here
+        if os.getpgid(pid) != pid:  # another process has this pid now
             raise ProcessLookupError(pid)
         if kill:
             os.killpg(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The Write page: text as it is generated, what the copy guard blocked, and possible sources."""
+"""The Write page: streams generated text, and shows what was blocked and possible sources."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -29,14 +29,14 @@ from ownwords.serve.sse import EventSender, EventStreamResponse
 from ownwords.serve.stream_decoder import DecodedStream
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-_MAX_PROMPT = 20_000  # characters: more than any of our models reads
+_MAX_PROMPT = 20_000  # characters; longer than the context of our models
 _MAX_TOKENS, _DEFAULT_TOKENS = 4000, 300
-_MIN_SHARED_WORDS = 5  # in a row; everybody who writes English shares fewer
+_MIN_SHARED_WORDS = 5  # consecutive words; shorter runs are common English
 _MAX_SHARED, _MAX_NEAREST = 12, 4
-_QUERY_WORDS = 60  # at the text's end; more would only slow the search down
-_MAX_SEARCHED = 64 << 20  # characters of posts, which take one to four seconds
-_PASSAGE_WORDS = 12  # shown before a place where the guard stepped in
-_PASSAGE_TOKENS = 200  # that surely hold so many words
+_QUERY_WORDS = 60  # from the end of the text; more would slow the search down
+_MAX_SEARCHED = 64 << 20  # characters of posts; these take one to four seconds
+_PASSAGE_WORDS = 12  # shown before a place where the copy guard blocked tokens
+_PASSAGE_TOKENS = 200  # tokens that are certain to hold _PASSAGE_WORDS words
 _MAX_BLOCKED = 50
 
 
@@ -62,10 +62,10 @@ class OriginsRequest:
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """The Write page's routes."""
+    """Create the routes of the Write page."""
 
     async def models(_: Request) -> Response:
-        """The models, and the default settings."""
+        """List the models and the default settings."""
         defaults = {
             "tokens": _DEFAULT_TOKENS,
             "max_tokens": _MAX_TOKENS,
@@ -78,7 +78,7 @@ def routes(state: AppState) -> list[BaseRoute]:
         )
 
     async def write(request: Request) -> Response:
-        """Events: `begin`, then `text` as it comes, then `end`; or `error`."""
+        """Stream the events `begin`, `text` for each chunk, and `end`, or `error`."""
         asked = await read_body(state, request, WriteRequest)
         sampling = replace(
             DEFAULT_SAMPLING,
@@ -95,13 +95,13 @@ def routes(state: AppState) -> list[BaseRoute]:
             quote=not asked.guard,
         )
         async with AsyncExitStack() as stack:
-            # Entered here, where a refusal still has a status of its own.
+            # Entered before the stream starts, so that an error still has its own status.
             stream = await stack.enter_async_context(loaded.worker.generate(generation_request))
             produce = partial(_send_text, loaded, generation_request, stream)
             return EventStreamResponse(produce, stack.pop_all())
 
     async def origins(request: Request) -> Response:
-        """What a text has word for word from the posts, and the passages nearest to it."""
+        """Find runs of words that a text shares with the posts, and the most similar passages."""
         asked = await read_body(state, request, OriginsRequest)
         return JSONResponse(await state.run_long(lambda: _origins(state, asked.text)))
 
@@ -178,7 +178,7 @@ def _origins(state: AppState, text: str) -> dict[str, Any]:
 
 
 class _Posts:
-    """The posts' names and texts, one at a time; of a huge archive only the first ones."""
+    """Iterates over the posts' names and texts, up to _MAX_SEARCHED characters."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -196,13 +196,13 @@ class _Posts:
 
 
 def _matching_sentence(text: str, passage: str) -> str:
-    """The sentence of the passage that is most like the text; empty if none is."""
+    """The sentence of the passage that is most similar to the text; "" if none is similar."""
     spans = best_sentences(text, passage)
     return passage[spans[0][0] : spans[0][1]] if spans else ""
 
 
 def _shared(archive: Archive, text: str, passage: SharedPassage) -> dict[str, Any] | None:
-    """A passage that stands in a post, too; None if the post was removed meanwhile."""
+    """A shared passage as JSON; None if its post has been removed meanwhile."""
     post = next(archive.documents([passage.document]), None)
     if post is None:
         return None
@@ -219,9 +219,10 @@ def _shared(archive: Archive, text: str, passage: SharedPassage) -> dict[str, An
 
 
 class BlockedPassages:
-    """Finds where the copy guard ruled tokens out, and the last words before.
+    """Finds the places where the copy guard banned tokens, with the words before them.
 
-    There, some token would have made a copied run too long. It may not have been chosen anyway.
+    At such a place some token would have made a copied run too long; the model might not have
+    chosen it anyway.
     """
 
     def __init__(self, guard: CopyGuard, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
@@ -231,7 +232,7 @@ class BlockedPassages:
         self._was_blocked = False
 
     def feed(self, ids: Sequence[int]) -> None:
-        """Take the next tokens."""
+        """Process the next tokens."""
         start = len(self._ids)
         self._ids = np.append(self._ids, np.array(ids, np.int32))
         for end in range(start, len(self._ids)):
@@ -239,7 +240,7 @@ class BlockedPassages:
                 return
             history = self._ids[:end]
             is_blocked = len(self._guard.banned(history)) > 0
-            if is_blocked and not self._was_blocked:  # else the same passage goes on
+            if is_blocked and not self._was_blocked:  # otherwise still the same passage
                 text = self._tokenizer.decode(history[-_PASSAGE_TOKENS:].tolist())
                 self.contexts.append(" ".join(text.split()[-_PASSAGE_WORDS:]))
             self._was_blocked = is_blocked

@@ -1,1 +1,1 @@
-"""The interface that tools written for OpenAI speak."""
+"""An HTTP API compatible with OpenAI's."""

@@ -1,4 +1,4 @@
-"""POST /v1/completions and /v1/chat/completions."""
+"""The endpoints POST /v1/completions and POST /v1/chat/completions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from ownwords.serve.stream_decoder import DecodedStream, TextChunk, join_chunks
 
 
 class Formatter(Protocol):
-    """The JSON of one of the two APIs."""
+    """Formats responses as the JSON of one of the two APIs."""
 
     def response(
         self, texts: Sequence[tuple[TextChunk, FinishReason]], usage: CompletionUsage
@@ -47,7 +47,7 @@ class Formatter(Protocol):
 
 
 class ChunkHandler(Protocol):
-    """Takes a chunk of the text of that index; with the last comes the finish reason."""
+    """Handles a chunk of the text with this index; the last one comes with the finish reason."""
 
     async def __call__(
         self, index: int, chunk: TextChunk, finish_reason: FinishReason | None
@@ -56,7 +56,7 @@ class ChunkHandler(Protocol):
 
 @dataclass(frozen=True)
 class GenerationTask:
-    """All texts of one request."""
+    """Generates all texts of one request."""
 
     loaded: LoadedModel
     params: GenerationParams
@@ -65,7 +65,7 @@ class GenerationTask:
     formatter: Formatter
 
     async def run(self, handle: ChunkHandler) -> CompletionUsage:
-        """Generate all texts at once. Raises TooManyRequestsError if the queue is too full."""
+        """Generate all texts concurrently. Raises TooManyRequestsError if the queue is too full."""
         tokens = 0
         errors: list[OwnwordsError] = []
 
@@ -173,7 +173,7 @@ def _respond(task: GenerationTask) -> Response:
 
 
 class _JsonResponse(Response):
-    """All texts at once; generation is cancelled when the client disconnects."""
+    """A response with all texts; generation is cancelled if the client disconnects."""
 
     def __init__(self, task: GenerationTask) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ async def _stream(task: GenerationTask, events: EventSender) -> None:
     no_usage: JsonObject = {"usage": None} if task.params.include_usage else {}
 
     async def send(index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> None:
-        async with is_begun:  # the first chunks of all texts come before any other
+        async with is_begun:  # send the first chunks of all texts before any other
             if not events.has_started:
                 for i in range(len(task.requests)):
                     if (first := formatter.first_chunk(i)) is not None:
@@ -225,6 +225,6 @@ async def _stream(task: GenerationTask, events: EventSender) -> None:
 
 
 def _fingerprint(loaded: LoadedModel) -> str:
-    """Changes when the same seed may give another text: with the model, engine or version."""
+    """A hash of the model, engine and version: with the same one, a seed gives the same text."""
     engine = loaded.model.engine.name
     return "fp_" + digest(repr(loaded.stamp), engine, __version__)[:12]

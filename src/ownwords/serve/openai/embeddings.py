@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: vectors of texts, by the model that the archive is searched with."""
+"""POST /v1/embeddings: computes vectors with the embedder of the archive's search."""
 
 import base64
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ownwords.serve.openai.formatters import JsonObject
 from ownwords.serve.openai.request_params import text_or_ids
 from ownwords.serve.sse import to_json
 
-MAX_TEXTS = 2048  # as OpenAI's
+MAX_TEXTS = 2048  # as in OpenAI's API
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class EmbeddingRequest:
 
     @property
     def inputs(self) -> tuple[str | Sequence[int], ...]:
-        """The texts, each as such or as token ids."""
+        """The inputs, each as a text or as token ids."""
         if isinstance(self.input, str):
             return (self.input,)
         return text_or_ids(self.input, "input")
@@ -49,25 +49,25 @@ class EmbeddingRequest:
 
 @runtime_checkable
 class _Counting(Protocol):
-    """An embedder that knows how many tokens it reads: not one at an endpoint."""
+    """An embedder that can count tokens; one at an endpoint cannot."""
 
     def count(self, texts: Sequence[str]) -> int: ...
 
 
 @runtime_checkable
 class _Decoding(Protocol):
-    """An embedder whose tokenizer is known."""
+    """An embedder that can decode token ids."""
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
 
 def short_name(embedder: Embedder) -> str:
-    """The embedder's name without the key of its weights."""
+    """The embedder's name without the hash of its weights."""
     return embedder.name.partition(" ")[0]
 
 
 async def create_embeddings(state: AppState, request: Request) -> Response:
-    """Compute vectors."""
+    """Compute the vectors of the inputs."""
     asked = await read_body(state, request, EmbeddingRequest)
     embedder = await state.embedder()
     if embedder is None:
@@ -109,7 +109,7 @@ def _embed(asked: EmbeddingRequest, embedder: Embedder) -> JsonObject:
 
 
 def _decode(embedder: Embedder, ids: Sequence[int]) -> str:
-    """The text of token ids, by the embedder's own tokenizer."""
+    """Decode token ids with the embedder's own tokenizer."""
     if not isinstance(embedder, _Decoding):
         raise unsupported("input", f"as token ids: the tokenizer of {embedder.name} is unknown")
     return embedder.decode(ids)

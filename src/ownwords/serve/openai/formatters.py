@@ -1,4 +1,4 @@
-"""The JSON of completions, chats and their chunks, as OpenAI's clients read it."""
+"""Formats completions, chats and their chunks as JSON in OpenAI's format."""
 
 import secrets
 import time
@@ -13,13 +13,13 @@ JsonObject = dict[str, object]
 
 @dataclass(frozen=True)
 class CompletionUsage:
-    """Tokens read and generated; a prompt counts once, however many texts continue it."""
+    """Token counts of a request; a prompt counts once for all of its texts."""
 
     prompt: int
     completion: int
 
     def to_dict(self) -> JsonObject:
-        """As OpenAI's `usage`."""
+        """Convert to OpenAI's `usage` object."""
         return {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.completion,
@@ -29,7 +29,7 @@ class CompletionUsage:
 
 @dataclass(frozen=True)
 class CompletionFormatter:
-    """The responses of /v1/completions. `prefixes` are shown before each text."""
+    """Formats the responses of /v1/completions; `prefixes` are put before each text."""
 
     model: str
     fingerprint: str
@@ -49,7 +49,7 @@ class CompletionFormatter:
         return self._object(choices) | {"usage": usage.to_dict()}
 
     def first_chunk(self, index: int) -> JsonObject | None:
-        """What is streamed before a text, if anything."""
+        """The chunk that is streamed before a text, if any."""
         if not self.prefixes[index]:
             return None
         return self._object([self._choice(index, self.prefixes[index], TextChunk(""), None)])
@@ -88,7 +88,7 @@ class CompletionFormatter:
 
 @dataclass(frozen=True)
 class ChatFormatter:
-    """The responses of /v1/chat/completions."""
+    """Formats the responses of /v1/chat/completions."""
 
     model: str
     fingerprint: str
@@ -112,7 +112,7 @@ class ChatFormatter:
         return self._object("chat.completion", choices) | {"usage": usage.to_dict()}
 
     def first_chunk(self, index: int) -> JsonObject | None:
-        """The role, which is streamed before a text."""
+        """The chunk with the role, which is streamed before a text."""
         return self._chunk(index, {"role": "assistant", "content": "", "refusal": None}, None, None)
 
     def chunk(self, index: int, chunk: TextChunk, finish_reason: FinishReason | None) -> JsonObject:
@@ -162,13 +162,13 @@ class ChatFormatter:
 
 
 def _logprob_object(token: TokenLogprob) -> JsonObject:
-    # Part of a character has no text; OpenAI escapes its bytes.
+    # An incomplete character has no text; OpenAI escapes its bytes.
     text = token.data.decode("utf-8", "backslashreplace")
     return {"token": text, "logprob": token.logprob, "bytes": list(token.data)}
 
 
 def _logprob_lists(tokens: Sequence[SampledToken], start: int) -> JsonObject:
-    """Logprobs in the form of the older API; offsets count characters of the shown text."""
+    """Logprobs in the older API's format; offsets count characters of the response's text."""
     return {
         "tokens": [_token_text(token.sampled) for token in tokens],
         "token_logprobs": [token.sampled.logprob for token in tokens],

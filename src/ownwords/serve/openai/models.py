@@ -1,4 +1,4 @@
-"""GET /v1/models: the models that a request can name."""
+"""GET /v1/models: lists the available models."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ async def list_models(state: AppState, _: Request) -> Response:
 
 
 async def get_model(state: AppState, request: Request) -> Response:
-    """The model of one name."""
+    """Return the model with this name."""
     models = await _models(state)
     name = str(request.path_params["name"])
     if name not in models:
@@ -45,7 +45,7 @@ def _model(name: str, created: int) -> JsonObject:
 
 
 def _created(folder: Path) -> int:
-    """When the model was written; 0 if it has just been deleted."""
+    """The Unix time at which the model was written; 0 if it has just been deleted."""
     try:
         return int((folder / CONFIG).stat().st_mtime)
     except OSError:

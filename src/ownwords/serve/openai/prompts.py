@@ -1,4 +1,4 @@
-"""Prompts and conversations as token ids."""
+"""Converts prompts and conversations to token ids."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TokenizedPrompt:
-    """A prompt's token ids and text."""
+    """A prompt as token ids and as text."""
 
     ids: Sequence[int]
     text: str
 
 
 def tokenize_prompt(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> TokenizedPrompt:
-    """A prompt given as text, or as token ids, which must be in the vocabulary."""
+    """Tokenize a prompt given as text or as token ids, which must be in the vocabulary."""
     if isinstance(prompt, str):
         return TokenizedPrompt(encode_prompt(tokenizer, prompt), prompt)
     return TokenizedPrompt(prompt, tokenizer.decode(prompt))
@@ -30,10 +30,10 @@ def tokenize_prompt(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> Tokeni
 def tokenize_conversation(
     tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]
 ) -> TokenizedPrompt:
-    """A conversation by the model's chat template, or as one text if it has none.
+    """Tokenize a conversation with the model's chat template, or as plain text without one.
 
-    A model without a template continues texts. It reads the messages one after the other, with a
-    blank line before each but the assistant's, which continue the message before.
+    As plain text, the messages follow each other, with a blank line before each except the
+    assistant's, which continue the message before.
     """
     if tokenizer.template is not None:
         return TokenizedPrompt(chat.encode(tokenizer, messages, add_generation_prompt=True), "")
@@ -48,7 +48,7 @@ def tokenize_conversation(
 def engine_requests(
     model: Model, prompt: TokenizedPrompt, params: GenerationParams
 ) -> list[GenerationRequest]:
-    """The engine's requests for one prompt, one per text."""
+    """Create the engine's requests for one prompt, one per text."""
     bias = params.sampling.bias
     if bias and max(bias) >= model.tokenizer.vocabulary_size:
         raise invalid(
@@ -66,7 +66,7 @@ def engine_requests(
             seed=seed,
             sampling=params.sampling,
             quote=not params.guard,
-            # At least one, or the engine would not give the sampled token's own logprob.
+            # At least 1: with 0, the engine does not return the sampled token's logprob.
             logprobs=0 if top is None else max(1, top),
         )
         for seed in params.seeds

@@ -1,6 +1,6 @@
-"""The requests of OpenAI's API that we answer: fields that matter are used or refused.
+"""The requests of OpenAI's API: fields that affect the answer are used or refused.
 
-Names and bounds are OpenAI's. Some samplers are not in its API, but known by these names elsewhere.
+Names and bounds are OpenAI's. Samplers that its API lacks have the names that other servers use.
 """
 
 import secrets
@@ -14,13 +14,13 @@ from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.serve.errors import invalid, unsupported
 from ownwords.serve.json_body import decode_fields, wrong_type
 
-# As many as `ownwords write` generates. OpenAI's 16 would end in the first sentence.
+# As in `ownwords write`; OpenAI's default of 16 ends within the first sentence.
 DEFAULT_TOKENS: Final = 400
-MAX_TOKENS: Final = 1 << 20  # a request's time limit comes long before
+MAX_TOKENS: Final = 1 << 20  # a request's time limit is reached long before
 MAX_TEXTS: Final = 128
 MAX_TOP_LOGPROBS: Final = 20
-_MAX_STOPS, _MAX_STOP_LENGTH = 16, 1000  # OpenAI allows 4
-_MIN_SHARE = 1e-9  # a top_p of 0 is allowed, and leaves the likeliest token alone
+_MAX_STOPS, _MAX_STOP_LENGTH = 16, 1000  # OpenAI allows up to 4
+_MIN_SHARE = 1e-9  # replaces a top_p of 0, which is valid and keeps only the likeliest token
 
 _Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 _Texts = Annotated[int, Meta(ge=1, le=MAX_TEXTS)]
@@ -54,7 +54,7 @@ class GenerationParams:
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
     logit_bias: dict[str, _Bias] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=1 << 31)] | None = None  # 0 and -1 are all
+    top_k: Annotated[int, Meta(ge=-1, le=1 << 31)] | None = None  # 0 and -1: all tokens
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     typical_p: Annotated[float, Meta(ge=_MIN_SHARE, le=1)] | None = None
     repetition_penalty: Annotated[float, Meta(ge=1e-3, le=1e3)] | None = None
@@ -91,27 +91,27 @@ class GenerationParams:
 
     @property
     def max_new_tokens(self) -> int:
-        """How many tokens each text may have."""
+        """The maximum number of tokens of each text."""
         return DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens
 
     @property
     def include_usage(self) -> bool:
-        """Whether a stream ends with the number of tokens."""
+        """Whether a stream ends with the token counts."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
     def seeds(self) -> range:
-        """A seed for each text of a prompt, whatever other prompts are in the request."""
+        """A seed for each text of a prompt; the same for every prompt of the request."""
         return range(self.seed, self.seed + self.n)
 
     @property
     def logprob_count(self) -> int | None:
-        """How many of the likeliest tokens come with each; None for no logprobs."""
+        """The number of likeliest tokens to return with each token; None for no logprobs."""
         raise NotImplementedError
 
     @property
     def sampling(self) -> SamplingParams:
-        """How tokens are chosen; by default as in `ownwords write`."""
+        """The sampling parameters; the defaults are those of `ownwords write`."""
         given: dict[str, Any] = {
             "temperature": self.temperature,
             "top_p": None if self.top_p is None else max(self.top_p, _MIN_SHARE),
@@ -152,7 +152,7 @@ class CompletionRequest(GenerationParams):
 
     @property
     def prompts(self) -> tuple[str | Sequence[int], ...]:
-        """The prompts, each as text or token ids."""
+        """The prompts, each as a text or as token ids."""
         if isinstance(self.prompt, str):
             return (self.prompt,)
         return text_or_ids(self.prompt, "prompt")
@@ -241,7 +241,7 @@ def chat(fields: Mapping[str, object]) -> ChatRequest:
 
 
 def text_or_ids(given: object, name: str) -> tuple[str | Sequence[int], ...]:
-    """A list of texts, token ids, or lists of token ids, as one item per text."""
+    """Split a list of texts, of token ids, or of lists of token ids into one item per text."""
     if not isinstance(given, list):
         raise wrong_type(name, "text, or a list of texts or of token ids", given)
     match given:
@@ -272,7 +272,7 @@ def _message(message: _Message, path: str) -> Mapping[str, str]:
     role = message.role
     if role in ("tool", "function") or message.tool_calls or message.function_call:
         raise unsupported(path, "these models call no tools")
-    # OpenAI's newer name for what templates know as system.
+    # OpenAI's newer name of the role that templates call system.
     role = "system" if role == "developer" else role
     if role not in ("system", "user", "assistant"):
         raise invalid(

@@ -1,4 +1,4 @@
-"""The routes of OpenAI's API that we have."""
+"""The supported routes of OpenAI's API."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -26,7 +26,7 @@ _ENDPOINTS: tuple[tuple[str, str, _Endpoint], ...] = (
 
 
 def routes(state: AppState) -> list[BaseRoute]:
-    """All of /v1; unknown paths get an error in OpenAI's form, too."""
+    """Create the routes under /v1; unknown paths also get an error in OpenAI's format."""
     known: list[BaseRoute] = [
         Route(path, partial(_answer, state, endpoint), methods=[method])
         for method, path, endpoint in _ENDPOINTS
@@ -42,7 +42,7 @@ async def _answer(state: AppState, endpoint: _Endpoint, request: Request) -> Res
 
 
 class _UnknownPath:
-    """Answers all other paths; an ASGI app rather than an endpoint, to take any method."""
+    """Responds to all other paths; an ASGI app, since an endpoint would not take any method."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = str(scope["path"]), str(scope["method"])
